@@ -1,0 +1,2 @@
+//! The `rialto` program.
+fn main() {}

@@ -1,0 +1,267 @@
+//! What can go wrong in a transaction, one variant per thing that a caller may want to tell apart.
+
+use crate::ids::Lsn;
+
+/// The result of an operation inside a transaction.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation, or a whole transaction, did not succeed.
+///
+/// After [`Error::Deadlock`] and [`Error::LockTimeout`] the transaction has to be aborted;
+/// [`Database::transact`](crate::Database::transact) does so and, for a deadlock, runs the body again. After every
+/// other error the transaction is as it was before the failed operation and may go on.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// Chosen as the victim of a deadlock. Abort and run again. SQLSTATE 40P01.
+    #[error("deadlock: waiting for {waiting_for} closed a cycle; the transaction was chosen as its victim, run it again")]
+    Deadlock {
+        /// The lock that was asked for.
+        waiting_for: String,
+    },
+    /// A lock was not granted in time. SQLSTATE 55P03.
+    #[error("lock time-out: {lock} was not granted within {waited_ms} ms (TxOptions::lock_timeout)")]
+    LockTimeout {
+        /// The lock that was asked for.
+        lock: String,
+        /// How long the transaction waited.
+        waited_ms: u64,
+    },
+    /// The lock is held by another transaction, and the caller asked not to wait for it.
+    #[error("the lock on {lock} is held by another transaction and the caller asked not to wait")]
+    WouldWait {
+        /// The lock that was asked for.
+        lock: String,
+    },
+    /// Cancelled from outside. SQLSTATE 57014.
+    #[error("cancelled on request")]
+    Cancelled,
+    /// The transaction ran longer than it may. SQLSTATE 57014.
+    #[error("transaction time-out: ran longer than {limit_ms} ms (TxOptions::timeout)")]
+    Timeout {
+        /// The limit that was passed.
+        limit_ms: u64,
+    },
+    /// A unique key is there already. SQLSTATE 23505.
+    #[error("duplicate key {key} in unique index \"{index}\" of table \"{table}\"")]
+    DuplicateKey {
+        /// The table's name.
+        table: String,
+        /// The index's name.
+        index: String,
+        /// The key, printed by column.
+        key: String,
+    },
+    /// A null for a column that takes none. SQLSTATE 23502.
+    #[error("null value in column \"{column}\" of table \"{table}\", which is NOT NULL")]
+    NotNull {
+        /// The table's name.
+        table: String,
+        /// The column's name.
+        column: String,
+    },
+    /// A string longer than its column. SQLSTATE 22001.
+    #[error("value of {length} characters is too long for column \"{column}\" of type char({limit})")]
+    StringTooLong {
+        /// The column's name.
+        column: String,
+        /// The value's length in characters.
+        length: usize,
+        /// The column's length in characters.
+        limit: usize,
+    },
+    /// A number that its column cannot hold. SQLSTATE 22003.
+    #[error("value {value} is out of range for column \"{column}\" of type {type_name}")]
+    OutOfRange {
+        /// The column's name.
+        column: String,
+        /// The value, printed.
+        value: String,
+        /// The column's type.
+        type_name: String,
+    },
+    /// A value of another type than its column. SQLSTATE 42804.
+    #[error("column \"{column}\" is of type {expected}, but the value is {found}")]
+    TypeMismatch {
+        /// The column's name.
+        column: String,
+        /// The column's type.
+        expected: String,
+        /// The value's type.
+        found: String,
+    },
+    /// No table of this name. SQLSTATE 42P01.
+    #[error("table \"{table}\" does not exist")]
+    NoSuchTable {
+        /// The name that was asked for.
+        table: String,
+    },
+    /// No column of this name. SQLSTATE 42703.
+    #[error("column \"{column}\" of table \"{table}\" does not exist")]
+    NoSuchColumn {
+        /// The table's name.
+        table: String,
+        /// The name that was asked for.
+        column: String,
+    },
+    /// No index of this name. SQLSTATE 42704.
+    #[error("index \"{index}\" does not exist")]
+    NoSuchIndex {
+        /// The name that was asked for.
+        index: String,
+    },
+    /// The name is taken. SQLSTATE 42P07.
+    #[error("\"{name}\" exists already")]
+    NameTaken {
+        /// The name of the table or index.
+        name: String,
+    },
+    /// A definition that makes no sense, with the reason. SQLSTATE 42P16.
+    #[error("bad definition of \"{name}\": {reason}")]
+    BadDefinition {
+        /// The name of the table, index or column.
+        name: String,
+        /// What is wrong, and what was expected.
+        reason: String,
+    },
+    /// A Rust record whose fields do not fit the table's columns.
+    #[error("record \"{record}\" does not fit table \"{table}\": {reason}")]
+    SchemaMismatch {
+        /// The Rust type.
+        record: String,
+        /// The table's name.
+        table: String,
+        /// The first difference, naming the column.
+        reason: String,
+    },
+    /// The row is larger than a segment allows. SQLSTATE 54000.
+    #[error("row of {length} bytes for table \"{table}\" is longer than the limit of {limit} bytes")]
+    RowTooLong {
+        /// The table's name.
+        table: String,
+        /// The row's length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The key is longer than an index node allows. SQLSTATE 54000.
+    #[error("key of {length} bytes for index \"{index}\" is longer than the limit of {limit} bytes")]
+    KeyTooLong {
+        /// The index's name.
+        index: String,
+        /// The key's length in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The transaction wrote more than one transaction may. SQLSTATE 54000.
+    #[error("write set of {length} bytes passes the limit of {limit} bytes (Options::write_set_bytes_max); split the transaction")]
+    WriteSetTooLarge {
+        /// What the write set would have grown to, in bytes.
+        length: usize,
+        /// The limit in bytes.
+        limit: usize,
+    },
+    /// The memory bound is reached. SQLSTATE 53200.
+    #[error("out of memory: {used} of {limit} bytes are in use (Options::memory_bytes); delete rows, or reopen with a higher limit")]
+    MemoryLimit {
+        /// Bytes in use.
+        used: u64,
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// More transactions are open than the database has slots for. SQLSTATE 53300.
+    #[error("all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first")]
+    TooManyTransactions {
+        /// The number of slots.
+        limit: usize,
+    },
+    /// There is no room left for the log. SQLSTATE 53100.
+    #[error("no room for the log: {reason}; free space, or wait for the next checkpoint")]
+    LogFull {
+        /// What ran out.
+        reason: String,
+    },
+    /// A write in a transaction that was opened for reading. SQLSTATE 25006.
+    #[error("the transaction is read-only")]
+    ReadOnly,
+    /// `transact` was called inside the body of another transaction on the same thread.
+    #[error("a transaction is open on this thread already: use the handle that the body was given, or Database::begin")]
+    Nested,
+    /// The savepoint does not exist, or was released. SQLSTATE 3B001.
+    #[error("savepoint \"{name}\" does not exist")]
+    NoSuchSavepoint {
+        /// Its name or number.
+        name: String,
+    },
+    /// No procedure of this name and version, or with other arguments.
+    #[error("procedure \"{name}\": {reason}")]
+    Procedure {
+        /// The procedure's name.
+        name: String,
+        /// What was expected.
+        reason: String,
+    },
+    /// The body asked to abort; nothing of the transaction is kept.
+    #[error("aborted: {reason}")]
+    Aborted {
+        /// What the body said.
+        reason: String,
+    },
+    /// An operation that this place does not allow, with the reason. SQLSTATE 0A000.
+    #[error("not supported: {what}")]
+    Unsupported {
+        /// The operation, and what to do instead.
+        what: String,
+    },
+    /// The database stopped after an I/O error while this transaction had its place in the log: it may or may not be
+    /// durable. Never retried (I4). SQLSTATE 08007.
+    #[error("outcome unknown: the log failed after the transaction took place {lsn} in it; reopen the database to learn its outcome ({cause})")]
+    OutcomeUnknown {
+        /// The transaction's place.
+        lsn: Lsn,
+        /// The error that stopped the log.
+        cause: String,
+    },
+    /// The database stopped earlier, after an I/O error; the error is sticky (I4). SQLSTATE 58030, or 53100 when the
+    /// disk was full.
+    #[error("the database has stopped: {cause}; reopen it to recover")]
+    Stopped {
+        /// The error that stopped it.
+        cause: String,
+        /// Whether the disk was full.
+        disk_full: bool,
+    },
+    /// Reading or writing a file failed. SQLSTATE 58030.
+    #[error("{operation} of \"{file}\" at offset {offset} failed: {cause}")]
+    Io {
+        /// The file's name in the data directory.
+        file: String,
+        /// The byte offset.
+        offset: u64,
+        /// What was being done.
+        operation: String,
+        /// The operating system's error.
+        cause: String,
+    },
+    /// Bytes that fail their checksum or make no sense (I9). SQLSTATE XX001.
+    #[error("\"{file}\" is corrupt at offset {offset}: {what}")]
+    Corrupt {
+        /// The file's name in the data directory.
+        file: String,
+        /// The byte offset.
+        offset: u64,
+        /// What was expected and what was found.
+        what: String,
+    },
+    /// The database is closed or closing. SQLSTATE 57P01.
+    #[error("the database is closed")]
+    Closed,
+}
+
+impl Error {
+    /// An error for a body that wants its transaction aborted.
+    pub fn aborted(reason: impl Into<String>) -> Error {
+        Error::Aborted { reason: reason.into() }
+    }
+}

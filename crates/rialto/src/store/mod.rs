@@ -1,0 +1,3 @@
+//! Stores.
+
+pub mod memory;
