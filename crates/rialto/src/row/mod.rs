@@ -29,6 +29,11 @@ mod schema;
 mod value;
 mod view;
 
+#[cfg(test)]
+mod random_tests;
+#[cfg(test)]
+mod tests;
+
 pub use date::{Date, ParseDateError, Timestamp};
 pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
 pub use encode::{RowEncoder, encode};

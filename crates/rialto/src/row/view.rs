@@ -302,7 +302,8 @@ fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
                     format!("column \"{}\" ends at {end}, expected {start} to {}", column.name, row.len());
                 return Some((at, what));
             }
-            (std::mem::replace(&mut start, end), &row[start..end])
+            let bytes = &row[start..end];
+            (std::mem::replace(&mut start, end), bytes)
         };
         if let Some(what) = field_damage(column, slot.is_null(row), bytes) {
             return Some((at, format!("column \"{}\": {what}", column.name)));
