@@ -67,6 +67,8 @@ fn an_empty_index_is_unguarded_though_its_partition_is_not() {
     manager.end(inserter);
 }
 
+type ModelInterval = (u16, Bound<Vec<u8>>, Bound<Vec<u8>>);
+
 #[test]
 fn admission_agrees_with_a_plain_list_of_intervals() {
     let seed = seed();
@@ -74,7 +76,7 @@ fn admission_agrees_with_a_plain_list_of_intervals() {
     let mut dice = Dice::new(seed);
     let manager = manager();
     let mut owners: Vec<_> = (0..5).map(|_| manager.begin().unwrap()).collect();
-    let mut model: Vec<(u16, Bound<Vec<u8>>, Bound<Vec<u8>>)> = Vec::new();
+    let mut model: Vec<ModelInterval> = Vec::new();
     for _ in 0..4000 {
         let at = dice.below(5) as usize;
         match dice.below(10) {

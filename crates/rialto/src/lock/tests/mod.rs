@@ -3,6 +3,7 @@
 mod deadlocks;
 mod grants;
 mod intervals;
+mod model;
 mod modes;
 mod stress;
 mod waits;
