@@ -26,7 +26,7 @@ struct Entry {
 const ENTRIES_MAX: usize = 256;
 
 impl TableCache {
-    /// Forgets the locks of the last transaction.
+    /// Begins a transaction: forgets the locks of the last one.
     pub fn begin(&mut self) {
         self.transaction += 1;
         if self.entries.len() > ENTRIES_MAX {
@@ -35,7 +35,7 @@ impl TableCache {
     }
 
     pub fn find(&self, id: TableId) -> Option<u32> {
-        self.entries.iter().position(|entry| entry.version.id == id).map(|slot| slot as u32)
+        self.entries.iter().rposition(|entry| entry.version.id == id).map(|slot| slot as u32)
     }
 
     pub fn at(&self, slot: u32) -> &TableVersion {
@@ -61,6 +61,14 @@ impl TableCache {
                 self.entries.len() as u32 - 1
             }
         }
+    }
+
+    /// Puts a version in beside an older one of the same table, which writes of this transaction may still name.
+    pub fn supersede(&mut self, version: Arc<TableVersion>) -> u32 {
+        let held = self.find(version.id).and_then(|slot| self.locked(slot));
+        let entry = Entry { version, locked: held, transaction: self.transaction, numbers: (0, 0) };
+        self.entries.push(entry);
+        self.entries.len() as u32 - 1
     }
 
     /// The lock that the running transaction holds on the table.

@@ -15,7 +15,6 @@ use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::{Durability, PacketKind, PacketSlot};
 use crate::row::Key;
-use crate::store::memory::RecordRef;
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
 /// [`Database::begin`](crate::Database::begin) gives for use across calls. It is `Send`; dropping it aborts.
@@ -50,9 +49,13 @@ pub(crate) struct Context {
     pub key: Key,
     pub body: Vec<u8>,
     pub other_body: Vec<u8>,
-    /// Time spent waiting for locks in this transaction.
+    /// Scratch: the changed ranges of a row.
+    pub ranges: Vec<(u16, u16)>,
     pub began: Instant,
-    pub lock_wait: Duration,
+    /// DDL has made the table cache out of date.
+    pub forget_tables: bool,
+    /// Chosen as a deadlock's victim: nothing but an abort is left.
+    pub doomed: Option<Error>,
 }
 
 /// [`TxOptions`] with the database's defaults filled in.
@@ -117,21 +120,24 @@ impl Context {
             key: Key::new(),
             body: Vec::new(),
             other_body: Vec::new(),
+            ranges: Vec::new(),
             began: Instant::now(),
-            lock_wait: Duration::ZERO,
+            forget_tables: false,
+            doomed: None,
         }
     }
 
-    /// Makes the context a fresh transaction's.
-    pub fn begin(&mut self, options: &TxOptions) -> Result<()> {
-        self.core.admit()?;
-        self.owner = Some(self.core.locks.begin().ok_or(Error::TooManyTransactions {
-            limit: self.core.options.transactions_max,
-        })?);
-        self.choices = self.core.choices(options);
+    /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
+    pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
+        self.core.check_open()?;
         self.began = Instant::now();
+        self.owner = Some(self.core.locks.begin_since(started.unwrap_or(self.began)).ok_or(
+            Error::TooManyTransactions { limit: self.core.options.transactions_max },
+        )?);
+        self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
-        self.lock_wait = Duration::ZERO;
+        self.tables.begin();
+        self.doomed = None;
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
         if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {
@@ -151,7 +157,10 @@ impl Context {
         {
             return Err(self.timed_out());
         }
-        Ok(())
+        match &self.doomed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
     }
 
     fn timed_out(&self) -> Error {
@@ -191,10 +200,14 @@ impl Context {
     }
 
     #[cold]
-    fn lock_error(&self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
+    fn lock_error(&mut self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
         let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
         match error {
-            LockError::Deadlock => Error::Deadlock { waiting_for: lock() },
+            LockError::Deadlock => {
+                let error = Error::Deadlock { waiting_for: lock() };
+                self.doomed = Some(error.clone());
+                error
+            }
             LockError::Timeout { waited } => {
                 Error::LockTimeout { lock: lock(), waited_ms: waited.as_millis() as u64 }
             }
@@ -247,15 +260,6 @@ impl Context {
         }
     }
 
-    /// Takes back what one failed operation had reserved so far.
-    pub fn undo_reserved(&mut self, mark: &Mark, heap_slot: u32, slots: &[Option<RecordRef>]) {
-        self.roll_back_to(mark);
-        let heap = &self.tables.at(heap_slot).heap;
-        for slot in slots.iter().flatten() {
-            heap.release(self.number, *slot);
-        }
-    }
-
     /// Ends the transaction without effect.
     pub fn abort(&mut self) {
         if let Some(ddl) = self.ddl.take() {
@@ -280,6 +284,9 @@ impl Context {
             self.core.locks.release_all(&mut owner);
             self.core.locks.end(owner);
         }
+        if std::mem::take(&mut self.forget_tables) {
+            self.tables.clear();
+        }
     }
 
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -290,19 +297,25 @@ impl Context {
         }
         if self.writes.is_empty() && self.ddl.is_none() {
             self.finish();
-            self.core.counters.committed(self.number, self.began.elapsed(), self.lock_wait);
+            self.core.counters.committed(self.number, self.began.elapsed());
             return Ok(self.depends);
         }
         let core = self.lease.clone();
         let mut packet = self.packet.take().expect("a writing transaction has a packet");
         // I5: in flight from before its push until the last of its writes is applied.
         core.in_flight.enter(self.number, core.log.place());
+        if let Err(error) = core.check_open() {
+            core.in_flight.leave(self.number);
+            self.packet = Some(packet);
+            self.abort();
+            return Err(error);
+        }
         let lsn = core.log.push(&mut packet, PacketKind::Commit, self.choices.durability);
         self.apply(&packet, lsn);
         core.in_flight.leave(self.number);
         core.log.applied(packet);
         self.finish();
-        core.counters.committed(self.number, self.began.elapsed(), self.lock_wait);
+        core.counters.committed(self.number, self.began.elapsed());
         Ok(lsn)
     }
 

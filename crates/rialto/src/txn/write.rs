@@ -46,7 +46,7 @@ impl Context {
     }
 
     /// Where the row of a target lies.
-    fn record_of(&self, place: Place) -> RecordRef {
+    pub(super) fn record_of(&self, place: Place) -> RecordRef {
         match place {
             Place::Own(position) => self.writes.get(position).lands_in(),
             Place::Stored(record) => record,
@@ -54,7 +54,7 @@ impl Context {
         }
     }
 
-    fn memory_limit(&self) -> Error {
+    pub(super) fn memory_limit(&self) -> Error {
         let budget = self.core.segments.budget();
         Error::MemoryLimit { used: budget.used(), limit: budget.limit() }
     }
@@ -434,7 +434,7 @@ impl Context {
         Ok(())
     }
 
-    fn delete_key(&mut self, slot: u32) -> Result<bool> {
+    pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
         let Some(target) = self.target(slot)? else { return Ok(false) };
         self.step(|context| context.push_delete(target))?;
         Ok(true)

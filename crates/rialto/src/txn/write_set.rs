@@ -167,6 +167,11 @@ impl WriteSet {
         self.writes.iter().any(|write| write.table == table)
     }
 
+    /// Counts the writes to this table.
+    pub fn count_of(&self, table: TableId) -> usize {
+        self.writes.iter().filter(|write| write.table == table).count()
+    }
+
     /// Takes writes back, the newest first, down to `mark`.
     pub fn pop_write(&mut self, mark: &Mark) -> Option<Write> {
         if self.writes.len() <= mark.writes {
