@@ -154,7 +154,13 @@ impl Writer {
                 waiting: self.waiting(),
                 pending: place().saturating_sub(durable),
             };
-            match choose(&view) {
+            // Once closed there is no log server to leave anything to.
+            let choice = match self.request.load() {
+                request::CLOSED if view.writer_busy => Choice::Wait,
+                request::CLOSED => Choice::Write,
+                _ => choose(&view),
+            };
+            match choice {
                 Choice::Write => match self.try_take() {
                     Some(turn) => write(turn),
                     None => self.sleep(lsn, None),
@@ -314,7 +320,11 @@ impl Turn<'_> {
             && place() > writer.durable()
             && writer.word.load(Ordering::SeqCst) == FREE
         {
-            writer.ask_now();
+            if writer.request.load() == request::CLOSED {
+                next.wake();
+            } else {
+                writer.ask_now();
+            }
         }
     }
 }
