@@ -33,6 +33,7 @@ fn read(file: &dyn File, offset: u64, length: usize) -> Vec<u8> {
 
 fn files_keep_what_is_written(disk: &dyn Disk) {
     let file = create(disk, "written");
+    file.write_at(b"", 100).unwrap();
     assert_eq!((file.name(), file.length().unwrap()), ("written", 0));
     file.write_at(b"hello", 10_000).unwrap();
     assert_eq!(file.length().unwrap(), 10_005);
@@ -237,4 +238,28 @@ fn file_disk_conforms_without_direct_access() {
 #[test]
 fn memory_disk_conforms() {
     check(&*MemoryDisk::new());
+}
+
+#[test]
+fn simulated_disk_conforms() {
+    for (name, _) in SimulatedDisk::names() {
+        let clock = Arc::new(VirtualClock::new());
+        check(&*SimulatedDisk::named(name, MemoryDisk::new(), clock.clone()).unwrap());
+        assert!(clock.now() > std::time::Duration::ZERO, "{name} took no time");
+    }
+}
+
+#[test]
+fn faulty_disk_conforms_while_nothing_fails() {
+    check(&*FaultyDisk::new(1));
+}
+
+#[test]
+fn faulty_disk_conforms_after_a_crash() {
+    let disk = FaultyDisk::new(2);
+    disk.crash();
+    check(&*disk.restart());
+    let disk = FaultyDisk::new(3);
+    disk.kill();
+    check(&*disk.restart());
 }

@@ -164,7 +164,8 @@ impl Disk for FileDisk {
     fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
         check_map(name, bytes)?;
         let failed = |error: io::Error| DiskError::new(name, 0, "map", error);
-        if self.shared_bytes(name)?.is_some_and(|found| found != bytes) {
+        let found = self.shared_bytes(name)?;
+        if found.is_some_and(|found| found != bytes) {
             // Removed, not cut: a map of the old size that is still alive keeps its own pages.
             self.remove(name)?;
         }
@@ -172,7 +173,13 @@ impl Disk for FileDisk {
             .open_at(name, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| DiskError::new(name, 0, "open", error))?;
         // Also for a map that exists: whoever made it may have been killed before its blocks were reserved.
-        reserve(file.as_fd(), name, bytes as u64)?;
+        if let Err(error) = reserve(file.as_fd(), name, bytes as u64) {
+            if found != Some(bytes) {
+                // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
+                let _ = self.remove(name);
+            }
+            return Err(error);
+        }
         SharedMap::of_file(file.as_fd(), bytes).map_err(failed)
     }
 
@@ -294,5 +301,80 @@ impl File for OsFile {
     fn allocate(&self, bytes: u64) -> DiskResult<()> {
         reserve(self.file.as_fd(), &self.name, bytes)?;
         self.sync_length()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::atomic::Ordering;
+
+    use super::super::conformance::Scratch;
+    use super::*;
+
+    const CHILD: &str = "RIALTO_IO_TEST_CHILD";
+
+    /// Not a test by itself: the process that the next test starts and that kills itself.
+    #[test]
+    fn child_that_is_killed() {
+        let Ok(path) = std::env::var(CHILD) else { return };
+        let disk = FileDisk::open(path).unwrap();
+        let _lock = disk.lock().unwrap();
+        let map = disk.map_shared("ring", 1 << 20).unwrap();
+        for (at, word) in map.as_words().iter().enumerate() {
+            word.store(at as u64 * 3, Ordering::Release);
+        }
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_shared_map_outlives_sigkill_and_the_lock_does_not() {
+        let scratch = Scratch::new("sigkill");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "io::file::tests::child_that_is_killed"])
+            .env(CHILD, &scratch.0)
+            .output()
+            .unwrap()
+            .status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+        let _lock = disk.lock().unwrap();
+        assert_eq!(disk.shared_bytes("ring").unwrap(), Some(1 << 20));
+        let map = disk.map_shared("ring", 1 << 20).unwrap();
+        assert!(
+            map.as_words().iter().enumerate().all(|(at, word)| word.load(Ordering::Acquire) == at as u64 * 3)
+        );
+    }
+
+    #[test]
+    fn a_map_has_its_blocks_before_it_is_used() {
+        use std::os::unix::fs::MetadataExt;
+        let scratch = Scratch::new("blocks");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let _map = disk.map_shared("ring", 1 << 20).unwrap();
+        let blocks = fs::metadata(scratch.0.join("ring")).unwrap().blocks();
+        assert!(blocks * 512 >= 1 << 20, "{blocks} blocks");
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let scratch = Scratch::new("missing");
+        let error = FileDisk::open(&scratch.0).unwrap_err();
+        assert!(error.is_missing() && error.to_string().contains("rialto-io-missing"), "{error}");
+        FileDisk::create(&scratch.0).unwrap();
+        let disk = FileDisk::open(&scratch.0).unwrap();
+        assert_ne!(disk.boot(), 0);
+        assert_eq!(disk.boot(), FileDisk::open(&scratch.0).unwrap().boot());
+        fs::create_dir(scratch.0.join("folder")).unwrap();
+        assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "folders are no files");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "direct access needs multiples of 4096")]
+    fn direct_access_asks_for_alignment() {
+        let scratch = Scratch::new("alignment");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let _ = disk.open("f", Open::Create, Caching::Direct).unwrap().write_at(&[0; 100], 0);
     }
 }

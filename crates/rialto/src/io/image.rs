@@ -38,6 +38,9 @@ impl Image {
 
     /// Writes `bytes` at `offset`, growing the image if it ends before.
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
+        if bytes.is_empty() {
+            return;
+        }
         self.grow(offset + bytes.len() as u64);
         for (page, within, part) in pieces(offset, bytes.len()) {
             let from = &bytes[part];
@@ -56,6 +59,9 @@ impl Image {
 
     /// Writes `length` zeros at `offset`.
     pub(super) fn write_zeros(&mut self, offset: u64, length: usize) {
+        if length == 0 {
+            return;
+        }
         self.grow(offset + length as u64);
         for (page, within, part) in pieces(offset, length) {
             if part.len() == PAGE_BYTES {
@@ -142,7 +148,7 @@ mod tests {
         let mut model: Vec<u8> = Vec::new();
         for round in 0..2000 {
             let offset = random.below(20_000) as usize;
-            let length = random.below(9_000) as usize;
+            let length = random.below(9_000) as usize + 1;
             match random.below(5) {
                 0 => {
                     image.set_length(offset as u64);
@@ -152,6 +158,10 @@ mod tests {
                     image.write_zeros(offset as u64, length);
                     model.resize(model.len().max(offset + length), 0);
                     model[offset..offset + length].fill(0);
+                }
+                2 => {
+                    image.write(&[], offset as u64);
+                    image.write_zeros(offset as u64, 0);
                 }
                 _ => {
                     let bytes = vec![(round % 3) as u8; length];

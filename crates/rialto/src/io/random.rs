@@ -1,5 +1,7 @@
 //! The one source of chance in the kernel's simulations and tests: a seed in, the same choices out.
 
+use std::time::Duration;
+
 /// A SplitMix64 generator: small, fast, and good enough to choose what fails next. Not for secrets.
 #[derive(Debug, Clone)]
 pub struct Random {
@@ -23,6 +25,13 @@ impl Random {
                 Random::new(since.map_or(0, |time| time.as_nanos() as u64)).next()
             }
         }
+    }
+
+    /// How long a randomised test goes on: `RIALTO_TEST_SECONDS`, 2 if it is not set.
+    pub fn test_time_from_environment() -> Duration {
+        let text = std::env::var("RIALTO_TEST_SECONDS").unwrap_or_else(|_| "2".to_owned());
+        let seconds = text.trim().parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+        seconds.unwrap_or_else(|| panic!("RIALTO_TEST_SECONDS is \"{text}\"; expected a number of seconds"))
     }
 
     /// 64 random bits.
