@@ -17,7 +17,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::group_commit::{Choice, View};
+use crate::log::group_commit::{Choice, View};
 use super::sync::{AtomicU32, AtomicU64, Futex, Ordering};
 
 const FREE: u32 = 0;
@@ -118,7 +118,7 @@ impl Writer {
         // The plain load keeps the line shared while somebody else holds the word.
         (self.word.load(Ordering::SeqCst) == FREE
             && self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok())
-        .then_some(Turn { writer: self })
+        .then(|| Turn { writer: self })
     }
 
     /// Takes the writer word, sleeping while others hold it.
