@@ -1,1 +1,4 @@
 //! The memory-resident store.
+
+pub mod budget;
+pub mod index;
