@@ -41,7 +41,7 @@ const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
 const VERSION_ONE: u64 = 1 << 36;
 const LENGTH_MASK: u64 = (1 << 16) - 1;
 
-const _: () = assert!(UNITS_PER_SEGMENT <= CAPACITY_MASK >> CAPACITY_SHIFT);
+const _: () = assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
 const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 < LENGTH_MASK as usize);
 const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
 
