@@ -283,7 +283,7 @@ fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
     if row.len() > ROW_BYTES_MAX {
         return Some((ROW_BYTES_MAX, format!("{} bytes, expected at most {ROW_BYTES_MAX}", row.len())));
     }
-    if schema.null_bits % 8 != 0 {
+    if !schema.null_bits.is_multiple_of(8) {
         let at = schema.null_bits / 8;
         if row[at] >> (schema.null_bits % 8) != 0 {
             return Some((at, format!("null bits beyond the {} nullable columns", schema.null_bits)));
