@@ -182,8 +182,8 @@ fn damage_is_named_with_its_place() {
         ),
         (damaged(|row| row[29] = 3), "29: column \"owner\" ends at 3, expected 33 to 40"),
         (damaged(|row| row[31] = 99), "31: column \"note\" ends at 99, expected 36 to 40"),
-        (damaged(|row| row[35] = b' '), "29: column \"owner\": trailing blanks in a char(n)"),
-        (damaged(|row| row[36] = 255), "31: column \"note\": invalid utf-8 sequence of 1 bytes from index 0"),
+        (damaged(|row| row[35] = b' '), "33: column \"owner\": trailing blanks in a char(n)"),
+        (damaged(|row| row[36] = 255), "36: column \"note\": invalid utf-8 sequence of 1 bytes from index 0"),
     ] {
         assert_eq!(found, format!("{prefix} {expected}"));
     }
