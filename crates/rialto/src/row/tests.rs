@@ -175,6 +175,13 @@ fn damage_is_named_with_its_place() {
         (damaged(|row| row.resize(40_000, 0)), "32000: 40000 bytes, expected at most 32000"),
         (damaged(|row| row.push(0)), "40: the last column ends at 40, and the row at 41"),
         (damaged(|row| row[0] = 8), "0: null bits beyond the 3 nullable columns"),
+        (
+            damaged(|row| {
+                row[0] = 4;
+                row[36..].fill(0);
+            }),
+            "36: column \"note\": 4 bytes under a NULL",
+        ),
         (damaged(|row| row[0] = 1), "13: column \"balance\": bytes that are not zero under a NULL"),
         (
             damaged(|row| row[27] = 1),
