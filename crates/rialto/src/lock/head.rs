@@ -52,6 +52,8 @@ pub(super) struct Blockers {
     pub(super) holders: Vec<u16>,
     /// Those whose conflicting requests stand ahead.
     pub(super) ahead: Vec<u16>,
+    /// Whether sharers that only their own lists name are among the holders.
+    pub(super) anonymous: bool,
 }
 
 /// One lock: its holders and those who wait.
@@ -60,16 +62,27 @@ pub(super) struct Head {
     name: HeadName,
     /// The next head in the bucket's chain, or in the free list.
     next: u32,
-    counts: [u16; MODES],
+    /// How many hold each mode, the anonymous sharers included.
+    counts: [u32; MODES],
     /// The modes whose count is not 0.
     modes: ModeSet,
+    /// Sharers that a record's word only counted when the lock was inflated; their own lists name them.
+    anonymous: u32,
     granted: SmallVec<[Grant; 4]>,
     waiting: Vec<Request>,
 }
 
 impl Head {
     fn new(name: HeadName) -> Head {
-        Head { name, next: NONE, counts: [0; MODES], modes: 0, granted: SmallVec::new(), waiting: Vec::new() }
+        Head {
+            name,
+            next: NONE,
+            counts: [0; MODES],
+            modes: 0,
+            anonymous: 0,
+            granted: SmallVec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     /// Grants the request if it can be granted now, else says how it would have to wait.
@@ -131,6 +144,35 @@ impl Head {
     fn add(&mut self, owner: u16, mode: LockMode) {
         self.granted.push(Grant { owner, mode });
         self.count(mode);
+    }
+
+    /// Takes over a lock that was granted in another form.
+    pub(super) fn adopt(&mut self, owner: u16, mode: LockMode) {
+        self.add(owner, mode);
+    }
+
+    /// Takes over `sharers` shared locks of owners that are not known here.
+    pub(super) fn adopt_anonymous(&mut self, sharers: u32) {
+        self.anonymous += sharers;
+        (0..sharers).for_each(|_| self.count(LockMode::Shared));
+    }
+
+    /// Turns `sharers` of the anonymous shared locks into one of `owner`.
+    pub(super) fn name_anonymous(&mut self, owner: u16, sharers: u32) {
+        self.anonymous -= sharers;
+        self.add(owner, LockMode::Shared);
+        (0..sharers).for_each(|_| self.discount(LockMode::Shared));
+    }
+
+    /// Drops one anonymous shared lock.
+    pub(super) fn release_anonymous(&mut self) {
+        self.anonymous -= 1;
+        self.discount(LockMode::Shared);
+    }
+
+    /// Whether `owner` is a holder that is known here.
+    pub(super) fn names(&self, owner: u16) -> bool {
+        self.grant_of(owner).is_some()
     }
 
     #[inline]
@@ -224,7 +266,10 @@ impl Head {
         let at = self.waiting.iter().position(|request| request.owner == owner)?;
         let request = self.waiting[at];
         let in_conflict = |other: LockMode| request.mode.conflicts() & other.bit() != 0;
-        let mut blockers = Blockers::default();
+        let mut blockers = Blockers {
+            anonymous: self.anonymous > 0 && in_conflict(LockMode::Shared),
+            ..Blockers::default()
+        };
         blockers
             .holders
             .extend(self.granted.iter().filter(|g| g.owner != owner && in_conflict(g.mode)).map(|g| g.owner));
@@ -329,12 +374,14 @@ impl Heads {
         &self.heads[at as usize]
     }
 
-    /// Gives the head back to the pool if nobody holds it or waits for it.
+    /// Gives the head back to the pool if nobody holds it or waits for it, and says whether it did.
     #[inline]
-    pub(super) fn retire_if_idle(&mut self, at: u32) {
-        if self.heads[at as usize].is_idle() {
+    pub(super) fn retire_if_idle(&mut self, at: u32) -> bool {
+        let idle = self.heads[at as usize].is_idle();
+        if idle {
             self.retire(at);
         }
+        idle
     }
 
     fn retire(&mut self, at: u32) {

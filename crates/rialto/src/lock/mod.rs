@@ -27,12 +27,14 @@
 mod counters;
 mod deadlock;
 mod head;
+mod intent;
 mod interval;
 mod manager;
 mod mode;
 mod name;
 mod slot;
 mod sync;
+mod thin;
 mod view;
 mod wait;
 
@@ -42,9 +44,10 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
-pub use manager::{LockManager, LockOptions};
+pub use manager::{LockForm, LockManager, LockOptions};
 pub use mode::{Acquired, LockMode, RecordMode, TableMode};
 pub use name::{LockName, LockTarget};
 pub use slot::Owner;
+pub use thin::{LockWords, ThinWord};
 pub use view::LockWait;
 pub use wait::{LockError, LockPolicy, Wait};

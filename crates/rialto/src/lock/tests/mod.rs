@@ -6,6 +6,7 @@ mod intervals;
 mod model;
 mod modes;
 mod stress;
+mod thin;
 mod waits;
 
 use std::sync::Arc;
