@@ -310,9 +310,13 @@ impl Heads {
     /// The head of `name`, if it is held or waited for.
     #[inline]
     pub(super) fn find(&self, name: HeadName) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(name)];
-        while at != NONE {
-            let head = &self.heads[at as usize];
+        self.find_in(self.bucket(name), name)
+    }
+
+    #[inline]
+    fn find_in(&self, bucket: usize, name: HeadName) -> Option<u32> {
+        let mut at = self.buckets[bucket];
+        while let Some(head) = self.heads.get(at as usize) {
             if head.name == name {
                 return Some(at);
             }
@@ -324,33 +328,41 @@ impl Heads {
     /// The head of `name`; a new one if there was none. It stays at its number while it is held or waited for.
     #[inline]
     pub(super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
-        match self.find(name) {
+        let bucket = self.bucket(name);
+        match self.find_in(bucket, name) {
             Some(at) => at,
-            None => self.insert(name),
+            None => self.insert(bucket, name),
         }
     }
 
-    fn insert(&mut self, name: HeadName) -> u32 {
-        if self.used == self.buckets.len() {
-            self.grow();
+    #[inline]
+    fn insert(&mut self, bucket: usize, name: HeadName) -> u32 {
+        if self.free == NONE {
+            return self.insert_beyond(name);
         }
-        let bucket = self.bucket(name);
-        let at = if self.free == NONE {
-            self.heads.push(Head::new(name));
-            self.heads.len() as u32 - 1
-        } else {
-            let at = self.free;
-            self.free = self.heads[at as usize].next;
-            at
-        };
+        let at = self.free;
         let head = &mut self.heads[at as usize];
+        self.free = head.next;
         head.name = name;
         head.next = std::mem::replace(&mut self.buckets[bucket], at);
         self.used += 1;
         at
     }
 
+    /// Makes a head, and buckets to go with it: there are never fewer buckets than heads.
     #[cold]
+    fn insert_beyond(&mut self, name: HeadName) -> u32 {
+        if self.heads.len() == self.buckets.len() {
+            self.grow();
+        }
+        let at = self.heads.len() as u32;
+        self.heads.push(Head::new(name));
+        let bucket = self.bucket(name);
+        self.heads[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
+        self.used += 1;
+        at
+    }
+
     fn grow(&mut self) {
         let mut old = std::mem::take(&mut self.buckets);
         self.buckets = vec![NONE; old.len() * 2];
@@ -384,6 +396,22 @@ impl Heads {
         idle
     }
 
+    /// Releases the lock and gives its head back, if `owner` is its one holder and nobody waits; else does nothing.
+    #[inline]
+    pub(super) fn release_sole(&mut self, at: u32, owner: u16) -> bool {
+        let head = &mut self.heads[at as usize];
+        if head.granted.len() != 1 || head.anonymous != 0 || !head.waiting.is_empty() {
+            return false;
+        }
+        let Some(grant) = head.granted.pop() else { return false };
+        debug_assert_eq!(grant.owner, owner, "a lock is released by its owner");
+        head.counts[grant.mode as usize] = 0;
+        head.modes = 0;
+        self.retire(at);
+        true
+    }
+
+    #[inline]
     fn retire(&mut self, at: u32) {
         let Head { name, next, .. } = self.heads[at as usize];
         let bucket = self.bucket(name);

@@ -17,7 +17,7 @@ use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
     FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
-use super::sync::{AtomicBool, AtomicU64, Mutex};
+use super::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard};
 use super::thin::ThinWord;
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
@@ -131,7 +131,17 @@ impl LockManager {
     }
 
     /// Takes a slot back, releasing what it still holds.
+    ///
+    /// # Panics
+    ///
+    /// If it still holds thin locks, whose words only [`LockManager::release_all_thin`] can find.
     pub fn end(&self, mut owner: Owner) {
+        assert_eq!(
+            owner.body.thin,
+            0,
+            "owner {} ends with thin locks; call release_all_thin first",
+            owner.id()
+        );
         if owner.holds_any() {
             self.release_all(&mut owner);
         }
@@ -496,15 +506,20 @@ impl LockManager {
 
     #[inline]
     fn release(&self, id: u16, name: HeadName, at: u32) {
-        let mut woken = Woken::new();
-        {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let head = heads.at(at);
-            let held = head.release(id);
-            debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            heads.retire_if_idle(at);
+        let mut heads = self.partitions[Self::partition_of(name)].lock();
+        if !heads.release_sole(at, id) {
+            self.release_among_others(heads, id, name, at);
         }
+    }
+
+    fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
+        let mut woken = Woken::new();
+        let head = heads.at(at);
+        let held = head.release(id);
+        debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
+        head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+        heads.retire_if_idle(at);
+        drop(heads);
         self.wake(&woken);
     }
 

@@ -71,29 +71,46 @@ pub trait LockWords {
 /// No record: an entry of a list that was taken back.
 const VOID: u64 = u64::MAX;
 
-/// The length of a list's first chunk; each next one is twice as long.
+/// The length of a list's first chunk, which lies in the slot; each next one is twice as long as the one before.
 const FIRST_CHUNK: usize = 64;
-const CHUNKS: usize = 26;
+const CHUNKS: usize = 25;
 
 /// How far back a sharer looks for its own earlier lock before it counts itself twice, which is harmless.
 const LOOK_BACK: usize = 32;
 
 /// The records that an owner holds in the thin form. Only the owner writes; the detector reads.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ThinList {
     length: PlainU32,
-    chunks: [OnceLock<Box<[PlainU64]>>; CHUNKS],
+    first: [PlainU64; FIRST_CHUNK],
+    more: [OnceLock<Box<[PlainU64]>>; CHUNKS],
+}
+
+impl Default for ThinList {
+    fn default() -> ThinList {
+        ThinList {
+            length: PlainU32::new(0),
+            first: [const { PlainU64::new(VOID) }; FIRST_CHUNK],
+            more: [const { OnceLock::new() }; CHUNKS],
+        }
+    }
 }
 
 impl ThinList {
     #[inline]
     fn cell(&self, at: usize) -> &PlainU64 {
-        let shifted = at + FIRST_CHUNK;
-        let chunk = shifted.ilog2() - FIRST_CHUNK.ilog2();
-        let first = FIRST_CHUNK << chunk;
-        let cells =
-            self.chunks[chunk as usize].get_or_init(|| (0..first).map(|_| PlainU64::new(VOID)).collect());
-        &cells[shifted - first]
+        match self.first.get(at) {
+            Some(cell) => cell,
+            None => self.cell_beyond(at),
+        }
+    }
+
+    fn cell_beyond(&self, at: usize) -> &PlainU64 {
+        let chunk = (at / FIRST_CHUNK + 1).ilog2() as usize - 1;
+        let begin = FIRST_CHUNK * ((2 << chunk) - 1);
+        let length = FIRST_CHUNK * (2 << chunk);
+        let cells = self.more[chunk].get_or_init(|| (0..length).map(|_| PlainU64::new(VOID)).collect());
+        &cells[at - begin]
     }
 
     #[inline]
@@ -244,9 +261,8 @@ impl LockManager {
 
     #[inline]
     fn note_thin(&self, owner: &mut Owner, record: u64) {
-        let slot = self.slot(owner);
-        slot.thin.push(owner.body.thin, record);
-        slot.counters.row.add(1);
+        // Counted when it is released, all at once.
+        self.slot(owner).thin.push(owner.body.thin, record);
         owner.body.thin += 1;
     }
 
@@ -272,6 +288,7 @@ impl LockManager {
         let list = &self.slots[usize::from(owner.id())].thin;
         let Some(at) = (0..owner.body.thin).rev().find(|&at| list.get(at) == record) else { return };
         self.release_thin(owner.id(), word, record);
+        self.slot(owner).counters.row.add(1);
         list.set(at, VOID);
         while owner.body.thin > 0 && list.get(owner.body.thin - 1) == VOID {
             owner.body.thin -= 1;
@@ -282,16 +299,21 @@ impl LockManager {
     /// Releases everything, thin locks too.
     pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
         let id = owner.id();
-        let list = &self.slots[usize::from(id)].thin;
-        for at in 0..owner.body.thin {
-            let record = list.get(at);
-            if record != VOID {
-                self.release_thin(id, words.lock_word(record), record);
-            }
-        }
-        if owner.body.thin > 0 {
-            owner.body.thin = 0;
-            list.clear();
+        let slot = &self.slots[usize::from(id)];
+        let held = std::mem::take(&mut owner.body.thin);
+        if held > 0 {
+            let mut released = 0;
+            let mut release = |cell: &PlainU64| {
+                let record = cell.load(Ordering::Relaxed);
+                if record != VOID {
+                    self.release_thin(id, words.lock_word(record), record);
+                    released += 1;
+                }
+            };
+            slot.thin.first[..held.min(FIRST_CHUNK)].iter().for_each(&mut release);
+            (FIRST_CHUNK..held).for_each(|at| release(slot.thin.cell_beyond(at)));
+            slot.thin.clear();
+            slot.counters.row.add(released);
         }
         self.release_all(owner);
     }

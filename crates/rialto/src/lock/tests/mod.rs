@@ -1,5 +1,6 @@
 //! Tests of the lock manager, by subject.
 
+mod cost;
 mod deadlocks;
 mod grants;
 mod intervals;

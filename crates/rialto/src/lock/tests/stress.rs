@@ -8,7 +8,8 @@ use super::thin::{Words, lock as thin_lock};
 use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockName, LockOptions, Owner, RecordMode, TableMode,
+    Acquired, LockError, LockForm, LockManager, LockName, LockOptions, LockWords, Owner, RecordMode,
+    TableMode,
 };
 
 /// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
@@ -87,6 +88,8 @@ fn stress(form: LockForm) {
                 }
             };
             inside[key as usize].enter(mode, acquired);
+            // The store changes its own bits of the word meanwhile; twice, so that the pattern is whole at the end.
+            words.lock_word(key).fetch_xor(1 << 40, Ordering::SeqCst);
             match held.iter_mut().find(|(held, _)| *held == key as usize) {
                 Some((_, exclusive)) => *exclusive |= mode == RecordMode::Exclusive,
                 None => held.push((key as usize, mode == RecordMode::Exclusive)),
@@ -94,6 +97,7 @@ fn stress(form: LockForm) {
             if dice.below(16) == 0 {
                 thread::yield_now();
             }
+            words.lock_word(key).fetch_xor(1 << 40, Ordering::SeqCst);
         }
         Ok(())
     };
