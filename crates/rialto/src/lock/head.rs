@@ -280,7 +280,7 @@ impl Head {
     }
 
     #[inline]
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.modes == 0 && self.waiting.is_empty()
     }
 }

@@ -182,7 +182,7 @@ impl LockManager {
             }
             (at, head.ask(id, mode))
         };
-        let answer = self.acquire_by(owner, name, wait, || LockTarget::Table(table), None, ask);
+        let answer = self.acquire_by(owner, name, wait, || LockTarget::Table(table), ask);
         match answer {
             Ok((acquired, at)) => {
                 let place = held.unwrap_or(owner.body.tables.len());

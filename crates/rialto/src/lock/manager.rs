@@ -17,8 +17,7 @@ use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
     FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
-use super::sync::{AtomicBool, AtomicU64, Mutex, MutexGuard};
-use super::thin::ThinWord;
+use super::sync::{AtomicBool, Mutex, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
 
@@ -236,14 +235,14 @@ impl LockManager {
         target: impl FnOnce() -> LockTarget,
     ) -> Result<(Acquired, u32), LockError> {
         let id = owner.body.id;
-        self.acquire_by(owner, name, wait, target, None, |heads| {
+        self.acquire_by(owner, name, wait, target, |heads| {
             let at = heads.find_or_insert(name);
             (at, heads.at(at).ask(id, mode))
         })
     }
 
     /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
-    /// once more. `word` is the record's word if the lock is an inflated thin one.
+    /// once more.
     #[inline]
     pub(super) fn acquire_by(
         &self,
@@ -251,7 +250,6 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: impl FnOnce() -> LockTarget,
-        word: Option<&AtomicU64>,
         ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
         {
@@ -267,7 +265,7 @@ impl LockManager {
             self.slot(owner).counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
-        self.acquire_slowly(owner, name, wait, target(), word, ask)
+        self.acquire_slowly(owner, name, wait, target(), ask)
     }
 
     #[cold]
@@ -277,7 +275,6 @@ impl LockManager {
         name: HeadName,
         wait: &Wait<'_>,
         target: LockTarget,
-        word: Option<&AtomicU64>,
         ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
@@ -308,7 +305,7 @@ impl LockManager {
         };
         let outcome = match self.sleep(owner.body.id, since, wait) {
             Woke::Granted => Ok((granted, at)),
-            Woke::Not(error) if self.withdraw(owner.body.id, name, at, word) => Err(error),
+            Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
             // Granted between the decision to leave and the latch: a granted lock is held, so take it.
             Woke::Not(_) => Ok((granted, at)),
         };
@@ -327,8 +324,9 @@ impl LockManager {
         }
     }
 
-    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted.
-    fn withdraw(&self, owner: u16, name: HeadName, at: u32, word: Option<&AtomicU64>) -> bool {
+    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
+    /// whoever kept the request waiting still holds it (L1).
+    fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
         let mut woken = Woken::new();
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
@@ -337,11 +335,7 @@ impl LockManager {
                 return false;
             }
             head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            if heads.retire_if_idle(at)
-                && let Some(word) = word
-            {
-                ThinWord::deflate(word);
-            }
+            debug_assert!(!head.is_idle(), "L1: a request waited for nobody");
         }
         self.wake(&woken);
         true

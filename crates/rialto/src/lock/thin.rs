@@ -50,7 +50,7 @@ impl ThinWord {
     }
 
     /// The head is gone. Under its partition's latch (L7).
-    pub(super) fn deflate(word: &AtomicU64) {
+    fn deflate(word: &AtomicU64) {
         word.fetch_and(!Self::QUEUED, Ordering::Release);
     }
 
@@ -250,7 +250,7 @@ impl LockManager {
             }
             (at, head.ask(id, mode.into()))
         };
-        let (acquired, _) = self.acquire_by(owner, name, wait, target, Some(word), ask)?;
+        let (acquired, _) = self.acquire_by(owner, name, wait, target, ask)?;
         match acquired {
             Acquired::New => self.note_thin(owner, record),
             Acquired::Upgraded => self.slot(owner).counters.row.add(1),

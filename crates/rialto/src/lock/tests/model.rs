@@ -443,17 +443,17 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
         let manager = manager(Detect::AtOnce);
         let inside = Arc::new(Inside::default());
         let tasks = [
-            (TableMode::IntentExclusive, RecordMode::Shared),
-            (TableMode::Shared, RecordMode::Exclusive),
-            (TableMode::IntentExclusive, RecordMode::Shared),
-            (TableMode::Exclusive, RecordMode::Exclusive),
+            (TableMode::IntentExclusive, RecordMode::Shared, true),
+            (TableMode::Shared, RecordMode::Exclusive, false),
+            (TableMode::IntentExclusive, RecordMode::Shared, false),
+            (TableMode::Exclusive, RecordMode::Exclusive, false),
         ]
-        .map(|(mode, role)| {
+        .map(|(mode, role, raised)| {
             let inside = inside.clone();
             let task = move |manager: &LockManager| {
                 for _ in 0..2 {
                     let mut owner = manager.begin().unwrap();
-                    if mode == TableMode::IntentExclusive {
+                    if raised {
                         manager.table(&mut owner, TableId(1), TableMode::IntentShared, &FOREVER).unwrap();
                     }
                     match manager.table(&mut owner, TableId(1), mode, &FOREVER) {
