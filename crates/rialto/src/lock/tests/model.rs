@@ -118,13 +118,18 @@ fn manager(detect: Detect) -> Arc<LockManager> {
     }))
 }
 
-/// Runs `body` under random schedules for a share of the test time; a failure prints the schedule that led to it.
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    let mut config = shuttle::Config::new();
-    config.max_time = Some(test_seconds() / 2);
-    config.stack_size = 0x2_0000;
-    let scheduler = shuttle::scheduler::RandomScheduler::new(3000);
-    shuttle::Runner::new(scheduler, config).run(body);
+/// Runs `body` under random schedules, and under such in which one task stands still while others run far, each for a
+/// share of the test time; a failure prints the schedule that led to it.
+fn check(body: impl Fn() + Send + Sync + Clone + 'static) {
+    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+    let config = || {
+        let mut config = shuttle::Config::new();
+        config.max_time = Some(test_seconds() / 4);
+        config.stack_size = 0x2_0000;
+        config
+    };
+    shuttle::Runner::new(RandomScheduler::new(3000), config()).run(body.clone());
+    shuttle::Runner::new(PctScheduler::new(3, 3000), config()).run(body);
 }
 
 fn record(
