@@ -462,7 +462,11 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
                         manager.table(&mut owner, TableId(1), TableMode::IntentShared, &FOREVER).unwrap();
                     }
                     match manager.table(&mut owner, TableId(1), mode, &FOREVER) {
-                        Ok(_) => inside.visit(role),
+                        Ok(acquired) => {
+                            let expected = if raised { Acquired::Upgraded } else { Acquired::New };
+                            assert_eq!(acquired, expected, "an intention was lost");
+                            inside.visit(role);
+                        }
                         Err(error) => assert_eq!(error, LockError::Deadlock),
                     }
                     manager.end(owner);
