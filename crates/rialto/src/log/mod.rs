@@ -144,6 +144,16 @@ impl PacketKind {
     }
 }
 
+/// Who does what no committer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LogThreads {
+    /// Two threads: the log server, and one that prepares files.
+    Background,
+    /// None: every caller does all work itself, and the bound of I3 holds only for those who wait. For tests that have
+    /// to go the same way each time.
+    None,
+}
+
 /// How a log is set up.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
@@ -167,9 +177,8 @@ pub struct LogOptions {
     pub wait_max: Duration,
     /// How the log files are written.
     pub caching: Caching,
-    /// Whether the log has its two threads (log server, file preparer). Without them it needs a caller for everything,
-    /// and the bound of I3 holds only for those who wait: for tests that have to be the same at each run.
-    pub(crate) threads: bool,
+    /// Whether the log has its two threads.
+    pub threads: LogThreads,
 }
 
 impl LogOptions {
@@ -190,7 +199,7 @@ impl Default for LogOptions {
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),
             caching: Caching::Buffered,
-            threads: true,
+            threads: LogThreads::Background,
         }
     }
 }

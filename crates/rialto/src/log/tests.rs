@@ -84,7 +84,7 @@ fn flip(disk: &Arc<dyn Disk>, name: &str, offset: u64) {
 }
 
 fn alone() -> LogOptions {
-    LogOptions { threads: false, ..small() }
+    LogOptions { threads: LogThreads::None, ..small() }
 }
 
 fn recovery_error(disk: &Arc<dyn Disk>, from: u64) -> Error {
@@ -283,7 +283,7 @@ fn a_missing_file_is_named() {
 
 #[test]
 fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place() {
-    for threads in [true, false] {
+    for threads in [LogThreads::Background, LogThreads::None] {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let wait_max = Duration::from_millis(50);
         let options = LogOptions { bytes_max: 1 << 20, threads, wait_max, ..small() };

@@ -41,7 +41,7 @@ fn options(random: &mut Random) -> LogOptions {
         packet_slots: 16,
         bytes_max: 4 << 20,
         spare_files_max: 2,
-        threads: false,
+        threads: LogThreads::None,
         caching,
         ..LogOptions::default()
     }
