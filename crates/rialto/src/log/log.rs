@@ -427,7 +427,10 @@ impl Core {
             match group_writer.write(to, lsn) {
                 Ok(()) => {
                     turn.publish(lsn);
-                    self.mark(Lsn(lsn), to);
+                    if gathered == Gathered::All {
+                        // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
+                        self.mark(Lsn(lsn), to);
+                    }
                 }
                 Err(error) => {
                     // The first error stays; nothing is tried again.

@@ -89,6 +89,8 @@ impl Log {
         let files =
             files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
         let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
+        // A file that an earlier process named just before it was killed is there, but its name may not be durable.
+        disk.sync_directory()?;
         if table.at(position).is_none() {
             table.prepare()?;
         }

@@ -165,7 +165,10 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         incarnation: header.incarnation,
         proven: position,
         tail: Vec::new(),
-        marks: files[..contiguous].iter().filter_map(|file| Some((file.first()?, file.start))).collect(),
+        marks: files[..contiguous]
+            .iter()
+            .filter_map(|file| Some((Lsn(file.first()?.0 - 1), file.start)))
+            .collect(),
         block: Vec::new(),
         header: None,
         cursor: 0,
@@ -323,7 +326,8 @@ impl LogReader {
             // A packet whose last part was not written before that opening does not count.
             self.parts_length = None;
         }
-        if header.position == self.files[self.at].start || self.marks_due(header.position) {
+        if !header.inside && (header.position == self.files[self.at].start || self.marks_due(header.position))
+        {
             self.marks.push((Lsn(self.lsn), header.position));
         }
         self.incarnation = header.incarnation;
