@@ -175,7 +175,7 @@ pub struct LogOptions {
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a slot or for log space before it fails (I10).
     pub wait_max: Duration,
-    /// How the log files are written.
+    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]).
     pub caching: Caching,
     /// Whether the log has its two threads.
     pub threads: LogThreads,
@@ -198,7 +198,7 @@ impl Default for LogOptions {
             packet_slots: 8192,
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),
-            caching: Caching::Buffered,
+            caching: Caching::Direct,
             threads: LogThreads::Background,
         }
     }

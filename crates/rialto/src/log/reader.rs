@@ -70,14 +70,14 @@ impl LogEnd {
         LogPosition(self.position)
     }
 
-    /// Whether a log file holds anything behind its header; `false` also for one without a whole header.
-    pub(super) fn holds_blocks(disk: &dyn Disk, name: &str) -> Result<bool> {
+    /// Whether a log file holds a block at this offset; `false` also for a file that is too short.
+    pub(super) fn holds_block(disk: &dyn Disk, name: &str, offset: u64) -> Result<bool> {
         let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
-        if file.length()? < (PAGE + HEADER) as u64 {
+        if file.length()? < offset + HEADER as u64 {
             return Ok(false);
         }
         let mut header = [0; HEADER];
-        file.read_at(&mut header, PAGE as u64)?;
+        file.read_at(&mut header, offset)?;
         Ok(u32_at(&header, 8) == block::MAGIC)
     }
 }
