@@ -40,8 +40,12 @@ impl Index {
         }
         let mut prefix = KeyBuf::new();
         node.read_prefix(control, &mut prefix);
-        let mut image =
-            Image::new(control.level(), control.guarded(), node.removal.load(Ordering::Relaxed), prefix.as_slice());
+        let mut image = Image::new(
+            control.level(),
+            control.guarded(),
+            node.removal.load(Ordering::Relaxed),
+            prefix.as_slice(),
+        );
         let fits = image.push_entries(node, 0..control.count());
         debug_assert!(fits && image.control().garbage() == 0, "a node fits into a node");
         node.become_image(&image);
@@ -70,7 +74,12 @@ impl Index {
 
     /// Splits the child of `parent` that covers `probe`. False, and no change: the parent has no room.
     #[inline(never)]
-    fn split_child(&self, parent: &mut Held<'_>, mut fences: Fences, probe: &Probe<'_>) -> Result<bool, Full> {
+    fn split_child(
+        &self,
+        parent: &mut Held<'_>,
+        mut fences: Fences,
+        probe: &Probe<'_>,
+    ) -> Result<bool, Full> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
         let mut left = self.lock(parent.child(slot));
@@ -126,10 +135,11 @@ impl Index {
     /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; and its parents, as they
     /// become underfull in turn. True if something was joined.
     pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
+        let mut merged = false;
         loop {
             let mut fences = Fences::new();
             let probe = Probe::new(key);
-            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return false };
+            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
             let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
             if parent.control().count() == 1 {
@@ -139,24 +149,24 @@ impl Index {
                 }
                 // No sibling under this parent: it has to find one for itself first.
                 drop(parent);
-                if self.merge(level + 1, key) {
-                    continue;
+                if !self.merge(level + 1, key) {
+                    return merged;
                 }
-                return false;
+                continue;
             }
-            let merged = self.merge_child(&mut parent, fences, &probe);
+            let joined = self.merge_child(&mut parent, fences, &probe);
             let control = parent.control();
             drop(parent);
-            let Some(joined) = merged else { return false };
+            let Some(joined) = joined else { return merged };
+            merged = true;
             if wants_merge(control) {
                 self.merge(level + 1, key);
             }
             // What was joined may take the next sibling in too, one that was tried in vain when it became underfull; and
             // it may be the root's last child.
-            if joined.used() < UNDERFULL_WORDS || control.count() == 1 {
-                self.merge(level, key);
+            if joined.used() >= UNDERFULL_WORDS && control.count() > 1 {
+                return true;
             }
-            return true;
         }
     }
 
@@ -284,12 +294,8 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     let control = node.control();
     let removal = node.removal.load(Ordering::Relaxed);
     let separator = division.separator.as_slice();
-    let mut left = Image::new(
-        control.level(),
-        control.guarded(),
-        removal,
-        &separator[..common_prefix(low, separator)],
-    );
+    let mut left =
+        Image::new(control.level(), control.guarded(), removal, &separator[..common_prefix(low, separator)]);
     let prefix = high.map_or(0, |high| common_prefix(separator, high));
     let mut right = Image::new(control.level(), control.guarded(), removal, &separator[..prefix]);
     let mut from = division.at;

@@ -50,7 +50,13 @@ fn check_against(index: &Index, model: &BTreeMap<Vec<u8>, u64>) {
     assert_eq!(index.count(), model.len() as u64);
 }
 
-fn check_range(index: &Index, model: &BTreeMap<Vec<u8>, u64>, random: &mut Random, kind: Keys, batch: &mut Batch) {
+fn check_range(
+    index: &Index,
+    model: &BTreeMap<Vec<u8>, u64>,
+    random: &mut Random,
+    kind: Keys,
+    batch: &mut Batch,
+) {
     let (low, high) = (key(kind, random), key(kind, random));
     let bound = |which: u64, key| match which {
         0 => Bound::Unbounded,

@@ -40,7 +40,8 @@ fn random_keys_leave_leaves_two_thirds_full() {
 #[test]
 fn a_bulk_load_fills_nine_tenths() {
     let pool = pool(1 << 12);
-    let index = Index::build_sorted(pool.clone(), (0..100_000).map(|n| (number(n), n))).expect("enough nodes");
+    let index =
+        Index::build_sorted(pool.clone(), (0..100_000).map(|n| (number(n), n))).expect("enough nodes");
     assert_eq!(index.check(), Ok(100_000));
     let per_node = 100_000 / pool.nodes_in_use();
     assert!((215..240).contains(&per_node), "{per_node} entries per node");
@@ -176,7 +177,9 @@ fn guards_cover_a_range_whatever_the_tree_does_later() {
         }
         let (low, high) = (number(10_001), number(30_001));
         assert!(guard(&index, &from_to(&low, &high), direction) > 5);
-        let inside = |index: &Index| (10_001..30_001).step_by(37).filter(|n| n % 10 != 0).all(|n| asks(index, &number(n)));
+        let inside = |index: &Index| {
+            (10_001..30_001).step_by(37).filter(|n| n % 10 != 0).all(|n| asks(index, &number(n)))
+        };
         assert!(inside(&index));
         assert!(!asks(&index, &number(1)) && !asks(&index, &number(49_999)));
         // Split all leaves, with consent.

@@ -48,7 +48,10 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
                         let growing = change / 20_000 % 2 == 0;
                         for _ in 0..100 {
                             change += 1;
-                            let n = random.below(KEYS / 10 / WRITERS) * WRITERS * 10 + writer * 10 + 1 + random.below(9);
+                            let n = random.below(KEYS / 10 / WRITERS) * WRITERS * 10
+                                + writer * 10
+                                + 1
+                                + random.below(9);
                             if n >= KEYS {
                                 continue;
                             }
@@ -82,7 +85,10 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
             while !done.load(Ordering::Relaxed) {
                 let n = random.below(KEYS);
                 let found = index.get(&key(n)).value;
-                assert!(found.is_none_or(|found| found >> 24 == n), "key {n} has the value {found:?} of another");
+                assert!(
+                    found.is_none_or(|found| found >> 24 == n),
+                    "key {n} has the value {found:?} of another"
+                );
                 assert!(n % 10 != 0 || found.is_some(), "stable key {n} went missing");
             }
         });
@@ -105,7 +111,8 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
                 };
             }
         });
-        let left: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("no writer fails")).collect();
+        let left: Vec<_> =
+            writers.into_iter().map(|writer| writer.join().expect("no writer fails")).collect();
         left
     });
     let mut expected = stable.len() as u64;
@@ -208,7 +215,10 @@ fn an_insert_asks_or_is_seen() {
             (missed, scanner.join().expect("the scan does not fail"))
         });
         for key in &missed {
-            assert!(seen.contains(key), "round {rounds}: {key:02x?} was inserted without asking, and not seen");
+            assert!(
+                seen.contains(key),
+                "round {rounds}: {key:02x?} was inserted without asking, and not seen"
+            );
         }
         assert_eq!(index.check(), Ok(filled + missed.len() as u64));
         rounds += 1;
