@@ -92,6 +92,26 @@ pub enum Error {
         /// The value's type.
         found: String,
     },
+    /// Another number of values than the table has columns. SQLSTATE 42601.
+    #[error("row of {found} values for table \"{table}\", which has {expected} columns")]
+    ColumnCount {
+        /// The table's name.
+        table: String,
+        /// The number of columns.
+        expected: usize,
+        /// The number of values.
+        found: usize,
+    },
+    /// Another number of values than the index has columns. SQLSTATE 42601.
+    #[error("key of {found} values for index \"{index}\", whose keys are ({expected})")]
+    KeyColumns {
+        /// The index's name.
+        index: String,
+        /// The key's columns and their types.
+        expected: String,
+        /// The number of values.
+        found: usize,
+    },
     /// No table of this name. SQLSTATE 42P01.
     #[error("table \"{table}\" does not exist")]
     NoSuchTable {

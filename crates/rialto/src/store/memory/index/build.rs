@@ -1,7 +1,8 @@
 //! Bulk loads: an index from entries in order, for recovery and for CREATE INDEX.
 
+use super::image::Image;
 use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Image, MAX_ENTRIES, VALUE_BITS};
+use super::node::{BODY_WORDS, MAX_ENTRIES, VALUE_BITS};
 use super::{Full, Index, NodePool};
 use std::sync::Arc;
 

@@ -6,8 +6,9 @@
 //! begins again; so each step leaves a whole tree behind.
 
 use super::descent::{Fences, Seek};
+use super::image::Image;
 use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, Equal, Held, Image};
+use super::node::{BODY_WORDS, Control, Equal, Held};
 use super::{Full, Index};
 use std::sync::atomic::Ordering;
 

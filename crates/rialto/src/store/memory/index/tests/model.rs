@@ -104,7 +104,7 @@ fn run(kind: Keys, share: f64) {
     let mut round = 0u64;
     while Instant::now() < end {
         // Tides: mostly inserts, then mostly removals, down to nothing.
-        let inserts = if round % 2 == 0 { 80 } else { 5 };
+        let inserts = if round.is_multiple_of(2) { 80 } else { 5 };
         for step in 0..4000 {
             let key = key(kind, &mut random);
             let value = random.below(1 << 48);

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Keys of two shapes; every third has a tail.
 fn key(n: u64) -> Vec<u8> {
     let mut key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         key.extend_from_slice(b"-and-a-tail");
         key.extend_from_slice(&n.to_be_bytes());
     }
@@ -89,7 +89,7 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
                     found.is_none_or(|found| found >> 24 == n),
                     "key {n} has the value {found:?} of another"
                 );
-                assert!(n % 10 != 0 || found.is_some(), "stable key {n} went missing");
+                assert!(!n.is_multiple_of(10) || found.is_some(), "stable key {n} went missing");
             }
         });
         scope.spawn(move || {
@@ -182,7 +182,7 @@ fn an_insert_asks_or_is_seen() {
             put(&index, &key(random.below(1000)), 1).expect("enough nodes");
         }
         let filled = index.count();
-        let direction = if rounds % 2 == 0 { Direction::Forward } else { Direction::Backward };
+        let direction = if rounds.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
         // The interval table: whether the scan's interval (all keys) is in it.
         let intervals = Mutex::new(false);
         let (missed, seen) = std::thread::scope(|scope| {
