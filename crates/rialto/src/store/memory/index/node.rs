@@ -24,9 +24,8 @@
 
 #![allow(unsafe_code)]
 
-use super::key::{
-    FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, Probe, be_word, tail_word, tail_words,
-};
+use super::image::Image;
+use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, Probe, tail_word, tail_words};
 use super::latch::Latch;
 use std::cmp::Ordering as Order;
 use std::hint::select_unpredictable;
