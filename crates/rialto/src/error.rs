@@ -14,7 +14,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[non_exhaustive]
 pub enum Error {
     /// Chosen as the victim of a deadlock. Abort and run again. SQLSTATE 40P01.
-    #[error("deadlock: waiting for {waiting_for} closed a cycle; the transaction was chosen as its victim, run it again")]
+    #[error(
+        "deadlock: waiting for {waiting_for} closed a cycle; the transaction was chosen as its victim, run it again"
+    )]
     Deadlock {
         /// The lock that was asked for.
         waiting_for: String,
@@ -90,6 +92,26 @@ pub enum Error {
         /// The value's type.
         found: String,
     },
+    /// Another number of values than the table has columns. SQLSTATE 42601.
+    #[error("row of {found} values for table \"{table}\", which has {expected} columns")]
+    ColumnCount {
+        /// The table's name.
+        table: String,
+        /// The number of columns.
+        expected: usize,
+        /// The number of values.
+        found: usize,
+    },
+    /// Another number of values than the index has columns. SQLSTATE 42601.
+    #[error("key of {found} values for index \"{index}\", whose keys are ({expected})")]
+    KeyColumns {
+        /// The index's name.
+        index: String,
+        /// The key's columns and their types.
+        expected: String,
+        /// The number of values.
+        found: usize,
+    },
     /// No table of this name. SQLSTATE 42P01.
     #[error("table \"{table}\" does not exist")]
     NoSuchTable {
@@ -155,7 +177,9 @@ pub enum Error {
         limit: usize,
     },
     /// The transaction wrote more than one transaction may. SQLSTATE 54000.
-    #[error("write set of {length} bytes passes the limit of {limit} bytes (Options::write_set_bytes_max); split the transaction")]
+    #[error(
+        "write set of {length} bytes passes the limit of {limit} bytes (Options::write_set_bytes_max); split the transaction"
+    )]
     WriteSetTooLarge {
         /// What the write set would have grown to, in bytes.
         length: usize,
@@ -163,7 +187,9 @@ pub enum Error {
         limit: usize,
     },
     /// The memory bound is reached. SQLSTATE 53200.
-    #[error("out of memory: {used} of {limit} bytes are in use (Options::memory_bytes); delete rows, or reopen with a higher limit")]
+    #[error(
+        "out of memory: {used} of {limit} bytes are in use (Options::memory_bytes); delete rows, or reopen with a higher limit"
+    )]
     MemoryLimit {
         /// Bytes in use.
         used: u64,
@@ -171,7 +197,9 @@ pub enum Error {
         limit: u64,
     },
     /// More transactions are open than the database has slots for. SQLSTATE 53300.
-    #[error("all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first")]
+    #[error(
+        "all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first"
+    )]
     TooManyTransactions {
         /// The number of slots.
         limit: usize,
@@ -186,7 +214,9 @@ pub enum Error {
     #[error("the transaction is read-only")]
     ReadOnly,
     /// `transact` was called inside the body of another transaction on the same thread.
-    #[error("a transaction is open on this thread already: use the handle that the body was given, or Database::begin")]
+    #[error(
+        "a transaction is open on this thread already: use the handle that the body was given, or Database::begin"
+    )]
     Nested,
     /// The savepoint does not exist, or was released. SQLSTATE 3B001.
     #[error("savepoint \"{name}\" does not exist")]
@@ -216,7 +246,9 @@ pub enum Error {
     },
     /// The database stopped after an I/O error while this transaction had its place in the log: it may or may not be
     /// durable. Never retried (I4). SQLSTATE 08007.
-    #[error("outcome unknown: the log failed after the transaction took place {lsn} in it; reopen the database to learn its outcome ({cause})")]
+    #[error(
+        "outcome unknown: the log failed after the transaction took place {lsn} in it; reopen the database to learn its outcome ({cause})"
+    )]
     OutcomeUnknown {
         /// The transaction's place.
         lsn: Lsn,

@@ -1,1 +1,59 @@
-//! (see ARCHITECTURE.md)
+//! Rows, keys and schemas: how typed values become bytes, and bytes values.
+//!
+//! A [`Schema`] knows a table's columns and works out, once, where each lies in a row and in each index's keys. A row
+//! is one compact byte string ([`encode`], [`RowEncoder`]) of which one field can be read ([`RowView`]) or changed
+//! ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
+//! ([`IntoKey`]). Rust structs are rows by [`Record`]; [`Row`], [`Value`] and column names are the way for SQL and tools.
+//!
+//! Invariants kept here:
+//!
+//! - Equal values are equal rows: there is one encoding of each. A patched row is the row that encoding gives.
+//! - The order of keys as bytes is the order of the values, NULLs and NaN last; no key is a prefix of another one of
+//!   its index.
+//! - What [`encode`] accepts stays within [`ROW_BYTES_MAX`], and each of its keys within [`KEY_BYTES_MAX`], whatever
+//!   its fixed columns are changed to later. So making the keys of a row cannot fail (I10).
+//! - Bytes from outside pass [`RowView::validate`] before they are read; it never panics (I9).
+//!
+//! Read on in `value.rs`, then `schema.rs` for the row's layout and `key.rs` for the key's.
+
+mod date;
+mod decimal;
+mod encode;
+mod into_key;
+mod key;
+mod key_shape;
+mod owned;
+mod patch;
+mod record;
+mod schema;
+mod value;
+mod view;
+
+#[cfg(test)]
+mod random_tests;
+#[cfg(test)]
+mod tests;
+
+pub use date::{Date, ParseDateError, Timestamp};
+pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
+pub use encode::{RowEncoder, encode};
+pub use into_key::{IntoKey, KeyPart};
+pub use key::Key;
+pub use key_shape::KeyShape;
+pub use owned::Row;
+pub use patch::{FieldPatch, FieldPatches};
+pub use record::{CharField, DecimalField, DefaultType, Field, Record, fits, schema_of};
+pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Schema, WhichIndex};
+pub use value::{ColumnType, Value, ValueRef};
+pub use view::{ColumnRef, RowView};
+
+pub use rialto_derive::Record;
+
+/// The most bytes that a row has.
+pub const ROW_BYTES_MAX: usize = 32_000;
+
+/// The most bytes that a key has.
+pub const KEY_BYTES_MAX: usize = 1_024;
+
+/// The most bytes that the name of a table, column or index has.
+pub const NAME_BYTES_MAX: usize = 63;

@@ -1,0 +1,98 @@
+//! [`Row`]: a row that owns its bytes.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::{ColumnRef, Field, RowView, Schema, Value, encode};
+use crate::Result;
+
+/// A row of a table, owned: what the by-name interface returns.
+#[derive(Clone)]
+pub struct Row {
+    schema: Arc<Schema>,
+    bytes: Vec<u8>,
+}
+
+impl Row {
+    /// The row of these bytes, which are known to be one (see [`RowView`]).
+    pub fn new(schema: Arc<Schema>, bytes: Vec<u8>) -> Row {
+        Row { schema, bytes }
+    }
+
+    /// The row of these values.
+    ///
+    /// # Errors
+    /// As [`encode`].
+    pub fn from_values(schema: Arc<Schema>, values: &[Value]) -> Result<Row> {
+        let mut bytes = Vec::new();
+        encode(&schema, values, &mut bytes)?;
+        Ok(Row { schema, bytes })
+    }
+
+    /// The row, borrowed.
+    #[inline]
+    pub fn view(&self) -> RowView<'_> {
+        RowView::new(&self.schema, &self.bytes)
+    }
+
+    /// The schema.
+    pub fn schema(&self) -> &Arc<Schema> {
+        &self.schema
+    }
+
+    /// Makes this the row with these bytes, which are a row of `schema`; keeps the memory.
+    pub fn replace(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
+        if !Arc::ptr_eq(&self.schema, schema) {
+            self.schema = schema.clone();
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The row's bytes.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The row's bytes, without a copy.
+    pub fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
+    /// A column's value, the column given by position or by name; see [`RowView::get`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchColumn`](crate::Error::NoSuchColumn).
+    pub fn get(&self, column: impl ColumnRef) -> Result<Value> {
+        Ok(self.view().get(column.position(&self.schema)?))
+    }
+
+    /// A column's value as a Rust value; see [`RowView::read`], also for the errors.
+    pub fn read<T: Field>(&self, column: impl ColumnRef) -> Result<T> {
+        self.view().read(column)
+    }
+
+    /// All values.
+    pub fn values(&self) -> Vec<Value> {
+        self.view().values()
+    }
+}
+
+impl fmt::Display for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+impl fmt::Debug for Row {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.view().fmt(f)
+    }
+}
+
+/// Equal if they are of one table and have the same bytes.
+impl PartialEq for Row {
+    fn eq(&self, other: &Row) -> bool {
+        self.schema.table() == other.schema.table() && self.bytes == other.bytes
+    }
+}

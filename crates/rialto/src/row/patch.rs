@@ -1,0 +1,156 @@
+//! [`FieldPatch`]: a change to a fixed column as bytes to be put at an offset of the row.
+
+use smallvec::SmallVec;
+
+use super::encode::fixed_bytes;
+use super::view::{corrupt, end_at};
+use super::{Schema, Value, ValueRef};
+use crate::{Error, Result};
+
+/// Bytes to be put at an offset of a row. A change of one field is one of these, or two if it comes to be NULL or
+/// ceases to be. Applied to the row that it was made from, it gives the row that encoding the new values gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FieldPatch {
+    offset: u16,
+    len: u8,
+    bytes: [u8; 16],
+}
+
+/// The patches of a few fields.
+pub type FieldPatches = SmallVec<[FieldPatch; 4]>;
+
+impl FieldPatch {
+    fn new(offset: u16, bytes: &[u8]) -> FieldPatch {
+        let mut all = [0; 16];
+        all[..bytes.len()].copy_from_slice(bytes);
+        FieldPatch { offset, len: bytes.len() as u8, bytes: all }
+    }
+
+    /// Where in the row.
+    #[inline]
+    pub fn offset(&self) -> u16 {
+        self.offset
+    }
+
+    /// How many bytes, 1 to 16.
+    #[inline]
+    #[allow(clippy::len_without_is_empty, reason = "never empty")]
+    pub fn len(&self) -> u8 {
+        self.len
+    }
+
+    /// The new bytes.
+    #[inline]
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.len)]
+    }
+
+    /// Changes the row.
+    ///
+    /// # Panics
+    /// If the row is shorter than the one that the patch was made for.
+    #[inline]
+    pub fn apply(&self, row: &mut [u8]) {
+        let at = usize::from(self.offset);
+        row[at..at + usize::from(self.len)].copy_from_slice(self.bytes());
+    }
+}
+
+impl Schema {
+    /// Sets a fixed column of a row in place.
+    ///
+    /// # Errors
+    /// As [`Schema::patch_field`]; then the row is as it was.
+    pub fn write_fixed(&self, row: &mut [u8], column: usize, value: &Value) -> Result<()> {
+        let mut patches = FieldPatches::new();
+        self.patch_field(row, column, value.borrow(), &mut patches)?;
+        patches.iter().for_each(|patch| patch.apply(row));
+        Ok(())
+    }
+
+    /// Appends to `out` what sets a fixed column of `row` to a value. Nothing is appended for the null bits if they
+    /// stay as they are, nor for the value if it stays NULL.
+    ///
+    /// # Errors
+    /// As [`encode`](super::encode) for the value; [`Error::Unsupported`] for a variable column.
+    pub fn patch_field(
+        &self,
+        row: &[u8],
+        column: usize,
+        value: ValueRef<'_>,
+        out: &mut FieldPatches,
+    ) -> Result<()> {
+        let definition = &self.columns()[column];
+        let Some(slot) = self.fixed_field(column) else {
+            let what = format!(
+                "changing column \"{}\" of type {} in place: its length varies, encode the whole row",
+                definition.name, definition.ty
+            );
+            return Err(Error::Unsupported { what });
+        };
+        let value = value.coerce(self.table(), definition)?;
+        let (is_null, was_null) = (matches!(value, ValueRef::Null), slot.is_null(row));
+        if let (Some(bit), true) = (slot.null_bit, is_null != was_null) {
+            let at = bit / 8;
+            // An earlier patch of this change may hold the byte already.
+            let earlier = out.iter_mut().find(|patch| patch.offset == at && patch.len == 1);
+            match earlier {
+                Some(patch) => patch.bytes[0] ^= 1 << (bit % 8),
+                None => out.push(FieldPatch::new(at, &[row[usize::from(at)] ^ (1 << (bit % 8))])),
+            }
+        }
+        if !(is_null && was_null) {
+            let (bytes, _) = fixed_bytes(value);
+            out.push(FieldPatch::new(slot.offset, &bytes[..usize::from(slot.len)]));
+        }
+        Ok(())
+    }
+
+    /// Replaces `out` by what makes `new` of `old`, both rows of this schema; `false`, and nothing, if a variable
+    /// column differs, so that the whole row has to be written.
+    pub fn diff(&self, old: &[u8], new: &[u8], out: &mut FieldPatches) -> bool {
+        out.clear();
+        if old.len() != new.len() || old[self.ends_at..] != new[self.ends_at..] {
+            return false;
+        }
+        for at in 0..self.null_bits.div_ceil(8) {
+            if old[at] != new[at] {
+                out.push(FieldPatch::new(at as u16, &new[at..=at]));
+            }
+        }
+        for column in 0..self.columns().len() {
+            let Some(slot) = self.fixed_field(column) else { continue };
+            let range = usize::from(slot.offset)..usize::from(slot.offset) + usize::from(slot.len);
+            if old[range.clone()] != new[range.clone()] {
+                out.push(FieldPatch::new(slot.offset, &new[range]));
+            }
+        }
+        true
+    }
+
+    /// Changes a row by a patch that was read back from a log.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] if it does not lie in the fixed part of the row. (That the values make sense is
+    /// [`RowView::validate`](super::RowView::validate)'s to say.)
+    pub fn apply_patch(&self, row: &mut [u8], offset: u16, bytes: &[u8]) -> Result<()> {
+        let end = usize::from(offset) + bytes.len();
+        if end > self.ends_at || row.len() < self.body_at {
+            let what = format!(
+                "a patch of bytes {offset} to {end} of a row of {}, expected to end by {}",
+                row.len(),
+                self.ends_at
+            );
+            return Err(corrupt(self, offset.into(), what));
+        }
+        row[usize::from(offset)..end].copy_from_slice(bytes);
+        Ok(())
+    }
+
+    /// Whether a row of these bytes ends where its last variable column does: a cheap check of its length.
+    pub fn has_row_length(&self, row: &[u8]) -> bool {
+        row.len() >= self.body_at
+            && row.len()
+                == if self.body_at == self.ends_at { self.body_at } else { end_at(row, self.body_at - 2) }
+    }
+}
