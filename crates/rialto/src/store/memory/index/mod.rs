@@ -219,19 +219,10 @@ impl Index {
         }
     }
 
-    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile.
+    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile. The one leaf that
+    /// is left has the guards and the removal `Lsn` of all that were.
     pub fn clear(&self) {
-        let mut batch = Batch::new();
-        loop {
-            batch.begin();
-            let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
-            for (key, _) in batch.iter() {
-                self.remove(key, None);
-            }
-            if more == More::No && batch.is_empty() {
-                return;
-            }
-        }
+        self.free_all_but_the_root();
     }
 
     /// The leaf that covers `probe`, not yet validated. None: begin again.

@@ -183,13 +183,16 @@ impl Index {
             let mut left = self.lock(parent.child(first));
             let right_id = parent.child(first + 1);
             let right = self.lock(right_id);
-            // Their tails may grow with a shorter prefix; then the image does not fit, and they stay apart.
-            if left.control().used() + right.control().used() > MERGED_WORDS {
+            // An empty leaf always goes, lest scans meet it for ever. A shorter prefix may make tails longer: if the
+            // image does not fit, the two stay apart.
+            let one_is_empty = left.control().count() == 0 || right.control().count() == 0;
+            let most = if one_is_empty { BODY_WORDS } else { MERGED_WORDS };
+            if !one_is_empty && left.control().used() + right.control().used() > most {
                 continue;
             }
             let Some(mut fences) = fences.take() else { break };
             fences.narrow(parent, control, first, first + 1);
-            let Some(image) = join(&left, &right, parent, first + 1, &fences) else { break };
+            let Some(image) = join(&left, &right, parent, first + 1, &fences, most) else { break };
             left.become_image(&image);
             parent.remove(first + 1);
             self.pool.free(right_id, right);
@@ -221,18 +224,41 @@ impl Index {
 
     /// Gives all nodes back. Nobody else uses the index.
     pub(super) fn free_all(&mut self) {
-        self.free_under(self.root);
+        let _ = self.free_under(self.root);
     }
 
-    fn free_under(&self, id: u32) {
+    /// Makes the root an empty leaf and gives all other nodes back. Nobody else uses the index.
+    pub(super) fn free_all_but_the_root(&self) {
+        let mut root = self.lock(self.root);
+        let control = root.control();
+        let mut image =
+            Image::new(0, control.level() == 0 && control.guarded(), root.removal.load(Ordering::Relaxed), &[]);
+        if control.level() > 0 {
+            let (mut guarded, mut removal) = (false, 0);
+            for at in 0..control.count() {
+                let (guard_under, removal_under) = self.free_under(root.child(at));
+                guarded |= guard_under;
+                removal = removal_under.max(removal);
+            }
+            image = Image::new(0, guarded, removal, &[]);
+        }
+        root.become_image(&image);
+    }
+
+    /// Frees a node and all below it; says whether a leaf of them was guarded, and their highest removal Lsn.
+    fn free_under(&self, id: u32) -> (bool, u64) {
         let node = self.lock(id);
         let control = node.control();
+        let mut seen = (control.guarded(), node.removal.load(Ordering::Relaxed));
         if control.level() > 0 {
+            seen = (false, 0);
             for at in 0..control.count() {
-                self.free_under(node.child(at));
+                let under = self.free_under(node.child(at));
+                seen = (seen.0 | under.0, seen.1.max(under.1));
             }
         }
         self.pool.free(id, node);
+        seen
     }
 }
 
@@ -311,8 +337,16 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     (left, right)
 }
 
-/// Two siblings as one node with the fences `fences`, if they fit. `slot` is the right one's in the parent.
-fn join(left: &Held<'_>, right: &Held<'_>, parent: &Held<'_>, slot: usize, fences: &Fences) -> Option<Image> {
+/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right one's in the
+/// parent.
+fn join(
+    left: &Held<'_>,
+    right: &Held<'_>,
+    parent: &Held<'_>,
+    slot: usize,
+    fences: &Fences,
+    most: usize,
+) -> Option<Image> {
     let (of_left, of_right) = (left.control(), right.control());
     let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
     let guarded = of_left.guarded() || of_right.guarded();
@@ -333,5 +367,5 @@ fn join(left: &Held<'_>, right: &Held<'_>, parent: &Held<'_>, slot: usize, fence
         fits &= image.push_entries(left, 0..of_left.count());
     }
     fits &= image.push_entries(right, from..of_right.count());
-    (fits && image.control().used() <= MERGED_WORDS).then_some(image)
+    (fits && image.control().used() <= most).then_some(image)
 }
