@@ -231,8 +231,12 @@ impl Index {
     pub(super) fn free_all_but_the_root(&self) {
         let mut root = self.lock(self.root);
         let control = root.control();
-        let mut image =
-            Image::new(0, control.level() == 0 && control.guarded(), root.removal.load(Ordering::Relaxed), &[]);
+        let mut image = Image::new(
+            0,
+            control.level() == 0 && control.guarded(),
+            root.removal.load(Ordering::Relaxed),
+            &[],
+        );
         if control.level() > 0 {
             let (mut guarded, mut removal) = (false, 0);
             for at in 0..control.count() {

@@ -237,7 +237,8 @@ fn a_panic_in_admit_leaves_the_leaf_usable() {
 fn clearing_gives_all_nodes_but_one_back() {
     for size in [0u64, 1, 300, 100_000] {
         let pool = pool(1 << 12);
-        let index = Index::build_sorted(pool.clone(), (0..size).map(|n| (number(n), n))).expect("enough nodes");
+        let index =
+            Index::build_sorted(pool.clone(), (0..size).map(|n| (number(n), n))).expect("enough nodes");
         guard(&index, &from_to(&number(0), &number(5)), Direction::Forward);
         let removed = index.remove(&number(size / 2), Some(Lsn(9)));
         index.clear();
@@ -250,7 +251,8 @@ fn clearing_gives_all_nodes_but_one_back() {
 
 #[test]
 fn an_emptied_leaf_goes_even_between_full_ones() {
-    let index = Index::build_sorted(pool(1 << 12), (0..10_000).map(|n| (number(n), n))).expect("enough nodes");
+    let index =
+        Index::build_sorted(pool(1 << 12), (0..10_000).map(|n| (number(n), n))).expect("enough nodes");
     for n in 1000..3000 {
         index.remove(&number(n), None).expect("it was there");
     }
