@@ -47,7 +47,7 @@ struct Scratch {
 impl CopyIn {
     /// Begins; `None` if the statement is no COPY FROM.
     pub fn new(prepared: &Prepared) -> Option<CopyIn> {
-        let Kind::Copy(CopyPlan { table, schema, columns, options }) = &prepared.kind else { return None };
+        let Kind::Copy(CopyPlan { table, schema, columns, options, .. }) = &prepared.kind else { return None };
         Some(CopyIn {
             table: table.clone(),
             schema: schema.clone(),
@@ -280,17 +280,6 @@ fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
         byte => return out.push(byte),
     };
     out.extend_from_slice(&[b'\\', letter]);
-}
-
-/// The columns of a COPY to the client.
-pub fn output_columns(plan: &CopyPlan) -> Vec<OutputColumn> {
-    plan.columns
-        .iter()
-        .map(|column| {
-            let column = &plan.schema.columns()[*column];
-            OutputColumn { name: column.name.clone(), sql_type: SqlType::of_column(column.ty) }
-        })
-        .collect()
 }
 
 #[cfg(test)]

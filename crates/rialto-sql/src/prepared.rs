@@ -46,6 +46,8 @@ pub struct CopyPlan {
     pub schema: Arc<Schema>,
     /// The columns, in the order of the data.
     pub columns: Vec<usize>,
+    /// The same, with names and types.
+    pub output: Vec<OutputColumn>,
     /// The statement's options.
     pub options: parse::Copy,
 }
@@ -123,6 +125,14 @@ impl Prepared {
         }
     }
 
+    /// The columns of the rows that running it gives: the result's, or those of a COPY.
+    pub fn row_columns(&self) -> &[OutputColumn] {
+        match &self.kind {
+            Kind::Copy(plan) => &plan.output,
+            _ => &self.columns,
+        }
+    }
+
     /// The direction of a COPY and the number of its columns.
     pub fn copy(&self) -> Option<(CopyDirection, usize)> {
         match &self.kind {
@@ -182,11 +192,16 @@ pub fn prepare(
         Statement::Copy(options) => {
             let table = lookup(&options.table)?;
             let schema = table.schema();
-            let columns = match options.columns[..] {
+            let columns: Vec<usize> = match options.columns[..] {
                 [] => (0..schema.columns().len()).collect(),
                 _ => bind::column_positions(&schema, &options.columns)?,
             };
-            (Kind::Copy(CopyPlan { table, schema, columns, options }), Vec::new())
+            let output = columns.iter().map(|column| &schema.columns()[*column]).map(|column| OutputColumn {
+                name: column.name.clone(),
+                sql_type: SqlType::of_column(column.ty),
+            });
+            let output = output.collect();
+            (Kind::Copy(CopyPlan { table, schema, columns, output, options }), Vec::new())
         }
         Statement::Show(name) => {
             let columns = crate::session::show_columns(name.as_ref())?;

@@ -1,5 +1,7 @@
 //! Splits a query string into its statements, at the semicolons that stand outside quotes and comments.
 
+use crate::error::SqlError;
+
 /// One statement of a query string.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Piece<'a> {
@@ -7,6 +9,14 @@ pub struct Piece<'a> {
     pub text: &'a str,
     /// The number of characters before it, for positions in errors.
     pub chars_before: usize,
+}
+
+impl Piece<'_> {
+    /// The error with its place counted from the start of the query string.
+    pub fn move_error(&self, mut error: SqlError) -> SqlError {
+        error.position = error.position.map(|position| position + self.chars_before);
+        error
+    }
 }
 
 /// The statements of `sql`; empty ones, comments only, are left out.

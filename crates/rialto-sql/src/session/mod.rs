@@ -9,6 +9,7 @@
 //! - A deadlock's victim is retried if it is the only statement of its implicit block; a client in a block is told.
 
 mod cache;
+mod cancel;
 mod ddl;
 mod settings;
 
@@ -16,8 +17,9 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use rialto::row::Value;
-use rialto::{Canceller, Database, Error, LockPolicy, Savepoint, Table, Ticket, Transaction, TxOptions};
+use rialto::{Database, Error, LockPolicy, Savepoint, Table, Ticket, Transaction, TxOptions};
 
+pub use cancel::Cancel;
 pub use settings::Settings;
 
 use crate::bind::{Facts, OutputColumn};
@@ -114,6 +116,7 @@ pub struct Session {
     now: i64,
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
+    cancel: Arc<Cancel>,
 }
 
 impl Session {
@@ -137,6 +140,7 @@ impl Session {
             now: 0,
             notices: Vec::new(),
             status_changes: Vec::new(),
+            cancel: Arc::default(),
         }
     }
 
@@ -180,9 +184,9 @@ impl Session {
         self.heavy
     }
 
-    /// Cancels what the transaction does.
-    pub fn canceller(&mut self) -> Option<Canceller> {
-        self.tx.as_ref().map(Transaction::canceller)
+    /// Cancels what the session runs, from another thread.
+    pub fn cancel(&self) -> Arc<Cancel> {
+        self.cancel.clone()
     }
 
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
@@ -263,8 +267,22 @@ impl Session {
         }
         let mut prepared = prepared.clone();
         self.open_block();
+        let answer = self.execute_retrying(&mut prepared, params, policy, sink);
+        if policy == LockPolicy::Wait {
+            self.cancel.disarm();
+        }
+        answer
+    }
+
+    fn execute_retrying(
+        &mut self,
+        prepared: &mut Arc<Prepared>,
+        params: &[Value],
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
         for retry in 0.. {
-            match self.execute_once(&mut prepared, params, policy, sink) {
+            match self.execute_once(prepared, params, policy, sink) {
                 Err(error)
                     if error.is_deadlock()
                         && self.block == Block::Implicit
@@ -354,11 +372,11 @@ impl Session {
     pub fn run_copy(&mut self, copy: &mut CopyIn, policy: LockPolicy, last: bool) -> Result<Option<Completion>> {
         self.begin(policy)?;
         let tx = self.tx.as_mut().expect("the transaction has begun");
-        if !last {
-            copy.run(tx)?;
-            return Ok(None);
+        let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
+        if policy == LockPolicy::Wait {
+            self.cancel.disarm();
         }
-        let rows = copy.finish(tx)?;
+        let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
         self.heavy = true;
         Ok(Some(done(Tag::Rows("COPY", rows))))
@@ -406,6 +424,9 @@ impl Session {
     fn begin(&mut self, policy: LockPolicy) -> Result<()> {
         if let Some(tx) = &mut self.tx {
             tx.set_lock_policy(policy);
+            if policy == LockPolicy::Wait {
+                self.cancel.arm(tx.canceller());
+            }
             return Ok(());
         }
         if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
@@ -423,6 +444,9 @@ impl Session {
         self.start = Some(tx.savepoint());
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
+        }
+        if policy == LockPolicy::Wait {
+            self.cancel.arm(tx.canceller());
         }
         self.tx = Some(tx);
         Ok(())
