@@ -39,3 +39,7 @@ pub struct TableId(pub u32);
 /// An index's identifier, the primary one included; never reused in the life of a database.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct IndexId(pub u32);
+
+/// Identifies the storage of a table's rows: a truncated table gets another. Never reused in the life of a database.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct HeapId(pub u32);

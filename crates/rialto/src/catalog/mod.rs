@@ -1,1 +1,182 @@
-//! (see ARCHITECTURE.md)
+//! The catalog: which tables there are, and what they are made of.
+//!
+//! What is durable of it is rows of the system tables ([`system`]), so a DDL statement is a transaction like any other.
+//! What transactions use is in memory: a [`Table`] handle per table, over its current [`TableVersion`]. DDL transactions
+//! take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and that of each table that they change.
+//!
+//! Identifiers of tables, indexes, heaps and load files come from one counter and are never reused: the home block
+//! keeps it, and redo passes each that it meets.
+
+pub(crate) mod description;
+pub(crate) mod system;
+mod table;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+pub(crate) use self::description::{Description, Storage};
+pub use self::table::Table;
+pub(crate) use self::table::{TableParts, TableVersion};
+use crate::error::{Error, Result};
+use crate::ids::{IndexId, TableId};
+use crate::lock::LockTarget;
+use crate::row::{Column, WhichIndex};
+
+/// The lock that DDL holds while it looks at names and makes new ones.
+pub(crate) const CATALOG_LOCK: TableId = TableId(0);
+
+/// What a new table is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TableDef {
+    /// Its name, 1 to 63 bytes.
+    pub name: String,
+    /// Its columns.
+    pub columns: Vec<Column>,
+    /// The columns of its primary key, the most significant first. Without one a row's identity is a hidden number.
+    pub primary_key: Option<Vec<String>>,
+    /// The share of each segment that inserts fill, 10 to 100; the rest is for rows that grow.
+    pub fill_percent: u8,
+}
+
+impl TableDef {
+    /// A table of these columns with no key; see the fields for the rest.
+    pub fn new(name: impl Into<String>, columns: Vec<Column>) -> TableDef {
+        TableDef { name: name.into(), columns, primary_key: None, fill_percent: 100 }
+    }
+
+    /// The same with a primary key.
+    pub fn with_primary_key(mut self, columns: &[&str]) -> TableDef {
+        self.primary_key = Some(columns.iter().map(|&name| name.to_owned()).collect());
+        self
+    }
+}
+
+/// The tables that are committed.
+pub(crate) struct Catalog {
+    tables: RwLock<Tables>,
+    /// Counts changes, for plan caches.
+    version: AtomicU64,
+    next_id: AtomicU32,
+}
+
+#[derive(Default)]
+struct Tables {
+    by_name: HashMap<String, Table>,
+    by_id: HashMap<TableId, Table>,
+}
+
+impl Catalog {
+    pub fn new(next_id: u32) -> Catalog {
+        Catalog {
+            tables: RwLock::default(),
+            version: AtomicU64::new(0),
+            next_id: AtomicU32::new(next_id.max(system::FIRST_USER_ID)),
+        }
+    }
+
+    /// A new identifier, of a table, an index, a heap or a load file.
+    pub fn new_id(&self) -> u32 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The identifier that comes next; what the home block keeps.
+    pub fn next_id(&self) -> u32 {
+        self.next_id.load(Ordering::Relaxed)
+    }
+
+    /// Sees to it that `id` is not handed out again.
+    pub fn pass_id(&self, id: u32) {
+        self.next_id.fetch_max(id + 1, Ordering::Relaxed);
+    }
+
+    pub fn is_system(&self, id: TableId) -> bool {
+        id.0 < system::FIRST_USER_ID
+    }
+
+    /// Counts the changes of the catalog since it was opened.
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let tables = self.tables.read();
+        tables.by_name.get(name).cloned().ok_or_else(|| Error::NoSuchTable { table: name.to_owned() })
+    }
+
+    pub fn by_id(&self, id: TableId) -> Option<Table> {
+        self.tables.read().by_id.get(&id).cloned()
+    }
+
+    /// All tables by name, the system's among them.
+    pub fn all(&self) -> Vec<Table> {
+        let mut tables: Vec<Table> = self.tables.read().by_id.values().cloned().collect();
+        tables.sort_by_key(Table::name);
+        tables
+    }
+
+    /// The table that has an index of this name, its primary key included.
+    pub fn table_of_index(&self, name: &str) -> Option<(Table, WhichIndex)> {
+        let tables = self.tables.read();
+        tables.by_id.values().find_map(|table| {
+            let which = table.schema().index_named(name).ok()?;
+            Some((table.clone(), which))
+        })
+    }
+
+    /// Puts a table in, or a new version of it.
+    pub fn publish(&self, version: Arc<TableVersion>) {
+        let mut tables = self.tables.write();
+        match tables.by_id.get(&version.id) {
+            Some(table) => table.replace(version),
+            None => {
+                let (id, name) = (version.id, version.name().to_owned());
+                let table = Table::new(version);
+                tables.by_id.insert(id, table.clone());
+                tables.by_name.insert(name, table);
+            }
+        }
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    pub fn remove(&self, version: &TableVersion) {
+        let mut tables = self.tables.write();
+        tables.by_id.remove(&version.id);
+        tables.by_name.remove(version.name());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn index_by_id(&self, id: IndexId) -> Option<(Table, WhichIndex)> {
+        let tables = self.tables.read();
+        tables.by_id.values().find_map(|table| {
+            let version = table.version();
+            if version.primary_id == id {
+                return Some((table.clone(), WhichIndex::Primary));
+            }
+            let position = version.schema.indexes().iter().position(|index| index.id == id)?;
+            Some((table.clone(), WhichIndex::Secondary(position)))
+        })
+    }
+
+    /// What a lock is on, in words.
+    pub fn print_lock(&self, target: &LockTarget) -> String {
+        let keyed = |index: IndexId, key: &[u8], what: &str| match self.index_by_id(index) {
+            Some((table, which)) => {
+                let schema = table.schema();
+                format!("{what} {} of table \"{}\"", schema.print_key(which, key), schema.table())
+            }
+            None => target.to_string(),
+        };
+        match target {
+            LockTarget::Table(id) if *id == CATALOG_LOCK => "the catalog".to_owned(),
+            LockTarget::Table(id) => match self.by_id(*id) {
+                Some(table) => format!("table \"{}\"", table.name()),
+                None => target.to_string(),
+            },
+            LockTarget::Record { index, key } => keyed(*index, key, "key"),
+            LockTarget::Interval { index, key } => keyed(*index, key, "an interval around key"),
+        }
+    }
+}

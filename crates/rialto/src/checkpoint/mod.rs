@@ -1,1 +1,2 @@
 //! (see ARCHITECTURE.md)
+pub(crate) mod image;

@@ -1,1 +1,42 @@
-//! (see ARCHITECTURE.md)
+//! Disks and clocks: the seam between the kernel and the machine.
+//!
+//! [`Disk`] is a data directory, [`File`] an open file in it, [`SharedMap`] memory beside it that outlives the process,
+//! [`Clock`] the time. The kernel does all its I/O through them, so that any disk can stand in for any other, and tables
+//! and log can be placed on different ones. [`Disk`]'s own page says what survives a crash.
+//!
+//! | disk | its bytes are | for | survives |
+//! |---|---|---|---|
+//! | [`FileDisk`] | in a directory of a file system | production | the process and the machine |
+//! | [`MemoryDisk`] | in memory | tests, throw-away databases | the database, while a reference is kept |
+//! | [`SimulatedDisk`] | another disk's, at a modelled device's speed | a paper's regime, on any machine | what the other one does |
+//! | [`FaultyDisk`] | in memory, some of them lost in each crash | crash and error tests | what its fault model says |
+//!
+//! Kept here: no sync is tried again (I4); an error names its file, place and operation; the simulations take all their
+//! choices from one seed ([`Random`]). One conformance suite runs on every disk (`conformance.rs`). Unsafe code lies in
+//! `buffer.rs` and `map.rs` alone.
+
+mod buffer;
+mod clock;
+mod disk;
+mod error;
+mod faulty;
+mod file;
+mod image;
+mod map;
+mod memory;
+mod random;
+mod simulated;
+
+#[cfg(test)]
+mod conformance;
+
+pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
+pub use clock::{Clock, SystemClock, VirtualClock};
+pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
+pub use error::{DiskError, DiskResult};
+pub use faulty::{FaultKind, FaultyDisk};
+pub use file::FileDisk;
+pub use map::SharedMap;
+pub use memory::MemoryDisk;
+pub use random::Random;
+pub use simulated::{DiskModel, SimulatedDisk, SimulatedWork, Spindle, Ssd};

@@ -1,1 +1,50 @@
-//! (see ARCHITECTURE.md)
+//! Locks: what keeps transactions apart (DESIGN section 5, "Locks" and "Central lock manager").
+//!
+//! A [`LockManager`] lends [`Owner`]s (transaction slots) and grants them locks on
+//!
+//! - **tables**, with intention modes ([`TableMode`]),
+//! - **records by name** ([`LockName`]: index and key hash), present or not, because the name is locked before the
+//!   index is probed; a hash collision costs a false conflict, never a missed one,
+//! - **intervals of keys**, shared only: "which keys exist in here stays as it is".
+//!
+//! Invariants kept here:
+//!
+//! - **L1** A request is granted exactly when it is compatible with every lock that others hold and with every request
+//!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
+//!   negation of this rule, so it can neither miss a deadlock nor invent one.
+//! - **L2** A request leaves its queue under its partition's latch only: granted by who made room, or withdrawn by its
+//!   own owner, who then grants those that it stood before.
+//! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale
+//!   wake-up of a reused slot is harmless.
+//! - **L4** Nobody holds two partition latches at once, but for the deadlock detector, which takes them in ascending
+//!   order, heads before intervals. A slot's latches are innermost.
+//! - **L5** All locks are held to the end ([`LockManager::release_all`]), after the transaction has its place in the
+//!   log (I2).
+//!
+//! Reading order: `mode` (the compatibility of modes), `head` (one lock's holders and queue, and the partition's hash
+//! of heads), `slot` (owners and how they sleep), `manager` (the grant path), `interval`, `deadlock`, `view`.
+
+mod counters;
+mod deadlock;
+mod head;
+mod interval;
+mod manager;
+mod mode;
+mod name;
+mod slot;
+mod sync;
+mod view;
+mod wait;
+
+#[cfg(test)]
+mod tests;
+
+pub use counters::LockCounters;
+pub use deadlock::VictimPolicy;
+pub use interval::Admission;
+pub use manager::{LockManager, LockOptions};
+pub use mode::{Acquired, LockMode, RecordMode, TableMode};
+pub use name::{LockName, LockTarget};
+pub use slot::Owner;
+pub use view::LockWait;
+pub use wait::{LockError, LockPolicy, Wait};

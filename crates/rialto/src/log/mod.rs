@@ -1,1 +1,196 @@
-//! (see ARCHITECTURE.md)
+//! The log: what makes a commit durable, and in which order commits happened.
+//!
+//! The log knows nothing of tables. A *packet* is the bytes of one transaction, with a kind; its *place* ([`Lsn`]) is its
+//! number in the log order. The way of a packet:
+//!
+//! ```text
+//!  borrow a slot ─▶ write the packet ─▶ reserve room ─▶ PUSH: the place ─▶ apply, release locks ─▶ wait or leave
+//!  (packet.rs)      (outside any latch)  (files.rs)     (queue.rs)                                  (turn.rs)
+//!                                                          │
+//!                          GATHER: drain, build commit blocks in the ring (gather.rs, block.rs, ring.rs)   level 1
+//!                                                          │
+//!                          WRITE A GROUP: ring ─▶ log file, sync, publish, one wake (writer.rs, files.rs)  level 3
+//!                                                          │
+//!                          after a crash: RECOVER, then OPEN (reader.rs, open.rs)
+//! ```
+//!
+//! # Who does it, and when
+//!
+//! Gathering has a short lock, writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for itself.
+//! Who writes a group is the group commit design's choice (`group_commit/`); the mechanism only sees to it that no packet
+//! is left behind.
+//!
+//! # Invariants kept here
+//!
+//! - **I2** Taking a place is one compare-and-swap that links the packet and numbers it, densely (`queue.rs`). A slot is
+//!   used again only after gather and apply (`packet.rs`).
+//! - **I3** [`Log::wait`] answers when the durable position, of the level asked for, has passed the place. A level 1
+//!   commit is in the ring when it is answered; the log server starts to write it to disk no later than
+//!   [`LogOptions::memory_flush_interval`] after that, behind at most one group that is being written: so it stays off the
+//!   disk for at most that interval and two group writes. Because the log is a prefix in both levels, one number per
+//!   level is all there is to know.
+//! - **I4** The log is a prefix: each block carries the checksum of the one before it and the position known to be
+//!   durable when it was built. The first failed write or sync stops the log for good ([`Error::Stopped`]), everybody
+//!   who waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
+//! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its checksum.
+//! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room in
+//!   prepared files is certain. A full ring makes commits slower, never fail.
+//!
+//! # The crash argument
+//!
+//! The stream is a sequence of blocks without gaps (layout: `block.rs`); a log file holds a stretch of it behind a header
+//! of one page (`files.rs`). A *flush* ends at a page's end with a pad, so a page that was synced is never written again,
+//! and a torn write can only damage what nobody was told to be durable. After a crash of the machine:
+//!
+//! 1. *Everything durable is read back.* Its blocks are whole and chain; the ones that the crash left half written come
+//!    after them. The first of those fails its checksum, or (left over from earlier use of the file, or from a tail that
+//!    an earlier recovery gave up) does not chain: checksums are seeded with the file's sequence number, and each opening
+//!    writes a pad that counts it, durably, before any other block, so that no block of a lost tail can follow a new one.
+//! 2. *Nothing between is lost silently.* A block carries the durable position of its time: if a whole block behind the
+//!    end says that the end was durable, the missing block was damaged later, and recovery refuses to go on.
+//! 3. *What recovery saw stays.* What lies past the last proven durable position may be in the system's cache only, after
+//!    a failed sync even in a clean page: it is written and synced again before the log goes on.
+//!
+//! After the death of only the process (level 1): the ring is a shared mapping, so its bytes are still there. Blocks
+//! become visible in order, by the gathered position that is advanced after them; their room is used again only when
+//! they are synced to a file. So the files' chain, continued by the ring's blocks, reaches the gathered position; if it
+//! does not, that is corruption. A ring of another boot or another database is ignored.
+//!
+//! A packet larger than a block spans several (`Part`); it counts when its last part is there. If the log ends inside one,
+//! its parts stay in the stream, and the opening's pad, which has a higher incarnation, says that they are void.
+//!
+//! # The rest of the log's life
+//!
+//! The first file is small, later ones are zeroed in the background when half of the last is used. [`Log::free_before`]
+//! renames freed files to spares, which become later files without being zeroed again. [`LogOptions::bytes_max`] bounds
+//! them all; near it, reservations wait for a checkpoint and then fail with [`Error::LogFull`], before the place.
+//!
+//! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
+//! the log carries them like any other.
+//!
+//! [`Error::Stopped`]: crate::Error::Stopped
+//! [`Error::OutcomeUnknown`]: crate::Error::OutcomeUnknown
+//! [`Error::LogFull`]: crate::Error::LogFull
+//! [`Lsn`]: crate::Lsn
+
+mod block;
+mod files;
+mod gather;
+pub mod group_commit;
+#[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
+mod log;
+mod open;
+mod packet;
+mod queue;
+mod reader;
+mod ring;
+mod sync;
+mod turn;
+mod writer;
+
+#[cfg(test)]
+mod model;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+pub use group_commit::GroupCommitDesign;
+pub use log::Log;
+pub use packet::PacketSlot;
+pub use reader::{LogEnd, LogReader, Packet, recover};
+pub use writer::{GROUP_SIZE_CLASSES, LogStats};
+
+use crate::io::Caching;
+
+/// Bytes of a page of the log: what a flush is a multiple of.
+pub(crate) const PAGE: usize = 4096;
+
+/// The longest packet.
+pub const PACKET_BYTES_MAX: usize = 1 << 30;
+
+/// An offset in the log's stream of bytes, which the log files hold stretches of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct LogPosition(pub u64);
+
+/// How durable "committed" is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// Level 1: the log lies in memory that outlives the process, not the machine.
+    Memory,
+    /// Level 3: the log lies on disk.
+    Disk,
+}
+
+/// What a packet is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum PacketKind {
+    /// A transaction's commit: its redo records.
+    Commit = 1,
+    /// Reserved for two-phase commit: a participant is prepared.
+    Prepare = 2,
+    /// Reserved for two-phase commit: the coordinator's decision.
+    Decide = 3,
+}
+
+impl PacketKind {
+    fn from_byte(byte: u8) -> Option<PacketKind> {
+        match byte {
+            1 => Some(PacketKind::Commit),
+            2 => Some(PacketKind::Prepare),
+            3 => Some(PacketKind::Decide),
+            _ => None,
+        }
+    }
+}
+
+/// How a log is set up.
+#[derive(Debug, Clone)]
+pub struct LogOptions {
+    /// Who writes groups, and when.
+    pub group_commit: GroupCommitDesign,
+    /// Stream bytes of the first log file; a multiple of 4096.
+    pub first_file_bytes: u64,
+    /// Stream bytes of each later log file; a multiple of 4096.
+    pub file_bytes: u64,
+    /// All log files together hold at most this many stream bytes.
+    pub bytes_max: u64,
+    /// Freed files that are kept for reuse.
+    pub spare_files_max: usize,
+    /// Bytes of the shared ring: how far level 1 may be ahead of level 3; a multiple of 4096.
+    pub ring_bytes: usize,
+    /// How many transactions can have a packet at the same time.
+    pub packet_slots: usize,
+    /// How long a level 1 commit may stay off the disk before a group that holds it is begun (I3).
+    pub memory_flush_interval: Duration,
+    /// How long a transaction waits for a slot or for log space before it fails (I10).
+    pub wait_max: Duration,
+    /// How the log files are written.
+    pub caching: Caching,
+    /// Whether the log has its two threads (log server, file preparer). Without them it needs a caller for everything,
+    /// and the bound of I3 holds only for those who wait: for tests that have to be the same at each run.
+    pub(crate) threads: bool,
+}
+
+impl LogOptions {
+    /// The most packet slots.
+    pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions {
+            group_commit: GroupCommitDesign::default(),
+            first_file_bytes: 4 << 20,
+            file_bytes: 64 << 20,
+            bytes_max: u64::MAX,
+            spare_files_max: 4,
+            ring_bytes: 16 << 20,
+            packet_slots: 8192,
+            memory_flush_interval: Duration::from_millis(10),
+            wait_max: Duration::from_secs(5),
+            caching: Caching::Buffered,
+            threads: true,
+        }
+    }
+}

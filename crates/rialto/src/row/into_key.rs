@@ -64,7 +64,7 @@ pub trait IntoKey {
 )]
 pub trait KeyPart {
     /// The value, borrowed.
-    fn to_ref(&self) -> ValueRef<'_>;
+    fn part_ref(&self) -> ValueRef<'_>;
 
     /// Appends the value's bytes, checked against the key's `nth` column (or row number).
     ///
@@ -73,9 +73,9 @@ pub trait KeyPart {
     #[inline]
     fn append_part(&self, shape: &KeyShape, nth: usize, out: &mut Key) -> Result<()> {
         if shape.is_row_number() {
-            return row_number(shape, self.to_ref(), out);
+            return row_number(shape, self.part_ref(), out);
         }
-        shape.append_value(nth, self.to_ref(), out)
+        shape.append_value(nth, self.part_ref(), out)
     }
 }
 
@@ -108,7 +108,7 @@ macro_rules! integer_key_part {
     ($type:ty, $variant:ident, $bytes:path) => {
         impl KeyPart for $type {
             #[inline]
-            fn to_ref(&self) -> ValueRef<'_> {
+            fn part_ref(&self) -> ValueRef<'_> {
                 ValueRef::$variant(*self)
             }
 
@@ -119,8 +119,8 @@ macro_rules! integer_key_part {
                         out.extend_from_slice(&$bytes(*self));
                         Ok(())
                     }
-                    Some(_) => shape.append_value(nth, self.to_ref(), out),
-                    None => row_number(shape, self.to_ref(), out),
+                    Some(_) => shape.append_value(nth, self.part_ref(), out),
+                    None => row_number(shape, self.part_ref(), out),
                 }
             }
         }
@@ -133,7 +133,7 @@ integer_key_part!(i64, Int8, key::int8);
 
 impl KeyPart for u64 {
     /// Above `i64::MAX` as a decimal, which no int8 column takes.
-    fn to_ref(&self) -> ValueRef<'_> {
+    fn part_ref(&self) -> ValueRef<'_> {
         match i64::try_from(*self) {
             Ok(value) => ValueRef::Int8(value),
             Err(_) => {
@@ -156,7 +156,7 @@ impl KeyPart for u64 {
                 type_name: column.ty.to_string(),
             });
         }
-        shape.append_value(nth, self.to_ref(), out)
+        shape.append_value(nth, self.part_ref(), out)
     }
 }
 
@@ -164,7 +164,7 @@ macro_rules! key_part {
     ($($type:ty: $value:ident => $borrowed:expr),+ $(,)?) => {
         $(impl KeyPart for $type {
             #[inline]
-            fn to_ref(&self) -> ValueRef<'_> {
+            fn part_ref(&self) -> ValueRef<'_> {
                 let $value = self;
                 $borrowed
             }
@@ -187,15 +187,15 @@ key_part! {
 }
 
 impl<const N: usize> KeyPart for [u8; N] {
-    fn to_ref(&self) -> ValueRef<'_> {
+    fn part_ref(&self) -> ValueRef<'_> {
         ValueRef::Bytes(self)
     }
 }
 
 impl<T: KeyPart + ?Sized> KeyPart for &T {
     #[inline]
-    fn to_ref(&self) -> ValueRef<'_> {
-        (**self).to_ref()
+    fn part_ref(&self) -> ValueRef<'_> {
+        (**self).part_ref()
     }
 
     #[inline]
@@ -205,8 +205,8 @@ impl<T: KeyPart + ?Sized> KeyPart for &T {
 }
 
 impl<T: KeyPart> KeyPart for Option<T> {
-    fn to_ref(&self) -> ValueRef<'_> {
-        self.as_ref().map_or(ValueRef::Null, KeyPart::to_ref)
+    fn part_ref(&self) -> ValueRef<'_> {
+        self.as_ref().map_or(ValueRef::Null, KeyPart::part_ref)
     }
 }
 

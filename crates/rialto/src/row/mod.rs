@@ -29,6 +29,11 @@ mod schema;
 mod value;
 mod view;
 
+#[cfg(test)]
+mod random_tests;
+#[cfg(test)]
+mod tests;
+
 pub use date::{Date, ParseDateError, Timestamp};
 pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
 pub use encode::{RowEncoder, encode};
@@ -41,6 +46,8 @@ pub use record::{CharField, DecimalField, DefaultType, Field, Record, fits, sche
 pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Schema, WhichIndex};
 pub use value::{ColumnType, Value, ValueRef};
 pub use view::{ColumnRef, RowView};
+
+pub use rialto_derive::Record;
 
 /// The most bytes that a row has.
 pub const ROW_BYTES_MAX: usize = 32_000;

@@ -1,1 +1,21 @@
-//! The memory-resident store.
+//! The memory-resident store (System M, section 2.6): records in fixed-size segments, ordered indexes over them.
+//!
+//! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
+//!   header inside.
+//! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
+//! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
+//! - [`budget`]: the one bound on memory that all of them draw on.
+//!
+//! Kept here: **I1** (a slot holds committed bytes or says that it holds none: *absent*), **I10** (slots are allocated
+//! when an operation runs, so that applying a commit allocates nothing). Every word of a segment is an atomic: readers,
+//! writers and the sweep are kept apart by locks and latches, and a mistake there is a wrong answer that a test can
+//! find, never undefined behaviour.
+
+pub mod budget;
+pub mod heap;
+pub mod index;
+pub mod segments;
+
+pub use budget::Budget;
+pub use heap::Heap;
+pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};

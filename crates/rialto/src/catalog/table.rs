@@ -1,0 +1,212 @@
+//! A table as transactions see it: one immutable version, replaced by DDL.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::RwLock;
+
+use crate::ids::{IndexId, Lsn, TableId};
+use crate::row::{Schema, WhichIndex};
+use crate::store::memory::index::Index;
+use crate::store::memory::{Heap, Segments};
+
+/// The bytes before the row in the body of a record that carries its hidden row number.
+pub(crate) const ROW_NUMBER_BYTES: usize = 8;
+
+/// One version of a table: its schema, records and indexes.
+///
+/// A version is used only under a lock on its table, and DDL replaces versions only under an exclusive one; so a version
+/// that is not retired when it is looked at under the lock stays good until the lock is released.
+pub(crate) struct TableVersion {
+    pub id: TableId,
+    pub schema: Arc<Schema>,
+    /// The identity's index: of the primary key, or of the hidden row number.
+    pub primary_id: IndexId,
+    /// Whether bodies begin with a hidden row number: true for good in a table that was created without a key.
+    pub numbered: bool,
+    /// The share of each segment that inserts fill.
+    pub fill_percent: u8,
+    pub heap: Arc<Heap>,
+    pub primary: Arc<Index>,
+    /// As in [`Schema::indexes`].
+    pub secondaries: Vec<Arc<Index>>,
+    pub numbers: Arc<RowNumbers>,
+    /// Every row of the table depends on this place at least (I3): a bulk load's, whose rows do not carry it.
+    pub floor: Arc<AtomicU64>,
+    retired: AtomicBool,
+}
+
+/// The parts of a version, for building one.
+pub(crate) struct TableParts {
+    pub id: TableId,
+    pub schema: Arc<Schema>,
+    pub primary_id: IndexId,
+    pub numbered: bool,
+    pub fill_percent: u8,
+    pub heap: Arc<Heap>,
+    pub primary: Arc<Index>,
+    pub secondaries: Vec<Arc<Index>>,
+    pub numbers: Arc<RowNumbers>,
+    pub floor: Arc<AtomicU64>,
+}
+
+impl TableVersion {
+    pub fn new(parts: TableParts) -> TableVersion {
+        debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
+        TableVersion {
+            id: parts.id,
+            schema: parts.schema,
+            primary_id: parts.primary_id,
+            numbered: parts.numbered,
+            fill_percent: parts.fill_percent,
+            heap: parts.heap,
+            primary: parts.primary,
+            secondaries: parts.secondaries,
+            numbers: parts.numbers,
+            floor: parts.floor,
+            retired: AtomicBool::new(false),
+        }
+    }
+
+    /// The parts, to build the next version from.
+    pub fn parts(&self) -> TableParts {
+        TableParts {
+            id: self.id,
+            schema: self.schema.clone(),
+            primary_id: self.primary_id,
+            numbered: self.numbered,
+            fill_percent: self.fill_percent,
+            heap: self.heap.clone(),
+            primary: self.primary.clone(),
+            secondaries: self.secondaries.clone(),
+            numbers: self.numbers.clone(),
+            floor: self.floor.clone(),
+        }
+    }
+
+    pub fn name(&self) -> &str {
+        self.schema.table()
+    }
+
+    pub fn segments(&self) -> &Segments {
+        self.heap.segments()
+    }
+
+    /// Bytes of a record's body that come before the row.
+    pub fn row_at(&self) -> usize {
+        if self.numbered { ROW_NUMBER_BYTES } else { 0 }
+    }
+
+    /// The row number of a record whose body is `body`; 0 in a table without.
+    pub fn row_number(&self, body: &[u8]) -> u64 {
+        if self.numbered {
+            u64::from_le_bytes(body[..ROW_NUMBER_BYTES].try_into().expect("eight bytes"))
+        } else {
+            0
+        }
+    }
+
+    pub fn index(&self, which: WhichIndex) -> &Index {
+        match which {
+            WhichIndex::Primary => &self.primary,
+            WhichIndex::Secondary(position) => &self.secondaries[position],
+        }
+    }
+
+    pub fn index_id(&self, which: WhichIndex) -> IndexId {
+        match which {
+            WhichIndex::Primary => self.primary_id,
+            WhichIndex::Secondary(position) => self.schema.indexes()[position].id,
+        }
+    }
+
+    pub fn floor(&self) -> Lsn {
+        Lsn(self.floor.load(Ordering::Relaxed))
+    }
+
+    pub fn is_retired(&self) -> bool {
+        self.retired.load(Ordering::Acquire)
+    }
+
+    pub fn retire(&self) {
+        self.retired.store(true, Ordering::Release);
+    }
+}
+
+/// Hands out hidden row numbers, never one twice.
+#[derive(Debug)]
+pub(crate) struct RowNumbers {
+    next: AtomicU64,
+}
+
+/// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
+const ROW_NUMBER_BLOCK: u64 = 64;
+
+impl RowNumbers {
+    pub fn new(first: u64) -> RowNumbers {
+        RowNumbers { next: AtomicU64::new(first) }
+    }
+
+    /// A block of numbers, as (first, end).
+    pub fn take_block(&self) -> (u64, u64) {
+        let first = self.next.fetch_add(ROW_NUMBER_BLOCK, Ordering::Relaxed);
+        (first, first + ROW_NUMBER_BLOCK)
+    }
+
+    /// Sees to it that no number up to `number` is handed out.
+    pub fn pass(&self, number: u64) {
+        self.next.fetch_max(number + 1, Ordering::Relaxed);
+    }
+}
+
+/// A table, by handle: cheap to clone, good across DDL by others. Operations on it use the table's current version.
+#[derive(Clone)]
+pub struct Table {
+    inner: Arc<TableHandle>,
+}
+
+struct TableHandle {
+    id: TableId,
+    current: RwLock<Arc<TableVersion>>,
+}
+
+impl Table {
+    pub(crate) fn new(version: Arc<TableVersion>) -> Table {
+        Table { inner: Arc::new(TableHandle { id: version.id, current: RwLock::new(version) }) }
+    }
+
+    pub(crate) fn version(&self) -> Arc<TableVersion> {
+        self.inner.current.read().clone()
+    }
+
+    pub(crate) fn replace(&self, version: Arc<TableVersion>) {
+        *self.inner.current.write() = version;
+    }
+
+    /// The table's identifier.
+    pub fn id(&self) -> TableId {
+        self.inner.id
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> String {
+        self.inner.current.read().name().to_owned()
+    }
+
+    /// The table's columns, keys and indexes as last committed.
+    pub fn schema(&self) -> Arc<Schema> {
+        self.inner.current.read().schema.clone()
+    }
+
+    /// Rows in the table; those of transactions that are committing right now may be counted or not.
+    pub fn rows_estimate(&self) -> u64 {
+        self.inner.current.read().heap.rows()
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Table({} {:?})", self.inner.id.0, self.name())
+    }
+}

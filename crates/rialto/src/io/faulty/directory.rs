@@ -1,0 +1,121 @@
+//! The faulty disk's names: those the running system sees, those on the device, and the changes between them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use super::super::Random;
+use super::inode::{Fate, Node};
+
+type Names = BTreeMap<String, Arc<Node>>;
+
+/// Names of files.
+///
+/// `current` is `durable` with all of `unsynced` applied, in order.
+#[derive(Debug, Default)]
+pub(super) struct Directory {
+    current: Names,
+    durable: Names,
+    unsynced: Vec<DirectoryChange>,
+    /// A sync has failed: no later one succeeds.
+    aborted: bool,
+}
+
+/// One atomic change of names.
+#[derive(Debug, Clone)]
+pub(super) enum DirectoryChange {
+    Create { name: String, node: Arc<Node> },
+    Rename { from: String, to: String, node: Arc<Node> },
+    Remove { name: String, node: Arc<Node> },
+}
+
+impl DirectoryChange {
+    /// Applies the change where it makes sense: a creation needs a free name, the others need their file there. Not so
+    /// when an earlier change that it builds on was lost.
+    fn apply(&self, names: &mut Names) {
+        let is =
+            |names: &Names, name: &str, node| names.get(name).is_some_and(|found| Arc::ptr_eq(found, node));
+        match self {
+            DirectoryChange::Create { name, node } => {
+                names.entry(name.clone()).or_insert_with(|| node.clone());
+            }
+            DirectoryChange::Rename { from, to, node } => {
+                if is(names, from, node) {
+                    names.remove(from);
+                    names.insert(to.clone(), node.clone());
+                }
+            }
+            DirectoryChange::Remove { name, node } => {
+                if is(names, name, node) {
+                    names.remove(name);
+                }
+            }
+        }
+    }
+}
+
+impl Directory {
+    pub(super) fn find(&self, name: &str) -> Option<Arc<Node>> {
+        self.current.get(name).cloned()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.current.keys()
+    }
+
+    pub(super) fn change(&mut self, change: DirectoryChange) {
+        change.apply(&mut self.current);
+        self.unsynced.push(change);
+    }
+
+    /// Makes the current names durable; false if an earlier sync has failed.
+    pub(super) fn sync(&mut self) -> bool {
+        if !self.aborted {
+            for change in self.unsynced.drain(..) {
+                change.apply(&mut self.durable);
+            }
+        }
+        !self.aborted
+    }
+
+    /// From now on nothing becomes durable any more.
+    pub(super) fn abort(&mut self) {
+        self.aborted = true;
+    }
+
+    /// What a crashed machine finds: each file as its own survivor.
+    pub(super) fn survivor(&self, random: &mut Random) -> Directory {
+        let mut names = self.durable.clone();
+        let fate = Fate::choose(random, self.unsynced.len());
+        for (at, change) in self.unsynced.iter().enumerate() {
+            if fate.keeps(at).unwrap_or_else(|| random.chance(1, 2)) {
+                change.apply(&mut names);
+            }
+        }
+        for node in names.values_mut() {
+            let survivor = node.lock().survivor(random);
+            *node = Arc::new(Node::new(survivor));
+        }
+        Directory { current: names.clone(), durable: names, unsynced: Vec::new(), aborted: false }
+    }
+
+    /// What the next process of the same machine finds: the same files, as copies, so that this directory stays as it is.
+    pub(super) fn cloned(&self) -> Directory {
+        let mut copies: HashMap<*const Node, Arc<Node>> = HashMap::new();
+        let mut copy = |node: &Arc<Node>| {
+            copies
+                .entry(Arc::as_ptr(node))
+                .or_insert_with(|| Arc::new(Node::new(node.lock().clone())))
+                .clone()
+        };
+        let mut names = |names: &Names| names.iter().map(|(name, node)| (name.clone(), copy(node))).collect();
+        let (current, durable) = (names(&self.current), names(&self.durable));
+        let mut unsynced = self.unsynced.clone();
+        for change in &mut unsynced {
+            let (DirectoryChange::Create { node, .. }
+            | DirectoryChange::Rename { node, .. }
+            | DirectoryChange::Remove { node, .. }) = change;
+            *node = copy(node);
+        }
+        Directory { current, durable, unsynced, aborted: self.aborted }
+    }
+}

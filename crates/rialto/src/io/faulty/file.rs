@@ -1,0 +1,148 @@
+//! An open file of the faulty disk.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::super::disk::assert_aligned;
+use super::super::{Caching, DiskError, DiskResult, File};
+use super::inode::{Node, SECTOR_BYTES};
+use super::{FaultKind, State, Step, eio, enospc};
+
+/// A handle of the disk that it was opened on: it is down when that disk is, and stays so after a restart.
+///
+/// Locks: the disk's state first, then the file.
+pub(super) struct FaultyFile {
+    pub(super) name: String,
+    pub(super) writable: bool,
+    pub(super) caching: Caching,
+    pub(super) node: Arc<Node>,
+    pub(super) state: Arc<Mutex<State>>,
+}
+
+impl fmt::Debug for FaultyFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FaultyFile").field("name", &self.name).field("caching", &self.caching).finish()
+    }
+}
+
+impl FaultyFile {
+    fn check_writable(&self, offset: u64, operation: &'static str) -> DiskResult<()> {
+        if self.writable {
+            return Ok(());
+        }
+        Err(DiskError::new(&self.name, offset, operation, io::ErrorKind::PermissionDenied))
+    }
+
+    /// A change of length: all or nothing.
+    fn change_length(&self, bytes: u64, operation: &'static str, grows: bool) -> DiskResult<()> {
+        self.check_writable(bytes, operation)?;
+        let mut state = self.state.lock();
+        let step = state.step(&self.name, bytes, operation)?;
+        if state.trips(FaultKind::Write, &self.name) {
+            return Err(eio(&self.name, bytes, operation));
+        }
+        let mut inode = self.node.lock();
+        if grows && inode.needs_blocks(bytes) && state.trips(FaultKind::Full, &self.name) {
+            return Err(enospc(&self.name, bytes, operation));
+        }
+        if state.happens(step) {
+            if grows { inode.allocate(bytes) } else { inode.set_length(bytes) }
+        }
+        state.finish(step, &self.name, bytes, operation)?;
+        if self.caching == Caching::DirectSync {
+            inode.sync();
+        }
+        Ok(())
+    }
+}
+
+impl File for FaultyFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
+        assert_aligned(self.caching, buffer, offset);
+        let mut state = self.state.lock();
+        state.check(&self.name, offset, "read")?;
+        if state.trips(FaultKind::Read, &self.name) {
+            return Err(eio(&self.name, offset, "read"));
+        }
+        if self.node.lock().read(buffer, offset) {
+            return Ok(());
+        }
+        Err(DiskError::new(&self.name, offset, "read", io::ErrorKind::UnexpectedEof))
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
+        assert_aligned(self.caching, buffer, offset);
+        self.check_writable(offset, "write")?;
+        let mut state = self.state.lock();
+        let step = state.step(&self.name, offset, "write")?;
+        let mut inode = self.node.lock();
+        let fails = state.trips(FaultKind::Write, &self.name);
+        let full = !fails
+            && inode.needs_blocks(offset + buffer.len() as u64)
+            && state.trips(FaultKind::Full, &self.name);
+        let sectors = (buffer.len() as u64).div_ceil(SECTOR_BYTES);
+        let mut part = |sectors: u64| {
+            let bytes = state.random.below(sectors.max(1)) * SECTOR_BYTES;
+            &buffer[..buffer.len().min(bytes as usize)]
+        };
+        // A write that finds the disk full is never whole; one that fails otherwise may be.
+        let (written, error) = if fails {
+            (part(sectors + 1), Some(eio(&self.name, offset, "write")))
+        } else if full {
+            (part(sectors), Some(enospc(&self.name, offset, "write")))
+        } else if step == Step::Dies {
+            (part(sectors + 1), None)
+        } else {
+            (buffer, None)
+        };
+        inode.write(written, offset);
+        if let Some(error) = error {
+            return Err(error);
+        }
+        state.finish(step, &self.name, offset, "write")?;
+        if self.caching == Caching::DirectSync && !buffer.is_empty() {
+            if state.trips(FaultKind::Sync, &self.name) {
+                inode.fail_last();
+                return Err(eio(&self.name, offset, "write"));
+            }
+            inode.sync_last();
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> DiskResult<()> {
+        let mut state = self.state.lock();
+        if self.caching == Caching::DirectSync {
+            return state.check(&self.name, 0, "sync");
+        }
+        let step = state.step(&self.name, 0, "sync")?;
+        state.finish(step, &self.name, 0, "sync")?;
+        let mut inode = self.node.lock();
+        if state.trips(FaultKind::Sync, &self.name) {
+            inode.fail_sync();
+            return Err(eio(&self.name, 0, "sync"));
+        }
+        inode.sync();
+        Ok(())
+    }
+
+    fn length(&self) -> DiskResult<u64> {
+        self.state.lock().check(&self.name, 0, "length")?;
+        Ok(self.node.lock().length())
+    }
+
+    fn set_length(&self, bytes: u64) -> DiskResult<()> {
+        self.change_length(bytes, "set length", false)
+    }
+
+    fn allocate(&self, bytes: u64) -> DiskResult<()> {
+        self.change_length(bytes, "allocate", true)
+    }
+}

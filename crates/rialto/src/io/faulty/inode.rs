@@ -1,0 +1,313 @@
+//! One file of the faulty disk: its page cache, its bytes on the device, and the changes between them.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::super::Random;
+use super::super::image::{Image, is_zero};
+
+/// What the device writes whole or not at all.
+pub(super) const SECTOR_BYTES: u64 = 512;
+
+/// A file, named or not, that handles and directories share.
+pub(super) type Node = Mutex<Inode>;
+
+/// A file's bytes.
+///
+/// Invariants: `cache` is what the running system reads; `durable` is what every crash leaves at least, except where
+/// `unsynced` overlaps it; `cache` is `durable` with all of `unsynced` applied, in order.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Inode {
+    cache: Image,
+    durable: Image,
+    unsynced: Vec<Change>,
+    /// The first bytes that have blocks: writing there cannot meet a full disk.
+    reserved: u64,
+}
+
+/// A change that is not durable for certain.
+#[derive(Debug, Clone)]
+enum Change {
+    Write {
+        offset: u64,
+        bytes: Bytes,
+        /// It grew the file.
+        extends: bool,
+        /// A sync of it has failed: the page cache believes it clean, and no later sync writes it.
+        forgotten: bool,
+    },
+    SetLength(u64),
+    Grow(u64),
+}
+
+/// Bytes of a write, shared by the copies of an inode.
+#[derive(Debug, Clone)]
+enum Bytes {
+    Some { all: Arc<[u8]>, part: Range<usize> },
+    Zeros(usize),
+}
+
+impl Bytes {
+    fn len(&self) -> usize {
+        match self {
+            Bytes::Some { part, .. } => part.len(),
+            Bytes::Zeros(length) => *length,
+        }
+    }
+
+    fn slice(&self, range: Range<usize>) -> Bytes {
+        match self {
+            Bytes::Some { all, part } => {
+                Bytes::Some { all: all.clone(), part: part.start + range.start..part.start + range.end }
+            }
+            Bytes::Zeros(_) => Bytes::Zeros(range.len()),
+        }
+    }
+
+    fn write_to(&self, image: &mut Image, offset: u64, range: Range<usize>) {
+        match self {
+            Bytes::Some { all, part } => {
+                image.write(
+                    &all[part.start + range.start..part.start + range.end],
+                    offset + range.start as u64,
+                );
+            }
+            Bytes::Zeros(_) => image.write_zeros(offset + range.start as u64, range.len()),
+        }
+    }
+}
+
+impl Inode {
+    pub(super) fn length(&self) -> u64 {
+        self.cache.length()
+    }
+
+    pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> bool {
+        self.cache.read(buffer, offset)
+    }
+
+    /// Whether a write up to `end` needs blocks that the file does not have.
+    pub(super) fn needs_blocks(&self, end: u64) -> bool {
+        end > self.reserved
+    }
+
+    pub(super) fn write(&mut self, buffer: &[u8], offset: u64) {
+        if buffer.is_empty() {
+            return;
+        }
+        let end = offset + buffer.len() as u64;
+        let extends = end > self.length();
+        let bytes = if is_zero(buffer) {
+            Bytes::Zeros(buffer.len())
+        } else {
+            Bytes::Some { all: buffer.into(), part: 0..buffer.len() }
+        };
+        bytes.write_to(&mut self.cache, offset, 0..buffer.len());
+        self.unsynced.push(Change::Write { offset, bytes, extends, forgotten: false });
+        if offset <= self.reserved {
+            self.reserved = self.reserved.max(end);
+        }
+    }
+
+    pub(super) fn set_length(&mut self, length: u64) {
+        self.cache.set_length(length);
+        self.unsynced.push(Change::SetLength(length));
+        self.reserved = self.reserved.min(length);
+    }
+
+    pub(super) fn allocate(&mut self, length: u64) {
+        self.cache.grow(length);
+        self.unsynced.push(Change::Grow(length));
+        self.reserved = self.reserved.max(length);
+    }
+
+    /// A sync that succeeds: what was not forgotten is durable.
+    pub(super) fn sync(&mut self) {
+        if self.unsynced.iter().any(|change| matches!(change, Change::Write { forgotten: true, .. })) {
+            self.settle(0);
+            return;
+        }
+        for change in self.unsynced.drain(..) {
+            match change {
+                // The cache's pages are those that all changes together leave.
+                Change::Write { offset, bytes, .. } => {
+                    self.durable.grow(offset + bytes.len() as u64);
+                    self.durable.share(&self.cache, offset, bytes.len());
+                }
+                Change::SetLength(length) => self.durable.set_length(length),
+                Change::Grow(length) => self.durable.grow(length),
+            }
+        }
+        debug_assert_eq!(self.durable.length(), self.cache.length(), "a synced file has its length");
+    }
+
+    /// The last write is durable, by itself (`O_DSYNC`).
+    pub(super) fn sync_last(&mut self) {
+        self.settle(self.unsynced.len().saturating_sub(1));
+    }
+
+    /// Makes the changes from `first` on durable, except forgotten ones; and all changes of length, because the length
+    /// lies in the inode, which is always written whole. What stays keeps no bytes that a later durable change covers.
+    fn settle(&mut self, first: usize) {
+        let mut left: Vec<Change> = Vec::new();
+        for (at, change) in std::mem::take(&mut self.unsynced).into_iter().enumerate() {
+            match change {
+                Change::Write { offset, ref bytes, forgotten, .. } => {
+                    let end = offset + bytes.len() as u64;
+                    self.durable.grow(end);
+                    if at < first || forgotten {
+                        left.push(change);
+                    } else {
+                        bytes.write_to(&mut self.durable, offset, 0..bytes.len());
+                        left = cut(left, offset..end);
+                    }
+                }
+                Change::SetLength(length) => {
+                    self.durable.set_length(length);
+                    left = cut(left, length..u64::MAX);
+                }
+                Change::Grow(length) => self.durable.grow(length),
+            }
+        }
+        self.unsynced = left;
+    }
+
+    /// A sync that fails: the page cache forgets that anything was dirty.
+    pub(super) fn fail_sync(&mut self) {
+        for change in &mut self.unsynced {
+            if let Change::Write { forgotten, .. } = change {
+                *forgotten = true;
+            }
+        }
+    }
+
+    /// A write of an `O_DSYNC` file that fails in its sync.
+    pub(super) fn fail_last(&mut self) {
+        if let Some(Change::Write { forgotten, .. }) = self.unsynced.last_mut() {
+            *forgotten = true;
+        }
+    }
+
+    /// What a crashed machine finds.
+    pub(super) fn survivor(&self, random: &mut Random) -> Inode {
+        let mut image = self.durable.clone();
+        let mut changes: Vec<&Change> = self.unsynced.iter().collect();
+        let fate = Fate::choose(random, changes.len());
+        if fate == Fate::Each && random.chance(1, 2) {
+            random.shuffle(&mut changes);
+        }
+        for (at, change) in changes.into_iter().enumerate() {
+            let keeps = fate.keeps(at);
+            match change {
+                Change::Write { offset, bytes, extends, .. } => {
+                    if *extends && keeps.unwrap_or_else(|| random.chance(1, 2)) {
+                        image.grow(offset + bytes.len() as u64);
+                    }
+                    for part in surviving_sectors(random, *offset, bytes.len(), keeps) {
+                        bytes.write_to(&mut image, *offset, part);
+                    }
+                }
+                Change::SetLength(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => {
+                    image.set_length(*length);
+                }
+                Change::Grow(length) if keeps.unwrap_or_else(|| random.chance(1, 2)) => image.grow(*length),
+                Change::SetLength(_) | Change::Grow(_) => {}
+            }
+        }
+        let reserved = self.reserved.min(image.length());
+        Inode { cache: image.clone(), durable: image, unsynced: Vec::new(), reserved }
+    }
+
+    /// Changes bytes to other values; false if the file ends before.
+    pub(super) fn damage(&mut self, random: &mut Random, offset: u64, length: usize) -> bool {
+        let masks: Vec<u8> = (0..length).map(|_| random.below(255) as u8 + 1).collect();
+        let harm = |image: &mut Image| {
+            let mut bytes = vec![0; length];
+            let there = image.read(&mut bytes, offset);
+            if there {
+                bytes.iter_mut().zip(&masks).for_each(|(byte, mask)| *byte ^= mask);
+                image.write(&bytes, offset);
+            }
+            there
+        };
+        harm(&mut self.durable);
+        harm(&mut self.cache)
+    }
+}
+
+/// The changes without those bytes of their writes that lie in `range`.
+fn cut(changes: Vec<Change>, range: Range<u64>) -> Vec<Change> {
+    let mut left = Vec::with_capacity(changes.len());
+    for change in changes {
+        let Change::Write { offset, bytes, extends, forgotten } = change else {
+            left.push(change);
+            continue;
+        };
+        let end = offset + bytes.len() as u64;
+        for kept in [offset..range.start.min(end), range.end.max(offset)..end] {
+            if kept.start < kept.end {
+                let bytes = bytes.slice((kept.start - offset) as usize..(kept.end - offset) as usize);
+                left.push(Change::Write { offset: kept.start, bytes, extends, forgotten });
+            }
+        }
+    }
+    left
+}
+
+/// How a crash treats a sequence of changes as a whole, so that the rare outcomes (all, none, a prefix) stay likely
+/// however long the sequence is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    All,
+    None,
+    /// Those before this one, and this one perhaps.
+    Until(usize),
+    /// Each on its own.
+    Each,
+}
+
+impl Fate {
+    pub(super) fn choose(random: &mut Random, changes: usize) -> Fate {
+        match random.below(8) {
+            0 => Fate::All,
+            1 => Fate::None,
+            2 | 3 if changes > 0 => Fate::Until(random.below(changes as u64) as usize),
+            _ => Fate::Each,
+        }
+    }
+
+    /// Whether the change at this place is kept whole or lost whole; `None` if it is for itself to say.
+    pub(super) fn keeps(self, at: usize) -> Option<bool> {
+        match self {
+            Fate::All => Some(true),
+            Fate::None => Some(false),
+            Fate::Until(last) if at != last => Some(at < last),
+            Fate::Until(_) | Fate::Each => None,
+        }
+    }
+}
+
+/// The parts of a write that are kept: whole sectors, chosen in one of the ways that real tears look like.
+fn surviving_sectors(
+    random: &mut Random,
+    offset: u64,
+    length: usize,
+    keeps: Option<bool>,
+) -> Vec<Range<usize>> {
+    let first = offset / SECTOR_BYTES;
+    let sectors = (offset + length as u64).div_ceil(SECTOR_BYTES) - first;
+    let start =
+        |sector: u64| ((first + sector) * SECTOR_BYTES).saturating_sub(offset).min(length as u64) as usize;
+    let run = |range: Range<u64>| start(range.start)..start(range.end);
+    let one = random.below(sectors);
+    match (keeps, random.below(6)) {
+        (Some(true), _) | (None, 0) => vec![run(0..sectors)],
+        (Some(false), _) | (None, 1) => Vec::new(),
+        (None, 2) => vec![run(0..one)],
+        (None, 3) => vec![run(0..one), run(one + 1..sectors)],
+        (None, 4) => vec![run(one..one + 1)],
+        _ => (0..sectors).filter(|_| random.chance(1, 2)).map(|sector| run(sector..sector + 1)).collect(),
+    }
+}

@@ -1,0 +1,462 @@
+//! The faulty disk: a disk in memory that loses what a real one may lose.
+//!
+//! # The fault model
+//!
+//! All choices come from one seed. A run of one thread with the same seed and the same calls fails in the same way.
+//!
+//! **Steps.** Each operation that changes something is a step: creating a file or a shared map, write, sync, set length,
+//! allocate, rename, remove, sync of the directory. They are numbered from 1 ([`steps`](FaultyDisk::steps)), also when
+//! they fail. Opening what exists, reads, `list` and `length` are no steps, nor is the sync of a
+//! [`DirectSync`](super::Caching::DirectSync) file, which does nothing.
+//!
+//! **Machine crash** ([`crash_at`](FaultyDisk::crash_at), [`crash`](FaultyDisk::crash)). The step at which the power goes
+//! fails, having happened wholly, in part or not at all; so does everything after it, reads included.
+//! [`restart`](FaultyDisk::restart) answers the disk that the next boot finds:
+//!
+//! * What was synced is there: bytes and length of a file as they were when its last successful sync began.
+//! * Of the changes of a file since then any subset is kept, in any order. Of a write, each 512-byte sector is kept or
+//!   lost on its own: a sector is never torn within, and never holds bytes that nobody wrote there. A write beyond the
+//!   end may leave its length and lose its bytes; those read as zeros.
+//! * Names are as they were when the directory was last synced, plus any subset of the later creations, renames and
+//!   removals that makes sense. A rename is kept or lost, never half done. Syncing a file does not make its name
+//!   durable; a name may be durable while its file is still empty.
+//! * Each shared map is gone, or keeps some of its pages, the others being zeros; the boot has another number.
+//!
+//! **Process crash** ([`kill_at`](FaultyDisk::kill_at), [`kill`](FaultyDisk::kill)). The step at which it happens fails;
+//! it happened or not, of a write a first part. The next process finds everything else as it was, synced or not, with
+//! the same shared maps under the same boot; what was not synced still is not.
+//!
+//! **Errors** ([`fail`](FaultyDisk::fail), [`fail_always`](FaultyDisk::fail_always)), chosen by the file's name:
+//!
+//! * *Read*: fails; the bytes are unharmed. ([`damage`](FaultyDisk::damage) harms them without an error.)
+//! * *Write* (also of set length and allocate): fails; a first part of the write may have happened.
+//! * *Full*: what needs new blocks fails, as above: writes behind the part of the file that was written or allocated,
+//!   allocations, new shared maps. Writing where there is room already goes on.
+//! * *Sync*: fails, and the page cache forgets that the pages were dirty: this process, and the next one if the machine
+//!   stays up, read them as written, yet a crash of the machine may lose any of them even after a later sync succeeded,
+//!   unless they were written again before it. A failed sync of the directory aborts the file system's journal: from
+//!   then on no sync of the directory succeeds.
+//!
+//! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), writes that land
+//! in the wrong place, a device that lies about a sync, a file system that exposes stale blocks.
+
+mod directory;
+mod file;
+mod inode;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::Mutex;
+
+use self::directory::{Directory, DirectoryChange};
+use self::file::FaultyFile;
+use self::inode::Node;
+use super::disk::{DIRECTORY, LOCK_FILE, check_map, check_name};
+use super::memory::{FlagLock, is_file, is_map};
+use super::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap};
+
+/// What an injected error hits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Reads of a file (`EIO`).
+    Read,
+    /// Writes, changes of length and allocations of a file (`EIO`).
+    Write,
+    /// Syncs of a file, or of the directory, whose name here is `.` (`EIO`); and writes of a `DirectSync` file, which
+    /// sync themselves.
+    Sync,
+    /// Whatever needs new blocks (`ENOSPC`).
+    Full,
+}
+
+/// A disk in memory that fails as told, and after a crash has lost what a real disk may lose. Its module states the
+/// fault model.
+///
+/// A test opens a database on it, sets [`crash_at`](Self::crash_at), works until calls fail, drops the database, and
+/// opens the next one on what [`restart`](Self::restart) answers.
+#[derive(Debug)]
+pub struct FaultyDisk {
+    seed: u64,
+    locked: Arc<AtomicBool>,
+    state: Arc<Mutex<State>>,
+}
+
+/// How the disk answers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Power {
+    On,
+    /// The machine has crashed.
+    Crashed,
+    /// The process was killed.
+    Killed,
+}
+
+#[derive(Debug)]
+struct State {
+    random: Random,
+    power: Power,
+    steps: u64,
+    /// The step at which the power changes.
+    end: Option<(u64, Power)>,
+    faults: Vec<Fault>,
+    directory: Directory,
+    maps: BTreeMap<String, SharedMap>,
+    boot: u128,
+}
+
+#[derive(Debug)]
+struct Fault {
+    kind: FaultKind,
+    prefix: String,
+    /// Matching calls that still succeed.
+    spared: u64,
+    always: bool,
+}
+
+/// What becomes of a step that may begin.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// It goes on.
+    Whole,
+    /// The machine crashes in it: it is begun, never completed, and the restart decides what is left of it.
+    Crashes,
+    /// The process dies in it: it happens up to a point chosen by seed, and its caller never hears.
+    Dies,
+}
+
+impl State {
+    /// Fails if the power is gone.
+    fn check(&self, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
+        let cause = match self.power {
+            Power::On => return Ok(()),
+            Power::Crashed => "the simulated machine has crashed",
+            Power::Killed => "the simulated process was killed",
+        };
+        Err(DiskError::new(name, offset, operation, io::Error::other(cause)))
+    }
+
+    /// Counts a step, unless the power is gone already.
+    fn step(&mut self, name: &str, offset: u64, operation: &'static str) -> DiskResult<Step> {
+        self.check(name, offset, operation)?;
+        self.steps += 1;
+        let steps = self.steps;
+        Ok(match self.end {
+            Some((end, Power::Killed)) if end <= steps => Step::Dies,
+            Some((end, _)) if end <= steps => Step::Crashes,
+            _ => Step::Whole,
+        })
+    }
+
+    /// After a step's work: if it was the last one, the power goes and the caller hears an error.
+    fn finish(&mut self, step: Step, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
+        match step {
+            Step::Whole => {}
+            Step::Crashes => self.power = Power::Crashed,
+            Step::Dies => self.power = Power::Killed,
+        }
+        self.check(name, offset, operation)
+    }
+
+    /// Whether a step that is not a write takes place at all.
+    fn happens(&mut self, step: Step) -> bool {
+        step != Step::Dies || self.random.chance(1, 2)
+    }
+
+    /// Whether an injected error hits this call.
+    fn trips(&mut self, kind: FaultKind, name: &str) -> bool {
+        let mut trips = false;
+        self.faults.retain_mut(|fault| {
+            if fault.kind != kind || !name.starts_with(&fault.prefix) {
+                return true;
+            }
+            if fault.spared > 0 {
+                fault.spared -= 1;
+                return true;
+            }
+            trips = true;
+            fault.always
+        });
+        trips
+    }
+}
+
+fn eio(name: &str, offset: u64, operation: &'static str) -> DiskError {
+    DiskError::new(name, offset, operation, rustix::io::Errno::IO)
+}
+
+fn enospc(name: &str, offset: u64, operation: &'static str) -> DiskError {
+    DiskError::new(name, offset, operation, rustix::io::Errno::NOSPC)
+}
+
+fn number(random: &mut Random) -> u128 {
+    u128::from(random.next()) << 64 | u128::from(random.next())
+}
+
+impl FaultyDisk {
+    /// An empty disk that takes all its choices from `seed`.
+    pub fn new(seed: u64) -> Arc<FaultyDisk> {
+        let mut random = Random::new(seed);
+        let boot = number(&mut random);
+        FaultyDisk::with(
+            seed,
+            State {
+                random,
+                power: Power::On,
+                steps: 0,
+                end: None,
+                faults: Vec::new(),
+                directory: Directory::default(),
+                maps: BTreeMap::new(),
+                boot,
+            },
+        )
+    }
+
+    fn with(seed: u64, state: State) -> Arc<FaultyDisk> {
+        Arc::new(FaultyDisk { seed, locked: Arc::default(), state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// The seed that this disk, or the first of its restarts, was made with.
+    pub fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// How many steps have begun since the disk was made or restarted.
+    pub fn steps(&self) -> u64 {
+        self.state.lock().steps
+    }
+
+    /// Whether the power is gone: every call fails.
+    pub fn is_down(&self) -> bool {
+        self.state.lock().power != Power::On
+    }
+
+    /// Crashes the machine in step `step` (counted from 1), or in the next one if that has passed. Replaces what an
+    /// earlier `crash_at` or `kill_at` asked for.
+    pub fn crash_at(&self, step: u64) {
+        self.state.lock().end = Some((step, Power::Crashed));
+    }
+
+    /// Kills the process in step `step`; otherwise as [`crash_at`](Self::crash_at).
+    pub fn kill_at(&self, step: u64) {
+        self.state.lock().end = Some((step, Power::Killed));
+    }
+
+    /// Crashes the machine now, between two steps. Also one whose process was killed before.
+    pub fn crash(&self) {
+        self.state.lock().power = Power::Crashed;
+    }
+
+    /// Kills the process now, between two steps.
+    pub fn kill(&self) {
+        let mut state = self.state.lock();
+        if state.power == Power::On {
+            state.power = Power::Killed;
+        }
+    }
+
+    /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once.
+    pub fn fail(&self, kind: FaultKind, prefix: &str, after: u64) {
+        self.inject(kind, prefix, after, false);
+    }
+
+    /// As [`fail`](Self::fail), and so does each such call after it, until [`mend`](Self::mend).
+    pub fn fail_always(&self, kind: FaultKind, prefix: &str, after: u64) {
+        self.inject(kind, prefix, after, true);
+    }
+
+    fn inject(&self, kind: FaultKind, prefix: &str, after: u64, always: bool) {
+        self.state.lock().faults.push(Fault { kind, prefix: prefix.to_owned(), spared: after, always });
+    }
+
+    /// Takes back all injected errors that have not happened yet. What failed syncs have lost stays lost.
+    pub fn mend(&self) {
+        self.state.lock().faults.clear();
+    }
+
+    /// Changes each of `length` bytes of a file at `offset` to another value, on the device and in the page cache, as a
+    /// decayed sector would that no error announces (I9).
+    pub fn damage(&self, name: &str, offset: u64, length: usize) -> DiskResult<()> {
+        let mut state = self.state.lock();
+        let Some(node) = state.directory.find(name) else {
+            return Err(DiskError::new(name, offset, "damage", io::ErrorKind::NotFound));
+        };
+        let whole = node.lock().damage(&mut state.random, offset, length);
+        if whole { Ok(()) } else { Err(DiskError::new(name, offset, "damage", io::ErrorKind::UnexpectedEof)) }
+    }
+
+    /// The disk that the next process finds, after a machine crash or a process crash. Its steps count from 0 and it has
+    /// no injected errors. This one stays down, so that what is left of the old database cannot touch the new one;
+    /// shared maps alone are the same memory after a process crash: whoever still writes to them must be gone first.
+    ///
+    /// Called again on the same crashed disk it answers another of the states that this crash may have left.
+    ///
+    /// # Panics
+    ///
+    /// If the power is on: crash or kill it first.
+    pub fn restart(&self) -> Arc<FaultyDisk> {
+        let mut state = self.state.lock();
+        let mut random = state.random.fork();
+        let (directory, maps, boot) = match state.power {
+            Power::On => panic!("restart of a disk whose power is on: call crash() or kill() first"),
+            Power::Killed => (state.directory.cloned(), state.maps.clone(), state.boot),
+            Power::Crashed => {
+                let directory = state.directory.survivor(&mut random);
+                let maps = surviving_maps(&state.maps, &mut random);
+                (directory, maps, number(&mut random))
+            }
+        };
+        let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
+        FaultyDisk::with(self.seed, State { random, power, steps, end, faults, directory, maps, boot })
+    }
+}
+
+fn surviving_maps(maps: &BTreeMap<String, SharedMap>, random: &mut Random) -> BTreeMap<String, SharedMap> {
+    let mut survivors = BTreeMap::new();
+    for (name, map) in maps {
+        if random.chance(1, 2) {
+            let pages = random.below(5);
+            let map = map.survivor(|| random.chance(pages, 4)).expect("memory for a crashed machine's map");
+            survivors.insert(name.clone(), map);
+        }
+    }
+    survivors
+}
+
+impl Disk for FaultyDisk {
+    fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
+        check_name(name, "open")?;
+        let mut state = self.state.lock();
+        state.check(name, 0, "open")?;
+        if state.maps.contains_key(name) {
+            return Err(is_map(name, "open"));
+        }
+        let node = match state.directory.find(name) {
+            Some(_) if open == Open::CreateNew => {
+                return Err(DiskError::new(name, 0, "open", io::ErrorKind::AlreadyExists));
+            }
+            Some(node) => node,
+            None if open.creates() => {
+                let step = state.step(name, 0, "create")?;
+                let node = Arc::<Node>::default();
+                if state.happens(step) {
+                    state
+                        .directory
+                        .change(DirectoryChange::Create { name: name.to_owned(), node: node.clone() });
+                }
+                state.finish(step, name, 0, "create")?;
+                node
+            }
+            None => return Err(DiskError::new(name, 0, "open", io::ErrorKind::NotFound)),
+        };
+        Ok(Arc::new(FaultyFile {
+            name: name.to_owned(),
+            writable: open != Open::ReadOnly,
+            caching,
+            node,
+            state: self.state.clone(),
+        }))
+    }
+
+    fn list(&self) -> DiskResult<Vec<String>> {
+        let state = self.state.lock();
+        state.check(DIRECTORY, 0, "list")?;
+        let names: BTreeSet<&String> = state.directory.names().chain(state.maps.keys()).collect();
+        Ok(names.into_iter().cloned().collect())
+    }
+
+    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
+        check_name(from, "rename")?;
+        check_name(to, "rename")?;
+        let mut state = self.state.lock();
+        let step = state.step(from, 0, "rename")?;
+        if let Some(map) = [from, to].into_iter().find(|&name| state.maps.contains_key(name)) {
+            return Err(is_map(map, "rename"));
+        }
+        let Some(node) = state.directory.find(from) else {
+            return Err(DiskError::new(from, 0, "rename", io::ErrorKind::NotFound));
+        };
+        if from != to && state.happens(step) {
+            let (from, to) = (from.to_owned(), to.to_owned());
+            state.directory.change(DirectoryChange::Rename { from, to, node });
+        }
+        state.finish(step, from, 0, "rename")
+    }
+
+    fn remove(&self, name: &str) -> DiskResult<()> {
+        check_name(name, "remove")?;
+        let mut state = self.state.lock();
+        let step = state.step(name, 0, "remove")?;
+        let node = state.directory.find(name);
+        if node.is_none() && !state.maps.contains_key(name) {
+            return Err(DiskError::new(name, 0, "remove", io::ErrorKind::NotFound));
+        }
+        if state.happens(step) {
+            match node {
+                Some(node) => state.directory.change(DirectoryChange::Remove { name: name.to_owned(), node }),
+                None => drop(state.maps.remove(name)),
+            }
+        }
+        state.finish(step, name, 0, "remove")
+    }
+
+    fn sync_directory(&self) -> DiskResult<()> {
+        let mut state = self.state.lock();
+        let step = state.step(DIRECTORY, 0, "sync")?;
+        state.finish(step, DIRECTORY, 0, "sync")?;
+        if state.trips(FaultKind::Sync, DIRECTORY) {
+            state.directory.abort();
+        }
+        if state.directory.sync() { Ok(()) } else { Err(eio(DIRECTORY, 0, "sync")) }
+    }
+
+    fn lock(&self) -> DiskResult<DirectoryLock> {
+        self.state.lock().check(LOCK_FILE, 0, "lock")?;
+        FlagLock::take(&self.locked)
+    }
+
+    fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
+        check_map(name, bytes)?;
+        let mut state = self.state.lock();
+        state.check(name, 0, "map")?;
+        if state.directory.find(name).is_some() {
+            return Err(is_file(name));
+        }
+        if let Some(map) = state.maps.get(name).filter(|map| map.len() == bytes) {
+            return Ok(map.clone());
+        }
+        let step = state.step(name, 0, "map")?;
+        if state.trips(FaultKind::Full, name) {
+            return Err(enospc(name, 0, "map"));
+        }
+        let map = SharedMap::anonymous(bytes).map_err(|error| DiskError::new(name, 0, "map", error))?;
+        if state.happens(step) {
+            state.maps.insert(name.to_owned(), map.clone());
+        }
+        state.finish(step, name, 0, "map")?;
+        Ok(map)
+    }
+
+    fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
+        check_name(name, "map")?;
+        let state = self.state.lock();
+        state.check(name, 0, "map")?;
+        if state.directory.find(name).is_some() {
+            return Err(is_file(name));
+        }
+        Ok(state.maps.get(name).map(SharedMap::len))
+    }
+
+    fn boot(&self) -> u128 {
+        self.state.lock().boot
+    }
+
+    fn describe(&self) -> String {
+        format!("faulty (in memory, seed {})", self.seed)
+    }
+}

@@ -1,0 +1,380 @@
+//! The file disk: a directory of the operating system.
+
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::io::Errno;
+
+use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
+use super::{
+    BUFFER_ALIGNMENT, Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap,
+};
+
+/// A data directory on a file system. Files are opened relative to the directory's own handle, so that neither a change
+/// of the working directory nor a rename of the data directory misleads it.
+#[derive(Debug)]
+pub struct FileDisk {
+    path: PathBuf,
+    directory: OwnedFd,
+    boot: u128,
+}
+
+impl FileDisk {
+    /// Opens the directory, making it (and those above it) if it is missing.
+    pub fn create(path: impl AsRef<Path>) -> DiskResult<Arc<FileDisk>> {
+        let path = path.as_ref();
+        make_directories(path)
+            .map_err(|error| DiskError::new(&path.to_string_lossy(), 0, "create", error))?;
+        FileDisk::open(path)
+    }
+
+    /// Opens a directory that exists; an [`is_missing`](DiskError::is_missing) error if it does not.
+    pub fn open(path: impl AsRef<Path>) -> DiskResult<Arc<FileDisk>> {
+        let path = path.as_ref();
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let directory = rustix::fs::open(path, flags, Mode::empty())
+            .map_err(|error| DiskError::new(&path.to_string_lossy(), 0, "open", error))?;
+        let path = path.canonicalize().unwrap_or_else(|_| path.to_owned());
+        Ok(Arc::new(FileDisk { path, directory, boot: boot_of_machine() }))
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn open_at(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
+        loop {
+            match rustix::fs::openat(&self.directory, name, flags | OFlags::CLOEXEC, mode) {
+                Err(Errno::INTR) => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+/// Makes the directory and each missing one above it, and makes their entries durable.
+fn make_directories(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => return Err(io::ErrorKind::NotFound.into()),
+    };
+    make_directories(parent)?;
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        result => result?,
+    }
+    fs::File::open(parent)?.sync_all()
+}
+
+/// The kernel's identifier of this boot. Where it cannot be read, a number that no other process will answer, so that
+/// no shared map of an earlier process is believed.
+fn boot_of_machine() -> u128 {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    u128::from_str_radix(&text.trim().replace('-', ""), 16).unwrap_or_else(|_| {
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        let mut random =
+            Random::new(since.map_or(0, |time| time.as_nanos() as u64) ^ u64::from(std::process::id()));
+        u128::from(random.next()) << 64 | u128::from(random.next())
+    })
+}
+
+impl Disk for FileDisk {
+    fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
+        check_name(name, "open")?;
+        let access = match open {
+            Open::Existing => OFlags::RDWR,
+            Open::Create => OFlags::RDWR | OFlags::CREATE,
+            Open::CreateNew => OFlags::RDWR | OFlags::CREATE | OFlags::EXCL,
+            Open::ReadOnly => OFlags::RDONLY,
+        };
+        let sync = if caching == Caching::DirectSync { OFlags::DSYNC } else { OFlags::empty() };
+        let direct = if caching == Caching::Buffered { OFlags::empty() } else { OFlags::DIRECT };
+        let file = match self.open_at(name, access | sync | direct) {
+            Err(Errno::INVAL) if caching != Caching::Buffered => {
+                // The file system knows no direct access. The refused call may have created the file already.
+                let again = if open == Open::CreateNew { OFlags::RDWR | OFlags::CREATE } else { access };
+                self.open_at(name, again | sync)
+            }
+            result => result,
+        };
+        let file = file.map_err(|error| DiskError::new(name, 0, "open", error))?;
+        Ok(Arc::new(OsFile { name: name.to_owned(), caching, file: fs::File::from(file) }))
+    }
+
+    fn list(&self) -> DiskResult<Vec<String>> {
+        let failed = |error: io::Error| DiskError::new(DIRECTORY, 0, "list", error);
+        let mut names = Vec::new();
+        for entry in rustix::fs::Dir::read_from(&self.directory).map_err(|error| failed(error.into()))? {
+            let entry = entry.map_err(|error| failed(error.into()))?;
+            let Ok(name) = entry.file_name().to_str() else { continue };
+            let is_file = match entry.file_type() {
+                rustix::fs::FileType::Unknown => {
+                    let stat = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)
+                        .map_err(|error| failed(error.into()))?;
+                    rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+                }
+                kind => kind == rustix::fs::FileType::RegularFile,
+            };
+            if is_file && name != LOCK_FILE {
+                names.push(name.to_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
+        check_name(from, "rename")?;
+        check_name(to, "rename")?;
+        rustix::fs::renameat(&self.directory, from, &self.directory, to)
+            .map_err(|error| DiskError::new(from, 0, "rename", error))
+    }
+
+    fn remove(&self, name: &str) -> DiskResult<()> {
+        check_name(name, "remove")?;
+        rustix::fs::unlinkat(&self.directory, name, AtFlags::empty())
+            .map_err(|error| DiskError::new(name, 0, "remove", error))
+    }
+
+    fn sync_directory(&self) -> DiskResult<()> {
+        rustix::fs::fsync(&self.directory).map_err(|error| DiskError::new(DIRECTORY, 0, "sync", error))
+    }
+
+    fn lock(&self) -> DiskResult<DirectoryLock> {
+        // flock belongs to the open file, so the kernel releases it however the process ends.
+        let file = self
+            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
+            .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
+            .map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
+        Ok(DirectoryLock::new(file))
+    }
+
+    fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
+        check_map(name, bytes)?;
+        let failed = |error: io::Error| DiskError::new(name, 0, "map", error);
+        let found = self.shared_bytes(name)?;
+        if found.is_some_and(|found| found != bytes) {
+            // Removed, not cut: a map of the old size that is still alive keeps its own pages.
+            self.remove(name)?;
+        }
+        let file = self
+            .open_at(name, OFlags::RDWR | OFlags::CREATE)
+            .map_err(|error| DiskError::new(name, 0, "open", error))?;
+        // Also for a map that exists: whoever made it may have been killed before its blocks were reserved.
+        if let Err(error) = reserve(file.as_fd(), name, bytes as u64) {
+            if found != Some(bytes) {
+                // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
+                let _ = self.remove(name);
+            }
+            return Err(error);
+        }
+        SharedMap::of_file(file.as_fd(), bytes).map_err(failed)
+    }
+
+    fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
+        check_name(name, "map")?;
+        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(stat) => Ok(Some(stat.st_size as usize)),
+            Err(Errno::NOENT) => Ok(None),
+            Err(error) => Err(DiskError::new(name, 0, "map", error)),
+        }
+    }
+
+    fn boot(&self) -> u128 {
+        self.boot
+    }
+
+    fn describe(&self) -> String {
+        format!("file {}", self.path.display())
+    }
+}
+
+/// Reserves blocks for the first `bytes` bytes; the file grows to that if it is shorter.
+fn reserve(file: BorrowedFd<'_>, name: &str, bytes: u64) -> DiskResult<()> {
+    let failed = |offset: u64, error: io::Error| DiskError::new(name, offset, "allocate", error);
+    if bytes == 0 {
+        return Ok(());
+    }
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+            Err(error) => return Err(failed(0, error.into())),
+        }
+    }
+    // No fallocate here: write zeros behind the end. What lies before it was written in the same way.
+    let zeros = [0; 1 << 16];
+    let mut at = rustix::fs::fstat(file).map_err(|error| failed(0, error.into()))?.st_size as u64;
+    while at < bytes {
+        let part = &zeros[..zeros.len().min((bytes - at) as usize)];
+        match rustix::io::pwrite(file, part, at) {
+            Ok(written) => at += written as u64,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(failed(at, error.into())),
+        }
+    }
+    Ok(())
+}
+
+/// An open file of the operating system.
+#[derive(Debug)]
+struct OsFile {
+    name: String,
+    caching: Caching,
+    file: fs::File,
+}
+
+impl OsFile {
+    fn failed(&self, offset: u64, operation: &'static str, error: impl Into<io::Error>) -> DiskError {
+        DiskError::new(&self.name, offset, operation, error)
+    }
+
+    /// `DirectSync` makes writes durable, not changes of length: those are synced here, so that `sync` stays empty.
+    fn sync_length(&self) -> DiskResult<()> {
+        if self.caching == Caching::DirectSync { self.fdatasync() } else { Ok(()) }
+    }
+
+    fn fdatasync(&self) -> DiskResult<()> {
+        // Also with O_DIRECT: that passes the page cache, not the cache of the device.
+        rustix::fs::fdatasync(&self.file).map_err(|error| self.failed(0, "sync", error))
+    }
+}
+
+impl File for OsFile {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
+        assert_aligned(self.caching, buffer, offset);
+        let mut done = 0;
+        while done < buffer.len() {
+            match self.file.read_at(&mut buffer[done..], offset + done as u64) {
+                Ok(0) => return Err(self.failed(offset, "read", io::ErrorKind::UnexpectedEof)),
+                Ok(read) => done += read,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                Err(error) => return Err(self.failed(offset + done as u64, "read", error)),
+            }
+            // A direct read that stops within a block has met the end; asking for the rest would not be aligned.
+            if self.caching != Caching::Buffered
+                && done < buffer.len()
+                && !done.is_multiple_of(BUFFER_ALIGNMENT)
+            {
+                return Err(self.failed(offset, "read", io::ErrorKind::UnexpectedEof));
+            }
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
+        assert_aligned(self.caching, buffer, offset);
+        self.file.write_all_at(buffer, offset).map_err(|error| self.failed(offset, "write", error))
+    }
+
+    fn sync(&self) -> DiskResult<()> {
+        if self.caching == Caching::DirectSync { Ok(()) } else { self.fdatasync() }
+    }
+
+    fn length(&self) -> DiskResult<u64> {
+        let stat = rustix::fs::fstat(&self.file).map_err(|error| self.failed(0, "length", error))?;
+        Ok(stat.st_size as u64)
+    }
+
+    fn set_length(&self, bytes: u64) -> DiskResult<()> {
+        self.file.set_len(bytes).map_err(|error| self.failed(bytes, "set length", error))?;
+        self.sync_length()
+    }
+
+    fn allocate(&self, bytes: u64) -> DiskResult<()> {
+        reserve(self.file.as_fd(), &self.name, bytes)?;
+        self.sync_length()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::sync::atomic::Ordering;
+
+    use super::super::conformance::Scratch;
+    use super::*;
+
+    const CHILD: &str = "RIALTO_IO_TEST_CHILD";
+
+    /// Not a test by itself: the process that the next test starts and that kills itself.
+    #[test]
+    fn child_that_is_killed() {
+        let Ok(path) = std::env::var(CHILD) else { return };
+        let disk = FileDisk::open(path).unwrap();
+        let _lock = disk.lock().unwrap();
+        let map = disk.map_shared("ring", 1 << 20).unwrap();
+        for (at, word) in map.as_words().iter().enumerate() {
+            word.store(at as u64 * 3, Ordering::Release);
+        }
+        rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
+    }
+
+    #[test]
+    fn a_shared_map_outlives_sigkill_and_the_lock_does_not() {
+        let scratch = Scratch::new("sigkill");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let status = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "io::file::tests::child_that_is_killed"])
+            .env(CHILD, &scratch.0)
+            .output()
+            .unwrap()
+            .status;
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&status), Some(9), "{status}");
+        let _lock = disk.lock().unwrap();
+        assert_eq!(disk.shared_bytes("ring").unwrap(), Some(1 << 20));
+        let map = disk.map_shared("ring", 1 << 20).unwrap();
+        assert!(
+            map.as_words().iter().enumerate().all(|(at, word)| word.load(Ordering::Acquire) == at as u64 * 3)
+        );
+    }
+
+    #[test]
+    fn a_map_has_its_blocks_before_it_is_used() {
+        use std::os::unix::fs::MetadataExt;
+        let scratch = Scratch::new("blocks");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let _map = disk.map_shared("ring", 1 << 20).unwrap();
+        let blocks = fs::metadata(scratch.0.join("ring")).unwrap().blocks();
+        assert!(blocks * 512 >= 1 << 20, "{blocks} blocks");
+    }
+
+    #[test]
+    fn a_missing_directory_is_named() {
+        let scratch = Scratch::new("missing");
+        let error = FileDisk::open(&scratch.0).unwrap_err();
+        assert!(error.is_missing() && error.to_string().contains("rialto-io-missing"), "{error}");
+        FileDisk::create(&scratch.0).unwrap();
+        let disk = FileDisk::open(&scratch.0).unwrap();
+        assert_ne!(disk.boot(), 0);
+        assert_eq!(disk.boot(), FileDisk::open(&scratch.0).unwrap().boot());
+        fs::create_dir(scratch.0.join("folder")).unwrap();
+        assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "folders are no files");
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "direct access needs multiples of 4096")]
+    fn direct_access_asks_for_alignment() {
+        let scratch = Scratch::new("alignment");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let _ = disk.open("f", Open::Create, Caching::Direct).unwrap().write_at(&[0; 100], 0);
+    }
+}

@@ -1,0 +1,62 @@
+//! What the lock manager counts: per owner, by its one writer; summed when asked.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Counts since the manager was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LockCounters {
+    /// Record locks acquired, upgrades included.
+    pub row: u64,
+    /// Table and interval locks acquired, upgrades included.
+    pub higher: u64,
+    /// Requests that had to wait.
+    pub waits: u64,
+    /// Time spent in those waits, in nanoseconds.
+    pub wait_ns: u64,
+    /// Waits that ended as a deadlock's victim.
+    pub deadlocks: u64,
+    /// Waits that ended by time-out or deadline.
+    pub timeouts: u64,
+    /// Requests that were answered "would wait".
+    pub refused: u64,
+}
+
+/// One slot's counts. Only the slot's owner writes them, so an increment is a plain load and store.
+#[derive(Debug, Default)]
+pub(super) struct CounterCells {
+    pub(super) row: Cell,
+    pub(super) higher: Cell,
+    pub(super) waits: Cell,
+    pub(super) wait_ns: Cell,
+    pub(super) deadlocks: Cell,
+    pub(super) timeouts: Cell,
+    pub(super) refused: Cell,
+}
+
+/// A counter with one writer at a time.
+#[derive(Debug, Default)]
+pub(super) struct Cell(AtomicU64);
+
+impl Cell {
+    #[inline]
+    pub(super) fn add(&self, amount: u64) {
+        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+    }
+
+    fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+impl CounterCells {
+    /// Adds this slot's counts to `total`.
+    pub(super) fn sum_into(&self, total: &mut LockCounters) {
+        total.row += self.row.get();
+        total.higher += self.higher.get();
+        total.waits += self.waits.get();
+        total.wait_ns += self.wait_ns.get();
+        total.deadlocks += self.deadlocks.get();
+        total.timeouts += self.timeouts.get();
+        total.refused += self.refused.get();
+    }
+}

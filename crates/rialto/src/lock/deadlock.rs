@@ -1,0 +1,159 @@
+//! Deadlock detection: a walk of the waits-for graph by a waiter whose wait takes long.
+//!
+//! The graph is read latch by latch, so what it shows may never have been true at one moment. A cycle that it shows is
+//! therefore read again under all of its latches at once before anybody is sacrificed: then it is a deadlock, because
+//! nobody on it can leave its queue without one of those latches.
+
+use super::head::{Blockers, Heads};
+use super::interval::{IntervalTable, Intervals};
+use super::manager::LockManager;
+use super::mode::LockMode;
+use super::slot::WaitsFor;
+use super::sync::MutexGuard;
+
+/// Whom to sacrifice to a deadlock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum VictimPolicy {
+    /// The transaction that began last.
+    #[default]
+    Youngest,
+    /// The transaction that holds the fewest locks, the youngest of these.
+    FewestLocks,
+}
+
+/// An owner on the path of the walk, with those who keep it waiting.
+struct Step {
+    owner: u16,
+    waits_for: WaitsFor,
+    blockers: Vec<u16>,
+    next: usize,
+}
+
+impl LockManager {
+    /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that.
+    pub(super) fn blockers(&self, owner: u16, waits_for: &WaitsFor) -> Option<(LockMode, Blockers)> {
+        match waits_for {
+            WaitsFor::Head(name) => {
+                let mut heads = self.partitions[Self::partition_of(*name)].lock();
+                let at = heads.find(*name)?;
+                heads.at(at).blockers(owner)
+            }
+            WaitsFor::Interval(index, key) => {
+                let intervals = self.intervals.lock(IntervalTable::partition_of(*index));
+                let holders = intervals.blockers(owner, *index, key)?;
+                Some((LockMode::Exclusive, Blockers { holders, ahead: Vec::new() }))
+            }
+        }
+    }
+
+    /// Looks for a cycle through `start` and, if there is one, makes one owner on it the victim.
+    pub(super) fn find_deadlock(&self, start: u16) {
+        let _one_at_a_time = self.detector.lock();
+        // A victim leaves its cycle only when it wakes; the next detector must not sacrifice a second one for it.
+        if let Some(cycle) = self.find_cycle(start)
+            && let Some(victim) = self.sacrifice(&cycle)
+        {
+            self.slots[usize::from(victim)].notify();
+        }
+    }
+
+    /// Walks the graph from `start`, depth first, until it comes back there.
+    fn find_cycle(&self, start: u16) -> Option<Vec<(u16, WaitsFor)>> {
+        let mut seen = vec![false; self.slots.len()];
+        let mut path = vec![self.step(start)?];
+        seen[usize::from(start)] = true;
+        while let Some(step) = path.last_mut() {
+            let Some(&blocker) = step.blockers.get(step.next) else {
+                path.pop();
+                continue;
+            };
+            step.next += 1;
+            if blocker == start {
+                return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
+            }
+            if !std::mem::replace(&mut seen[usize::from(blocker)], true)
+                && let Some(step) = self.step(blocker)
+            {
+                path.push(step);
+            }
+        }
+        None
+    }
+
+    /// `owner` and those who keep it waiting; `None`: it does not wait, or will not for long.
+    fn step(&self, owner: u16) -> Option<Step> {
+        let slot = &self.slots[usize::from(owner)];
+        let waits_for = slot.wait_record()?.waits_for;
+        let (_, Blockers { holders: mut blockers, ahead }) = self.blockers(owner, &waits_for)?;
+        blockers.extend(ahead);
+        (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, next: 0 })
+    }
+
+    /// Reads the cycle again under all its latches; if it is there, marks and returns its victim.
+    fn sacrifice(&self, cycle: &[(u16, WaitsFor)]) -> Option<u16> {
+        let latches = Latches::take(self, cycle);
+        for (at, (owner, waits_for)) in cycle.iter().enumerate() {
+            let (next, _) = cycle[(at + 1) % cycle.len()];
+            if self.slots[usize::from(*owner)].flags() != 0 || !latches.blocked_by(*owner, waits_for, next) {
+                return None;
+            }
+        }
+        let slot = |owner: u16| &self.slots[usize::from(owner)];
+        let owners = cycle.iter().map(|(owner, _)| *owner);
+        let victim = match self.options.victim {
+            VictimPolicy::Youngest => owners.max_by_key(|&owner| (slot(owner).started_ns(), owner)),
+            VictimPolicy::FewestLocks => owners.min_by_key(|&owner| {
+                (slot(owner).held(), std::cmp::Reverse(slot(owner).started_ns()), owner)
+            }),
+        }?;
+        slot(victim).set_victim().then_some(victim)
+    }
+}
+
+/// The latches of all partitions in which the owners of a cycle wait.
+struct Latches<'a> {
+    heads: Vec<(usize, MutexGuard<'a, Heads>)>,
+    intervals: Vec<(usize, MutexGuard<'a, Intervals>)>,
+}
+
+impl<'a> Latches<'a> {
+    /// Takes them in ascending order (L4).
+    fn take(manager: &'a LockManager, cycle: &[(u16, WaitsFor)]) -> Latches<'a> {
+        let mut heads = Vec::new();
+        let mut intervals = Vec::new();
+        for (_, waits_for) in cycle {
+            match waits_for {
+                WaitsFor::Head(name) => heads.push(LockManager::partition_of(*name)),
+                WaitsFor::Interval(index, _) => intervals.push(IntervalTable::partition_of(*index)),
+            }
+        }
+        for partitions in [&mut heads, &mut intervals] {
+            partitions.sort_unstable();
+            partitions.dedup();
+        }
+        Latches {
+            heads: heads.into_iter().map(|at| (at, manager.partitions[at].lock())).collect(),
+            intervals: intervals.into_iter().map(|at| (at, manager.intervals.lock(at))).collect(),
+        }
+    }
+
+    /// Whether `owner` waits for `waits_for` and `other` is among those who keep it waiting.
+    fn blocked_by(&self, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
+        match waits_for {
+            WaitsFor::Head(name) => {
+                let heads = find(&self.heads, LockManager::partition_of(*name));
+                heads.find(*name).and_then(|at| heads.get(at).blockers(owner)).is_some_and(|(_, blockers)| {
+                    blockers.holders.contains(&other) || blockers.ahead.contains(&other)
+                })
+            }
+            WaitsFor::Interval(index, key) => find(&self.intervals, IntervalTable::partition_of(*index))
+                .blockers(owner, *index, key)
+                .is_some_and(|holders| holders.contains(&other)),
+        }
+    }
+}
+
+fn find<'a, T>(latches: &'a [(usize, MutexGuard<'_, T>)], partition: usize) -> &'a T {
+    let at = latches.iter().position(|(at, _)| *at == partition).expect("every latch of the cycle is taken");
+    &latches[at].1
+}

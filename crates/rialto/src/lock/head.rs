@@ -1,0 +1,361 @@
+//! Lock heads: one lock's holders and its queue, and the hash of heads that makes up a partition.
+//!
+//! Everything here runs under the partition's latch. Heads are pooled: a lock that nobody holds has none, and taking
+//! one allocates nothing once the partition has seen as many locks at a time.
+
+use smallvec::SmallVec;
+
+use super::mode::{LockMode, MODES, ModeSet};
+use super::name::HeadName;
+
+/// "No head": the end of a bucket's chain or of the free list.
+const NONE: u32 = u32::MAX;
+
+/// One owner's granted lock.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Grant {
+    pub(super) owner: u16,
+    pub(super) mode: LockMode,
+}
+
+/// Whether a waiting request comes from a holder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RequestKind {
+    /// Waits for conflicting holders and for conflicting requests ahead of it.
+    New,
+    /// Waits for conflicting holders only.
+    Upgrade,
+}
+
+/// A request that waits.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Request {
+    pub(super) owner: u16,
+    /// For an upgrade, the join of what is held and what was asked.
+    pub(super) mode: LockMode,
+    pub(super) kind: RequestKind,
+}
+
+/// What a head says to a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Answer {
+    Held,
+    New,
+    Upgraded,
+    /// It has to wait, as this.
+    Wait(Request),
+}
+
+/// Who keeps a request waiting.
+#[derive(Debug, Default)]
+pub(super) struct Blockers {
+    pub(super) holders: Vec<u16>,
+    /// Those whose conflicting requests stand ahead.
+    pub(super) ahead: Vec<u16>,
+}
+
+/// One lock: its holders and those who wait.
+#[derive(Debug)]
+pub(super) struct Head {
+    name: HeadName,
+    /// The next head in the bucket's chain, or in the free list.
+    next: u32,
+    counts: [u16; MODES],
+    /// The modes whose count is not 0.
+    modes: ModeSet,
+    granted: SmallVec<[Grant; 4]>,
+    waiting: Vec<Request>,
+}
+
+impl Head {
+    fn new(name: HeadName) -> Head {
+        Head { name, next: NONE, counts: [0; MODES], modes: 0, granted: SmallVec::new(), waiting: Vec::new() }
+    }
+
+    /// Grants the request if it can be granted now, else says how it would have to wait.
+    #[inline]
+    pub(super) fn ask(&mut self, owner: u16, mode: LockMode) -> Answer {
+        if self.modes == 0 && self.waiting.is_empty() {
+            self.add(owner, mode);
+            return Answer::New;
+        }
+        self.ask_shared(owner, mode)
+    }
+
+    fn ask_shared(&mut self, owner: u16, mode: LockMode) -> Answer {
+        if let Some(at) = self.grant_of(owner) {
+            let held = self.granted[at].mode;
+            let joined = held.join(mode);
+            if joined == held {
+                return Answer::Held;
+            }
+            let request = Request { owner, mode: joined, kind: RequestKind::Upgrade };
+            if self.fits(&request, 0) {
+                self.grant(&request);
+                return Answer::Upgraded;
+            }
+            return Answer::Wait(request);
+        }
+        let request = Request { owner, mode, kind: RequestKind::New };
+        let ahead = self.waiting.iter().fold(0, |set, request| set | request.mode.bit());
+        if self.fits(&request, ahead) {
+            self.add(owner, mode);
+            return Answer::New;
+        }
+        Answer::Wait(request)
+    }
+
+    /// L1: whether the request can be granted, `ahead` being the modes asked by requests before it.
+    fn fits(&self, request: &Request, ahead: ModeSet) -> bool {
+        match request.kind {
+            RequestKind::New => request.mode.conflicts() & (self.modes | ahead) == 0,
+            RequestKind::Upgrade => request.mode.conflicts() & self.modes_of_others(request.owner) == 0,
+        }
+    }
+
+    /// The modes that owners other than `owner` hold.
+    fn modes_of_others(&self, owner: u16) -> ModeSet {
+        match self.grant_of(owner) {
+            Some(at) if self.counts[self.granted[at].mode as usize] == 1 => {
+                self.modes & !self.granted[at].mode.bit()
+            }
+            _ => self.modes,
+        }
+    }
+
+    fn grant_of(&self, owner: u16) -> Option<usize> {
+        self.granted.iter().position(|grant| grant.owner == owner)
+    }
+
+    #[inline]
+    fn add(&mut self, owner: u16, mode: LockMode) {
+        self.granted.push(Grant { owner, mode });
+        self.count(mode);
+    }
+
+    #[inline]
+    fn count(&mut self, mode: LockMode) {
+        self.counts[mode as usize] += 1;
+        self.modes |= mode.bit();
+    }
+
+    #[inline]
+    fn discount(&mut self, mode: LockMode) {
+        self.counts[mode as usize] -= 1;
+        if self.counts[mode as usize] == 0 {
+            self.modes &= !mode.bit();
+        }
+    }
+
+    fn grant(&mut self, request: &Request) {
+        match self.grant_of(request.owner) {
+            Some(at) => {
+                let old = std::mem::replace(&mut self.granted[at].mode, request.mode);
+                self.discount(old);
+                self.count(request.mode);
+            }
+            None => self.add(request.owner, request.mode),
+        }
+        debug_assert!(self.holders_get_along(), "L1: {self:?}");
+    }
+
+    fn holders_get_along(&self) -> bool {
+        self.granted.iter().enumerate().all(|(at, one)| {
+            self.granted[..at]
+                .iter()
+                .all(|other| one.mode.conflicts() & other.mode.bit() == 0 && one.owner != other.owner)
+        })
+    }
+
+    /// Puts a request that has to wait into the queue: an upgrade behind the upgrades, a new one at the end.
+    pub(super) fn enqueue(&mut self, request: Request) {
+        let at = match request.kind {
+            RequestKind::New => self.waiting.len(),
+            RequestKind::Upgrade => {
+                self.waiting.iter().take_while(|r| r.kind == RequestKind::Upgrade).count()
+            }
+        };
+        self.waiting.insert(at, request);
+    }
+
+    /// Drops `owner`'s grant, if it has one, and returns whether it had.
+    #[inline]
+    pub(super) fn release(&mut self, owner: u16) -> bool {
+        let Some(at) = self.grant_of(owner) else { return false };
+        let grant = self.granted.swap_remove(at);
+        self.discount(grant.mode);
+        true
+    }
+
+    /// Withdraws `owner`'s waiting request; false: it is not in the queue, so it has been granted.
+    pub(super) fn withdraw(&mut self, owner: u16) -> bool {
+        let Some(at) = self.waiting.iter().position(|request| request.owner == owner) else { return false };
+        self.waiting.remove(at);
+        true
+    }
+
+    /// Grants every waiting request that can be granted now, in order, and tells `granted` of each.
+    #[inline]
+    pub(super) fn grant_waiting(&mut self, granted: impl FnMut(u16)) {
+        if !self.waiting.is_empty() {
+            self.grant_queue(granted);
+        }
+    }
+
+    #[cold]
+    fn grant_queue(&mut self, mut granted: impl FnMut(u16)) {
+        let mut ahead: ModeSet = 0;
+        let mut at = 0;
+        while at < self.waiting.len() {
+            let request = self.waiting[at];
+            if self.fits(&request, ahead) {
+                self.waiting.remove(at);
+                self.grant(&request);
+                granted(request.owner);
+            } else {
+                ahead |= request.mode.bit();
+                at += 1;
+            }
+        }
+    }
+
+    /// Who keeps `owner`'s waiting request from being granted: L1's negation. `None`: it does not wait here.
+    pub(super) fn blockers(&self, owner: u16) -> Option<(LockMode, Blockers)> {
+        let at = self.waiting.iter().position(|request| request.owner == owner)?;
+        let request = self.waiting[at];
+        let in_conflict = |other: LockMode| request.mode.conflicts() & other.bit() != 0;
+        let mut blockers = Blockers::default();
+        blockers
+            .holders
+            .extend(self.granted.iter().filter(|g| g.owner != owner && in_conflict(g.mode)).map(|g| g.owner));
+        if request.kind == RequestKind::New {
+            blockers.ahead.extend(self.waiting[..at].iter().filter(|r| in_conflict(r.mode)).map(|r| r.owner));
+        }
+        Some((request.mode, blockers))
+    }
+
+    #[inline]
+    fn is_idle(&self) -> bool {
+        self.modes == 0 && self.waiting.is_empty()
+    }
+}
+
+/// A partition: the heads whose names fall into it, by name.
+#[derive(Debug)]
+pub(super) struct Heads {
+    /// The first head of each chain; a power of two of them.
+    buckets: Vec<u32>,
+    heads: Vec<Head>,
+    free: u32,
+    used: usize,
+}
+
+impl Default for Heads {
+    fn default() -> Heads {
+        Heads { buckets: vec![NONE; 8], heads: Vec::new(), free: NONE, used: 0 }
+    }
+}
+
+impl Heads {
+    #[inline]
+    fn bucket(&self, name: HeadName) -> usize {
+        name.spread() as usize & (self.buckets.len() - 1)
+    }
+
+    /// The head of `name`, if it is held or waited for.
+    #[inline]
+    pub(super) fn find(&self, name: HeadName) -> Option<u32> {
+        let mut at = self.buckets[self.bucket(name)];
+        while at != NONE {
+            let head = &self.heads[at as usize];
+            if head.name == name {
+                return Some(at);
+            }
+            at = head.next;
+        }
+        None
+    }
+
+    /// The head of `name`; a new one if there was none. It stays at its number while it is held or waited for.
+    #[inline]
+    pub(super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
+        match self.find(name) {
+            Some(at) => at,
+            None => self.insert(name),
+        }
+    }
+
+    fn insert(&mut self, name: HeadName) -> u32 {
+        if self.used == self.buckets.len() {
+            self.grow();
+        }
+        let bucket = self.bucket(name);
+        let at = if self.free == NONE {
+            self.heads.push(Head::new(name));
+            self.heads.len() as u32 - 1
+        } else {
+            let at = self.free;
+            self.free = self.heads[at as usize].next;
+            at
+        };
+        let head = &mut self.heads[at as usize];
+        head.name = name;
+        head.next = std::mem::replace(&mut self.buckets[bucket], at);
+        self.used += 1;
+        at
+    }
+
+    #[cold]
+    fn grow(&mut self) {
+        let mut old = std::mem::take(&mut self.buckets);
+        self.buckets = vec![NONE; old.len() * 2];
+        for first in old.drain(..) {
+            let mut at = first;
+            while at != NONE {
+                let next = self.heads[at as usize].next;
+                let bucket = self.bucket(self.heads[at as usize].name);
+                self.heads[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
+                at = next;
+            }
+        }
+    }
+
+    #[inline]
+    pub(super) fn at(&mut self, at: u32) -> &mut Head {
+        &mut self.heads[at as usize]
+    }
+
+    pub(super) fn get(&self, at: u32) -> &Head {
+        &self.heads[at as usize]
+    }
+
+    /// Gives the head back to the pool if nobody holds it or waits for it.
+    #[inline]
+    pub(super) fn retire_if_idle(&mut self, at: u32) {
+        if self.heads[at as usize].is_idle() {
+            self.retire(at);
+        }
+    }
+
+    fn retire(&mut self, at: u32) {
+        let Head { name, next, .. } = self.heads[at as usize];
+        let bucket = self.bucket(name);
+        if self.buckets[bucket] == at {
+            self.buckets[bucket] = next;
+        } else {
+            let mut before = self.buckets[bucket];
+            while self.heads[before as usize].next != at {
+                before = self.heads[before as usize].next;
+            }
+            self.heads[before as usize].next = next;
+        }
+        self.heads[at as usize].next = self.free;
+        self.free = at;
+        self.used -= 1;
+    }
+
+    /// The number of locks that are held or waited for.
+    pub(super) fn len(&self) -> usize {
+        self.used
+    }
+}

@@ -1,0 +1,369 @@
+//! Interval locks: "which keys exist in this range stays as it is", shared, per index.
+//!
+//! Invariant **L6**: a scan registers its interval before it marks and reads any leaf, and an insert into a marked leaf
+//! asks under that leaf's latch. So either the insert sees the interval, or the scan sees the inserted entry and waits
+//! for the record's lock, which the inserter took first: no phantom.
+
+use std::cmp::Ordering as Order;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::CachePadded;
+use hashbrown::HashMap;
+
+use super::sync::{AtomicU32, Mutex, MutexGuard};
+use crate::ids::IndexId;
+
+/// What the interval locks say to an insert into a guarded leaf.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Admission {
+    /// Nobody else holds an interval around the key.
+    Go,
+    /// Nobody holds any interval in the index: the leaf's guard may be dropped too.
+    GoAndUnguard,
+    /// Somebody does: leave the leaf, then [`LockManager::wait_interval`](super::LockManager::wait_interval).
+    Refuse,
+}
+
+/// Beyond this many intervals of one owner in one index they are replaced by the one that spans them all: a
+/// transaction of very many small scans then keeps out more inserts than it must, but costs nobody a long search.
+pub(super) const INTERVALS_PER_OWNER_MAX: usize = 256;
+
+/// Which end of an interval's buffer a bound is, and whether its key belongs to the interval.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Unbounded,
+    Included,
+    Excluded,
+}
+
+impl Edge {
+    fn of(bound: &Bound<&[u8]>) -> Edge {
+        match bound {
+            Bound::Unbounded => Edge::Unbounded,
+            Bound::Included(_) => Edge::Included,
+            Bound::Excluded(_) => Edge::Excluded,
+        }
+    }
+
+    fn with(self, key: &[u8]) -> Bound<&[u8]> {
+        match self {
+            Edge::Unbounded => Bound::Unbounded,
+            Edge::Included => Bound::Included(key),
+            Edge::Excluded => Bound::Excluded(key),
+        }
+    }
+}
+
+/// One owner's interval. Its two keys share a buffer, which is reused.
+#[derive(Debug)]
+struct Interval {
+    owner: u16,
+    lower: Edge,
+    upper: Edge,
+    split: usize,
+    keys: Vec<u8>,
+}
+
+impl Interval {
+    fn fill(&mut self, owner: u16, lower: Bound<&[u8]>, upper: Bound<&[u8]>) {
+        self.owner = owner;
+        (self.lower, self.upper) = (Edge::of(&lower), Edge::of(&upper));
+        self.keys.clear();
+        self.keys.extend_from_slice(key_of(&lower));
+        self.split = self.keys.len();
+        self.keys.extend_from_slice(key_of(&upper));
+    }
+
+    fn lower(&self) -> Bound<&[u8]> {
+        self.lower.with(&self.keys[..self.split])
+    }
+
+    fn upper(&self) -> Bound<&[u8]> {
+        self.upper.with(&self.keys[self.split..])
+    }
+
+    fn contains(&self, key: &[u8]) -> bool {
+        starts_by(&self.lower(), key) && ends_after(&self.upper(), key)
+    }
+
+    fn covers(&self, lower: &Bound<&[u8]>, upper: &Bound<&[u8]>) -> bool {
+        order_lower(&self.lower(), lower).is_le() && order_upper(&self.upper(), upper).is_ge()
+    }
+}
+
+fn key_of<'a>(bound: &Bound<&'a [u8]>) -> &'a [u8] {
+    match *bound {
+        Bound::Unbounded => &[],
+        Bound::Included(key) | Bound::Excluded(key) => key,
+    }
+}
+
+fn starts_by(lower: &Bound<&[u8]>, key: &[u8]) -> bool {
+    match lower {
+        Bound::Unbounded => true,
+        Bound::Included(first) => *first <= key,
+        Bound::Excluded(before) => *before < key,
+    }
+}
+
+fn ends_after(upper: &Bound<&[u8]>, key: &[u8]) -> bool {
+    match upper {
+        Bound::Unbounded => true,
+        Bound::Included(last) => key <= *last,
+        Bound::Excluded(behind) => key < *behind,
+    }
+}
+
+/// The order of lower bounds: less begins earlier.
+fn order_lower(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
+    let rank = |bound: &Bound<&[u8]>| matches!(bound, Bound::Excluded(_));
+    match (one, other) {
+        (Bound::Unbounded, Bound::Unbounded) => Order::Equal,
+        (Bound::Unbounded, _) => Order::Less,
+        (_, Bound::Unbounded) => Order::Greater,
+        _ => key_of(one).cmp(key_of(other)).then(rank(one).cmp(&rank(other))),
+    }
+}
+
+/// The order of upper bounds: greater ends later.
+fn order_upper(one: &Bound<&[u8]>, other: &Bound<&[u8]>) -> Order {
+    let rank = |bound: &Bound<&[u8]>| matches!(bound, Bound::Included(_));
+    match (one, other) {
+        (Bound::Unbounded, Bound::Unbounded) => Order::Equal,
+        (Bound::Unbounded, _) => Order::Greater,
+        (_, Bound::Unbounded) => Order::Less,
+        _ => key_of(one).cmp(key_of(other)).then(rank(one).cmp(&rank(other))),
+    }
+}
+
+/// An insert that waits.
+#[derive(Debug)]
+struct Waiter {
+    owner: u16,
+    key: Vec<u8>,
+}
+
+/// The intervals of one index, by lower bound, and the inserts that wait for one of them to go.
+#[derive(Debug, Default)]
+struct IndexIntervals {
+    intervals: Vec<Interval>,
+    waiters: Vec<Waiter>,
+}
+
+impl IndexIntervals {
+    fn conflict(&self, owner: u16, key: &[u8]) -> bool {
+        self.around(key).any(|interval| interval.owner != owner)
+    }
+
+    /// The intervals that contain `key`.
+    fn around<'a>(&'a self, key: &'a [u8]) -> impl Iterator<Item = &'a Interval> {
+        let begun = self.intervals.partition_point(|interval| starts_by(&interval.lower(), key));
+        self.intervals[..begun].iter().filter(move |interval| interval.contains(key))
+    }
+}
+
+/// The indexes that fall into one partition.
+#[derive(Debug, Default)]
+pub(super) struct Intervals {
+    indexes: HashMap<IndexId, IndexIntervals>,
+    /// Intervals that are not in use, for their buffers.
+    spare: Vec<Interval>,
+}
+
+impl Intervals {
+    /// Registers an interval and says whether it is a new one in the partition, and the owner's first in the index.
+    fn register(
+        &mut self,
+        owner: u16,
+        index: IndexId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> Registered {
+        let list = &mut self.indexes.entry(index).or_default().intervals;
+        let mut own = 0;
+        for interval in list.iter().filter(|interval| interval.owner == owner) {
+            if interval.covers(&lower, &upper) {
+                return Registered { first: false, added: 0 };
+            }
+            own += 1;
+        }
+        let mut fresh = self.spare.pop().unwrap_or_else(|| Interval {
+            owner,
+            lower: Edge::Unbounded,
+            upper: Edge::Unbounded,
+            split: 0,
+            keys: Vec::new(),
+        });
+        fresh.fill(owner, lower, upper);
+        let mut added = 1;
+        if own >= INTERVALS_PER_OWNER_MAX {
+            let old: Vec<Interval> = list.extract_if(.., |interval| interval.owner == owner).collect();
+            added -= old.len() as isize;
+            let mut first = fresh.lower();
+            let mut last = fresh.upper();
+            for interval in &old {
+                if order_lower(&interval.lower(), &first).is_lt() {
+                    first = interval.lower();
+                }
+                if order_upper(&interval.upper(), &last).is_gt() {
+                    last = interval.upper();
+                }
+            }
+            let mut hull = Interval {
+                owner,
+                lower: Edge::Unbounded,
+                upper: Edge::Unbounded,
+                split: 0,
+                keys: Vec::new(),
+            };
+            hull.fill(owner, first, last);
+            fresh = hull;
+            self.spare.extend(old.into_iter().take(4));
+        }
+        let at = list.partition_point(|interval| order_lower(&interval.lower(), &fresh.lower()).is_le());
+        list.insert(at, fresh);
+        Registered { first: own == 0, added }
+    }
+
+    /// Drops `owner`'s intervals in `index`; says how many, and tells `woken` of the inserts worth another try.
+    fn release(&mut self, owner: u16, index: IndexId, mut woken: impl FnMut(u16)) -> usize {
+        let Some(of_index) = self.indexes.get_mut(&index) else { return 0 };
+        let before = of_index.intervals.len();
+        for interval in of_index.intervals.extract_if(.., |interval| interval.owner == owner) {
+            self.spare.push(interval);
+        }
+        let IndexIntervals { intervals, waiters } = of_index;
+        if !waiters.is_empty() {
+            let mut at = 0;
+            while at < waiters.len() {
+                let waiter = &waiters[at];
+                let blocked = intervals.iter().any(|i| i.owner != waiter.owner && i.contains(&waiter.key));
+                if blocked {
+                    at += 1;
+                } else {
+                    woken(waiters.remove(at).owner);
+                }
+            }
+        }
+        before - of_index.intervals.len()
+    }
+
+    /// Queues an insert, unless no interval of another owner contains its key any more.
+    pub(super) fn enqueue(&mut self, owner: u16, index: IndexId, key: &[u8]) -> bool {
+        let Some(of_index) = self.indexes.get_mut(&index) else { return false };
+        if !of_index.conflict(owner, key) {
+            return false;
+        }
+        of_index.waiters.push(Waiter { owner, key: key.to_vec() });
+        true
+    }
+
+    /// Withdraws a waiting insert; false: it was woken before.
+    pub(super) fn withdraw(&mut self, owner: u16, index: IndexId) -> bool {
+        let Some(of_index) = self.indexes.get_mut(&index) else { return false };
+        let Some(at) = of_index.waiters.iter().position(|waiter| waiter.owner == owner) else { return false };
+        of_index.waiters.swap_remove(at);
+        true
+    }
+
+    /// The owners whose intervals keep `owner`'s waiting insert out; `None`: it does not wait here.
+    pub(super) fn blockers(&self, owner: u16, index: IndexId, key: &[u8]) -> Option<Vec<u16>> {
+        let of_index = self.indexes.get(&index)?;
+        of_index.waiters.iter().find(|waiter| waiter.owner == owner)?;
+        let mut owners: Vec<u16> =
+            of_index.around(key).map(|i| i.owner).filter(|&other| other != owner).collect();
+        owners.sort_unstable();
+        owners.dedup();
+        Some(owners)
+    }
+}
+
+struct Registered {
+    /// The owner had no interval in this index before.
+    first: bool,
+    /// By how much the number of intervals has grown.
+    added: isize,
+}
+
+/// Interval locks of all indexes, partitioned by index.
+#[derive(Debug)]
+pub(super) struct IntervalTable {
+    partitions: Box<[CachePadded<IntervalPartition>]>,
+}
+
+#[derive(Debug, Default)]
+struct IntervalPartition {
+    /// The intervals in this partition; lets an insert pass by one load when there are none. Changed under the latch.
+    count: AtomicU32,
+    intervals: Mutex<Intervals>,
+}
+
+const PARTITIONS: usize = 64;
+
+impl Default for IntervalTable {
+    fn default() -> IntervalTable {
+        IntervalTable { partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect() }
+    }
+}
+
+impl IntervalTable {
+    /// Which partition an index falls into; neighbours fall into different ones.
+    pub(super) fn partition_of(index: IndexId) -> usize {
+        index.0 as usize % PARTITIONS
+    }
+
+    pub(super) fn lock(&self, partition: usize) -> MutexGuard<'_, Intervals> {
+        self.partitions[partition].intervals.lock()
+    }
+
+    /// Registers an interval; true: the owner's first in this index.
+    pub(super) fn register(
+        &self,
+        owner: u16,
+        index: IndexId,
+        lower: Bound<&[u8]>,
+        upper: Bound<&[u8]>,
+    ) -> bool {
+        let partition = &self.partitions[Self::partition_of(index)];
+        let mut intervals = partition.intervals.lock();
+        let registered = intervals.register(owner, index, lower, upper);
+        let count = partition.count.load(Ordering::Relaxed);
+        partition.count.store(count.wrapping_add_signed(registered.added as i32), Ordering::Release);
+        registered.first
+    }
+
+    /// Whether an insert of `key` may go on.
+    #[inline]
+    pub(super) fn admits(&self, owner: u16, index: IndexId, key: &[u8]) -> Admission {
+        let partition = &self.partitions[Self::partition_of(index)];
+        // A scan counts its interval before it takes the latch of a leaf to mark it, and the caller holds the latch of
+        // a leaf: an interval whose mark is on that leaf is seen here.
+        if partition.count.load(Ordering::Acquire) == 0 {
+            return Admission::GoAndUnguard;
+        }
+        match partition.intervals.lock().indexes.get(&index) {
+            None => Admission::GoAndUnguard,
+            Some(of_index) if of_index.intervals.is_empty() => Admission::GoAndUnguard,
+            Some(of_index) if of_index.conflict(owner, key) => Admission::Refuse,
+            Some(_) => Admission::Go,
+        }
+    }
+
+    /// Drops `owner`'s intervals in `index` and tells `woken`, under the latch, of the inserts worth another try.
+    pub(super) fn release(&self, owner: u16, index: IndexId, woken: impl FnMut(u16)) {
+        let partition = &self.partitions[Self::partition_of(index)];
+        let mut intervals = partition.intervals.lock();
+        let gone = intervals.release(owner, index, woken);
+        let count = partition.count.load(Ordering::Relaxed);
+        partition.count.store(count - gone as u32, Ordering::Release);
+    }
+
+    /// Forgets an index that is gone, unless an interval or a waiter is left in it.
+    pub(super) fn forget(&self, index: IndexId) {
+        let mut intervals = self.lock(Self::partition_of(index));
+        if intervals.indexes.get(&index).is_some_and(|i| i.intervals.is_empty() && i.waiters.is_empty()) {
+            intervals.indexes.remove(&index);
+        }
+    }
+}

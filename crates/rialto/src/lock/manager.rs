@@ -1,0 +1,457 @@
+//! The lock manager: the grant path, waits, and release.
+
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
+
+use super::counters::LockCounters;
+use super::deadlock::VictimPolicy;
+use super::head::{Answer, Heads, RequestKind};
+use super::interval::{Admission, IntervalTable};
+use super::mode::{Acquired, LockMode, RecordMode, TableMode};
+use super::name::{HeadName, LockName, LockTarget};
+use super::slot::{FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, VICTIM, WaitRecord, WaitsFor};
+use super::sync::{AtomicBool, Mutex};
+use super::wait::{LockError, LockPolicy, Wait};
+use crate::ids::{IndexId, TableId};
+
+/// How a lock manager is made.
+#[derive(Debug, Clone)]
+pub struct LockOptions {
+    /// How many transactions may be open at a time; 1 to 65535.
+    pub owners_max: usize,
+    /// Whom to sacrifice to a deadlock.
+    pub victim: VictimPolicy,
+    /// How long a wait lasts before it first looks for a deadlock.
+    pub deadlock_check_after: Duration,
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions {
+            owners_max: 1024,
+            victim: VictimPolicy::default(),
+            deadlock_check_after: Duration::from_millis(1),
+        }
+    }
+}
+
+/// The number of partitions of the hash of lock heads.
+const PARTITIONS: usize = 256;
+
+/// The longest time between two looks for a deadlock by one waiter.
+const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
+
+/// The longest single sleep when nothing bounds the wait.
+const SLEEP_MAX: Duration = Duration::from_secs(1);
+
+/// Owners to be woken once no latch is held.
+type Woken = SmallVec<[u16; 16]>;
+
+/// Grants locks to owners. See the [module](super) for what it promises.
+#[derive(Debug)]
+pub struct LockManager {
+    pub(super) partitions: Box<[CachePadded<Mutex<Heads>>]>,
+    pub(super) intervals: IntervalTable,
+    pub(super) slots: Box<[CachePadded<Slot>]>,
+    /// One look for a deadlock at a time.
+    pub(super) detector: Mutex<()>,
+    pub(super) options: LockOptions,
+    free: FreeSlots,
+    shutdown: AtomicBool,
+    born: Instant,
+}
+
+/// How a sleep ended.
+enum Woke {
+    Granted,
+    Not(LockError),
+}
+
+impl LockManager {
+    /// A manager with no owners yet.
+    ///
+    /// # Panics
+    ///
+    /// If `owners_max` is not within 1 to 65535.
+    pub fn new(options: LockOptions) -> LockManager {
+        assert!(
+            (1..=usize::from(u16::MAX)).contains(&options.owners_max),
+            "LockOptions::owners_max is {}, expected 1 to 65535",
+            options.owners_max
+        );
+        LockManager {
+            partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect(),
+            intervals: IntervalTable::default(),
+            slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
+            detector: Mutex::new(()),
+            free: FreeSlots::new(options.owners_max),
+            shutdown: AtomicBool::new(false),
+            born: Instant::now(),
+            options,
+        }
+    }
+
+    /// Lends a transaction slot; `None`: all are lent.
+    pub fn begin(&self) -> Option<Owner> {
+        self.begin_since(Instant::now())
+    }
+
+    /// Lends a slot to a transaction that began at `started`. A transaction that runs again after a deadlock passes the
+    /// start of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
+    pub fn begin_since(&self, started: Instant) -> Option<Owner> {
+        let owner = self.free.take()?;
+        let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
+        self.slots[usize::from(owner.id())].set_started(started_ns);
+        Some(owner)
+    }
+
+    /// Takes a slot back, releasing what it still holds.
+    pub fn end(&self, mut owner: Owner) {
+        if owner.holds_any() {
+            self.release_all(&mut owner);
+        }
+        self.free.give(owner);
+    }
+
+    #[inline]
+    pub(super) fn partition_of(name: HeadName) -> usize {
+        (name.spread() >> 48) as usize % PARTITIONS
+    }
+
+    fn slot(&self, owner: &Owner) -> &Slot {
+        &self.slots[usize::from(owner.body.id)]
+    }
+
+    /// Locks a table, or strengthens the lock that the owner has on it.
+    pub fn table(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: TableMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let mode = LockMode::from(mode);
+        let held = owner.body.tables.iter().position(|held| held.table == table);
+        if let Some(at) = held {
+            let held = owner.body.tables[at].mode;
+            if held.join(mode) == held {
+                return Ok(Acquired::Held);
+            }
+        }
+        let name = HeadName::table(table);
+        let (acquired, head) = self.acquire(owner, name, mode, wait, || LockTarget::Table(table))?;
+        match held {
+            Some(at) => {
+                let held = &mut owner.body.tables[at];
+                held.mode = held.mode.join(mode);
+            }
+            None => owner.body.tables.push(HeldTable { table, mode, head }),
+        }
+        self.slot(owner).counters.higher.add(1);
+        Ok(acquired)
+    }
+
+    /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
+    /// holds; it is looked at only if the request has to wait, for the view of waits.
+    #[inline]
+    pub fn record(
+        &self,
+        owner: &mut Owner,
+        name: LockName,
+        key: &[u8],
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let head_name = HeadName::record(name);
+        let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
+        let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
+        if acquired == Acquired::New {
+            owner.body.records.push(HeldRecord { name: head_name, head });
+        }
+        if acquired != Acquired::Held {
+            self.slot(owner).counters.row.add(1);
+        }
+        Ok(acquired)
+    }
+
+    /// The grant path: one latch, no wait.
+    #[inline]
+    fn acquire(
+        &self,
+        owner: &Owner,
+        name: HeadName,
+        mode: LockMode,
+        wait: &Wait<'_>,
+        target: impl FnOnce() -> LockTarget,
+    ) -> Result<(Acquired, u32), LockError> {
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let at = heads.find_or_insert(name);
+            match heads.at(at).ask(owner.body.id, mode) {
+                Answer::New => return Ok((Acquired::New, at)),
+                Answer::Held => return Ok((Acquired::Held, at)),
+                Answer::Upgraded => return Ok((Acquired::Upgraded, at)),
+                Answer::Wait(_) => {}
+            }
+        }
+        self.acquire_slowly(owner, name, mode, wait, target())
+    }
+
+    #[cold]
+    fn acquire_slowly(
+        &self,
+        owner: &Owner,
+        name: HeadName,
+        mode: LockMode,
+        wait: &Wait<'_>,
+        target: LockTarget,
+    ) -> Result<(Acquired, u32), LockError> {
+        let slot = self.slot(owner);
+        if wait.policy == LockPolicy::Refuse {
+            slot.counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        let since = Instant::now();
+        slot.begin_wait(WaitRecord { waits_for: WaitsFor::Head(name), target, since }, owner.locks_held());
+        let queued = {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let at = heads.find_or_insert(name);
+            let head = heads.at(at);
+            match head.ask(owner.body.id, mode) {
+                Answer::New => Ok((Acquired::New, at)),
+                Answer::Held => Ok((Acquired::Held, at)),
+                Answer::Upgraded => Ok((Acquired::Upgraded, at)),
+                Answer::Wait(request) => {
+                    head.enqueue(request);
+                    Err((at, request.kind))
+                }
+            }
+        };
+        let outcome = match queued {
+            Ok(granted) => Ok(granted),
+            Err((at, kind)) => {
+                let granted = match kind {
+                    RequestKind::New => Acquired::New,
+                    RequestKind::Upgrade => Acquired::Upgraded,
+                };
+                match self.sleep(owner.body.id, since, wait) {
+                    Woke::Granted => Ok((granted, at)),
+                    Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
+                    // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+                    Woke::Not(_) => Ok((granted, at)),
+                }
+            }
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        outcome
+    }
+
+    fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
+        slot.end_wait();
+        slot.counters.waits.add(1);
+        slot.counters.wait_ns.add(since.elapsed().as_nanos() as u64);
+        match error {
+            Some(LockError::Deadlock) => slot.counters.deadlocks.add(1),
+            Some(LockError::Timeout { .. } | LockError::Deadline { .. }) => slot.counters.timeouts.add(1),
+            _ => {}
+        }
+    }
+
+    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted.
+    fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
+        let mut woken = Woken::new();
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let head = heads.at(at);
+            if !head.withdraw(owner) {
+                return false;
+            }
+            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            heads.retire_if_idle(at);
+        }
+        self.wake(&woken);
+        true
+    }
+
+    fn mark_granted(&self, owner: u16, woken: &mut Woken) {
+        self.slots[usize::from(owner)].set_granted();
+        woken.push(owner);
+    }
+
+    #[inline]
+    fn wake(&self, woken: &Woken) {
+        for &owner in woken {
+            self.slots[usize::from(owner)].notify();
+        }
+    }
+
+    /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
+    fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
+        let slot = &self.slots[usize::from(id)];
+        let mut check_interval = self.options.deadlock_check_after;
+        let mut next_check = since + check_interval;
+        loop {
+            match slot.flags() {
+                flags if flags & GRANTED != 0 => return Woke::Granted,
+                flags if flags & VICTIM != 0 => return Woke::Not(LockError::Deadlock),
+                _ => {}
+            }
+            if self.shutdown.load(Ordering::Acquire) {
+                return Woke::Not(LockError::Shutdown);
+            }
+            if wait.cancelled.load(Ordering::Acquire) {
+                return Woke::Not(LockError::Cancelled);
+            }
+            let now = Instant::now();
+            let waited = now.saturating_duration_since(since);
+            if wait.timeout.is_some_and(|limit| waited >= limit) {
+                return Woke::Not(LockError::Timeout { waited });
+            }
+            if wait.deadline.is_some_and(|limit| now >= limit) {
+                return Woke::Not(LockError::Deadline { waited });
+            }
+            if now >= next_check {
+                self.find_deadlock(id);
+                check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);
+                next_check = now + check_interval;
+                continue;
+            }
+            let mut limit = SLEEP_MAX.min(next_check - now);
+            if let Some(timeout) = wait.timeout {
+                limit = limit.min(timeout - waited);
+            }
+            if let Some(deadline) = wait.deadline {
+                limit = limit.min(deadline - now);
+            }
+            slot.sleep(limit, || {
+                slot.flags() != 0
+                    || self.shutdown.load(Ordering::Acquire)
+                    || wait.cancelled.load(Ordering::Acquire)
+            });
+        }
+    }
+
+    /// Makes a waiting owner look at its `cancelled` flag. Call it after setting the flag; harmless at any time.
+    pub fn interrupt(&self, owner: u16) {
+        self.slots[usize::from(owner)].notify();
+    }
+
+    /// Ends all waits, now and later, with [`LockError::Shutdown`].
+    pub fn shut_down(&self) {
+        self.shutdown.store(true, Ordering::Release);
+        self.slots.iter().for_each(|slot| slot.notify());
+    }
+
+    /// Registers that the owner has read which keys exist in an interval. Granted at once. A scan calls it before it
+    /// marks or reads any leaf (L6).
+    pub fn interval(&self, owner: &mut Owner, index: IndexId, lower: Bound<&[u8]>, upper: Bound<&[u8]>) {
+        if self.intervals.register(owner.body.id, index, lower, upper) {
+            owner.body.intervals.push(index);
+        }
+        self.slot(owner).counters.higher.add(1);
+    }
+
+    /// Whether an insert of `key` may go on. Called under the latch of a guarded leaf.
+    #[inline]
+    pub fn admits(&self, owner: &Owner, index: IndexId, key: &[u8]) -> Admission {
+        self.intervals.admits(owner.body.id, index, key)
+    }
+
+    /// After [`Admission::Refuse`], and with no latch held: waits until no other owner's interval contains the key,
+    /// or until it is worth another try. Intervals are granted at once, so a steady stream of overlapping scans can
+    /// keep an insert out until its time-out.
+    pub fn wait_interval(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        key: &[u8],
+        wait: &Wait<'_>,
+    ) -> Result<(), LockError> {
+        let slot = self.slot(owner);
+        let id = owner.body.id;
+        if wait.policy == LockPolicy::Refuse {
+            if self.intervals.admits(id, index, key) != Admission::Refuse {
+                return Ok(());
+            }
+            slot.counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        let since = Instant::now();
+        let partition = IntervalTable::partition_of(index);
+        let waits_for = WaitsFor::Interval(index, key.to_vec());
+        let target = LockTarget::Interval { index, key: key.to_vec() };
+        slot.begin_wait(WaitRecord { waits_for, target, since }, owner.locks_held());
+        let queued = self.intervals.lock(partition).enqueue(id, index, key);
+        let outcome = match queued {
+            false => Ok(()),
+            true => match self.sleep(id, since, wait) {
+                Woke::Granted => Ok(()),
+                Woke::Not(error) if self.intervals.lock(partition).withdraw(id, index) => Err(error),
+                Woke::Not(_) => Ok(()),
+            },
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        outcome
+    }
+
+    /// Forgets an index that was dropped.
+    pub fn forget_index(&self, index: IndexId) {
+        self.intervals.forget(index);
+    }
+
+    /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to
+    /// leave no trace. Does nothing if it is not held.
+    pub fn release_early(&self, owner: &mut Owner, name: LockName) {
+        let name = HeadName::record(name);
+        if let Some(at) = owner.body.records.iter().rposition(|held| held.name == name) {
+            let held = owner.body.records.remove(at);
+            self.release(owner.body.id, held.name, held.head);
+        }
+    }
+
+    /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
+    pub fn release_all(&self, owner: &mut Owner) {
+        let body = &mut *owner.body;
+        for held in body.records.drain(..) {
+            self.release(body.id, held.name, held.head);
+        }
+        for index in body.intervals.drain(..) {
+            let mut woken = Woken::new();
+            self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
+            self.wake(&woken);
+        }
+        for held in body.tables.drain(..) {
+            self.release(body.id, HeadName::table(held.table), held.head);
+        }
+    }
+
+    #[inline]
+    fn release(&self, id: u16, name: HeadName, at: u32) {
+        let mut woken = Woken::new();
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let head = heads.at(at);
+            let held = head.release(id);
+            debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
+            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            heads.retire_if_idle(at);
+        }
+        self.wake(&woken);
+    }
+
+    /// What was counted since the manager was made.
+    pub fn counters(&self) -> LockCounters {
+        let mut total = LockCounters::default();
+        self.slots.iter().for_each(|slot| slot.counters.sum_into(&mut total));
+        total
+    }
+
+    /// How many locks on records and tables are held or waited for now.
+    pub fn locks_now(&self) -> usize {
+        self.partitions.iter().map(|partition| partition.lock().len()).sum()
+    }
+}

@@ -1,0 +1,156 @@
+//! Lock modes: which of them get along, and what two of them held by one owner amount to.
+
+use std::fmt;
+
+/// The mode of a record lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RecordMode {
+    /// Others may read the record (or its absence), nobody may change it.
+    Shared,
+    /// Nobody else may read or change the record.
+    Exclusive,
+}
+
+/// The mode of a table lock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum TableMode {
+    /// IS: record locks in shared mode will follow.
+    IntentShared,
+    /// IX: record locks in exclusive mode will follow.
+    IntentExclusive,
+    /// S: the whole table is read.
+    Shared,
+    /// SIX: the whole table is read, some of its records are changed.
+    SharedIntentExclusive,
+    /// X: the whole table is changed, or its definition.
+    Exclusive,
+}
+
+/// What a granted request changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Acquired {
+    /// The owner had no lock of this name before.
+    New,
+    /// The owner had one in a weaker mode.
+    Upgraded,
+    /// The owner had it already, in this mode or a stronger one.
+    Held,
+}
+
+/// Any mode, of a table or of a record; records use `Shared` and `Exclusive` only.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u8)]
+pub enum LockMode {
+    /// IS.
+    IntentShared = 0,
+    /// IX.
+    IntentExclusive = 1,
+    /// S.
+    Shared = 2,
+    /// SIX.
+    SharedIntentExclusive = 3,
+    /// X.
+    Exclusive = 4,
+}
+
+/// A set of modes, one bit per mode.
+pub(super) type ModeSet = u8;
+
+/// The number of modes.
+pub(super) const MODES: usize = 5;
+
+const IS: ModeSet = 1;
+const IX: ModeSet = 2;
+const S: ModeSet = 4;
+const SIX: ModeSet = 8;
+const X: ModeSet = 16;
+
+/// For each mode, the modes of other owners that it cannot stand beside.
+const CONFLICTS: [ModeSet; MODES] = [X, S + SIX + X, IX + SIX + X, IX + S + SIX + X, IS + IX + S + SIX + X];
+
+impl LockMode {
+    /// All modes, weakest first.
+    #[cfg(test)]
+    pub(super) const ALL: [LockMode; MODES] = [
+        LockMode::IntentShared,
+        LockMode::IntentExclusive,
+        LockMode::Shared,
+        LockMode::SharedIntentExclusive,
+        LockMode::Exclusive,
+    ];
+
+    /// The set of this mode alone.
+    pub(super) const fn bit(self) -> ModeSet {
+        1 << self as u8
+    }
+
+    /// The modes of other owners that conflict with this one.
+    pub(super) const fn conflicts(self) -> ModeSet {
+        CONFLICTS[self as usize]
+    }
+
+    /// The weakest mode that allows what either allows.
+    pub(super) const fn join(self, other: LockMode) -> LockMode {
+        use LockMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+        match (self, other) {
+            (Exclusive, _) | (_, Exclusive) => Exclusive,
+            (SharedIntentExclusive, _)
+            | (_, SharedIntentExclusive)
+            | (Shared, IntentExclusive)
+            | (IntentExclusive, Shared) => SharedIntentExclusive,
+            (Shared, _) | (_, Shared) => Shared,
+            (IntentExclusive, _) | (_, IntentExclusive) => IntentExclusive,
+            (IntentShared, IntentShared) => IntentShared,
+        }
+    }
+}
+
+impl TableMode {
+    /// The weakest mode that allows what either allows.
+    pub const fn join(self, other: TableMode) -> TableMode {
+        use TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+        match (self, other) {
+            (Exclusive, _) | (_, Exclusive) => Exclusive,
+            (SharedIntentExclusive, _)
+            | (_, SharedIntentExclusive)
+            | (Shared, IntentExclusive)
+            | (IntentExclusive, Shared) => SharedIntentExclusive,
+            (Shared, _) | (_, Shared) => Shared,
+            (IntentExclusive, _) | (_, IntentExclusive) => IntentExclusive,
+            (IntentShared, IntentShared) => IntentShared,
+        }
+    }
+}
+
+impl From<RecordMode> for LockMode {
+    fn from(mode: RecordMode) -> LockMode {
+        match mode {
+            RecordMode::Shared => LockMode::Shared,
+            RecordMode::Exclusive => LockMode::Exclusive,
+        }
+    }
+}
+
+impl From<TableMode> for LockMode {
+    fn from(mode: TableMode) -> LockMode {
+        match mode {
+            TableMode::IntentShared => LockMode::IntentShared,
+            TableMode::IntentExclusive => LockMode::IntentExclusive,
+            TableMode::Shared => LockMode::Shared,
+            TableMode::SharedIntentExclusive => LockMode::SharedIntentExclusive,
+            TableMode::Exclusive => LockMode::Exclusive,
+        }
+    }
+}
+
+impl fmt::Display for LockMode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            LockMode::IntentShared => "IS",
+            LockMode::IntentExclusive => "IX",
+            LockMode::Shared => "S",
+            LockMode::SharedIntentExclusive => "SIX",
+            LockMode::Exclusive => "X",
+        })
+    }
+}

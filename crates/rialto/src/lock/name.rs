@@ -1,0 +1,85 @@
+//! Names: what a lock is on.
+
+use std::fmt;
+
+use crate::ids::{IndexId, TableId};
+
+/// The name of a record lock: a key of an index, whether a record of that key exists or not.
+///
+/// Two keys of one index with equal hashes share a lock. That costs a false conflict between two transactions at the
+/// worst; one transaction that locks both finds the second lock held already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct LockName {
+    /// The index.
+    pub index: IndexId,
+    /// xxh3 (64 bits) of the key's bytes.
+    pub hash: u64,
+}
+
+impl LockName {
+    /// The name of `key` in `index`.
+    pub fn new(index: IndexId, key: &[u8]) -> LockName {
+        LockName { index, hash: xxhash_rust::xxh3::xxh3_64(key) }
+    }
+}
+
+/// What a transaction waits for, as the view of waits tells it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum LockTarget {
+    /// A table.
+    Table(TableId),
+    /// A record, or the absence of one.
+    Record {
+        /// The index.
+        index: IndexId,
+        /// The key's bytes in that index.
+        key: Vec<u8>,
+    },
+    /// To insert a key into an interval that another transaction has read.
+    Interval {
+        /// The index.
+        index: IndexId,
+        /// The key to be inserted.
+        key: Vec<u8>,
+    },
+}
+
+impl fmt::Display for LockTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, index, key) = match self {
+            LockTarget::Table(table) => return write!(f, "table {}", table.0),
+            LockTarget::Record { index, key } => ("key", index, key),
+            LockTarget::Interval { index, key } => ("interval around key", index, key),
+        };
+        write!(f, "{what} ")?;
+        key.iter().try_for_each(|byte| write!(f, "{byte:02x}"))?;
+        write!(f, " of index {}", index.0)
+    }
+}
+
+/// A lock head's full name: tables and records share one hash of heads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct HeadName {
+    /// The index's number, or the table's with bit 32 set.
+    space: u64,
+    hash: u64,
+}
+
+/// 2^64 divided by the golden ratio, odd: spreads small numbers over all bits.
+const SPREAD: u64 = 0x9E37_79B9_7F4A_7C15;
+
+impl HeadName {
+    pub(super) fn table(table: TableId) -> HeadName {
+        HeadName { space: 1 << 32 | u64::from(table.0), hash: 0 }
+    }
+
+    pub(super) fn record(name: LockName) -> HeadName {
+        HeadName { space: u64::from(name.index.0), hash: name.hash }
+    }
+
+    /// Bits for partition (the top ones) and bucket (the ones below).
+    pub(super) fn spread(self) -> u64 {
+        let mixed = (self.hash ^ self.space.wrapping_mul(SPREAD)).wrapping_mul(SPREAD);
+        mixed ^ (mixed >> 32)
+    }
+}

@@ -1,0 +1,231 @@
+//! Transaction slots: who owns locks, how an owner sleeps and is woken, and how slots are lent.
+
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32 as PlainU32, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+
+use super::counters::CounterCells;
+use super::mode::LockMode;
+use super::name::{HeadName, LockTarget};
+use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
+use crate::ids::{IndexId, TableId};
+
+/// In a slot's state word: the wait is over, the lock is granted (or worth another try, for an interval).
+pub(super) const GRANTED: u64 = 1;
+/// In a slot's state word: the wait is over, the owner is a deadlock's victim.
+pub(super) const VICTIM: u64 = 2;
+/// The state word counts waits above its flags, so that a flag meant for one wait cannot reach the next.
+const WAIT: u64 = 4;
+const FLAGS: u64 = WAIT - 1;
+
+/// What a waiting request waits for, as the detector needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum WaitsFor {
+    Head(HeadName),
+    Interval(IndexId, Vec<u8>),
+}
+
+/// A wait, as others may see it.
+#[derive(Debug, Clone)]
+pub(super) struct WaitRecord {
+    pub(super) waits_for: WaitsFor,
+    pub(super) target: LockTarget,
+    pub(super) since: Instant,
+}
+
+/// The part of a transaction slot that others see.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    /// The number of waits and the current one's flags. Written by the owner when a wait begins; flags are set under
+    /// the latch of the partition where the owner waits.
+    state: AtomicU64,
+    /// When the transaction began, in nanoseconds of the manager's life: its age for the victim policy.
+    started_ns: AtomicU64,
+    /// How many locks the owner held when its wait began.
+    held: AtomicU32,
+    parker: Mutex<()>,
+    wake: Condvar,
+    wait: Mutex<Option<WaitRecord>>,
+    pub(super) counters: CounterCells,
+}
+
+impl Slot {
+    /// Announces a wait; after this, and not before, a request may be queued.
+    pub(super) fn begin_wait(&self, record: WaitRecord, held: usize) {
+        self.held.store(held as u32, Ordering::Relaxed);
+        *self.wait.lock() = Some(record);
+        let state = self.state.load(Ordering::Relaxed);
+        self.state.store((state & !FLAGS) + WAIT, Ordering::Release);
+    }
+
+    /// Ends the announcement.
+    pub(super) fn end_wait(&self) {
+        *self.wait.lock() = None;
+    }
+
+    /// The announced wait.
+    pub(super) fn wait_record(&self) -> Option<WaitRecord> {
+        self.wait.lock().clone()
+    }
+
+    /// Tells the sleeper that its wait is over. Under the latch of the partition where it waits (L3).
+    pub(super) fn set_granted(&self) {
+        self.state.fetch_or(GRANTED, Ordering::AcqRel);
+    }
+
+    /// Makes the sleeper a victim, unless its wait is over already. Under the latches of the whole cycle.
+    pub(super) fn set_victim(&self) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state & FLAGS == 0
+            && self.state.compare_exchange(state, state | VICTIM, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// The flags of the current wait.
+    pub(super) fn flags(&self) -> u64 {
+        self.state.load(Ordering::Acquire) & FLAGS
+    }
+
+    /// Wakes the sleeper, if there is one, to look at its state.
+    pub(super) fn notify(&self) {
+        // The latch makes sure that a sleeper that looked before the flag was set is asleep by now, not about to be.
+        drop(self.parker.lock());
+        self.wake.notify_one();
+    }
+
+    /// Sleeps for `limit`, or less, unless `over` says under the parker's latch that there is no need to.
+    pub(super) fn sleep(&self, limit: Duration, over: impl FnOnce() -> bool) {
+        let guard = self.parker.lock();
+        if !over() {
+            drop(self.wake.wait_for(guard, limit));
+        }
+    }
+
+    pub(super) fn set_started(&self, started_ns: u64) {
+        self.started_ns.store(started_ns, Ordering::Relaxed);
+    }
+
+    pub(super) fn started_ns(&self) -> u64 {
+        self.started_ns.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn held(&self) -> u32 {
+        self.held.load(Ordering::Relaxed)
+    }
+}
+
+/// A lock on a record's name that an owner holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldRecord {
+    pub(super) name: HeadName,
+    /// Its head's number in the partition; stable while the lock is held.
+    pub(super) head: u32,
+}
+
+/// A table lock that an owner holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldTable {
+    pub(super) table: TableId,
+    pub(super) mode: LockMode,
+    pub(super) head: u32,
+}
+
+/// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.
+#[derive(Debug, Default)]
+pub(super) struct Body {
+    pub(super) id: u16,
+    pub(super) records: Vec<HeldRecord>,
+    pub(super) tables: Vec<HeldTable>,
+    /// The indexes in which it holds intervals.
+    pub(super) intervals: Vec<IndexId>,
+}
+
+/// A transaction slot, lent to one transaction by [`LockManager::begin`](super::LockManager::begin).
+///
+/// It has to be given back to [`LockManager::end`](super::LockManager::end); one that is dropped keeps its locks until
+/// the manager itself goes.
+#[derive(Debug)]
+pub struct Owner {
+    pub(super) body: Box<Body>,
+}
+
+impl Owner {
+    fn new(id: u16) -> Owner {
+        Owner { body: Box::new(Body { id, ..Body::default() }) }
+    }
+
+    /// The slot's number: the transaction's identity in the view of waits.
+    pub fn id(&self) -> u16 {
+        self.body.id
+    }
+
+    /// How many locks on records and tables it holds.
+    pub fn locks_held(&self) -> usize {
+        self.body.records.len() + self.body.tables.len()
+    }
+
+    /// Whether it holds any lock or interval.
+    pub fn holds_any(&self) -> bool {
+        self.locks_held() > 0 || !self.body.intervals.is_empty()
+    }
+}
+
+/// The slots that are not lent, in shards: a thread takes from and gives to its own, so that beginning and ending a
+/// transaction touches no line that other threads write.
+#[derive(Debug)]
+pub(super) struct FreeSlots {
+    shards: Box<[CachePadded<Mutex<Vec<Owner>>>]>,
+    /// The next slot that was never lent.
+    fresh: AtomicU32,
+    owners_max: u32,
+}
+
+/// The number of shards: threads beyond it share.
+const SHARDS: usize = 32;
+
+impl FreeSlots {
+    pub(super) fn new(owners_max: usize) -> FreeSlots {
+        FreeSlots {
+            shards: (0..SHARDS).map(|_| CachePadded::default()).collect(),
+            fresh: AtomicU32::new(0),
+            owners_max: owners_max as u32,
+        }
+    }
+
+    pub(super) fn take(&self) -> Option<Owner> {
+        let own = shard_of_thread();
+        if let Some(owner) = self.shards[own].lock().pop() {
+            return Some(owner);
+        }
+        self.take_elsewhere(own)
+    }
+
+    #[cold]
+    fn take_elsewhere(&self, own: usize) -> Option<Owner> {
+        let fresh = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+            (next < self.owners_max).then_some(next + 1)
+        });
+        if let Ok(id) = fresh {
+            return Some(Owner::new(id as u16));
+        }
+        (1..SHARDS).find_map(|step| self.shards[(own + step) % SHARDS].lock().pop())
+    }
+
+    pub(super) fn give(&self, owner: Owner) {
+        self.shards[shard_of_thread()].lock().push(owner);
+    }
+}
+
+fn shard_of_thread() -> usize {
+    static THREADS: PlainU32 = PlainU32::new(0);
+    thread_local! {
+        static SHARD: Cell<u32> = const { Cell::new(u32::MAX) };
+    }
+    SHARD.with(|shard| {
+        if shard.get() == u32::MAX {
+            shard.set(THREADS.fetch_add(1, Ordering::Relaxed) % SHARDS as u32);
+        }
+        shard.get() as usize
+    })
+}

@@ -1,0 +1,23 @@
+//! The synchronisation primitives that the lock manager is built from, behind one door: the model tests compile the
+//! same sources against another `sync`, whose primitives a model checker schedules.
+
+use std::time::Duration;
+
+pub(super) use parking_lot::{Mutex, MutexGuard};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+/// A condition variable that takes its guard by value.
+#[derive(Debug, Default)]
+pub(super) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// Sleeps until notified or until `limit` has passed, maybe less.
+    pub(super) fn wait_for<'a, T>(&self, mut guard: MutexGuard<'a, T>, limit: Duration) -> MutexGuard<'a, T> {
+        self.0.wait_for(&mut guard, limit);
+        guard
+    }
+
+    pub(super) fn notify_one(&self) {
+        self.0.notify_one();
+    }
+}

@@ -1,0 +1,225 @@
+//! Granting, re-entrance, upgrades, fairness, release, slots.
+
+use std::sync::mpsc;
+use std::thread;
+
+use super::{INDEX, manager, name, patient, refusing, until_waiting};
+use crate::ids::{IndexId, TableId};
+use crate::lock::{Acquired, LockError, LockManager, LockName, LockOptions, RecordMode, TableMode};
+
+const TABLE: TableId = TableId(3);
+
+#[test]
+fn a_table_lock_is_granted_exactly_beside_compatible_ones() {
+    use TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+    let modes = [IntentShared, IntentExclusive, Shared, SharedIntentExclusive, Exclusive];
+    let granted = [
+        [true, true, true, true, false],
+        [true, true, false, false, false],
+        [true, false, true, false, false],
+        [true, false, false, false, false],
+        [false, false, false, false, false],
+    ];
+    let manager = manager();
+    for (row, held) in modes.into_iter().enumerate() {
+        for (column, asked) in modes.into_iter().enumerate() {
+            let (mut one, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+            assert_eq!(manager.table(&mut one, TABLE, held, &refusing()), Ok(Acquired::New));
+            let answer = manager.table(&mut other, TABLE, asked, &refusing());
+            let expected = if granted[row][column] { Ok(Acquired::New) } else { Err(LockError::WouldWait) };
+            assert_eq!(answer, expected, "{asked:?} beside {held:?}");
+            manager.end(one);
+            manager.end(other);
+        }
+    }
+    assert_eq!(manager.locks_now(), 0);
+}
+
+#[test]
+fn locks_are_re_entrant_and_upgrade() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    let lock = |owner: &mut _, mode| manager.record(owner, name(b"a"), b"a", mode, &refusing());
+    assert_eq!(lock(&mut owner, RecordMode::Shared), Ok(Acquired::New));
+    assert_eq!(lock(&mut owner, RecordMode::Shared), Ok(Acquired::Held));
+    assert_eq!(lock(&mut owner, RecordMode::Exclusive), Ok(Acquired::Upgraded));
+    assert_eq!(lock(&mut owner, RecordMode::Shared), Ok(Acquired::Held));
+    assert_eq!(manager.table(&mut owner, TABLE, TableMode::IntentExclusive, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut owner, TABLE, TableMode::Shared, &refusing()), Ok(Acquired::Upgraded));
+    assert_eq!(
+        manager.table(&mut owner, TABLE, TableMode::SharedIntentExclusive, &refusing()),
+        Ok(Acquired::Held),
+        "IX and S together are SIX"
+    );
+    assert_eq!(owner.locks_held(), 2);
+    manager.release_all(&mut owner);
+    assert!(!owner.holds_any());
+    assert_eq!(manager.locks_now(), 0);
+    manager.end(owner);
+}
+
+#[test]
+fn names_of_equal_hash_in_two_indexes_are_two_locks() {
+    let manager = manager();
+    let (mut one, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let elsewhere = LockName { index: IndexId(8), ..name(b"a") };
+    manager.record(&mut one, name(b"a"), b"a", RecordMode::Exclusive, &refusing()).unwrap();
+    assert_eq!(
+        manager.record(&mut other, elsewhere, b"a", RecordMode::Exclusive, &refusing()),
+        Ok(Acquired::New)
+    );
+    assert_eq!(
+        manager.record(&mut other, name(b"a"), b"a", RecordMode::Shared, &refusing()),
+        Err(LockError::WouldWait)
+    );
+    manager.end(one);
+    assert_eq!(
+        manager.record(&mut other, name(b"a"), b"a", RecordMode::Shared, &refusing()),
+        Ok(Acquired::New)
+    );
+    manager.end(other);
+}
+
+#[test]
+fn requests_are_granted_in_order_and_sharers_together() {
+    let manager = manager();
+    let mut first = manager.begin().unwrap();
+    manager.record(&mut first, name(b"k"), b"k", RecordMode::Exclusive, &patient()).unwrap();
+    let (sender, order) = mpsc::channel();
+    let modes = [
+        RecordMode::Shared,
+        RecordMode::Shared,
+        RecordMode::Exclusive,
+        RecordMode::Shared,
+        RecordMode::Exclusive,
+    ];
+    thread::scope(|scope| {
+        for (at, mode) in modes.into_iter().enumerate() {
+            let (manager, sender) = (&manager, sender.clone());
+            scope.spawn(move || {
+                let mut owner = manager.begin().unwrap();
+                manager.record(&mut owner, name(b"k"), b"k", mode, &patient()).unwrap();
+                sender.send(at).unwrap();
+                manager.end(owner);
+            });
+            until_waiting(manager, at + 1);
+        }
+        manager.release_all(&mut first);
+    });
+    let mut order: Vec<usize> = order.try_iter().collect();
+    order[..2].sort_unstable();
+    assert_eq!(order, [0, 1, 2, 3, 4]);
+    manager.end(first);
+    assert_eq!(manager.locks_now(), 0);
+}
+
+#[test]
+fn a_new_sharer_does_not_overtake_a_waiting_writer() {
+    let manager = manager();
+    let (mut reader, mut late) = (manager.begin().unwrap(), manager.begin().unwrap());
+    manager.record(&mut reader, name(b"k"), b"k", RecordMode::Shared, &patient()).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut writer = manager.begin().unwrap();
+            manager.record(&mut writer, name(b"k"), b"k", RecordMode::Exclusive, &patient()).unwrap();
+            manager.end(writer);
+        });
+        until_waiting(&manager, 1);
+        let answer = manager.record(&mut late, name(b"k"), b"k", RecordMode::Shared, &refusing());
+        assert_eq!(answer, Err(LockError::WouldWait));
+        manager.release_all(&mut reader);
+    });
+    assert_eq!(
+        manager.record(&mut late, name(b"k"), b"k", RecordMode::Shared, &refusing()),
+        Ok(Acquired::New)
+    );
+    manager.end(reader);
+    manager.end(late);
+}
+
+#[test]
+fn an_upgrade_goes_before_new_requests() {
+    let manager = manager();
+    let (sender, order) = mpsc::channel();
+    let (mut one, mut two) = (manager.begin().unwrap(), manager.begin().unwrap());
+    manager.record(&mut one, name(b"k"), b"k", RecordMode::Shared, &patient()).unwrap();
+    manager.record(&mut two, name(b"k"), b"k", RecordMode::Shared, &patient()).unwrap();
+    thread::scope(|scope| {
+        let new = sender.clone();
+        let manager = &manager;
+        scope.spawn(move || {
+            let mut owner = manager.begin().unwrap();
+            manager.record(&mut owner, name(b"k"), b"k", RecordMode::Exclusive, &patient()).unwrap();
+            new.send("new").unwrap();
+            manager.end(owner);
+        });
+        until_waiting(manager, 1);
+        scope.spawn(move || {
+            let answer = manager.record(&mut one, name(b"k"), b"k", RecordMode::Exclusive, &patient());
+            assert_eq!(answer, Ok(Acquired::Upgraded));
+            sender.send("upgrade").unwrap();
+            manager.end(one);
+        });
+        until_waiting(manager, 2);
+        manager.end(two);
+    });
+    assert_eq!(order.try_iter().collect::<Vec<_>>(), ["upgrade", "new"]);
+}
+
+#[test]
+fn an_early_release_gives_back_one_lock() {
+    let manager = manager();
+    let (mut one, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    for key in [b"a", b"b", b"c"] {
+        manager.record(&mut one, name(key), key, RecordMode::Exclusive, &refusing()).unwrap();
+    }
+    manager.release_early(&mut one, name(b"b"));
+    manager.release_early(&mut one, name(b"absent"));
+    assert_eq!(one.locks_held(), 2);
+    assert!(manager.record(&mut other, name(b"b"), b"b", RecordMode::Exclusive, &refusing()).is_ok());
+    assert!(manager.record(&mut other, name(b"a"), b"a", RecordMode::Exclusive, &refusing()).is_err());
+    manager.end(one);
+    manager.end(other);
+    assert_eq!(manager.locks_now(), 0);
+}
+
+#[test]
+fn slots_run_out_and_come_back() {
+    let manager = LockManager::new(LockOptions { owners_max: 3, ..LockOptions::default() });
+    let owners: Vec<_> = (0..3).map(|_| manager.begin().unwrap()).collect();
+    assert!(manager.begin().is_none());
+    let mut ids: Vec<u16> = owners.iter().map(|owner| owner.id()).collect();
+    ids.sort_unstable();
+    assert_eq!(ids, [0, 1, 2]);
+    // Given back by another thread, a slot is still found.
+    thread::scope(|scope| {
+        scope.spawn(|| owners.into_iter().for_each(|owner| manager.end(owner)));
+    });
+    let again: Vec<_> = (0..3).map(|_| manager.begin().unwrap()).collect();
+    assert!(manager.begin().is_none());
+    again.into_iter().for_each(|owner| manager.end(owner));
+}
+
+#[test]
+fn many_locks_fit_and_are_all_given_back() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    for round in 0..2 {
+        for key in 0..20_000_u32 {
+            let key = key.to_be_bytes();
+            let answer = manager.record(
+                &mut owner,
+                LockName::new(INDEX, &key),
+                &key,
+                RecordMode::Exclusive,
+                &refusing(),
+            );
+            assert_eq!(answer, Ok(Acquired::New), "round {round}");
+        }
+        assert_eq!(manager.locks_now(), 20_000);
+        manager.release_all(&mut owner);
+        assert_eq!(manager.locks_now(), 0);
+    }
+    assert_eq!(manager.counters().row, 40_000);
+    manager.end(owner);
+}

@@ -1,0 +1,344 @@
+//! The lock manager under a model checker: the same sources, compiled a second time against primitives whose every
+//! step `shuttle` schedules. A sleep never times out here, so a lost wake-up is a hang, which the checker reports.
+
+#![allow(dead_code, unused_imports, clippy::duplicate_mod)]
+
+#[path = "../counters.rs"]
+mod counters;
+#[path = "../deadlock.rs"]
+mod deadlock;
+#[path = "../head.rs"]
+mod head;
+#[path = "../interval.rs"]
+mod interval;
+#[path = "../manager.rs"]
+mod manager;
+#[path = "../mode.rs"]
+mod mode;
+#[path = "../name.rs"]
+mod name;
+#[path = "../slot.rs"]
+mod slot;
+#[path = "../view.rs"]
+mod view;
+#[path = "../wait.rs"]
+mod wait;
+
+mod sync {
+    //! `lock/sync.rs`, modelled.
+
+    use std::time::Duration;
+
+    pub(super) use shuttle::sync::MutexGuard;
+    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+
+    #[derive(Debug, Default)]
+    pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub(super) fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no task panics while it holds a latch")
+        }
+    }
+
+    #[derive(Debug, Default)]
+    pub(super) struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        /// Never times out.
+        pub(super) fn wait_for<'a, T>(
+            &self,
+            guard: MutexGuard<'a, T>,
+            _limit: Duration,
+        ) -> MutexGuard<'a, T> {
+            self.0.wait(guard).expect("no task panics while it holds a latch")
+        }
+
+        pub(super) fn notify_one(&self) {
+            self.0.notify_one();
+        }
+    }
+}
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use shuttle::thread;
+
+use super::{INDEX, test_seconds};
+use deadlock::VictimPolicy;
+use interval::Admission;
+use manager::{LockManager, LockOptions};
+use mode::{Acquired, RecordMode, TableMode};
+use name::LockName;
+use slot::Owner;
+use wait::{LockError, LockPolicy, Wait};
+
+static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
+
+const FOREVER: Wait<'static> =
+    Wait { policy: LockPolicy::Wait, timeout: None, deadline: None, cancelled: &NOT_CANCELLED };
+/// Leaves the queue as soon as it has entered it, unless it was granted meanwhile.
+const IMPATIENT: Wait<'static> = Wait {
+    policy: LockPolicy::Wait,
+    timeout: Some(Duration::ZERO),
+    deadline: None,
+    cancelled: &NOT_CANCELLED,
+};
+
+/// Looks for a deadlock when a wait begins (`Detect::AtOnce`), or never.
+#[derive(Clone, Copy)]
+enum Detect {
+    AtOnce,
+    Never,
+}
+
+fn manager(detect: Detect) -> Arc<LockManager> {
+    let deadlock_check_after = match detect {
+        Detect::AtOnce => Duration::ZERO,
+        Detect::Never => Duration::from_secs(3600),
+    };
+    Arc::new(LockManager::new(LockOptions {
+        owners_max: 4,
+        deadlock_check_after,
+        victim: VictimPolicy::Youngest,
+    }))
+}
+
+/// Runs `body` under random schedules for a share of the test time; a failure prints the schedule that led to it.
+fn check(body: impl Fn() + Send + Sync + 'static) {
+    let mut config = shuttle::Config::new();
+    config.max_time = Some(test_seconds() / 2);
+    config.stack_size = 0x2_0000;
+    let scheduler = shuttle::scheduler::RandomScheduler::new(3000);
+    shuttle::Runner::new(scheduler, config).run(body);
+}
+
+fn record(
+    manager: &LockManager,
+    owner: &mut Owner,
+    key: u8,
+    mode: RecordMode,
+    wait: &Wait<'_>,
+) -> Result<Acquired, LockError> {
+    manager.record(owner, LockName { index: INDEX, hash: u64::from(key) }, &[key], mode, wait)
+}
+
+/// Runs the tasks and then checks that nothing is held or waited for.
+fn run(manager: &Arc<LockManager>, tasks: Vec<Box<dyn FnOnce(&LockManager) + Send>>) {
+    let handles: Vec<_> = tasks
+        .into_iter()
+        .map(|task| {
+            let manager = manager.clone();
+            thread::spawn(move || task(&manager))
+        })
+        .collect();
+    handles.into_iter().for_each(|handle| handle.join().expect("the task does not panic"));
+    assert_eq!(manager.locks_now(), 0);
+    assert!(manager.waits().is_empty());
+}
+
+/// Readers and a writer in one place; a violation is an assertion.
+#[derive(Default)]
+struct Inside(std::sync::atomic::AtomicI64);
+
+impl Inside {
+    fn visit(&self, mode: RecordMode) {
+        let (before, step) = match mode {
+            RecordMode::Shared => (0..=i64::MAX, 1),
+            RecordMode::Exclusive => (0..=0, -1),
+        };
+        assert!(before.contains(&self.0.fetch_add(step, Ordering::SeqCst)));
+        thread::yield_now();
+        self.0.fetch_sub(step, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn every_waiter_is_woken_and_none_is_inside_with_an_enemy() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let inside = Arc::new(Inside::default());
+        let modes = [RecordMode::Exclusive, RecordMode::Shared, RecordMode::Exclusive, RecordMode::Shared];
+        let tasks = modes.map(|mode| {
+            let inside = inside.clone();
+            let task = move |manager: &LockManager| {
+                for _ in 0..2 {
+                    let mut owner = manager.begin().unwrap();
+                    record(manager, &mut owner, 1, mode, &FOREVER).unwrap();
+                    inside.visit(mode);
+                    manager.end(owner);
+                }
+            };
+            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+        });
+        run(&manager, tasks.into());
+    });
+}
+
+#[test]
+fn who_leaves_a_queue_leaves_no_gap() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let inside = Arc::new(Inside::default());
+        let tasks = [
+            (RecordMode::Shared, FOREVER),
+            (RecordMode::Exclusive, IMPATIENT),
+            (RecordMode::Shared, FOREVER),
+            (RecordMode::Exclusive, FOREVER),
+        ]
+        .map(|(mode, wait)| {
+            let inside = inside.clone();
+            let task = move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                match record(manager, &mut owner, 1, mode, &wait) {
+                    Ok(_) => inside.visit(mode),
+                    Err(error) => assert!(matches!(error, LockError::Timeout { .. })),
+                }
+                manager.end(owner);
+            };
+            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+        });
+        run(&manager, tasks.into());
+    });
+}
+
+#[test]
+fn who_closes_a_cycle_finds_it() {
+    check(|| {
+        let manager = manager(Detect::AtOnce);
+        let tasks = (0..3).map(|at| {
+            let task = move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                record(manager, &mut owner, at, RecordMode::Exclusive, &FOREVER)
+                    .and_then(|_| record(manager, &mut owner, (at + 1) % 3, RecordMode::Exclusive, &FOREVER))
+                    .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
+                manager.end(owner);
+            };
+            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+        });
+        run(&manager, tasks.collect());
+        assert!(manager.counters().deadlocks <= 1, "one victim is enough for one cycle");
+    });
+}
+
+#[test]
+fn upgraders_do_not_hang() {
+    check(|| {
+        let manager = manager(Detect::AtOnce);
+        let tasks = (0..3).map(|_| {
+            let task = move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                record(manager, &mut owner, 1, RecordMode::Shared, &FOREVER)
+                    .and_then(|_| record(manager, &mut owner, 1, RecordMode::Exclusive, &FOREVER))
+                    .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
+                manager.end(owner);
+            };
+            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+        });
+        run(&manager, tasks.collect());
+    });
+}
+
+#[test]
+fn a_cancelled_sleeper_wakes() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let cancelled = Arc::new(AtomicBool::new(false));
+        let mut holder = manager.begin().unwrap();
+        record(&manager, &mut holder, 1, RecordMode::Exclusive, &FOREVER).unwrap();
+        let mut waiter = manager.begin().unwrap();
+        let id = waiter.id();
+        let sleeper = {
+            let (manager, cancelled) = (manager.clone(), cancelled.clone());
+            thread::spawn(move || {
+                let wait = Wait { cancelled: &cancelled, ..FOREVER };
+                let answer = record(&manager, &mut waiter, 1, RecordMode::Shared, &wait);
+                manager.end(waiter);
+                answer
+            })
+        };
+        thread::yield_now();
+        cancelled.store(true, Ordering::Release);
+        manager.interrupt(id);
+        assert_eq!(sleeper.join().unwrap(), Err(LockError::Cancelled));
+        manager.end(holder);
+        assert_eq!(manager.locks_now(), 0);
+    });
+}
+
+/// An index of one leaf, as the store will have it: its latch, its guard, its entries.
+#[derive(Default)]
+struct Leaf {
+    guarded: bool,
+    keys: Vec<u8>,
+}
+
+type LatchedLeaf = Arc<shuttle::sync::Mutex<Leaf>>;
+
+/// What the store's scan does: register, mark, read, lock what was read.
+fn scan(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf) -> Result<Vec<u8>, LockError> {
+    manager.interval(owner, INDEX, Bound::Unbounded, Bound::Unbounded);
+    let keys = {
+        let mut leaf = leaf.lock().unwrap();
+        leaf.guarded = true;
+        leaf.keys.clone()
+    };
+    for &key in &keys {
+        record(manager, owner, key, RecordMode::Shared, &FOREVER)?;
+    }
+    Ok(keys)
+}
+
+/// What the store's insert does: lock the name, ask if the leaf is guarded, wait outside the latch.
+fn insert(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf, key: u8) -> Result<(), LockError> {
+    record(manager, owner, key, RecordMode::Exclusive, &FOREVER)?;
+    loop {
+        {
+            let mut leaf = leaf.lock().unwrap();
+            let admission = if leaf.guarded { manager.admits(owner, INDEX, &[key]) } else { Admission::Go };
+            leaf.guarded &= admission != Admission::GoAndUnguard;
+            if admission != Admission::Refuse {
+                leaf.keys.push(key);
+                return Ok(());
+            }
+        }
+        manager.wait_interval(owner, INDEX, &[key], &FOREVER)?;
+    }
+}
+
+#[test]
+fn a_scan_sees_no_phantom() {
+    check(|| {
+        let manager = manager(Detect::AtOnce);
+        let leaf = LatchedLeaf::default();
+        let mut tasks: Vec<Box<dyn FnOnce(&LockManager) + Send>> = Vec::new();
+        for _ in 0..2 {
+            let leaf = leaf.clone();
+            tasks.push(Box::new(move |manager| {
+                let mut owner = manager.begin().unwrap();
+                if let Ok(first) = scan(manager, &mut owner, &leaf) {
+                    thread::yield_now();
+                    assert_eq!(scan(manager, &mut owner, &leaf), Ok(first), "a phantom");
+                }
+                manager.end(owner);
+            }));
+        }
+        for key in [1, 2] {
+            let leaf = leaf.clone();
+            tasks.push(Box::new(move |manager| {
+                let mut owner = manager.begin().unwrap();
+                insert(manager, &mut owner, &leaf, key).unwrap();
+                manager.end(owner);
+            }));
+        }
+        run(&manager, tasks);
+        assert_eq!(leaf.lock().unwrap().keys.len(), 2);
+    });
+}

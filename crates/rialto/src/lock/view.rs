@@ -1,0 +1,54 @@
+//! The view of who waits for whom.
+
+use std::time::{Duration, Instant};
+
+use super::manager::LockManager;
+use super::mode::LockMode;
+use super::name::LockTarget;
+use super::slot::WaitsFor;
+
+/// One transaction's wait, as it was at a moment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LockWait {
+    /// Who waits: an [`Owner::id`](super::Owner::id).
+    pub waiter: u16,
+    /// Who holds the lock in a mode that keeps it waiting.
+    pub holders: Vec<u16>,
+    /// Who asked before, in a mode that keeps it waiting.
+    pub ahead: Vec<u16>,
+    /// What for.
+    pub target: LockTarget,
+    /// The mode that it will have; for an interval, exclusive.
+    pub mode: LockMode,
+    /// For how long so far.
+    pub waited: Duration,
+}
+
+impl LockManager {
+    /// Everybody who waits now, the longest wait first. Each wait is a true one, but they are not all read at the same
+    /// instant.
+    pub fn waits(&self) -> Vec<LockWait> {
+        let mut waits: Vec<LockWait> =
+            (0..self.slots.len()).filter_map(|id| self.wait_of(id as u16)).collect();
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited));
+        waits
+    }
+
+    fn wait_of(&self, waiter: u16) -> Option<LockWait> {
+        let record = self.slots[usize::from(waiter)].wait_record()?;
+        let (mode, blockers) = self.blockers(waiter, &record.waits_for)?;
+        let waited = Instant::now().saturating_duration_since(record.since);
+        let mode = match record.waits_for {
+            WaitsFor::Head(_) => mode,
+            WaitsFor::Interval(..) => LockMode::Exclusive,
+        };
+        Some(LockWait {
+            waiter,
+            holders: blockers.holders,
+            ahead: blockers.ahead,
+            target: record.target,
+            mode,
+            waited,
+        })
+    }
+}

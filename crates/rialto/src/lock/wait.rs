@@ -1,0 +1,58 @@
+//! How a caller wants to wait, and how a wait can end without the lock.
+
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+/// What to do about a lock that is not free.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockPolicy {
+    /// Wait for it.
+    #[default]
+    Wait,
+    /// Answer [`LockError::WouldWait`] at once.
+    Refuse,
+}
+
+/// How one request waits. None of it is looked at unless the request has to wait.
+#[derive(Debug, Clone, Copy)]
+pub struct Wait<'a> {
+    /// Wait at all?
+    pub policy: LockPolicy,
+    /// The longest wait for this one lock.
+    pub timeout: Option<Duration>,
+    /// When the whole transaction has to be over.
+    pub deadline: Option<Instant>,
+    /// Set from outside to end the wait; see [`LockManager::interrupt`](super::LockManager::interrupt).
+    pub cancelled: &'a AtomicBool,
+}
+
+/// Why a lock was not granted. The locks held before are held still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum LockError {
+    /// The wait closed a cycle and this owner is its victim: release everything and run again.
+    #[error("deadlock: the wait closed a cycle and this transaction was chosen as its victim; run it again")]
+    Deadlock,
+    /// [`Wait::timeout`] passed.
+    #[error(
+        "the lock was not granted within {waited:?}; raise the lock time-out or run the transaction again"
+    )]
+    Timeout {
+        /// How long the request waited.
+        waited: Duration,
+    },
+    /// [`Wait::deadline`] passed.
+    #[error("the transaction's deadline passed after {waited:?} of waiting for a lock; raise its time-out")]
+    Deadline {
+        /// How long the request waited.
+        waited: Duration,
+    },
+    /// The lock is not free and the policy is [`LockPolicy::Refuse`].
+    #[error("the lock is held by another transaction and the caller asked not to wait")]
+    WouldWait,
+    /// [`Wait::cancelled`] was set.
+    #[error("the wait for a lock was cancelled on request")]
+    Cancelled,
+    /// The lock manager is shutting down.
+    #[error("the wait for a lock ended because the database is closing; reopen it")]
+    Shutdown,
+}

@@ -1,0 +1,201 @@
+//! Commit blocks: the bytes of the log.
+//!
+//! The log is one endless stream of blocks; a [`LogPosition`](super::LogPosition) is an offset in it. All numbers are
+//! little-endian.
+//!
+//! ```text
+//!  0        8      12    13     14     16      20       24        32         40        48        56           60   64
+//!  +--------+------+-----+------+------+-------+--------+---------+----------+---------+---------+------------+----+---
+//!  |checksum|magic |kind |packet|flags |length |packets |position |first Lsn |durable  |previous |incarnation | 0  | payload, zeros
+//!  +--------+------+-----+------+------+-------+--------+---------+----------+---------+---------+------------+----+---
+//!   xxh3_64  "RLBK"        kind  1: inside      |        in the     of the     position  checksum  counts the
+//!   of all                (parts)   a packet    |        stream     next       known     of the    openings
+//!   that follows                                whole packets       packet     durable   block     of the log
+//!                                               that end here                            before
+//!
+//!  Group payload:  { u32 packet length | packet kind << 24, packet bytes }  packets times
+//!  Part payload:   u32 bytes here, u32 bytes before, u32 bytes of the packet, u32 0, bytes
+//!  Pad payload:    zeros
+//! ```
+//!
+//! The checksum is seeded with the database's id and the log file's sequence number, so a block that was left behind in
+//! a reused file, or that belongs to another database, never verifies.
+
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::PAGE;
+
+/// Bytes of a block before its payload.
+pub(crate) const HEADER: usize = 64;
+/// The longest block.
+pub(crate) const BLOCK_MAX: usize = 64 << 10;
+/// Bytes of a part's payload before the packet's bytes.
+pub(crate) const PART_HEADER: usize = 16;
+/// Bytes before a packet in a group.
+pub(crate) const PACKET_HEADER: usize = 4;
+/// Room below which only a pad is written: what follows fits better behind it.
+pub(crate) const ROOM_MIN: usize = 512;
+/// The most zeros that end a block: fewer than fit a header never remain before a page's end.
+pub(crate) const SLACK: usize = HEADER;
+
+pub(crate) const MAGIC: u32 = u32::from_le_bytes(*b"RLBK");
+
+const _: () = assert!(BLOCK_MAX.is_multiple_of(PAGE) && ROOM_MIN > HEADER + SLACK + PART_HEADER);
+const _: () = assert!(BLOCK_MAX < 1 << 24, "a packet's length in a group has 24 bits");
+
+/// What a block holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockKind {
+    /// Whole packets.
+    Group = 1,
+    /// A part of one packet that is too large for the block it began in.
+    Part = 2,
+    /// Nothing: fills a page, or the room before the end of a file, or marks an opening of the log.
+    Pad = 3,
+}
+
+/// A block's header, without its checksum and length.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub(crate) kind: BlockKind,
+    /// A part's packet kind; 0 otherwise.
+    pub(crate) packet_kind: u8,
+    /// Whether the block lies inside a packet that began in an earlier one.
+    pub(crate) inside: bool,
+    /// Whole packets that end here.
+    pub(crate) packets: u32,
+    pub(crate) position: u64,
+    /// The place of the first packet here (of the one this is a part of; of the next one, if none is).
+    pub(crate) first_lsn: u64,
+    /// The position that was known to be durable.
+    pub(crate) durable: u64,
+    /// The checksum of the block before this one.
+    pub(crate) previous: u64,
+    pub(crate) incarnation: u32,
+}
+
+/// The checksum's seed for the blocks of one log file.
+pub(crate) fn seed(database: u128, sequence: u64) -> u64 {
+    // An odd factor spreads the sequence number over the word, so that it cannot cancel against small ids.
+    (database as u64) ^ ((database >> 64) as u64) ^ sequence.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+}
+
+/// The length of a block at `position` whose header and payload take `used` bytes.
+pub(crate) fn closed_length(position: u64, used: usize) -> usize {
+    let length = used.next_multiple_of(8);
+    let to_page = PAGE - ((position as usize + length - 1) & (PAGE - 1)) - 1;
+    if to_page < HEADER { length + to_page } else { length }
+}
+
+/// Writes header and checksum of the block that fills `block`, whose payload is there already; returns the checksum.
+pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
+    debug_assert!(block.len() >= HEADER && block.len().is_multiple_of(8));
+    block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
+    block[12] = header.kind as u8;
+    block[13] = header.packet_kind;
+    block[14..16].copy_from_slice(&u16::from(header.inside).to_le_bytes());
+    let length = block.len() as u32;
+    block[16..20].copy_from_slice(&length.to_le_bytes());
+    block[20..24].copy_from_slice(&header.packets.to_le_bytes());
+    block[24..32].copy_from_slice(&header.position.to_le_bytes());
+    block[32..40].copy_from_slice(&header.first_lsn.to_le_bytes());
+    block[40..48].copy_from_slice(&header.durable.to_le_bytes());
+    block[48..56].copy_from_slice(&header.previous.to_le_bytes());
+    block[56..60].copy_from_slice(&header.incarnation.to_le_bytes());
+    block[60..64].fill(0);
+    let checksum = xxh3_64_with_seed(&block[8..], seed);
+    block[..8].copy_from_slice(&checksum.to_le_bytes());
+    checksum
+}
+
+pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// The length that the unchecked header at the start of `bytes` claims, if the rest of it could be a block at
+/// `position` with `room` bytes left for it.
+pub(crate) fn claimed_length(bytes: &[u8], position: u64, room: u64) -> Option<usize> {
+    if bytes.len() < HEADER || u32_at(bytes, 8) != MAGIC || u64_at(bytes, 24) != position {
+        return None;
+    }
+    let length = u32_at(bytes, 16) as usize;
+    (length >= HEADER && length.is_multiple_of(8) && length as u64 <= room).then_some(length)
+}
+
+/// Reads a whole block: its header and checksum, or `None` if the checksum does not verify.
+pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
+    let checksum = u64_at(block, 0);
+    if xxh3_64_with_seed(&block[8..], seed) != checksum {
+        return None;
+    }
+    let kind = match block[12] {
+        1 => BlockKind::Group,
+        2 => BlockKind::Part,
+        3 => BlockKind::Pad,
+        _ => return None,
+    };
+    let header = Header {
+        kind,
+        packet_kind: block[13],
+        inside: block[14] & 1 != 0,
+        packets: u32_at(block, 20),
+        position: u64_at(block, 24),
+        first_lsn: u64_at(block, 32),
+        durable: u64_at(block, 40),
+        previous: u64_at(block, 48),
+        incarnation: u32_at(block, 56),
+    };
+    Some((header, checksum))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn header(position: u64) -> Header {
+        Header {
+            kind: BlockKind::Group,
+            packet_kind: 0,
+            inside: false,
+            packets: 0,
+            position,
+            first_lsn: 9,
+            durable: 4096,
+            previous: 77,
+            incarnation: 3,
+        }
+    }
+
+    #[test]
+    fn reads_back_what_was_sealed_and_only_under_its_seed() {
+        let mut block = vec![7u8; 128];
+        let checksum = seal(&mut block, &header(8192), seed(5, 1));
+        assert_eq!(claimed_length(&block, 8192, 128), Some(128));
+        assert_eq!(claimed_length(&block, 8192, 120), None, "longer than its room");
+        assert_eq!(claimed_length(&block, 4096, 128), None, "another position");
+        assert_eq!(verify(&block, seed(5, 1)), Some((header(8192), checksum)));
+        assert_eq!(verify(&block, seed(5, 2)), None, "left behind in a reused file");
+        assert_eq!(verify(&block, seed(6, 1)), None, "another database");
+        for byte in 0..block.len() {
+            let mut bad = block.clone();
+            bad[byte] ^= 0x10;
+            assert_eq!(verify(&bad, seed(5, 1)), None, "byte {byte} is covered");
+        }
+    }
+
+    #[test]
+    fn never_leaves_less_than_a_header_before_a_page_ends() {
+        for position in (0..8192u64).step_by(8) {
+            for used in 64..300 {
+                let length = closed_length(position, used);
+                assert!(length >= used && length < used + 8 + SLACK && length.is_multiple_of(8));
+                let left = (PAGE - (position as usize + length) % PAGE) % PAGE;
+                assert!(left == 0 || left >= HEADER, "{position} {used} {left}");
+            }
+        }
+    }
+}

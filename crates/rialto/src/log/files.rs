@@ -1,0 +1,403 @@
+//! The log files: made and zeroed before they are needed, used in turn, and used again when a checkpoint frees them.
+//!
+//! ```text
+//!  log-0000000007
+//!  0      8        12   16          32         40      48         56         4096                  4096 + capacity
+//!  +------+--------+----+-----------+----------+-------+----------+----------+---------------------+
+//!  |magic |version | 0  | database  | sequence | start | capacity | checksum | stream bytes from   |
+//!  |      |        |    |           | number   |       |          | 0..56    | start, `capacity`   |
+//!  +------+--------+----+-----------+----------+-------+----------+----------+---------------------+
+//! ```
+//!
+//! A file gets its final name only after its header, and zeros for its whole length, are synced; then the directory is
+//! synced; and only then may a commit rely on its room (I10). Files are made in order of their sequence numbers and freed
+//! from the oldest on, so from a redo start on no number is missing. The zeros are written, not only reserved: a write
+//! into a reserved but unwritten extent changes the file's metadata, which each sync would have to write too.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::block::{self, u32_at, u64_at};
+use super::{LogOptions, PAGE};
+use crate::io::{AlignedBuffer, Caching, Disk, File, Open};
+use crate::{Error, Lsn, Result};
+
+const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
+/// The version of the log format that this program reads and writes.
+pub(crate) const FORMAT: u32 = 1;
+const UNFINISHED: &str = "log-unfinished";
+const SPARE: &str = "log-spare-";
+/// "The file's first packet is not known yet."
+const UNKNOWN: u64 = u64::MAX;
+const ZEROS: usize = 1 << 20;
+
+/// The name of the log file with this sequence number.
+pub(crate) fn name(sequence: u64) -> String {
+    format!("log-{sequence:010}")
+}
+
+/// The sequence number of the log file with this name.
+pub(crate) fn sequence(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("log-")?;
+    (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
+}
+
+/// One log file.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    pub(crate) sequence: u64,
+    /// The stream position of its first byte after the header.
+    pub(crate) start: u64,
+    /// Stream bytes that it holds.
+    pub(crate) capacity: u64,
+    /// The checksum seed of its blocks.
+    pub(crate) seed: u64,
+    pub(crate) file: Arc<dyn File>,
+    first: AtomicU64,
+}
+
+impl LogFile {
+    /// The position after its last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.start + self.capacity
+    }
+
+    /// Where a stream position lies in the file.
+    pub(crate) fn offset(&self, position: u64) -> u64 {
+        debug_assert!((self.start..=self.end()).contains(&position));
+        PAGE as u64 + position - self.start
+    }
+
+    /// The first packet that begins in it, once that is known.
+    pub(crate) fn first(&self) -> Option<Lsn> {
+        match self.first.load(Ordering::Acquire) {
+            UNKNOWN => None,
+            first => Some(Lsn(first)),
+        }
+    }
+
+    pub(crate) fn set_first(&self, first: u64) {
+        self.first.store(first, Ordering::Release);
+    }
+
+    /// The same file, opened for another way of access.
+    pub(crate) fn reopen(&self, disk: &dyn Disk, caching: Caching) -> Result<Arc<LogFile>> {
+        let file = disk.open(&name(self.sequence), Open::Existing, caching)?;
+        let first = AtomicU64::new(self.first.load(Ordering::Acquire));
+        Ok(Arc::new(LogFile { file, first, ..*self }))
+    }
+
+    pub(crate) fn set_unknown(&self) {
+        self.first.store(UNKNOWN, Ordering::Release);
+    }
+
+    /// Opens a log file and checks its header.
+    pub(crate) fn open(disk: &dyn Disk, name: &str, database: u128, caching: Caching) -> Result<LogFile> {
+        let file = disk.open(name, Open::Existing, caching)?;
+        let corrupt = |what: String| Error::Corrupt { file: name.to_owned(), offset: 0, what };
+        let length = file.length()?;
+        if length < 2 * PAGE as u64 {
+            return Err(corrupt(format!("expected a log file of at least {} bytes, found {length}", 2 * PAGE)));
+        }
+        let mut page = AlignedBuffer::zeroed(PAGE);
+        file.read_at(&mut page, 0)?;
+        if u64_at(&page, 56) != xxh3_64(&page[..56]) || u64_at(&page, 0) != MAGIC {
+            return Err(corrupt("the header of the log file fails its checksum".to_owned()));
+        }
+        if u32_at(&page, 8) != FORMAT {
+            let what = format!(
+                "\"{name}\" has log format {}, this program reads format {FORMAT}: use a matching version",
+                u32_at(&page, 8)
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let found = u128::from(u64_at(&page, 24)) << 64 | u128::from(u64_at(&page, 16));
+        if found != database {
+            return Err(corrupt(format!("belongs to database {found:032x}, expected {database:032x}")));
+        }
+        let (sequence, start, capacity) = (u64_at(&page, 32), u64_at(&page, 40), u64_at(&page, 48));
+        if self::sequence(name) != Some(sequence) {
+            return Err(corrupt(format!("its header says that it is \"{}\"", self::name(sequence))));
+        }
+        let sound = capacity.is_multiple_of(PAGE as u64) && start.is_multiple_of(PAGE as u64);
+        if !sound || length != PAGE as u64 + capacity {
+            return Err(corrupt(format!("expected {} bytes, found {length}", PAGE as u64 + capacity)));
+        }
+        let seed = block::seed(database, sequence);
+        Ok(LogFile { sequence, start, capacity, seed, file, first: AtomicU64::new(UNKNOWN) })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    /// Oldest first, without gaps; the ones behind the gatherer's are prepared.
+    files: VecDeque<Arc<LogFile>>,
+    spares: Vec<String>,
+    /// The stream position that has to be covered by prepared files.
+    wanted: u64,
+    closed: bool,
+    /// Why the last attempt to prepare a file failed.
+    problem: Option<String>,
+    attempts: u64,
+}
+
+/// All log files of a log.
+#[derive(Debug)]
+pub(crate) struct FileTable {
+    disk: Arc<dyn Disk>,
+    database: u128,
+    first_file_bytes: u64,
+    file_bytes: u64,
+    bytes_max: u64,
+    spares_max: usize,
+    caching: Caching,
+    inner: Mutex<Inner>,
+    changed: Condvar,
+    /// One preparation at a time.
+    preparing: Mutex<()>,
+    prepared: AtomicU64,
+    /// Where the gatherer asks for the next file.
+    threshold: AtomicU64,
+}
+
+impl FileTable {
+    /// A table of these files, oldest first; other log files and left-overs in the directory become spares or go.
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        database: u128,
+        options: &LogOptions,
+        files: Vec<Arc<LogFile>>,
+    ) -> Result<FileTable> {
+        let table = FileTable {
+            disk,
+            database,
+            first_file_bytes: options.first_file_bytes,
+            file_bytes: options.file_bytes,
+            bytes_max: options.bytes_max,
+            spares_max: options.spare_files_max,
+            caching: options.caching,
+            inner: Mutex::new(Inner { files: files.into(), ..Inner::default() }),
+            changed: Condvar::new(),
+            preparing: Mutex::new(()),
+            prepared: AtomicU64::new(0),
+            threshold: AtomicU64::new(0),
+        };
+        table.sweep()?;
+        table.publish(&table.inner.lock());
+        Ok(table)
+    }
+
+    /// Finds the spares, and removes what no longer belongs to the log.
+    fn sweep(&self) -> Result<()> {
+        let mut inner = self.inner.lock();
+        for found in self.disk.list()? {
+            let known = |number| inner.files.iter().any(|file| file.sequence == number);
+            let stray = found == UNFINISHED || sequence(&found).is_some_and(|number| !known(number));
+            if stray || found.starts_with(SPARE) && inner.spares.len() >= self.spares_max {
+                self.disk.remove(&found)?;
+            } else if found.starts_with(SPARE) {
+                inner.spares.push(found);
+            }
+        }
+        Ok(())
+    }
+
+    fn publish(&self, inner: &Inner) {
+        let Some(last) = inner.files.back() else { return };
+        // The next file is begun when half of the last one is left.
+        self.threshold.store(last.end() - last.capacity / 2, Ordering::SeqCst);
+        self.prepared.store(last.end(), Ordering::SeqCst);
+    }
+
+    /// The stream position up to which files are prepared.
+    pub(crate) fn prepared(&self) -> u64 {
+        self.prepared.load(Ordering::SeqCst)
+    }
+
+    /// Whether the next file should be prepared, now that the gatherer is at `position`.
+    pub(crate) fn is_due(&self, position: u64) -> bool {
+        position >= self.threshold.load(Ordering::Relaxed)
+    }
+
+    /// The file that holds the position (the one behind it, at a boundary), if it is prepared.
+    pub(crate) fn at(&self, position: u64) -> Option<Arc<LogFile>> {
+        let inner = self.inner.lock();
+        inner.files.iter().rev().find(|file| (file.start..file.end()).contains(&position)).cloned()
+    }
+
+    /// Makes the next log file, from a spare one if there is one.
+    pub(crate) fn prepare(&self) -> Result<()> {
+        let _one = self.preparing.lock();
+        let (sequence, start, used, spare) = {
+            let inner = self.inner.lock();
+            let (sequence, start) = inner.files.back().map_or((1, 0), |last| (last.sequence + 1, last.end()));
+            let used: u64 = inner.files.iter().map(|file| file.capacity).sum();
+            (sequence, start, used, inner.spares.last().cloned())
+        };
+        let capacity = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
+        if used + capacity > self.bytes_max {
+            let reason = format!(
+                "its files hold {used} of at most {} bytes (log_bytes_max), and none is free for reuse yet",
+                self.bytes_max
+            );
+            return Err(Error::LogFull { reason });
+        }
+        let name = name(sequence);
+        match spare.filter(|_| capacity == self.file_bytes) {
+            Some(spare) => {
+                // Renamed first: a file that is being made over has to be recognised as unfinished.
+                self.disk.rename(&spare, UNFINISHED)?;
+                self.inner.lock().spares.retain(|other| *other != spare);
+            }
+            None => self.make_zeros(capacity)?,
+        }
+        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Buffered)?;
+        if file.length()? != PAGE as u64 + capacity {
+            drop(file);
+            self.make_zeros(capacity)?;
+        }
+        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Buffered)?;
+        file.write_at(&self.header(sequence, start, capacity), 0)?;
+        file.sync()?;
+        drop(file);
+        self.disk.rename(UNFINISHED, &name)?;
+        self.disk.sync_directory()?;
+        let file = Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?);
+        let mut inner = self.inner.lock();
+        inner.files.push_back(file);
+        self.publish(&inner);
+        Ok(())
+    }
+
+    fn make_zeros(&self, capacity: u64) -> Result<()> {
+        match self.disk.remove(UNFINISHED) {
+            Err(error) if !error.is_missing() => return Err(error.into()),
+            _ => {}
+        }
+        let file = self.disk.open(UNFINISHED, Open::CreateNew, Caching::Buffered)?;
+        let bytes = PAGE as u64 + capacity;
+        file.allocate(bytes)?;
+        let zeros = AlignedBuffer::zeroed(ZEROS.min(bytes as usize));
+        let mut at = 0;
+        while at < bytes {
+            let length = (bytes - at).min(zeros.len() as u64);
+            file.write_at(&zeros[..length as usize], at)?;
+            at += length;
+            // In small helpings, so that a commit's own sync never has to wait for all of it.
+            if at.is_multiple_of(8 << 20) {
+                file.sync()?;
+            }
+        }
+        Ok(file.sync()?)
+    }
+
+    fn header(&self, sequence: u64, start: u64, capacity: u64) -> AlignedBuffer {
+        let mut page = AlignedBuffer::zeroed(PAGE);
+        page[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        page[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+        page[16..32].copy_from_slice(&self.database.to_le_bytes());
+        page[32..40].copy_from_slice(&sequence.to_le_bytes());
+        page[40..48].copy_from_slice(&start.to_le_bytes());
+        page[48..56].copy_from_slice(&capacity.to_le_bytes());
+        let checksum = xxh3_64(&page[..56]);
+        page[56..64].copy_from_slice(&checksum.to_le_bytes());
+        page
+    }
+
+    /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.
+    pub(crate) fn want(&self, position: u64) {
+        let mut inner = self.inner.lock();
+        inner.wanted = inner.wanted.max(position);
+        // Not again before the preparer has answered.
+        self.threshold.store(u64::MAX, Ordering::Relaxed);
+        self.changed.notify_all();
+    }
+
+    /// Sleeps until the preparer has made another attempt, or for a short while; the last attempt's problem, if any.
+    pub(crate) fn wait_for_attempt(&self, most: Duration) -> Option<String> {
+        let mut inner = self.inner.lock();
+        let (until, before) = (Instant::now() + most, inner.attempts);
+        while inner.attempts == before && !inner.closed {
+            if self.changed.wait_until(&mut inner, until).timed_out() {
+                break;
+            }
+        }
+        inner.problem.clone()
+    }
+
+    /// The preparer thread's loop.
+    pub(crate) fn serve(&self) {
+        let mut inner = self.inner.lock();
+        while !inner.closed {
+            if inner.wanted <= self.prepared() {
+                self.changed.wait(&mut inner);
+                continue;
+            }
+            drop(inner);
+            let made = self.prepare();
+            inner = self.inner.lock();
+            inner.attempts += 1;
+            inner.problem = made.err().map(|error| match error {
+                Error::LogFull { reason } => reason,
+                error => error.to_string(),
+            });
+            self.changed.notify_all();
+            if inner.problem.is_some() && !inner.closed {
+                // Nothing is lost yet: commits go on in the room that is there. The next attempt comes when one needs
+                // more, or when a checkpoint has freed a file.
+                inner.wanted = 0;
+            }
+        }
+    }
+
+    /// Ends [`FileTable::serve`] and every wait.
+    pub(crate) fn close(&self) {
+        self.inner.lock().closed = true;
+        self.changed.notify_all();
+    }
+
+    /// Frees the files that hold only packets before `lsn` and lie before the durable position.
+    pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
+        let _one = self.preparing.lock();
+        let mut freed = 0;
+        loop {
+            let mut inner = self.inner.lock();
+            let (Some(oldest), Some(next)) = (inner.files.front().cloned(), inner.files.get(1)) else { break };
+            if next.start >= durable || next.first().is_none_or(|first| first > lsn) {
+                break;
+            }
+            inner.files.pop_front();
+            let keep = oldest.capacity == self.file_bytes && inner.spares.len() < self.spares_max;
+            let (old, spare) = (name(oldest.sequence), format!("{SPARE}{:010}", oldest.sequence));
+            drop(inner);
+            if keep {
+                self.disk.rename(&old, &spare)?;
+                self.inner.lock().spares.push(spare);
+            } else {
+                self.disk.remove(&old)?;
+            }
+            freed += 1;
+        }
+        if freed > 0 {
+            self.disk.sync_directory()?;
+            self.publish(&self.inner.lock());
+        }
+        Ok(freed)
+    }
+
+    /// The oldest position that is still there, and the number of files.
+    pub(crate) fn extent(&self) -> (u64, usize) {
+        let inner = self.inner.lock();
+        (inner.files.front().map_or(0, |file| file.start), inner.files.len())
+    }
+
+    /// The files behind the one that holds `position`: prepared and, as far as the log knows, never written.
+    pub(crate) fn behind(&self, position: u64) -> Vec<Arc<LogFile>> {
+        self.inner.lock().files.iter().filter(|file| file.start >= position).cloned().collect()
+    }
+}

@@ -1,0 +1,236 @@
+//! Gathering: from the commit queue into commit blocks in the ring. The one copy of a packet, and what makes it durable
+//! at level 1.
+
+use std::sync::Arc;
+
+use super::PAGE;
+use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
+use super::files::{FileTable, LogFile};
+use super::packet::{DrainedPacket, PacketPool};
+use super::ring::RingFiller;
+use super::sync::Ordering;
+
+/// Ring room that is kept for the pad that ends a flush.
+const SEAL_BYTES: u64 = 2 * PAGE as u64;
+/// The smallest ring in which every block finds room once what lies in it is flushed.
+pub(crate) const RING_MIN: usize = 4 * BLOCK_MAX;
+
+/// The most stream bytes that a packet of this length can take, all pads that it may bring about included (I10).
+pub(crate) fn cost(length: usize) -> u64 {
+    let parts = (length / (BLOCK_MAX / 2) + 2) as u64;
+    let per_block = (HEADER + SLACK + PART_HEADER + ROOM_MIN + HEADER) as u64 + SEAL_BYTES;
+    length as u64 + PACKET_HEADER as u64 + parts * per_block
+}
+
+/// Whether all that was queued is in the ring now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Gathered {
+    /// Yes.
+    All,
+    /// No: the ring is full until a group is written.
+    RingFull,
+}
+
+/// The gatherer's state; whoever holds its lock gathers.
+pub(crate) struct Gatherer {
+    ring: RingFiller,
+    files: Arc<FileTable>,
+    file: Arc<LogFile>,
+    checksum: u64,
+    incarnation: u32,
+    /// The last packet that is wholly in the ring.
+    lsn: u64,
+    /// Drained packets, oldest first; the ones before `next` are done.
+    drained: Vec<DrainedPacket>,
+    next: usize,
+    /// Bytes of the next packet that are in parts already.
+    in_parts: usize,
+}
+
+impl Gatherer {
+    /// A gatherer that goes on at the ring's position.
+    pub(crate) fn new(
+        ring: RingFiller,
+        files: Arc<FileTable>,
+        file: Arc<LogFile>,
+        checksum: u64,
+        incarnation: u32,
+        lsn: u64,
+    ) -> Gatherer {
+        let (drained, next, in_parts) = (Vec::with_capacity(1024), 0, 0);
+        Gatherer { ring, files, file, checksum, incarnation, lsn, drained, next, in_parts }
+    }
+
+    /// The last packet that is wholly in the ring.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// The position behind the last block.
+    pub(crate) fn position(&self) -> u64 {
+        self.ring.position()
+    }
+
+    /// Moves what is queued at this moment, and what an earlier call left over, into the ring.
+    pub(crate) fn gather(&mut self, pool: &PacketPool) -> Gathered {
+        // What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody
+        // gathers for the others for ever.
+        let mut last_round = self.drained.is_empty();
+        loop {
+            if last_round {
+                pool.drain(&mut self.drained);
+                debug_assert!(
+                    self.drained.iter().zip(self.lsn + 1..).all(|(packet, lsn)| packet.lsn().0 == lsn),
+                    "I2: places are dense and drained in order"
+                );
+            }
+            let mut promised = 0;
+            let all = loop {
+                if self.next == self.drained.len() {
+                    break true;
+                }
+                if !self.build_block(&mut promised) {
+                    break false;
+                }
+            };
+            // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
+            if promised > 0 {
+                pool.promised().fetch_sub(promised, Ordering::SeqCst);
+            }
+            self.drained.drain(..self.next).for_each(DrainedPacket::gathered);
+            self.next = 0;
+            if !all {
+                return Gathered::RingFull;
+            }
+            if last_round {
+                return Gathered::All;
+            }
+            last_round = true;
+        }
+    }
+
+    fn header(&self, kind: BlockKind) -> Header {
+        Header {
+            kind,
+            packet_kind: 0,
+            inside: self.in_parts > 0,
+            packets: 0,
+            position: self.ring.position(),
+            first_lsn: self.lsn + 1,
+            durable: self.ring.durable(),
+            previous: self.checksum,
+            incarnation: self.incarnation,
+        }
+    }
+
+    fn close_block(&mut self, header: &Header, length: usize) {
+        let seed = self.file.seed;
+        self.checksum = block::seal(self.ring.window(length), header, seed);
+        self.ring.fill(length);
+    }
+
+    fn pad(&mut self, length: usize) {
+        let header = self.header(BlockKind::Pad);
+        self.ring.window(length)[HEADER..].fill(0);
+        self.close_block(&header, length);
+    }
+
+    /// Builds one block of the packets that come next; `false` if the ring has no room for it.
+    fn build_block(&mut self, promised: &mut u64) -> bool {
+        let position = self.ring.position();
+        if position == self.file.end() {
+            self.file = self.files.at(position).expect("I10: a packet with a place has its log file prepared");
+            self.file.set_first(self.lsn + 1 + u64::from(self.in_parts > 0));
+        }
+        let room = self.ring.room().min(self.file.end() - position);
+        let free = self.ring.free().saturating_sub(SEAL_BYTES);
+        let left = self.drained[self.next].bytes().len() - self.in_parts;
+        let wanted = (HEADER + SLACK + PACKET_HEADER.max(PART_HEADER) + left).min(BLOCK_MAX);
+        if free < (wanted as u64).max(ROOM_MIN as u64) {
+            return false;
+        }
+        if room < ROOM_MIN as u64 {
+            self.pad(room as usize);
+            return true;
+        }
+        let limit = room.min(free).min(BLOCK_MAX as u64) as usize;
+        if self.in_parts > 0 || HEADER + SLACK + PACKET_HEADER + left > limit {
+            self.build_part(limit, promised);
+        } else {
+            self.build_group(limit, promised);
+        }
+        if self.files.is_due(self.ring.position()) {
+            self.files.want(self.files.prepared() + 1);
+        }
+        true
+    }
+
+    fn build_group(&mut self, limit: usize, promised: &mut u64) {
+        let mut header = self.header(BlockKind::Group);
+        let position = header.position;
+        let block = self.ring.window(limit);
+        let mut used = HEADER;
+        while let Some(packet) = self.drained.get(self.next) {
+            let bytes = packet.bytes();
+            let end = used + PACKET_HEADER + bytes.len();
+            if end + SLACK > limit {
+                break;
+            }
+            let word = bytes.len() as u32 | u32::from(packet.kind()) << 24;
+            block[used..used + PACKET_HEADER].copy_from_slice(&word.to_le_bytes());
+            block[used + PACKET_HEADER..end].copy_from_slice(bytes);
+            *promised += packet.take_promised();
+            used = end;
+            self.next += 1;
+            header.packets += 1;
+        }
+        let length = block::closed_length(position, used);
+        block[used..length].fill(0);
+        self.close_block(&header, length);
+        self.lsn += u64::from(header.packets);
+    }
+
+    fn build_part(&mut self, limit: usize, promised: &mut u64) {
+        let mut header = self.header(BlockKind::Part);
+        let position = header.position;
+        let packet = &self.drained[self.next];
+        let bytes = packet.bytes();
+        let here = (bytes.len() - self.in_parts).min(limit - HEADER - SLACK - PART_HEADER);
+        let block = self.ring.window(limit);
+        for (at, number) in [here, self.in_parts, bytes.len(), 0].into_iter().enumerate() {
+            block[HEADER + 4 * at..HEADER + 4 * at + 4].copy_from_slice(&(number as u32).to_le_bytes());
+        }
+        let used = HEADER + PART_HEADER + here;
+        block[HEADER + PART_HEADER..used].copy_from_slice(&bytes[self.in_parts..self.in_parts + here]);
+        let length = block::closed_length(position, used);
+        block[used..length].fill(0);
+        header.packet_kind = packet.kind();
+        self.in_parts += here;
+        let last = self.in_parts == bytes.len();
+        if last {
+            *promised += packet.take_promised();
+            header.packets = 1;
+        }
+        self.close_block(&header, length);
+        if last {
+            self.in_parts = 0;
+            self.next += 1;
+            self.lsn += 1;
+        }
+    }
+
+    /// Ends the flush at a page's end, so that a durable page is never written again.
+    pub(crate) fn seal(&mut self) {
+        let position = self.ring.position() as usize;
+        let left = position.next_multiple_of(PAGE) - position;
+        if left > 0 {
+            self.pad(left);
+        }
+    }
+}
+
+impl std::fmt::Debug for Gatherer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Gatherer").field("lsn", &self.lsn).field("position", &self.ring.position()).finish()
+    }
+}

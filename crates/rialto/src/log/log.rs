@@ -1,0 +1,552 @@
+//! The log itself: what the engine calls.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::Waker;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::files::FileTable;
+use super::gather::{Gathered, Gatherer, cost};
+use super::group_commit::GroupCommit;
+use super::open::Parts;
+use super::packet::{PacketSlot, PoolOwner};
+use super::ring::RingView;
+use super::turn::{Turn, Waited, Writer};
+use super::writer::{Counters, GroupWriter, LogStats};
+use super::{Durability, LogOptions, LogPosition, PACKET_BYTES_MAX, PacketKind};
+use crate::io::DiskError;
+use crate::{Error, Lsn, Result};
+
+/// How often a reserver looks again while it waits for room or for a slot.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
+/// Stream bytes from one mark of [`Log::bytes_since`] to the next.
+const MARK_BYTES: u64 = 256 << 10;
+
+/// The log of a database.
+///
+/// A transaction [borrows](Log::borrow_packet) a slot, writes its packet into it, [reserves](Log::reserve) room,
+/// [pushes](Log::push) (its place, I2), applies, [gives the slot back](Log::applied), and then either
+/// [waits](Log::wait) or [leaves](Log::leave) the packet to the log server. Every push is followed by one of the two:
+/// that is what bounds how long a commit that nobody waits for stays off the disk (I3).
+pub struct Log {
+    core: Arc<Core>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+/// What the log's threads share.
+pub(crate) struct Core {
+    pool: PoolOwner,
+    writer: Writer,
+    policy: Box<dyn GroupCommit>,
+    /// The last packet that is durable at level 1.
+    memory: AtomicU64,
+    gatherer: Mutex<Gatherer>,
+    group_writer: Mutex<GroupWriter>,
+    ring: RingView,
+    files: Arc<FileTable>,
+    failure: OnceLock<DiskError>,
+    tickets: Mutex<Vec<Ticket>>,
+    tickets_open: AtomicU64,
+    counters: Arc<Counters>,
+    marks: Mutex<Vec<(Lsn, u64)>>,
+    closed: AtomicBool,
+    flush_interval: Duration,
+    wait_max: Duration,
+    packet_slots: usize,
+    /// Whether the log has its threads; without them every caller does all work itself.
+    threaded: bool,
+}
+
+#[derive(Debug)]
+struct Ticket {
+    lsn: Lsn,
+    durability: Durability,
+    waker: Waker,
+}
+
+impl Log {
+    pub(super) fn start(parts: Parts, options: &LogOptions) -> Result<Arc<Log>> {
+        let position = parts.gatherer.position();
+        let lsn = parts.gatherer.lsn();
+        let core = Arc::new(Core {
+            pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
+            writer: Writer::new(lsn),
+            policy: options.group_commit.policy(),
+            memory: AtomicU64::new(lsn),
+            gatherer: Mutex::new(parts.gatherer),
+            group_writer: Mutex::new(parts.group_writer),
+            ring: parts.ring,
+            files: parts.files,
+            failure: OnceLock::new(),
+            tickets: Mutex::new(Vec::new()),
+            tickets_open: AtomicU64::new(0),
+            counters: parts.counters,
+            marks: Mutex::new(parts.marks),
+            closed: AtomicBool::new(false),
+            flush_interval: options.memory_flush_interval,
+            wait_max: options.wait_max,
+            packet_slots: options.packet_slots,
+            threaded: options.threads,
+        });
+        debug_assert!(core.ring.released() == position);
+        let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
+        if options.threads {
+            let (server, files) = (log.core.clone(), log.core.files.clone());
+            log.spawn("rialto-log", move || server.serve())?;
+            log.spawn("rialto-log-file", move || files.serve())?;
+        } else {
+            log.core.writer.close();
+        }
+        Ok(log)
+    }
+
+    fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
+        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+            file: name.to_owned(),
+            offset: 0,
+            operation: "start of the thread".to_owned(),
+            cause: error.to_string(),
+        })?;
+        self.threads.lock().push(thread);
+        Ok(())
+    }
+
+    /// A slot for a transaction's packet, its buffer empty.
+    ///
+    /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyTransactions`] (I10).
+    /// [`Error::Stopped`] and [`Error::Closed`] if the log takes no more.
+    pub fn borrow_packet(&self) -> Result<PacketSlot> {
+        let core = &*self.core;
+        core.check_open()?;
+        if let Some(slot) = core.pool.borrow() {
+            return Ok(slot);
+        }
+        let until = Instant::now() + core.wait_max;
+        loop {
+            // Slots may only wait for being gathered.
+            if core.gather_now() == Gathered::RingFull {
+                core.ask_or_write();
+            }
+            if let Some(slot) = core.pool.borrow() {
+                return Ok(slot);
+            }
+            core.check_open()?;
+            if Instant::now() >= until {
+                return Err(Error::TooManyTransactions { limit: core.packet_slots });
+            }
+            std::thread::sleep(LOOK_AGAIN);
+        }
+    }
+
+    /// Reserves log space for the packet as it is now, or for one of `bytes` bytes if that is more (I10): one addition
+    /// to a shared word. Waits for room at most [`LogOptions::wait_max`], then [`Error::LogFull`].
+    pub fn reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<()> {
+        let core = &*self.core;
+        let length = packet.bytes().len().max(bytes);
+        if length > PACKET_BYTES_MAX {
+            return Err(Error::WriteSetTooLarge { length, limit: PACKET_BYTES_MAX });
+        }
+        core.check_open()?;
+        let (needed, had) = (cost(length), packet.promised());
+        if needed <= had || core.promise(needed - had) {
+            packet.set_promised(needed.max(had));
+            return Ok(());
+        }
+        core.promise_slowly(needed - had)?;
+        packet.set_promised(needed);
+        Ok(())
+    }
+
+    /// Takes the next place in the log order (I2). Cannot fail: the caller has reserved what it takes, panics otherwise.
+    ///
+    /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
+    pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
+        let length = packet.bytes().len();
+        assert!(packet.promised() >= cost(length), "I10: a packet of {length} bytes has no log space reserved");
+        debug_assert!(std::ptr::eq(packet.pool(), &*self.core.pool), "the packet belongs to another log");
+        packet.push(kind)
+    }
+
+    /// The owner has applied the packet and needs it no longer.
+    pub fn applied(&self, packet: PacketSlot) {
+        drop(packet);
+    }
+
+    /// Waits until every place up to `lsn` is as durable as asked; may write the log itself.
+    ///
+    /// [`Error::OutcomeUnknown`] if the log stopped before (I4).
+    pub fn wait(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        self.core.wait(lsn, durability)
+    }
+
+    /// Leaves the packet with this place to the log server: it is on disk at once ([`Durability::Disk`]), or within
+    /// [`LogOptions::memory_flush_interval`] and the time of two group writes ([`Durability::Memory`]; in the shared
+    /// memory it is when this returns, unless the ring is full). Does no I/O.
+    pub fn leave(&self, lsn: Lsn, durability: Durability) {
+        let core = &*self.core;
+        match durability {
+            Durability::Memory if core.memory.load(Ordering::SeqCst) >= lsn.0 => core.writer.ask_soon(),
+            Durability::Memory => match core.gather_now() {
+                Gathered::All => core.writer.ask_soon(),
+                Gathered::RingFull => core.ask_or_write(),
+            },
+            Durability::Disk if core.writer.durable() >= lsn.0 => {}
+            Durability::Disk => core.ask_or_write(),
+        }
+    }
+
+    /// Whether every place up to `lsn` is as durable as asked; an error if it never will be.
+    pub fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
+        self.core.is_done(lsn, durability)
+    }
+
+    /// Leaves the packet to the log server and has `waker` woken when [`Log::is_done`] answers. Returns its answer if it
+    /// does already; the waker is then not kept.
+    pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
+        let core = &*self.core;
+        if let Some(done) = core.is_done(lsn, durability) {
+            return Some(done);
+        }
+        let mut tickets = core.tickets.lock();
+        core.tickets_open.fetch_add(1, Ordering::SeqCst);
+        tickets.push(Ticket { lsn, durability, waker: waker.clone() });
+        drop(tickets);
+        // Whoever advances a position from here on sees the count; what was advanced before, this sees.
+        if core.is_done(lsn, durability).is_some() {
+            core.wake_tickets();
+        } else {
+            self.leave(lsn, durability);
+        }
+        None
+    }
+
+    /// The last place taken.
+    pub fn place(&self) -> Lsn {
+        self.core.pool.place()
+    }
+
+    /// Every place up to this one is durable at level 1.
+    pub fn memory_position(&self) -> Lsn {
+        Lsn(self.core.memory.load(Ordering::SeqCst).max(self.core.writer.durable()))
+    }
+
+    /// Every place up to this one is durable at level 3.
+    pub fn durable_position(&self) -> Lsn {
+        Lsn(self.core.writer.durable())
+    }
+
+    /// The position in the stream up to which it is on disk.
+    pub fn durable_bytes(&self) -> LogPosition {
+        LogPosition(self.core.ring.released())
+    }
+
+    /// Makes every place taken so far durable on disk.
+    pub fn sync(&self) -> Result<()> {
+        self.core.sync()
+    }
+
+    /// Frees the log files that hold only packets before `lsn`, for reuse; how many. For the checkpointer, once no
+    /// complete checkpoint needs them (I5).
+    pub fn free_before(&self, lsn: Lsn) -> Result<u64> {
+        self.core.check_open()?;
+        let freed = self.core.files.free_before(lsn, self.core.ring.released())?;
+        let oldest = self.core.files.extent().0;
+        let mut marks = self.core.marks.lock();
+        let stale = marks.iter().take_while(|mark| mark.1 < oldest).count();
+        marks.drain(..stale.saturating_sub(1));
+        Ok(freed)
+    }
+
+    /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and one group.
+    pub fn bytes_since(&self, lsn: Lsn) -> u64 {
+        let marks = self.core.marks.lock();
+        let after = marks.partition_point(|mark| mark.0 <= lsn);
+        let from = after.checked_sub(1).map_or_else(|| self.core.files.extent().0, |before| marks[before].1);
+        self.core.ring.filled().saturating_sub(from)
+    }
+
+    /// Log files that exist now, prepared ones included.
+    pub fn file_count(&self) -> usize {
+        self.core.files.extent().1
+    }
+
+    /// What the log has written since it was opened.
+    pub fn stats(&self) -> LogStats {
+        self.core.counters.read(self.core.writer.wakes())
+    }
+
+    /// The error that stopped the log, if one did.
+    pub fn failure(&self) -> Option<Error> {
+        self.core.failure.get().map(stopped)
+    }
+
+    /// Makes everything durable and ends the log's threads. What it answers is the last sync's outcome. Later
+    /// reservations get [`Error::Closed`].
+    pub fn close(&self) -> Result<()> {
+        self.core.closed.store(true, Ordering::SeqCst);
+        let threads = std::mem::take(&mut *self.threads.lock());
+        self.core.writer.close();
+        self.core.files.close();
+        for thread in threads {
+            // A panic of the thread has stopped the log already (Turn's drop), which the sync below reports.
+            let _ = thread.join();
+        }
+        self.core.sync()
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        // Whoever needs to know how it ends calls `close`.
+        let _ = self.close();
+    }
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Log")
+            .field("place", &self.place())
+            .field("memory", &self.memory_position())
+            .field("durable", &self.durable_position())
+            .finish()
+    }
+}
+
+fn stopped(error: &DiskError) -> Error {
+    Error::Stopped { cause: error.to_string(), disk_full: error.is_full() }
+}
+
+impl Core {
+    fn check_open(&self) -> Result<()> {
+        if self.writer.stopped() {
+            return Err(self.stop_error());
+        }
+        if self.closed.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    fn stop_error(&self) -> Error {
+        self.failure.get().map_or_else(
+            || Error::Stopped { cause: "a thread panicked while it wrote the log".to_owned(), disk_full: false },
+            stopped,
+        )
+    }
+
+    fn outcome_unknown(&self, lsn: Lsn) -> Error {
+        match self.stop_error() {
+            Error::Stopped { cause, .. } => Error::OutcomeUnknown { lsn, cause },
+            other => other,
+        }
+    }
+
+    /// Counts `bytes` of stream as promised if prepared files hold them.
+    fn promise(&self, bytes: u64) -> bool {
+        let promised = self.pool.promised().fetch_add(bytes, Ordering::SeqCst) + bytes;
+        // Read in this order: the gatherer advances the position before it takes a promise back.
+        if self.ring.filled() + promised <= self.files.prepared() {
+            return true;
+        }
+        self.pool.promised().fetch_sub(bytes, Ordering::SeqCst);
+        false
+    }
+
+    fn promise_slowly(&self, bytes: u64) -> Result<()> {
+        let until = Instant::now() + self.wait_max;
+        loop {
+            let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
+            let problem = if self.threaded {
+                self.files.want(wanted.max(self.files.prepared() + 1));
+                self.files.wait_for_attempt(LOOK_AGAIN * 10)
+            } else {
+                self.files.prepare().err().map(|error| match error {
+                    Error::LogFull { reason } => reason,
+                    error => error.to_string(),
+                })
+            };
+            self.gather_now();
+            if self.promise(bytes) {
+                return Ok(());
+            }
+            self.check_open()?;
+            if Instant::now() >= until || problem.is_some() && !self.threaded {
+                let reason = problem.unwrap_or_else(|| "the next log file is not ready yet".to_owned());
+                return Err(Error::LogFull { reason });
+            }
+            if problem.is_some() {
+                std::thread::sleep(LOOK_AGAIN);
+            }
+        }
+    }
+
+    /// Gathers what is queued and makes it durable at level 1.
+    fn gather_now(&self) -> Gathered {
+        if self.writer.stopped() {
+            return Gathered::All;
+        }
+        let mut gatherer = self.gatherer.lock();
+        let gathered = self.gather(&mut gatherer);
+        drop(gatherer);
+        self.wake_tickets();
+        gathered
+    }
+
+    fn gather(&self, gatherer: &mut Gatherer) -> Gathered {
+        let gathered = gatherer.gather(&self.pool);
+        self.memory.store(gatherer.lsn(), Ordering::SeqCst);
+        gathered
+    }
+
+    /// Writes one group: gather, seal, write, sync, publish, wake. Does nothing once the log has stopped (I4).
+    fn write_group(&self, turn: Turn<'_>) -> Gathered {
+        // Also if this panics, after the turn's drop has stopped the log.
+        let _wake = WakeTickets(self);
+        let turn = turn;
+        let mut gathered = Gathered::All;
+        let mut group_writer = self.group_writer.lock();
+        if !self.writer.stopped() {
+            let (to, lsn) = {
+                let mut gatherer = self.gatherer.lock();
+                gathered = self.gather(&mut gatherer);
+                if gatherer.position() > group_writer.position() {
+                    gatherer.seal();
+                }
+                (gatherer.position(), gatherer.lsn())
+            };
+            turn.begin(lsn);
+            match group_writer.write(to, lsn) {
+                Ok(()) => {
+                    turn.publish(lsn);
+                    self.mark(Lsn(lsn), to);
+                }
+                Err(error) => {
+                    // The first error stays; nothing is tried again.
+                    let _ = self.failure.set(error);
+                    self.writer.stop();
+                }
+            }
+        }
+        drop(group_writer);
+        turn.release(|| self.pool.place().0);
+        if gathered == Gathered::RingFull && self.threaded {
+            // The group left packets behind whose requests it took.
+            self.writer.ask_now();
+        }
+        gathered
+    }
+
+    fn mark(&self, lsn: Lsn, position: u64) {
+        let mut marks = self.marks.lock();
+        if marks.last().is_none_or(|last| position - last.1 >= MARK_BYTES) {
+            marks.push((lsn, position));
+        }
+    }
+
+    fn wait(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        debug_assert!(lsn <= self.pool.place(), "a wait for a place that nobody has taken");
+        if durability == Durability::Memory && self.wait_for_memory(lsn)? {
+            return Ok(());
+        }
+        let place = || self.pool.place().0;
+        let write = |turn: Turn<'_>| _ = self.write_group(turn);
+        match self.writer.wait(lsn.0, place, |view| self.policy.choose(view), write) {
+            Waited::Durable => Ok(()),
+            Waited::Stopped => Err(self.outcome_unknown(lsn)),
+        }
+    }
+
+    /// Whether `lsn` is in the ring; `false` if the ring was full, so that the caller has to wait for the disk.
+    fn wait_for_memory(&self, lsn: Lsn) -> Result<bool> {
+        if self.memory.load(Ordering::SeqCst) < lsn.0 {
+            if self.writer.stopped() {
+                return Err(self.outcome_unknown(lsn));
+            }
+            let mut gatherer = self.gatherer.lock();
+            // Whoever held the lock may have gathered for us.
+            if self.memory.load(Ordering::SeqCst) < lsn.0 {
+                self.gather(&mut gatherer);
+                drop(gatherer);
+                self.wake_tickets();
+            }
+            if self.memory.load(Ordering::SeqCst) < lsn.0 {
+                return Ok(false);
+            }
+        }
+        // I3: what only level 1 waited for is on disk within the interval all the same.
+        if self.writer.durable() < lsn.0 {
+            self.writer.ask_soon();
+        }
+        Ok(true)
+    }
+
+    fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
+        let memory = durability == Durability::Memory && self.memory.load(Ordering::SeqCst) >= lsn.0;
+        if memory || self.writer.durable() >= lsn.0 {
+            return Some(Ok(()));
+        }
+        self.writer.stopped().then(|| Err(self.outcome_unknown(lsn)))
+    }
+
+    fn wake_tickets(&self) {
+        if self.tickets_open.load(Ordering::SeqCst) == 0 {
+            return;
+        }
+        let mut done = Vec::new();
+        self.tickets.lock().retain(|ticket| {
+            let passed = self.is_done(ticket.lsn, ticket.durability).is_some();
+            if passed {
+                done.push(ticket.waker.clone());
+            }
+            !passed
+        });
+        self.tickets_open.fetch_sub(done.len() as u64, Ordering::SeqCst);
+        done.into_iter().for_each(Waker::wake);
+    }
+
+    fn ask_or_write(&self) {
+        if self.threaded {
+            self.writer.ask_now();
+            return;
+        }
+        while let Some(turn) = self.writer.try_take() {
+            if self.write_group(turn) == Gathered::All {
+                return;
+            }
+        }
+    }
+
+    fn sync(&self) -> Result<()> {
+        let lsn = self.pool.place();
+        loop {
+            if self.writer.durable() >= lsn.0 && self.ring.filled() == self.ring.released() {
+                return Ok(());
+            }
+            if self.writer.stopped() {
+                return Err(self.stop_error());
+            }
+            let turn = self.writer.take(|| self.pool.place().0);
+            self.write_group(turn);
+            if self.writer.durable() >= lsn.0 && !self.writer.stopped() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// The log server's thread.
+    fn serve(&self) {
+        while let Some(turn) = self.writer.next_for_server(self.flush_interval) {
+            self.write_group(turn);
+        }
+    }
+}
+
+struct WakeTickets<'a>(&'a Core);
+
+impl Drop for WakeTickets<'_> {
+    fn drop(&mut self) {
+        self.0.wake_tickets();
+    }
+}

@@ -1,0 +1,134 @@
+//! Making a log, and going on with a recovered one.
+
+use std::sync::Arc;
+
+use super::block::{self, BlockKind, HEADER, Header};
+use super::files::{self, FileTable, LogFile};
+use super::gather::{Gatherer, RING_MIN};
+use super::reader::LogEnd;
+use super::ring::{self, RING_NAME, RingView};
+use super::writer::{Counters, GroupWriter};
+use super::{Log, LogOptions, PAGE};
+use crate::io::{AlignedBuffer, Disk};
+use crate::{Error, Lsn, Result};
+
+/// What a log is made of.
+pub(super) struct Parts {
+    pub(super) gatherer: Gatherer,
+    pub(super) group_writer: GroupWriter,
+    pub(super) ring: RingView,
+    pub(super) files: Arc<FileTable>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) marks: Vec<(Lsn, u64)>,
+}
+
+impl LogOptions {
+    fn check(&self) -> Result<()> {
+        let page = PAGE as u64;
+        let bad = |reason: String| Err(Error::BadDefinition { name: "log options".to_owned(), reason });
+        for (what, bytes) in [("first_file_bytes", self.first_file_bytes), ("file_bytes", self.file_bytes)] {
+            if bytes < 4 * page || !bytes.is_multiple_of(page) {
+                return bad(format!("{what} is {bytes}; expected a multiple of {page} from {} on", 4 * page));
+            }
+        }
+        if self.ring_bytes < RING_MIN || !self.ring_bytes.is_multiple_of(PAGE) {
+            return bad(format!("ring_bytes is {}; expected a multiple of {page} from {RING_MIN} on", self.ring_bytes));
+        }
+        if !(1..=LogOptions::PACKET_SLOTS_MAX).contains(&self.packet_slots) {
+            let most = LogOptions::PACKET_SLOTS_MAX;
+            return bad(format!("packet_slots is {}; expected 1 to {most}", self.packet_slots));
+        }
+        if self.bytes_max < self.first_file_bytes + self.file_bytes {
+            return bad(format!(
+                "bytes_max is {}; expected at least first_file_bytes and file_bytes together, {}",
+                self.bytes_max,
+                self.first_file_bytes + self.file_bytes
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Log {
+    /// Makes the log of a new database.
+    ///
+    /// Refuses a directory that holds a log already; what an interrupted creation left behind is replaced.
+    pub fn create(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions) -> Result<Arc<Log>> {
+        options.check()?;
+        for name in disk.list()? {
+            if files::sequence(&name).is_none() {
+                continue;
+            }
+            if LogEnd::holds_blocks(&**disk, &name)? {
+                let what = format!("\"{name}\" is there already: open the log, or make it in an empty directory");
+                return Err(Error::Unsupported { what });
+            }
+            disk.remove(&name)?;
+        }
+        if disk.shared_bytes(RING_NAME)?.is_some() {
+            disk.remove(RING_NAME)?;
+        }
+        let table = FileTable::new(disk.clone(), database, options, Vec::new())?;
+        table.prepare()?;
+        let files = vec![table.at(0).expect("the first file was made just now")];
+        Log::open(disk, database, options, LogEnd::empty(files))
+    }
+
+    /// Goes on behind a recovered log (see [`recover`](super::recover)).
+    ///
+    /// First it rewrites the tail past the last position that was proven to be durable, behind it a pad that counts this
+    /// opening, and syncs (I4): what was read from a cache may never have reached the disk.
+    pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
+        options.check()?;
+        let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
+        // Recovery reads through the system's cache; from here on they are used as the options say.
+        let files = files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
+        let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
+        if table.at(position).is_none() {
+            table.prepare()?;
+        }
+        let file = |position| -> Arc<LogFile> { table.at(position).expect("log files follow each other without gaps") };
+        // Blocks of a lost chain may begin a later file; the search for a redo start must not meet them.
+        for later in table.behind(position + 1) {
+            later.file.write_at(&AlignedBuffer::zeroed(PAGE), PAGE as u64)?;
+            later.file.sync()?;
+            later.set_unknown();
+        }
+        let incarnation = incarnation.checked_add(1).expect("a log is opened fewer than 2^32 times");
+        let last = file(position);
+        let page_end = (position + 1).next_multiple_of(PAGE as u64);
+        let mut rewritten = AlignedBuffer::zeroed((page_end - tail_start) as usize);
+        rewritten[..tail.len()].copy_from_slice(&tail);
+        let header = Header {
+            kind: BlockKind::Pad,
+            packet_kind: 0,
+            inside: false,
+            packets: 0,
+            position,
+            first_lsn: lsn + 1,
+            durable: tail_start,
+            previous: checksum,
+            incarnation,
+        };
+        debug_assert!(page_end - position >= HEADER as u64);
+        let checksum = block::seal(&mut rewritten[(position - tail_start) as usize..], &header, last.seed);
+        if position == last.start {
+            last.set_first(lsn + 1);
+        }
+        let mut from = tail_start;
+        while from < page_end {
+            let part = file(from);
+            let to = page_end.min(part.end());
+            let bytes = &rewritten[(from - tail_start) as usize..(to - tail_start) as usize];
+            part.file.write_at(bytes, part.offset(from))?;
+            part.file.sync()?;
+            from = to;
+        }
+        let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, page_end)?;
+        let counters = Arc::new(Counters::default());
+        let gatherer = Gatherer::new(filler, table.clone(), last.clone(), checksum, incarnation, lsn);
+        let group_writer =
+            GroupWriter::new(drainer, table.clone(), last, options.caching, lsn, counters.clone());
+        Log::start(Parts { gatherer, group_writer, ring: view, files: table, counters, marks }, options)
+    }
+}

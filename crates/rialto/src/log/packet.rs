@@ -1,0 +1,504 @@
+#![allow(unsafe_code)]
+//! The packet pool: a fixed number of slots in which transactions write their packets, and the commit queue that links
+//! them.
+//!
+//! Who may touch a slot's bytes, by its phase:
+//!
+//! | phase | the owner (a [`PacketSlot`]) | the gatherer (a [`DrainedPacket`]) |
+//! |---|---|---|
+//! | free | – | – |
+//! | borrowed | reads and writes | – |
+//! | placed | reads (its apply walks the packet) | reads, once it has drained the slot |
+//! | gathered | reads | – |
+//! | applied | – | reads |
+//!
+//! A slot is free again after gather *and* apply (I2); whoever comes second frees it. Slots never move and are never
+//! returned to the allocator while anybody may touch one, so a slot number is all that the queue has to carry.
+
+use std::cell::{Cell, UnsafeCell};
+use std::fmt;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU8, AtomicUsize};
+
+use crossbeam_utils::CachePadded;
+
+use super::PacketKind;
+use super::queue::{CommitQueue, Links, NO_SLOT, SLOTS_MAX};
+use super::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::ids::Lsn;
+
+const FREE: u8 = 0;
+const BORROWED: u8 = 1;
+const PLACED: u8 = 2;
+const GATHERED: u8 = 4;
+const APPLIED: u8 = 8;
+
+/// A buffer that grew past this is given back to the allocator when its slot is freed.
+const KEPT_BYTES: usize = 64 << 10;
+
+/// Free lists; a thread borrows from its own as long as that has a slot, so threads touch each other's lines only when
+/// one runs dry.
+const STRIPES: usize = 32;
+
+#[repr(align(64))]
+struct Slot {
+    bytes: UnsafeCell<Vec<u8>>,
+    lsn: AtomicU64,
+    /// Stream bytes that were reserved for the packet.
+    promised: AtomicU64,
+    next: AtomicU32,
+    next_free: AtomicU32,
+    phase: AtomicU8,
+    kind: AtomicU8,
+    stripe: u8,
+}
+
+const _: () = assert!(size_of::<Slot>() == 64);
+
+/// All packet slots of a log, its commit queue, and the log space promised to packets that are not gathered yet.
+pub(crate) struct PacketPool {
+    slots: Box<[Slot]>,
+    /// Per stripe, the first free slot plus one, under a count of changes that keeps a stale head from matching.
+    free: Box<[CachePadded<AtomicU64>]>,
+    queue: CachePadded<CommitQueue>,
+    promised: CachePadded<AtomicU64>,
+}
+
+// SAFETY: all of a slot is atomic but its bytes, and who may touch those when is ordered by the phases (see above).
+unsafe impl Sync for PacketPool {}
+// SAFETY: nothing in it belongs to a thread.
+unsafe impl Send for PacketPool {}
+
+impl Links for PacketPool {
+    fn next(&self, slot: u32) -> &AtomicU32 {
+        &self.slots[slot as usize].next
+    }
+
+    fn lsn(&self, slot: u32) -> &AtomicU64 {
+        &self.slots[slot as usize].lsn
+    }
+}
+
+fn own_stripe() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: Cell<usize> = const { Cell::new(usize::MAX) };
+    }
+    MINE.with(|mine| {
+        if mine.get() == usize::MAX {
+            mine.set(THREADS.fetch_add(1, Ordering::Relaxed) % STRIPES);
+        }
+        mine.get()
+    })
+}
+
+impl PacketPool {
+    fn new(slots: usize, last: Lsn) -> PacketPool {
+        assert!((1..SLOTS_MAX).contains(&slots), "a log has between 1 and {SLOTS_MAX} packet slots, not {slots}");
+        let slot = |number: usize| Slot {
+            bytes: UnsafeCell::new(Vec::new()),
+            lsn: AtomicU64::new(0),
+            promised: AtomicU64::new(0),
+            next: AtomicU32::new(NO_SLOT),
+            next_free: AtomicU32::new(NO_SLOT),
+            phase: AtomicU8::new(FREE),
+            kind: AtomicU8::new(0),
+            stripe: (number % STRIPES) as u8,
+        };
+        let pool = PacketPool {
+            slots: (0..slots).map(slot).collect(),
+            free: (0..STRIPES).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            queue: CachePadded::new(CommitQueue::new(last)),
+            promised: CachePadded::new(AtomicU64::new(0)),
+        };
+        for number in (0..slots as u32).rev() {
+            pool.push_free(number);
+        }
+        pool
+    }
+
+    fn push_free(&self, number: u32) {
+        let slot = &self.slots[number as usize];
+        let head = &self.free[slot.stripe as usize];
+        let mut old = head.load(Ordering::Relaxed);
+        loop {
+            slot.next_free.store(old as u32, Ordering::Relaxed);
+            let new = ((old >> 32) + 1) << 32 | u64::from(number + 1);
+            match head.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    fn pop_free(&self, stripe: usize) -> Option<u32> {
+        let head = &self.free[stripe];
+        let mut old = head.load(Ordering::Acquire);
+        loop {
+            let number = (old as u32).checked_sub(1)?;
+            let next = self.slots[number as usize].next_free.load(Ordering::Relaxed);
+            let new = ((old >> 32) + 1) << 32 | u64::from(next);
+            match head.compare_exchange_weak(old, new, Ordering::AcqRel, Ordering::Acquire) {
+                Ok(_) => return Some(number),
+                Err(now) => old = now,
+            }
+        }
+    }
+
+    /// A free slot, its buffer empty; `None` if there is none.
+    pub(crate) fn borrow(&self) -> Option<PacketSlot> {
+        let mine = own_stripe();
+        let number = (0..STRIPES).find_map(|step| self.pop_free((mine + step) % STRIPES))?;
+        let slot = &self.slots[number as usize];
+        debug_assert_eq!(slot.phase.load(Ordering::Relaxed), FREE);
+        slot.phase.store(BORROWED, Ordering::Relaxed);
+        Some(PacketSlot { pool: NonNull::from(self), number, placed: Lsn::ZERO })
+    }
+
+    fn release(&self, number: u32) {
+        let slot = &self.slots[number as usize];
+        // SAFETY: the caller was the last who could touch the slot: it gave up a borrowed slot, or its flag was the
+        // second of gathered and applied.
+        let bytes = unsafe { &mut *slot.bytes.get() };
+        bytes.clear();
+        if bytes.capacity() > KEPT_BYTES {
+            *bytes = Vec::new();
+        }
+        slot.phase.store(FREE, Ordering::Relaxed);
+        self.push_free(number);
+    }
+
+    fn flag(&self, number: u32, flag: u8) {
+        let other = GATHERED ^ APPLIED ^ flag;
+        let before = self.slots[number as usize].phase.fetch_or(flag, Ordering::AcqRel);
+        debug_assert!(before & PLACED != 0 && before & flag == 0);
+        if before & other != 0 {
+            self.release(number);
+        }
+    }
+
+    /// The last place taken.
+    pub(crate) fn place(&self) -> Lsn {
+        self.queue.place()
+    }
+
+    /// Stream bytes promised to packets that are not gathered yet.
+    pub(crate) fn promised(&self) -> &AtomicU64 {
+        &self.promised
+    }
+
+    /// Appends all queued packets, oldest first; returns how many.
+    pub(crate) fn drain(&self, into: &mut Vec<DrainedPacket>) -> usize {
+        let start = into.len();
+        let mut number = match self.queue.drain() {
+            Some(newest) => newest,
+            None => return 0,
+        };
+        while number != NO_SLOT {
+            into.push(DrainedPacket { pool: NonNull::from(self), number });
+            number = self.slots[number as usize].next.load(Ordering::Relaxed);
+        }
+        into[start..].reverse();
+        into.len() - start
+    }
+
+    fn all_free(&self) -> bool {
+        // Counts what lies in the lists, not phases: a slot's way into its list is the last touch of whoever frees it.
+        let listed: usize = (0..STRIPES)
+            .map(|stripe| {
+                let mut link = self.free[stripe].load(Ordering::Acquire) as u32;
+                let mut count = 0;
+                while let Some(number) = link.checked_sub(1) {
+                    count += 1;
+                    link = self.slots[number as usize].next_free.load(Ordering::Relaxed);
+                }
+                count
+            })
+            .sum();
+        listed == self.slots.len()
+    }
+}
+
+impl fmt::Debug for PacketPool {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PacketPool").field("slots", &self.slots.len()).field("place", &self.place()).finish()
+    }
+}
+
+/// Owns a pool. If a slot is still lent out when it is dropped, the pool is left in memory rather than freed under it,
+/// so that a slot needs no count of references per transaction.
+#[derive(Debug)]
+pub(crate) struct PoolOwner(NonNull<PacketPool>);
+
+// SAFETY: it is a box of a pool, which is Send and Sync.
+unsafe impl Send for PoolOwner {}
+// SAFETY: as for Send.
+unsafe impl Sync for PoolOwner {}
+
+impl PoolOwner {
+    pub(crate) fn new(slots: usize, last: Lsn) -> PoolOwner {
+        PoolOwner(NonNull::from(Box::leak(Box::new(PacketPool::new(slots, last)))))
+    }
+}
+
+impl std::ops::Deref for PoolOwner {
+    type Target = PacketPool;
+
+    fn deref(&self) -> &PacketPool {
+        // SAFETY: the pool is freed only by this owner's drop.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for PoolOwner {
+    fn drop(&mut self) {
+        let mut queued = Vec::new();
+        self.drain(&mut queued);
+        queued.into_iter().for_each(DrainedPacket::gathered);
+        if self.all_free() {
+            // SAFETY: it came from a box, every slot lies in a free list, so nobody holds a slot or is about to touch
+            // one, and slots are lent only through this owner.
+            drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+/// A packet slot, lent to a transaction: write the packet into it, [push](super::Log::push) it, apply, and hand it to
+/// [`Log::applied`](super::Log::applied). Dropped without a place, it goes back as it came.
+pub struct PacketSlot {
+    pool: NonNull<PacketPool>,
+    number: u32,
+    placed: Lsn,
+}
+
+// SAFETY: the slot is used by one owner at a time, whichever thread that is on; the pool is Sync.
+unsafe impl Send for PacketSlot {}
+// SAFETY: a shared reference only reads the bytes, which nobody writes meanwhile: writing needs `&mut`, or the slot
+// freed, and it is not freed while this exists.
+unsafe impl Sync for PacketSlot {}
+
+impl PacketSlot {
+    pub(crate) fn pool(&self) -> &PacketPool {
+        // SAFETY: the pool is not freed while a slot is lent out (PoolOwner).
+        unsafe { self.pool.as_ref() }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.pool().slots[self.number as usize]
+    }
+
+    /// The packet.
+    pub fn bytes(&self) -> &[u8] {
+        // SAFETY: until the owner's apply is done nobody writes the bytes but the owner, through `&mut self`.
+        unsafe { &*self.slot().bytes.get() }
+    }
+
+    /// The packet, to be written. Panics once the packet has its place.
+    pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
+        assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
+        // SAFETY: without a place the slot belongs to this owner alone, which is borrowed mutably.
+        unsafe { &mut *self.slot().bytes.get() }
+    }
+
+    /// The packet's place, if it has one.
+    pub fn lsn(&self) -> Option<Lsn> {
+        (self.placed != Lsn::ZERO).then_some(self.placed)
+    }
+
+    /// Stream bytes reserved for this packet so far.
+    pub(crate) fn promised(&self) -> u64 {
+        self.slot().promised.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn set_promised(&mut self, bytes: u64) {
+        self.slot().promised.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Takes the next place in the log order (I2).
+    pub(crate) fn push(&mut self, kind: PacketKind) -> Lsn {
+        assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
+        let slot = self.slot();
+        slot.kind.store(kind as u8, Ordering::Relaxed);
+        slot.phase.store(PLACED, Ordering::Relaxed);
+        let pool = self.pool();
+        let lsn = pool.queue.push(pool, self.number);
+        self.placed = lsn;
+        lsn
+    }
+}
+
+impl Drop for PacketSlot {
+    fn drop(&mut self) {
+        let pool = self.pool();
+        if self.placed == Lsn::ZERO {
+            let promised = self.slot().promised.swap(0, Ordering::Relaxed);
+            if promised != 0 {
+                pool.promised.fetch_sub(promised, Ordering::AcqRel);
+            }
+            pool.release(self.number);
+        } else {
+            pool.flag(self.number, APPLIED);
+        }
+    }
+}
+
+impl fmt::Debug for PacketSlot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.bytes().len();
+        f.debug_struct("PacketSlot").field("number", &self.number).field("placed", &self.placed).field("bytes", &bytes).finish()
+    }
+}
+
+/// A packet that was drained from the queue and is not gathered yet.
+pub(crate) struct DrainedPacket {
+    pool: NonNull<PacketPool>,
+    number: u32,
+}
+
+// SAFETY: as for PacketSlot: it reads what nobody writes until it is consumed.
+unsafe impl Send for DrainedPacket {}
+
+impl DrainedPacket {
+    fn pool(&self) -> &PacketPool {
+        // SAFETY: a drained packet's slot is not free, so the pool is not freed (PoolOwner).
+        unsafe { self.pool.as_ref() }
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.pool().slots[self.number as usize]
+    }
+
+    pub(crate) fn lsn(&self) -> Lsn {
+        Lsn(self.slot().lsn.load(Ordering::Relaxed))
+    }
+
+    pub(crate) fn kind(&self) -> u8 {
+        self.slot().kind.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        // SAFETY: the slot is placed and not gathered: its owner may only read, and it cannot be freed.
+        unsafe { &*self.slot().bytes.get() }
+    }
+
+    /// Takes over the stream bytes that were reserved for the packet.
+    pub(crate) fn take_promised(&self) -> u64 {
+        let slot = self.slot();
+        let promised = slot.promised.load(Ordering::Relaxed);
+        slot.promised.store(0, Ordering::Relaxed);
+        promised
+    }
+
+    /// The packet is copied; frees the slot if its owner has applied it.
+    pub(crate) fn gathered(self) {
+        self.pool().flag(self.number, GATHERED);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicBool;
+
+    use super::*;
+
+    #[test]
+    fn a_slot_is_free_after_gather_and_apply_in_either_order() {
+        let pool = PoolOwner::new(1, Lsn(7));
+        for applied_first in [true, false] {
+            let mut slot = pool.borrow().unwrap();
+            assert!(pool.borrow().is_none(), "the only slot is lent out");
+            slot.bytes_mut().extend_from_slice(b"packet");
+            let lsn = slot.push(PacketKind::Commit);
+            assert_eq!(slot.lsn(), Some(lsn));
+            let mut drained = Vec::new();
+            assert_eq!(pool.drain(&mut drained), 1);
+            let packet = drained.pop().unwrap();
+            assert_eq!((packet.lsn(), packet.kind(), packet.bytes()), (lsn, 1, &b"packet"[..]));
+            if applied_first {
+                drop(slot);
+                assert!(pool.borrow().is_none(), "applied, not gathered");
+                packet.gathered();
+            } else {
+                packet.gathered();
+                assert!(pool.borrow().is_none(), "gathered, not applied");
+                assert_eq!(slot.bytes(), b"packet");
+                drop(slot);
+            }
+            assert!(pool.borrow().unwrap().bytes().is_empty());
+        }
+        assert_eq!(pool.place(), Lsn(9));
+    }
+
+    #[test]
+    #[should_panic(expected = "has its place already")]
+    fn a_packet_with_a_place_cannot_be_written() {
+        let pool = PoolOwner::new(2, Lsn::ZERO);
+        let mut slot = pool.borrow().unwrap();
+        slot.push(PacketKind::Commit);
+        slot.bytes_mut();
+    }
+
+    #[test]
+    fn a_slot_may_outlive_its_log() {
+        let pool = PoolOwner::new(2, Lsn::ZERO);
+        let mut slot = pool.borrow().unwrap();
+        slot.bytes_mut().push(1);
+        drop(pool);
+        assert_eq!(slot.bytes(), [1]);
+    }
+
+    #[test]
+    fn threads_push_while_one_drains_and_nothing_is_lost_or_mixed_up() {
+        const THREADS: u64 = 3;
+        const EACH: u64 = 20_000;
+        let pool = PoolOwner::new(16, Lsn::ZERO);
+        let done = AtomicBool::new(false);
+        let mut sums = vec![0; THREADS as usize];
+        std::thread::scope(|scope| {
+            let pushers: Vec<_> = (0..THREADS)
+                .map(|thread| {
+                    let pool = &pool;
+                    scope.spawn(move || {
+                        let mut pushed = 0;
+                        while pushed < EACH {
+                            let Some(mut slot) = pool.borrow() else {
+                                std::thread::yield_now();
+                                continue;
+                            };
+                            slot.bytes_mut().extend_from_slice(&thread.to_le_bytes());
+                            slot.bytes_mut().extend_from_slice(&pushed.to_le_bytes());
+                            slot.push(PacketKind::Commit);
+                            assert_eq!(slot.bytes()[8..], pushed.to_le_bytes());
+                            pushed += 1;
+                        }
+                    })
+                })
+                .collect();
+            let gatherer = scope.spawn(|| {
+                let mut next = 1;
+                let mut drained = Vec::new();
+                loop {
+                    let last = done.load(Ordering::SeqCst);
+                    if pool.drain(&mut drained) == 0 && last {
+                        break;
+                    }
+                    for packet in drained.drain(..) {
+                        assert_eq!(packet.lsn(), Lsn(next));
+                        next += 1;
+                        let number = |at: usize| u64::from_le_bytes(packet.bytes()[at..at + 8].try_into().unwrap());
+                        let sum = &mut sums[number(0) as usize];
+                        assert_eq!(*sum, number(8), "a thread's packets keep their order");
+                        *sum += 1;
+                        packet.gathered();
+                    }
+                }
+                assert_eq!(next, THREADS * EACH + 1);
+            });
+            pushers.into_iter().for_each(|pusher| pusher.join().unwrap());
+            done.store(true, Ordering::SeqCst);
+            gatherer.join().unwrap();
+        });
+        assert_eq!(sums, vec![EACH; THREADS as usize]);
+        assert!(pool.all_free());
+    }
+}

@@ -1,0 +1,428 @@
+//! Reading the log back: from a redo start to its end (I4, I8, I9).
+//!
+//! The log ends at the first block that does not chain: whose checksum fails, or that does not carry the checksum of
+//! the block before it, or another place than the next. That is a crash's work, unless a later block says that it was
+//! written when the missing one was durable already: then it is corruption, and an error that names file and offset.
+//!
+//! Bytes are interpreted only after their checksum has been verified, and nothing is written here: reading a log any
+//! number of times gives the same.
+
+use std::sync::Arc;
+
+use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
+use super::files::{self, LogFile};
+use super::ring::{RING_NAME, RingTail};
+use super::{LogPosition, PAGE, PACKET_BYTES_MAX, PacketKind};
+use crate::io::{Caching, Disk, Open};
+use crate::{Error, Lsn, Result};
+
+const WINDOW: usize = 1 << 20;
+/// Stream bytes from one mark to the next, for [`Log::bytes_since`](super::Log::bytes_since).
+const MARK_BYTES: u64 = 256 << 10;
+
+/// A packet that was read back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// Its place.
+    pub lsn: Lsn,
+    /// What it is.
+    pub kind: PacketKind,
+    /// What its transaction wrote.
+    pub bytes: &'a [u8],
+}
+
+/// Where a log ends, and what it takes to go on there: for [`Log::open`](super::Log::open).
+#[derive(Debug)]
+pub struct LogEnd {
+    pub(super) files: Vec<Arc<LogFile>>,
+    pub(super) position: u64,
+    pub(super) lsn: u64,
+    pub(super) checksum: u64,
+    pub(super) incarnation: u32,
+    /// The last position that was proven to be durable, and the bytes from there on.
+    pub(super) tail_start: u64,
+    pub(super) tail: Vec<u8>,
+    pub(super) marks: Vec<(Lsn, u64)>,
+}
+
+impl LogEnd {
+    pub(super) fn empty(files: Vec<Arc<LogFile>>) -> LogEnd {
+        let (position, lsn, checksum, incarnation, tail_start) = (0, 0, 0, 0, 0);
+        LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail: Vec::new(), marks: Vec::new() }
+    }
+
+    /// The last packet's place.
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.lsn)
+    }
+
+    /// The end of the stream.
+    pub fn position(&self) -> LogPosition {
+        LogPosition(self.position)
+    }
+
+    /// Whether a log file holds anything behind its header; `false` also for one without a whole header.
+    pub(super) fn holds_blocks(disk: &dyn Disk, name: &str) -> Result<bool> {
+        let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
+        if file.length()? < (PAGE + HEADER) as u64 {
+            return Ok(false);
+        }
+        let mut header = [0; HEADER];
+        file.read_at(&mut header, PAGE as u64)?;
+        Ok(u32_at(&header, 8) == block::MAGIC)
+    }
+}
+
+/// Reads a log's packets in order.
+#[derive(Debug)]
+pub struct LogReader {
+    files: Vec<Arc<LogFile>>,
+    /// The file that holds `position`.
+    at: usize,
+    from: Lsn,
+    ring: Option<RingTail>,
+    /// The block behind the last one that chained.
+    position: u64,
+    /// `None` until the first block has been read.
+    checksum: Option<u64>,
+    /// The last whole packet.
+    lsn: u64,
+    incarnation: u32,
+    proven: u64,
+    tail: Vec<u8>,
+    marks: Vec<(Lsn, u64)>,
+    /// The block being read, its header, and where its next packet begins.
+    block: Vec<u8>,
+    header: Option<Header>,
+    cursor: usize,
+    left: u32,
+    /// The parts of a large packet so far.
+    parts: Vec<u8>,
+    parts_length: Option<usize>,
+    window: Vec<u8>,
+    window_start: u64,
+    ended: bool,
+}
+
+/// Opens the log of a database for recovery: packets from place `from` on.
+///
+/// Errors: [`Error::Corrupt`] if a file is missing or damaged, [`Error::Io`] if one cannot be read.
+pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogReader> {
+    let mut files = Vec::new();
+    for name in disk.list()? {
+        if files::sequence(&name).is_some() {
+            files.push(LogFile::open(&**disk, &name, database, Caching::Buffered)?);
+        }
+    }
+    files.sort_by_key(|file| file.sequence);
+    let mut start = None;
+    for (at, file) in files.iter().enumerate() {
+        if let Some(header) = first_block(file)? {
+            file.set_first(header.first_lsn + u64::from(header.inside));
+            if file.first() <= Some(from) {
+                start = Some((at, header));
+            }
+        }
+    }
+    let Some((at, header)) = start else {
+        let oldest = files.iter().find_map(|file| file.first());
+        let what = format!(
+            "expected the log from place {from} on; {}",
+            oldest.map_or("no file holds a block".to_owned(), |lsn| format!("the oldest file begins with place {lsn}"))
+        );
+        let file = files.first().map_or_else(|| files::name(1), |file| files::name(file.sequence));
+        return Err(Error::Corrupt { file, offset: PAGE as u64, what });
+    };
+    for pair in files[at..].windows(2) {
+        if pair[1].sequence != pair[0].sequence + 1 || pair[1].start != pair[0].end() {
+            let what = format!("the log file is missing: \"{}\" comes after it", files::name(pair[1].sequence));
+            return Err(Error::Corrupt { file: files::name(pair[0].sequence + 1), offset: 0, what });
+        }
+    }
+    // What lies before a gap was being freed when the machine stopped.
+    let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
+    let files: Vec<Arc<LogFile>> = files.into_iter().skip(at - contiguous).map(Arc::new).collect();
+    let position = files[contiguous].start;
+    Ok(LogReader {
+        at: contiguous,
+        from,
+        ring: RingTail::find(&**disk, database)?,
+        position,
+        checksum: None,
+        lsn: header.first_lsn - 1,
+        incarnation: header.incarnation,
+        proven: position,
+        tail: Vec::new(),
+        marks: files[..contiguous].iter().filter_map(|file| Some((file.first()?, file.start))).collect(),
+        block: Vec::new(),
+        header: None,
+        cursor: 0,
+        left: 0,
+        parts: Vec::new(),
+        parts_length: None,
+        window: Vec::new(),
+        window_start: 0,
+        ended: false,
+        files,
+    })
+}
+
+/// The header of a file's first block, if that verifies.
+fn first_block(file: &LogFile) -> Result<Option<Header>> {
+    let mut header = [0; HEADER];
+    file.file.read_at(&mut header, PAGE as u64)?;
+    let Some(length) = block::claimed_length(&header, file.start, file.capacity.min(BLOCK_MAX as u64)) else {
+        return Ok(None);
+    };
+    let mut block = vec![0; length];
+    file.file.read_at(&mut block, PAGE as u64)?;
+    Ok(block::verify(&block, file.seed).map(|(header, _)| header))
+}
+
+impl LogReader {
+    /// The next packet at or past the redo start, or `None` at the log's end.
+    pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
+        loop {
+            if self.left > 0 {
+                let header = self.header.expect("a block with packets left has been read");
+                self.left -= 1;
+                self.lsn += 1;
+                let lsn = Lsn(self.lsn);
+                let (kind, range) = match header.kind {
+                    BlockKind::Group => self.packet_in_group()?,
+                    _ => (header.packet_kind, None),
+                };
+                if lsn < self.from {
+                    continue;
+                }
+                let kind = PacketKind::from_byte(kind).ok_or_else(|| self.malformed(&header, "its packet kind"))?;
+                let bytes = match range {
+                    Some((from, to)) => &self.block[from..to],
+                    None => &self.parts[..],
+                };
+                return Ok(Some(Packet { lsn, kind, bytes }));
+            }
+            if self.ended || !self.next_block()? {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// The log's end, once [`LogReader::next_packet`] has answered `None`; reads on to it if it has not.
+    pub fn finish(mut self) -> Result<LogEnd> {
+        self.from = Lsn::MAX;
+        while self.next_packet()?.is_some() {}
+        Ok(LogEnd {
+            files: self.files,
+            position: self.position,
+            lsn: self.lsn,
+            checksum: self.checksum.expect("the first block was verified"),
+            incarnation: self.incarnation,
+            tail_start: self.proven,
+            tail: self.tail,
+            marks: self.marks,
+        })
+    }
+
+    /// The place of the last packet read.
+    pub fn lsn(&self) -> Lsn {
+        Lsn(self.lsn)
+    }
+
+    fn packet_in_group(&mut self) -> Result<(u8, Option<(usize, usize)>)> {
+        let start = self.cursor + PACKET_HEADER;
+        if start <= self.block.len() {
+            let word = u32_at(&self.block, self.cursor);
+            let end = start + (word & 0xff_ffff) as usize;
+            if end <= self.block.len() {
+                self.cursor = end;
+                return Ok(((word >> 24) as u8, Some((start, end))));
+            }
+        }
+        let header = self.header.expect("a block with packets left has been read");
+        Err(self.malformed(&header, "the length of a packet"))
+    }
+
+    /// An error for a block whose checksum is right and whose contents are not: our own bug, or a forgery.
+    fn malformed(&self, header: &Header, what: &str) -> Error {
+        let what = format!("the block's checksum is right, but {what} makes no sense");
+        match self.files.iter().find(|file| (file.start..file.end()).contains(&header.position)) {
+            Some(file) => Error::Corrupt {
+                file: files::name(file.sequence),
+                offset: file.offset(header.position),
+                what,
+            },
+            None => Error::Corrupt { file: RING_NAME.to_owned(), offset: header.position, what },
+        }
+    }
+
+    /// Reads the next block that chains; `false` at the log's end.
+    fn next_block(&mut self) -> Result<bool> {
+        if self.position == self.files[self.at].end() && self.at + 1 < self.files.len() {
+            self.at += 1;
+        }
+        let file = self.files[self.at].clone();
+        let room = (file.end() - self.position).min(BLOCK_MAX as u64);
+        let mut found = None;
+        if room >= HEADER as u64 {
+            self.fill_window(&file)?;
+            let from = (self.position - self.window_start) as usize;
+            found = self.check(&self.window[from..], room, file.seed);
+            if let Some((_, _, length)) = found {
+                self.block.clear();
+                self.block.extend_from_slice(&self.window[from..from + length]);
+            } else if let Some(ring) = &self.ring {
+                let bytes = ring.read(self.position, BLOCK_MAX);
+                found = self.check(&bytes, room, file.seed);
+                if let Some((_, _, length)) = found {
+                    self.block = bytes;
+                    self.block.truncate(length);
+                }
+            }
+        }
+        match found {
+            Some((header, checksum, _)) => self.take_block(header, checksum).map(|()| true),
+            None => {
+                self.ended = true;
+                self.check_end()?;
+                self.parts.clear();
+                Ok(false)
+            }
+        }
+    }
+
+    /// Whether these bytes begin with the block that comes next.
+    fn check(&self, bytes: &[u8], room: u64, seed: u64) -> Option<(Header, u64, usize)> {
+        let length = block::claimed_length(bytes, self.position, room.min(bytes.len() as u64))?;
+        let (header, checksum) = block::verify(&bytes[..length], seed)?;
+        let chains = self.checksum.is_none_or(|previous| previous == header.previous)
+            && header.first_lsn == self.lsn + 1
+            && header.incarnation >= self.incarnation;
+        chains.then_some((header, checksum, length))
+    }
+
+    fn take_block(&mut self, header: Header, checksum: u64) -> Result<()> {
+        if header.durable > header.position || !header.durable.is_multiple_of(PAGE as u64) {
+            return Err(self.malformed(&header, "its durable position"));
+        }
+        let begins_inside = self.checksum.is_none() && header.inside;
+        if header.incarnation > self.incarnation {
+            // A packet whose last part was not written before that opening does not count.
+            self.parts_length = None;
+        }
+        if header.position == self.files[self.at].start || self.marks_due(header.position) {
+            self.marks.push((Lsn(self.lsn), header.position));
+        }
+        self.incarnation = header.incarnation;
+        self.checksum = Some(checksum);
+        self.position = header.position + self.block.len() as u64;
+        self.tail.extend_from_slice(&self.block);
+        if header.durable > self.proven {
+            self.tail.drain(..(header.durable - self.proven) as usize);
+            self.proven = header.durable;
+        }
+        self.header = Some(header);
+        self.cursor = HEADER;
+        self.left = header.packets;
+        match header.kind {
+            BlockKind::Part => self.take_part(&header, begins_inside)?,
+            BlockKind::Group if header.inside || self.parts_length.is_some() => {
+                return Err(self.malformed(&header, "a group inside a packet"));
+            }
+            BlockKind::Group | BlockKind::Pad => {}
+        }
+        Ok(())
+    }
+
+    fn marks_due(&self, position: u64) -> bool {
+        self.marks.last().is_none_or(|last| position - last.1 >= MARK_BYTES)
+    }
+
+    fn take_part(&mut self, header: &Header, begins_inside: bool) -> Result<()> {
+        if self.block.len() < HEADER + PART_HEADER {
+            return Err(self.malformed(header, "the length of a part"));
+        }
+        let number = |at: usize| u32_at(&self.block, HEADER + 4 * at) as usize;
+        let (here, before, whole) = (number(0), number(1), number(2));
+        if begins_inside {
+            // The packet began in an earlier file, before the redo start: its place counts, its bytes are not wanted.
+            self.parts = vec![0; before];
+            self.parts_length = Some(whole);
+        } else if before == 0 {
+            self.parts.clear();
+            self.parts_length = Some(whole);
+        }
+        let from = HEADER + PART_HEADER;
+        let sound = before == self.parts.len()
+            && header.inside == (before > 0)
+            && self.parts_length == Some(whole)
+            && before + here <= whole
+            && whole <= PACKET_BYTES_MAX
+            && from + here <= self.block.len()
+            && header.packets == u32::from(before + here == whole);
+        if !sound {
+            return Err(self.malformed(header, "a part of a packet"));
+        }
+        self.parts.extend_from_slice(&self.block[from..from + here]);
+        if header.packets == 1 {
+            self.parts_length = None;
+        }
+        Ok(())
+    }
+
+    /// Has at least a block's bytes from `position` on in the window, as far as the file goes.
+    fn fill_window(&mut self, file: &LogFile) -> Result<()> {
+        let end = self.window_start + self.window.len() as u64;
+        let needed = (self.position + BLOCK_MAX as u64).min(file.end());
+        if self.position >= self.window_start.max(file.start) && needed <= end && end <= file.end() {
+            return Ok(());
+        }
+        let length = (file.end() - self.position).min(WINDOW as u64) as usize;
+        self.window.resize(length, 0);
+        self.window_start = self.position;
+        file.file.read_at(&mut self.window, file.offset(self.position))
+            .map_err(Error::from)
+    }
+
+    /// I4: is what ends here the log, or does something that comes later need what is missing?
+    fn check_end(&self) -> Result<()> {
+        let file = &self.files[self.at];
+        let broken = |what: String| Error::Corrupt {
+            file: files::name(file.sequence),
+            offset: file.offset(self.position),
+            what,
+        };
+        if let Some(gathered) = self.ring.as_ref().map(RingTail::gathered).filter(|&g| g > self.position) {
+            return Err(broken(format!(
+                "the log ends at position {}, but \"{RING_NAME}\" of the same boot says that commits up to position \
+                 {gathered} were answered",
+                self.position
+            )));
+        }
+        for file in &self.files[self.at..] {
+            let mut start = self.position.max(file.start);
+            while start + HEADER as u64 <= file.end() {
+                let mut bytes = vec![0; (file.end() - start).min((WINDOW + BLOCK_MAX) as u64) as usize];
+                file.file.read_at(&mut bytes, file.offset(start))?;
+                for at in (0..bytes.len().min(WINDOW)).step_by(8) {
+                    let (position, left) = (start + at as u64, (bytes.len() - at) as u64);
+                    let Some(length) = block::claimed_length(&bytes[at..], position, left) else { continue };
+                    let Some((later, _)) = block::verify(&bytes[at..at + length], file.seed) else { continue };
+                    if later.durable > self.position {
+                        return Err(broken(format!(
+                            "expected the block after place {}; it is damaged, and was durable: the block at offset {} \
+                             of \"{}\" was written after it",
+                            self.lsn,
+                            file.offset(position),
+                            files::name(file.sequence)
+                        )));
+                    }
+                }
+                start += WINDOW as u64;
+            }
+        }
+        Ok(())
+    }
+}
+
+const _: () = assert!(WINDOW >= BLOCK_MAX && WINDOW.is_multiple_of(8));

@@ -1,0 +1,231 @@
+#![allow(unsafe_code)]
+//! The log tail in shared memory: the gatherer builds blocks in it, which makes them durable at level 1; the writer
+//! writes them to the log files from it, which makes them durable at level 3, and only then is their room used again.
+//!
+//! ```text
+//!  0       8      24       40      48        56         4096                     4096 + ring bytes
+//!  +-------+------+--------+-------+---------+---- … ---+--------------------------+
+//!  | magic | boot |database| bytes |gathered |          | stream byte p lies at    |
+//!  |       |      |        | (ring)|position |          | 4096 + p mod ring bytes  |
+//!  +-------+------+--------+-------+---------+---- … ---+--------------------------+
+//! ```
+//!
+//! The gathered position is advanced after the bytes before it are complete, so a killed process leaves a chain of whole
+//! blocks up to it. Contents count only under the boot and the database that wrote them.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::PAGE;
+use crate::Result;
+use crate::io::{Disk, SharedMap};
+
+/// The shared map's name in the data directory.
+pub(crate) const RING_NAME: &str = "log-tail";
+const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
+const GATHERED: usize = 6;
+
+/// The shared state of the two ends.
+#[derive(Debug)]
+struct Ring {
+    map: SharedMap,
+    bytes: u64,
+    /// All before it is complete: the gatherer's end.
+    filled: AtomicU64,
+    /// All before it is durable on disk, and its room may be written again: the writer's end.
+    released: AtomicU64,
+}
+
+/// Makes the ring anew, empty, at a page-aligned stream position.
+pub(crate) fn start(
+    disk: &dyn Disk,
+    database: u128,
+    bytes: usize,
+    position: u64,
+) -> Result<(RingFiller, RingDrainer, RingView)> {
+    assert!(bytes.is_multiple_of(PAGE) && position.is_multiple_of(PAGE as u64));
+    let map = disk.map_shared(RING_NAME, PAGE + bytes)?;
+    let words = map.as_words();
+    // Invalid while its header changes: a process killed here leaves a ring that is ignored, and nothing is in it.
+    words[0].store(0, Ordering::SeqCst);
+    let boot = disk.boot();
+    let header = [boot as u64, (boot >> 64) as u64, database as u64, (database >> 64) as u64, bytes as u64, position];
+    for (word, value) in words[1..].iter().zip(header) {
+        word.store(value, Ordering::SeqCst);
+    }
+    words[0].store(MAGIC, Ordering::SeqCst);
+    let (filled, released) = (AtomicU64::new(position), AtomicU64::new(position));
+    let ring = Arc::new(Ring { map, bytes: bytes as u64, filled, released });
+    Ok((RingFiller { ring: ring.clone() }, RingDrainer { ring: ring.clone() }, RingView { ring }))
+}
+
+impl Ring {
+    /// The address of a range that does not pass the ring's end.
+    fn address(&self, position: u64, length: usize) -> *mut u8 {
+        let offset = position % self.bytes;
+        assert!(offset + length as u64 <= self.bytes, "a block passes the ring's end");
+        // SAFETY: header page and ring lie in the map, and the assertion keeps the range inside the ring.
+        unsafe { self.map.as_ptr().add(PAGE + offset as usize) }
+    }
+}
+
+/// The gatherer's end: the only one who writes the ring's bytes.
+#[derive(Debug)]
+pub(crate) struct RingFiller {
+    ring: Arc<Ring>,
+}
+
+impl RingFiller {
+    pub(crate) fn position(&self) -> u64 {
+        self.ring.filled.load(Ordering::Relaxed)
+    }
+
+    /// The position known to be durable on disk.
+    pub(crate) fn durable(&self) -> u64 {
+        self.ring.released.load(Ordering::Acquire)
+    }
+
+    /// Bytes that may be filled before something is released.
+    pub(crate) fn free(&self) -> u64 {
+        self.durable() + self.ring.bytes - self.position()
+    }
+
+    /// Bytes to the ring's end.
+    pub(crate) fn room(&self) -> u64 {
+        self.ring.bytes - self.position() % self.ring.bytes
+    }
+
+    /// The next `length` bytes, to be filled.
+    pub(crate) fn window(&mut self, length: usize) -> &mut [u8] {
+        assert!(length as u64 <= self.free(), "the ring is full");
+        let start = self.ring.address(self.position(), length);
+        // SAFETY: the range lies between filled and released + bytes: the drainer reads only before filled and at or
+        // past released, readers of an earlier life are gone, and this is the only filler, borrowed mutably.
+        unsafe { std::slice::from_raw_parts_mut(start, length) }
+    }
+
+    /// The next `length` bytes are complete.
+    pub(crate) fn fill(&mut self, length: usize) {
+        let filled = self.position() + length as u64;
+        self.ring.map.as_words()[GATHERED].store(filled, Ordering::Release);
+        self.ring.filled.store(filled, Ordering::SeqCst);
+    }
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(crate) struct RingDrainer {
+    ring: Arc<Ring>,
+}
+
+impl RingDrainer {
+    pub(crate) fn position(&self) -> u64 {
+        self.ring.released.load(Ordering::Relaxed)
+    }
+
+    /// The bytes from `from`, at most up to `to` and to the ring's end.
+    pub(crate) fn bytes(&self, from: u64, to: u64) -> &[u8] {
+        assert!(self.position() <= from && to <= self.ring.filled.load(Ordering::Acquire));
+        let length = (to - from).min(self.ring.bytes - from % self.ring.bytes) as usize;
+        // SAFETY: the range lies between released and filled: the filler does not write there until `release`, which
+        // needs `&mut self`.
+        unsafe { std::slice::from_raw_parts(self.ring.address(from, length), length) }
+    }
+
+    /// All before `position` is durable on disk.
+    pub(crate) fn release(&mut self, position: u64) {
+        self.ring.released.store(position, Ordering::SeqCst);
+    }
+}
+
+/// Both positions, for whoever asks.
+#[derive(Debug)]
+pub(crate) struct RingView {
+    ring: Arc<Ring>,
+}
+
+impl RingView {
+    pub(crate) fn filled(&self) -> u64 {
+        self.ring.filled.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn released(&self) -> u64 {
+        self.ring.released.load(Ordering::SeqCst)
+    }
+}
+
+/// What an earlier process of the same boot left in the ring.
+#[derive(Debug)]
+pub(crate) struct RingTail {
+    map: SharedMap,
+    bytes: u64,
+    gathered: u64,
+}
+
+impl RingTail {
+    /// `None` if there is no ring, or one of another boot or database.
+    pub(crate) fn find(disk: &dyn Disk, database: u128) -> Result<Option<RingTail>> {
+        let Some(size) = disk.shared_bytes(RING_NAME)? else { return Ok(None) };
+        if size <= PAGE || !size.is_multiple_of(PAGE) {
+            return Ok(None);
+        }
+        let map = disk.map_shared(RING_NAME, size)?;
+        let words: Vec<u64> = map.as_words()[..=GATHERED].iter().map(|word| word.load(Ordering::SeqCst)).collect();
+        let pair = |low: u64, high: u64| u128::from(high) << 64 | u128::from(low);
+        let ours = words[0] == MAGIC
+            && pair(words[1], words[2]) == disk.boot()
+            && pair(words[3], words[4]) == database
+            && words[5] == (size - PAGE) as u64;
+        Ok(ours.then(|| RingTail { bytes: words[5], gathered: words[GATHERED], map }))
+    }
+
+    /// All before this position was durable at level 1.
+    pub(crate) fn gathered(&self) -> u64 {
+        self.gathered
+    }
+
+    /// Copies out the bytes at an 8-aligned position, as far as they may be there.
+    pub(crate) fn read(&self, position: u64, most: usize) -> Vec<u8> {
+        let room = self.bytes - position % self.bytes;
+        let length = (self.gathered.saturating_sub(position)).min(room).min(most as u64) as usize / 8;
+        let first = (PAGE as u64 + position % self.bytes) as usize / 8;
+        let words = &self.map.as_words()[first..first + length];
+        words.iter().flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::io::MemoryDisk;
+
+    #[test]
+    fn fills_drains_wraps_and_is_found_again_only_by_its_database() {
+        let disk = MemoryDisk::new();
+        let (mut filler, mut drainer, view) = start(&*disk, 7, 2 * PAGE, PAGE as u64).unwrap();
+        assert_eq!((filler.free(), filler.room()), (2 * PAGE as u64, PAGE as u64));
+        for round in 0..5u8 {
+            filler.window(PAGE).fill(round);
+            filler.fill(PAGE);
+            let (from, to) = (drainer.position(), view.filled());
+            assert!(drainer.bytes(from, to).iter().all(|&byte| byte == round));
+            if round < 4 {
+                drainer.release(to);
+            }
+        }
+        assert_eq!(view.released(), 5 * PAGE as u64);
+        let tail = RingTail::find(&*disk, 7).unwrap().unwrap();
+        assert_eq!(tail.gathered(), 6 * PAGE as u64);
+        assert_eq!(tail.read(5 * PAGE as u64, PAGE), vec![4; PAGE]);
+        assert!(tail.read(6 * PAGE as u64, PAGE).is_empty());
+        assert!(RingTail::find(&*disk, 8).unwrap().is_none());
+    }
+
+    #[test]
+    #[should_panic(expected = "the ring is full")]
+    fn is_not_overwritten_before_it_is_released() {
+        let (mut filler, _drainer, _) = start(&*MemoryDisk::new(), 7, 2 * PAGE, 0).unwrap();
+        filler.fill(2 * PAGE);
+        filler.window(8);
+    }
+}

@@ -1,0 +1,88 @@
+//! The shared bound on the memory of the memory-resident store.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// A bound on bytes that several parts take from, in chunks large enough that its counter is rarely touched.
+///
+/// Invariant: `used <= limit`, whatever threads do; bytes are given back only by who took them.
+#[derive(Debug)]
+pub struct Budget {
+    limit: u64,
+    used: AtomicU64,
+}
+
+impl Budget {
+    /// A budget of `limit` bytes, all of them free.
+    pub const fn new(limit: u64) -> Budget {
+        Budget { limit, used: AtomicU64::new(0) }
+    }
+
+    /// A budget that never refuses.
+    pub const fn unbounded() -> Budget {
+        Budget::new(u64::MAX)
+    }
+
+    /// Takes `bytes` if they are still free; takes nothing otherwise.
+    #[must_use]
+    pub fn take(&self, bytes: u64) -> bool {
+        // Relaxed: the counter guards no other memory.
+        self.used
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
+                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+            })
+            .is_ok()
+    }
+
+    /// Gives back `bytes` that were taken.
+    pub fn give(&self, bytes: u64) {
+        let before = self.used.fetch_sub(bytes, Ordering::Relaxed);
+        debug_assert!(before >= bytes, "{bytes} bytes given back to a budget that lent only {before}");
+    }
+
+    /// The bound, in bytes.
+    pub fn limit(&self) -> u64 {
+        self.limit
+    }
+
+    /// The bytes that are taken now.
+    pub fn used(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Budget;
+
+    #[test]
+    fn takes_up_to_the_limit_and_not_beyond() {
+        let budget = Budget::new(100);
+        assert!(budget.take(60));
+        assert!(!budget.take(41));
+        assert!(budget.take(40));
+        assert!(!budget.take(1));
+        assert!(!budget.take(u64::MAX));
+        budget.give(60);
+        assert_eq!(budget.used(), 40);
+        assert!(budget.take(1));
+        assert_eq!(budget.limit(), 100);
+    }
+
+    #[test]
+    fn threads_never_pass_the_limit() {
+        let budget = Budget::new(1000);
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..2000 {
+                        if budget.take(300) {
+                            assert!(budget.used() <= 1000);
+                            budget.give(300);
+                        }
+                    }
+                });
+            }
+        });
+        assert_eq!(budget.used(), 0);
+    }
+}

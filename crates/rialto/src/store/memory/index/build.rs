@@ -1,0 +1,213 @@
+//! Bulk loads: an index from entries in order, for recovery and for CREATE INDEX.
+
+use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
+use super::node::{BODY_WORDS, Image, MAX_ENTRIES, VALUE_BITS};
+use super::{Full, Index, NodePool};
+use std::sync::Arc;
+
+/// How full a bulk load leaves its nodes.
+const FILL_WORDS: usize = BODY_WORDS * 9 / 10;
+
+/// Entries in order, their keys in one string.
+#[derive(Default)]
+struct Run {
+    keys: Vec<u8>,
+    /// Where each key ends, and its value.
+    entries: Vec<(usize, u64)>,
+}
+
+impl Run {
+    fn push(&mut self, key: &[u8], value: u64) {
+        self.keys.extend_from_slice(key);
+        self.entries.push((self.keys.len(), value));
+    }
+
+    fn key(&self, at: usize) -> &[u8] {
+        let from = if at == 0 { 0 } else { self.entries[at - 1].0 };
+        &self.keys[from..self.entries[at].0]
+    }
+
+    fn value(&self, at: usize) -> u64 {
+        self.entries[at].1
+    }
+
+    fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets the first `count` entries.
+    fn drop_first(&mut self, count: usize) {
+        let end = self.entries[count - 1].0;
+        self.keys.drain(..end);
+        self.entries.drain(..count);
+        self.entries.iter_mut().for_each(|(at, _)| *at -= end);
+    }
+}
+
+/// Builds the nodes of one level from left to right.
+struct Level<'p> {
+    pool: &'p NodePool,
+    level: u8,
+    pending: Run,
+    /// The words that the pending entries take, at the least.
+    words: usize,
+    /// The low fence of the node to come.
+    low: KeyBuf,
+    /// The nodes that are done: low fence and id, the entries of the level above.
+    done: Run,
+}
+
+impl<'p> Level<'p> {
+    fn new(pool: &'p NodePool, level: u8) -> Level<'p> {
+        Level { pool, level, pending: Run::default(), words: 0, low: KeyBuf::new(), done: Run::default() }
+    }
+
+    fn push(&mut self, key: &[u8], value: u64) -> Result<(), Full> {
+        // Two nodes' worth, so that the last two nodes can share what is left.
+        if self.words > 2 * FILL_WORDS || self.pending.len() > 2 * MAX_ENTRIES {
+            self.put_node(self.pending.len() - 1)?;
+        }
+        let prefix = common_prefix(self.low.as_slice(), key);
+        self.words += 2 + tail_words(key.len() - prefix);
+        self.pending.push(key, value);
+        Ok(())
+    }
+
+    /// Makes one node of the first `count` pending entries, or of as many of them as are right for one.
+    fn put_node(&mut self, mut count: usize) -> Result<(), Full> {
+        let image = loop {
+            match self.image(count) {
+                Ok(image) => break image,
+                Err(fitted) => count = fitted,
+            }
+        };
+        let (id, mut held) = self.pool.allocate()?;
+        held.become_image(&image);
+        drop(held);
+        self.done.push(self.low.as_slice(), u64::from(id));
+        if count < self.pending.len() {
+            self.low = self.fence(count);
+        }
+        self.pending.drop_first(count);
+        self.words = (0..self.pending.len())
+            .map(|at| {
+                let key = self.pending.key(at);
+                2 + tail_words(key.len() - common_prefix(self.low.as_slice(), key))
+            })
+            .sum();
+        Ok(())
+    }
+
+    /// The lowest key that a node beginning with pending entry `at` can hold.
+    fn fence(&self, at: usize) -> KeyBuf {
+        let mut fence = KeyBuf::new();
+        let key = self.pending.key(at);
+        fence.set(if self.level == 0 { separator(self.pending.key(at - 1), key) } else { key });
+        fence
+    }
+
+    /// The first `count` pending entries as a node, or how many of them may fit.
+    fn image(&self, count: usize) -> Result<Image, usize> {
+        let prefix = match count < self.pending.len() {
+            true => common_prefix(self.low.as_slice(), self.fence(count).as_slice()),
+            // The last node has no high fence.
+            false => 0,
+        };
+        let mut image = Image::new(self.level, false, 0, &self.low.as_slice()[..prefix]);
+        for at in 0..count {
+            // An inner node's entry 0 stands for everything below entry 1.
+            let suffix = if self.level > 0 && at == 0 { &[] } else { &self.pending.key(at)[prefix..] };
+            let full = image.control().used() + 2 + tail_words(suffix.len()) > FILL_WORDS && at >= 2;
+            if full || !image.push(suffix, self.pending.value(at)) {
+                return Err(at);
+            }
+        }
+        Ok(image)
+    }
+
+    /// Makes nodes of all that is pending.
+    fn finish(&mut self) -> Result<(), Full> {
+        while self.pending.len() > 0 {
+            let all = self.pending.len();
+            let count = match self.image(all) {
+                // What does not fit into one node is shared by two, rather than leaving a few entries alone.
+                Err(fitted) if all - fitted < fitted => all.div_ceil(2),
+                Err(fitted) => fitted,
+                Ok(_) => all,
+            };
+            self.put_node(count)?;
+        }
+        Ok(())
+    }
+}
+
+impl Index {
+    /// An index of `entries`, with nodes about nine tenths full.
+    ///
+    /// # Panics
+    /// If the keys are not strictly ascending, or a key is longer than [`MAX_KEY_BYTES`], or a value has more than
+    /// [`VALUE_BITS`] bits: callers sort, and look for duplicates, before.
+    pub fn build_sorted<K: AsRef<[u8]>>(
+        pool: Arc<NodePool>,
+        entries: impl IntoIterator<Item = (K, u64)>,
+    ) -> Result<Index, Full> {
+        // The index owns all nodes from the start through its root, which comes last: until then, they are freed here.
+        let mut built = Vec::new();
+        match build(&pool, entries, &mut built) {
+            Ok(root) => Ok(Index { region: pool.region(), root, pool }),
+            Err(full) => {
+                for id in built {
+                    if let Some(held) = pool.region().node(id).lock() {
+                        pool.free(id, held);
+                    }
+                }
+                Err(full)
+            }
+        }
+    }
+}
+
+/// Builds level upon level and gives the root. `built` lists the nodes if one cannot be had.
+fn build<K: AsRef<[u8]>>(
+    pool: &NodePool,
+    entries: impl IntoIterator<Item = (K, u64)>,
+    built: &mut Vec<u32>,
+) -> Result<u32, Full> {
+    let mut level = Level::new(pool, 0);
+    let mut last: Option<KeyBuf> = None;
+    let fill = |level: &mut Level<'_>| {
+        for (key, value) in entries {
+            let key = key.as_ref();
+            assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
+            assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
+            let last = match &mut last {
+                Some(last) => {
+                    assert!(last.as_slice() < key, "keys for an index are not strictly ascending: {key:02x?}");
+                    last
+                }
+                None => last.insert(KeyBuf::new()),
+            };
+            last.set(key);
+            level.push(key, value)?;
+        }
+        level.finish()
+    };
+    let mut result = fill(&mut level);
+    loop {
+        let nodes = std::mem::take(&mut level.done);
+        built.extend((0..nodes.len()).map(|at| nodes.value(at) as u32));
+        result?;
+        match nodes.len() {
+            0 => {
+                let (id, mut held) = pool.allocate()?;
+                held.become_image(&Image::new(0, false, 0, &[]));
+                return Ok(id);
+            }
+            1 => return Ok(nodes.value(0) as u32),
+            _ => {}
+        }
+        level = Level::new(pool, level.level + 1);
+        result = (0..nodes.len()).try_for_each(|at| level.push(nodes.key(at), nodes.value(at)));
+        result = result.and_then(|()| level.finish());
+    }
+}

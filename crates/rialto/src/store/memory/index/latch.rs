@@ -1,0 +1,147 @@
+//! The version latch of a node: one word that readers check and writers hold.
+//!
+//! The word is `version * 4 + free * 2 + latched`. A reader notes the word, reads the node by relaxed atomic loads, and
+//! believes what it read only if the word is still the same. A writer latches, changes, and moves the version on; the
+//! version of a node's memory never goes back, not even when the node is freed and used again, so a word that is the
+//! same means a node that is the same.
+//!
+//! The orderings are a sequence lock's. Writer: latch (acquire), release fence, relaxed stores, unlatch (release).
+//! Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer sees, behind
+//! the two fences, at least that writer's latched word. `tests/latch` below explores this with loom.
+
+use crossbeam_utils::Backoff;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The word under a latch; a trait only so that a model checker can put its own in place.
+pub(super) trait Word {
+    fn load(&self, order: Ordering) -> u64;
+    fn store(&self, value: u64, order: Ordering);
+    fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> bool;
+    fn fence(order: Ordering);
+    fn pause(backoff: &Backoff);
+}
+
+impl Word for AtomicU64 {
+    #[inline(always)]
+    fn load(&self, order: Ordering) -> u64 {
+        self.load(order)
+    }
+
+    #[inline(always)]
+    fn store(&self, value: u64, order: Ordering) {
+        self.store(value, order);
+    }
+
+    #[inline(always)]
+    fn compare_exchange(&self, old: u64, new: u64, success: Ordering, failure: Ordering) -> bool {
+        self.compare_exchange(old, new, success, failure).is_ok()
+    }
+
+    #[inline(always)]
+    fn fence(order: Ordering) {
+        std::sync::atomic::fence(order);
+    }
+
+    #[inline]
+    fn pause(backoff: &Backoff) {
+        backoff.snooze();
+    }
+}
+
+const LATCHED: u64 = 1;
+const FREE: u64 = 2;
+const STEP: u64 = 4;
+
+/// A version latch. All zeroes is a latch that is open, at version 0.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub(super) struct Latch<W = AtomicU64> {
+    word: W,
+}
+
+impl<W: Word> Latch<W> {
+    /// Begins an optimistic read: waits until the node is not latched and gives its word. None: the node is free.
+    #[inline(always)]
+    pub(super) fn read(&self) -> Option<u64> {
+        let word = self.word.load(Ordering::Acquire);
+        if word & (LATCHED | FREE) == 0 { Some(word) } else { self.read_slow() }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn read_slow(&self) -> Option<u64> {
+        let backoff = Backoff::new();
+        loop {
+            let word = self.word.load(Ordering::Acquire);
+            if word & LATCHED == 0 {
+                return (word & FREE == 0).then_some(word);
+            }
+            W::pause(&backoff);
+        }
+    }
+
+    /// Ends an optimistic read that began with `word`: true if everything read in between belongs together.
+    #[inline(always)]
+    pub(super) fn validate(&self, word: u64) -> bool {
+        W::fence(Ordering::Acquire);
+        self.word.load(Ordering::Relaxed) == word
+    }
+
+    /// Latches if the word is still `word`, which an optimistic read began with.
+    #[inline]
+    pub(super) fn upgrade(&self, word: u64) -> bool {
+        let latched = self.word.compare_exchange(word, word | LATCHED, Ordering::Acquire, Ordering::Relaxed);
+        if latched {
+            W::fence(Ordering::Release);
+        }
+        latched
+    }
+
+    /// Latches, waiting for it. False: the node is free.
+    pub(super) fn lock(&self) -> bool {
+        let backoff = Backoff::new();
+        while let Some(word) = self.read() {
+            if self.upgrade(word) {
+                return true;
+            }
+            W::pause(&backoff);
+        }
+        false
+    }
+
+    /// Unlatches a node that was changed.
+    #[inline]
+    pub(super) fn unlock_changed(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & LATCHED != 0);
+        self.word.store((word & !(LATCHED | FREE)) + STEP, Ordering::Release);
+    }
+
+    /// Unlatches a node in which nothing was changed that an optimistic reader could mistake: its reads stay good.
+    #[inline]
+    pub(super) fn unlock_unchanged(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & LATCHED != 0);
+        self.word.store(word & !LATCHED, Ordering::Release);
+    }
+
+    /// Unlatches a node that is freed: readers that still find it begin again at the root.
+    pub(super) fn retire(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & LATCHED != 0);
+        self.word.store(((word & !(LATCHED | FREE)) + STEP) | FREE, Ordering::Release);
+    }
+
+    /// Latches a free node for its first use or its next one. Only the pool, which owns free nodes, calls this.
+    pub(super) fn claim(&self) {
+        let word = self.word.load(Ordering::Relaxed);
+        debug_assert!(word & LATCHED == 0);
+        self.word.store((word & !FREE) | LATCHED, Ordering::Relaxed);
+        W::fence(Ordering::Release);
+    }
+
+    /// The word as it is now.
+    pub(super) fn word(&self) -> u64 {
+        self.word.load(Ordering::Acquire)
+    }
+}

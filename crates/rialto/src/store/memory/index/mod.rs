@@ -1,0 +1,268 @@
+//! The ordered index of the memory-resident store: a B+-tree with optimistic latches.
+//!
+//! Keys are byte strings of up to [`MAX_KEY_BYTES`], in `memcmp` order; values are numbers below 2^48, as a record's
+//! address is. The index is never logged and is built anew at recovery.
+//!
+//! Readers write nothing: they note a node's version, read it by relaxed atomic loads, and validate the version before
+//! they believe what they read or go on to a child. A writer latches the one leaf that it changes; a split or merge
+//! latches the parent, then its children, always downward, so latches cannot deadlock. Nobody waits for anything while
+//! holding a latch, except in `admit`, see [`Index::insert`].
+//!
+//! Invariants:
+//!
+//! 1. A node's key interval (its *fences*, known to its parents) changes only under its latch and with its version. So
+//!    a way down whose every step is validated leads to the leaf that covers the key, as of the version of that leaf.
+//! 2. The leaves' intervals cover the whole key space without gap or overlap, at any time. So the leaves that a scan
+//!    walks, each from the fence of the one before, cover every position of its range, whatever splits and merges do in
+//!    between; what is said of a leaf (guard, removal Lsn) is copied by a split and joined by a merge.
+//! 3. A version never goes back, and a node's memory is only ever a node ([`pool`]).
+//! 4. The root stays the root: a tree grows and shrinks by moving the root's entries to and from children.
+//! 5. Removing and re-pointing need no node and cannot fail (I10).
+//! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
+//! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
+//!
+//! Where to go next: [`node`] for the bytes, [`latch`] for the protocol, [`descent`] for the ways down, [`structure`] for
+//! splits and merges, [`scan`] for ranges, [`build`] for bulk loads, [`check`] for the verifier.
+
+mod build;
+mod check;
+mod descent;
+mod key;
+mod latch;
+mod node;
+mod pool;
+mod scan;
+mod structure;
+#[cfg(test)]
+mod tests;
+
+use self::key::{Probe, tail_words};
+use self::node::{Image, Node};
+use self::pool::Region;
+use self::structure::wants_merge;
+use crate::ids::Lsn;
+use std::sync::{Arc, atomic::Ordering};
+
+pub use self::key::MAX_KEY_BYTES;
+pub use self::node::VALUE_BITS;
+pub use self::pool::{Full, NODE_BYTES, NodePool};
+pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
+
+/// A leaf as it was when it was read; [`Index::unchanged`] tells whether it still is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Leaf {
+    node: u32,
+    version: u64,
+}
+
+/// What [`Index::get`] saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Found {
+    /// The key's value, if it is there.
+    pub value: Option<u64>,
+    /// The leaf that covers the key.
+    pub leaf: Leaf,
+    /// The place of the last removal in that leaf: who relies on an absence replies after it is durable (I3).
+    pub removal: Lsn,
+}
+
+/// Whether an insert into a guarded leaf may go on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admit {
+    /// Insert.
+    Go,
+    /// Insert, and take the leaf's guard away: no interval lies over it any more.
+    GoAndUnguard,
+    /// Do not insert.
+    Refuse,
+}
+
+/// What an insert came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Insert {
+    /// The key was absent and is there now.
+    Done,
+    /// The key is there, with this value; nothing changed.
+    Exists(u64),
+    /// `admit` refused; nothing changed.
+    Refused,
+}
+
+/// An ordered index. Shared by reference between any number of threads.
+pub struct Index {
+    region: Region,
+    root: u32,
+    /// Keeps the region mapped.
+    pool: Arc<NodePool>,
+}
+
+impl Index {
+    /// An empty index with its nodes from `pool`.
+    pub fn new(pool: Arc<NodePool>) -> Result<Index, Full> {
+        let (root, mut held) = pool.allocate()?;
+        held.become_image(&Image::new(0, false, 0, &[]));
+        drop(held);
+        Ok(Index { region: pool.region(), root, pool })
+    }
+
+    /// Looks `key` up.
+    pub fn get(&self, key: &[u8]) -> Found {
+        let probe = Probe::new(key);
+        loop {
+            let Some((id, node, version)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe);
+            let value = found.then(|| node.value(at));
+            let removal = Lsn(node.removal.load(Ordering::Relaxed));
+            if node.latch.validate(version) {
+                return Found { value, leaf: Leaf { node: id, version }, removal };
+            }
+        }
+    }
+
+    /// True if nothing was inserted, removed or re-pointed in `leaf`, and its interval is the same, since it was read.
+    #[inline]
+    pub fn unchanged(&self, leaf: &Leaf) -> bool {
+        self.region.get(leaf.node).is_some_and(|node| node.latch.validate(leaf.version))
+    }
+
+    /// Inserts `key` if it is absent.
+    ///
+    /// If the leaf that takes the key is guarded, `admit` decides. It runs under that leaf's exclusive latch, when all
+    /// else is settled, so that an entry is inserted if and only if its last answer was not [`Admit::Refuse`]. It must
+    /// not touch an index, nor wait for a thread that does: it asks the interval table and returns.
+    ///
+    /// # Panics
+    /// If the key is longer than [`MAX_KEY_BYTES`] or the value has more than [`VALUE_BITS`] bits: callers check both
+    /// when they make them.
+    pub fn insert(&self, key: &[u8], value: u64, mut admit: impl FnMut() -> Admit) -> Result<Insert, Full> {
+        assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
+        assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
+        let probe = Probe::new(key);
+        loop {
+            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe);
+            if found {
+                let existing = node.value(at);
+                if node.latch.validate(version) {
+                    return Ok(Insert::Exists(existing));
+                }
+                continue;
+            }
+            // The latch is had only if the node is as it was, so what was found out without it holds.
+            let Some(mut leaf) = node.upgrade(version) else { continue };
+            let control = leaf.control();
+            let prefix = control.prefix_bytes();
+            let suffix = probe.suffix(prefix);
+            if 2 + tail_words(suffix.len()) > control.room() && !self.compact(&mut leaf, suffix.len()) {
+                drop(leaf);
+                self.split(0, key)?;
+                continue;
+            }
+            if control.guarded() {
+                match admit() {
+                    Admit::Go => {}
+                    Admit::GoAndUnguard => leaf.unguard(),
+                    Admit::Refuse => return Ok(Insert::Refused),
+                }
+            }
+            leaf.insert(at, probe.head(prefix), suffix, value);
+            return Ok(Insert::Done);
+        }
+    }
+
+    /// Points `key` from value `old` to value `new`. False, and no change, if it is absent or has another value.
+    pub fn replace(&self, key: &[u8], old: u64, new: u64) -> bool {
+        assert!(new >> VALUE_BITS == 0, "value {new:#x} does not fit in {VALUE_BITS} bits");
+        let probe = Probe::new(key);
+        loop {
+            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe);
+            if !found || node.value(at) != old {
+                if node.latch.validate(version) {
+                    return false;
+                }
+                continue;
+            }
+            let Some(mut leaf) = node.upgrade(version) else { continue };
+            leaf.set_value(at, new);
+            return true;
+        }
+    }
+
+    /// Removes `key` and gives its value. With an `lsn`, which is the removal's place, it raises the leaf's removal
+    /// `Lsn`; without one (a placeholder that an abort takes back) nobody will have to wait for the removal.
+    pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
+        let probe = Probe::new(key);
+        loop {
+            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe);
+            if !found {
+                if node.latch.validate(version) {
+                    return None;
+                }
+                continue;
+            }
+            let Some(mut leaf) = node.upgrade(version) else { continue };
+            let value = leaf.value(at);
+            leaf.remove(at);
+            if let Some(lsn) = lsn {
+                leaf.raise_removal(lsn.0);
+            }
+            let control = leaf.control();
+            drop(leaf);
+            if wants_merge(control) {
+                self.merge(0, key);
+            }
+            return Some(value);
+        }
+    }
+
+    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile.
+    pub fn clear(&self) {
+        let mut batch = Batch::new();
+        loop {
+            batch.begin();
+            let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+            for (key, _) in batch.iter() {
+                self.remove(key, None);
+            }
+            if more == More::No && batch.is_empty() {
+                return;
+            }
+        }
+    }
+
+    /// The leaf that covers `probe`, not yet validated. None: begin again.
+    #[inline(always)]
+    fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64)> {
+        let mut id = self.root;
+        let mut node = self.region.node(id);
+        let mut version = node.latch.read()?;
+        loop {
+            let control = node.control();
+            if control.level() == 0 {
+                return Some((id, node, version));
+            }
+            id = node.child(node.slot(control, probe));
+            let child = self.region.get(id)?;
+            let child_version = child.latch.read()?;
+            if !node.latch.validate(version) {
+                return None;
+            }
+            (node, version) = (child, child_version);
+        }
+    }
+}
+
+impl Drop for Index {
+    fn drop(&mut self) {
+        self.free_all();
+    }
+}
+
+impl std::fmt::Debug for Index {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let level = self.region.node(self.root).control().level();
+        f.debug_struct("Index").field("root", &self.root).field("levels", &(level + 1)).finish()
+    }
+}

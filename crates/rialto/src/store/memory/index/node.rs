@@ -1,0 +1,586 @@
+//! One node: 4096 bytes of atomic words.
+//!
+//! ```text
+//! word 0     latch     version, free, latched
+//! word 1     control   count, level, guarded, prefix length, where the heap begins, how much of it is live
+//! word 2     removal   Lsn of the last removal (leaves)
+//! word 3     link      next free node (free nodes, under the pool's mutex)
+//! words 8..  body      entries, two words each, upward: head, value << 16 | tag
+//!                      free
+//!                      heap, downward: tails; at its very end the node's prefix
+//! ```
+//!
+//! An entry's tag is the length of its suffix, 0 to 8, or [`LONG`] and the place of its tail in the body. In an inner
+//! node the value is the child's id and the key the lowest that the child can hold; entry 0 stands for "everything
+//! below entry 1" and its key is empty.
+//!
+//! All keys that a node can ever hold lie between two fences, which only the parents know; the prefix is common to both
+//! fences. So a reader that came here by a validated way needs not compare the prefix, and skips it.
+//!
+//! Who may touch what: anybody may load any word at any time, relaxed; a store needs the latch ([`Held`]). What was
+//! loaded without the latch may be torn, of another time, or of another node, until the latch validates it. Every
+//! control word that was ever stored describes a layout inside the body (`count <= 252`), and every place that comes
+//! from an entry is bounds-checked.
+
+#![allow(unsafe_code)]
+
+use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, Probe, be_word, tail_word, tail_words};
+use super::latch::Latch;
+use std::cmp::Ordering as Order;
+use std::hint::select_unpredictable;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The words of a node behind its header.
+pub(super) const BODY_WORDS: usize = 504;
+/// The most entries of a node.
+pub(super) const MAX_ENTRIES: usize = BODY_WORDS / 2;
+/// In a tag: the suffix has a tail, and its place is beside this bit.
+pub(super) const LONG: u64 = 0x8000;
+const TAG: u64 = 0xffff;
+/// The bits of a value.
+pub const VALUE_BITS: u32 = 48;
+
+const _: () = assert!(size_of::<Node>() == 4096);
+// A node whose entries are two of the longest keys still takes a third, so a node that must split has three.
+const _: () = assert!(3 * (2 + tail_words(MAX_KEY_BYTES)) <= BODY_WORDS);
+
+/// A node's control word.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) struct Control(u64);
+
+impl Control {
+    pub(super) const fn new(level: u8, guarded: bool, prefix_bytes: usize) -> Control {
+        let heap = BODY_WORDS - prefix_bytes.div_ceil(8);
+        Control((level as u64) << 8 | (guarded as u64) << 16 | (prefix_bytes as u64) << 24 | (heap as u64) << 36)
+    }
+
+    /// How many entries; never more than a body holds.
+    #[inline(always)]
+    pub(super) const fn count(self) -> usize {
+        let count = (self.0 & 0xff) as usize;
+        if count > MAX_ENTRIES { MAX_ENTRIES } else { count }
+    }
+
+    /// 0 for a leaf.
+    #[inline(always)]
+    pub(super) const fn level(self) -> u8 {
+        (self.0 >> 8) as u8
+    }
+
+    #[inline(always)]
+    pub(super) const fn guarded(self) -> bool {
+        self.0 >> 16 & 1 != 0
+    }
+
+    #[inline(always)]
+    pub(super) const fn prefix_bytes(self) -> usize {
+        (self.0 >> 24 & 0xfff) as usize
+    }
+
+    /// The first word of the heap.
+    pub(super) const fn heap(self) -> usize {
+        (self.0 >> 36 & 0x3ff) as usize
+    }
+
+    /// The words of tails that entries point to.
+    pub(super) const fn live(self) -> usize {
+        (self.0 >> 48 & 0x3ff) as usize
+    }
+
+    pub(super) const fn prefix_words(self) -> usize {
+        self.prefix_bytes().div_ceil(8)
+    }
+
+    /// The words between entries and heap.
+    pub(super) const fn room(self) -> usize {
+        self.heap() - 2 * self.count()
+    }
+
+    /// The words of dead tails.
+    pub(super) const fn garbage(self) -> usize {
+        BODY_WORDS - self.prefix_words() - self.heap() - self.live()
+    }
+
+    /// The words that entries, live tails and prefix take.
+    pub(super) const fn used(self) -> usize {
+        2 * self.count() + self.live() + self.prefix_words()
+    }
+
+    #[must_use]
+    pub(super) const fn with_guard(self, guarded: bool) -> Control {
+        Control(self.0 & !(1 << 16) | (guarded as u64) << 16)
+    }
+
+    /// One entry more, its tail of `words` words put on top of the heap.
+    #[must_use]
+    pub(super) const fn plus(self, words: usize) -> Control {
+        Control(self.0 + 1 - ((words as u64) << 36) + ((words as u64) << 48))
+    }
+
+    /// One entry less; its tail of `words` words becomes garbage.
+    #[must_use]
+    pub(super) const fn minus(self, words: usize) -> Control {
+        Control(self.0 - 1 - ((words as u64) << 48))
+    }
+
+    pub(super) const fn word(self) -> u64 {
+        self.0
+    }
+}
+
+/// A node. All zeroes is an open, empty leaf of version 0.
+#[repr(C, align(64))]
+pub(super) struct Node {
+    pub(super) latch: Latch,
+    control: AtomicU64,
+    pub(super) removal: AtomicU64,
+    pub(super) link: AtomicU64,
+    spare: [AtomicU64; 4],
+    body: [AtomicU64; BODY_WORDS],
+}
+
+/// Whether [`Node::rank`] counts an entry that equals the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Equal {
+    Counted,
+    NotCounted,
+}
+
+impl Node {
+    #[inline(always)]
+    pub(super) fn control(&self) -> Control {
+        Control(self.control.load(Ordering::Relaxed))
+    }
+
+    /// Word `at` of the body; 0 outside it, where only a torn place can lie.
+    #[inline(always)]
+    pub(super) fn body(&self, at: usize) -> u64 {
+        self.body.get(at).map_or(0, |word| word.load(Ordering::Relaxed))
+    }
+
+    /// The head of entry `at`, which is below [`MAX_ENTRIES`].
+    #[inline(always)]
+    pub(super) fn head(&self, at: usize) -> u64 {
+        debug_assert!(at < MAX_ENTRIES);
+        // SAFETY: callers index below a Control::count(), which is at most MAX_ENTRIES, whatever the memory holds.
+        unsafe { self.body.get_unchecked(2 * at) }.load(Ordering::Relaxed)
+    }
+
+    /// Value and tag of entry `at`, which is below [`MAX_ENTRIES`].
+    #[inline(always)]
+    fn payload(&self, at: usize) -> u64 {
+        debug_assert!(at < MAX_ENTRIES);
+        // SAFETY: as in head().
+        unsafe { self.body.get_unchecked(2 * at + 1) }.load(Ordering::Relaxed)
+    }
+
+    /// The value of entry `at`, which is below [`MAX_ENTRIES`].
+    #[inline(always)]
+    pub(super) fn value(&self, at: usize) -> u64 {
+        self.payload(at) >> 16
+    }
+
+    /// The tag of entry `at`.
+    #[inline(always)]
+    pub(super) fn tag(&self, at: usize) -> u64 {
+        self.payload(at) & TAG
+    }
+
+    /// The child of entry `at`.
+    #[inline(always)]
+    pub(super) fn child(&self, at: usize) -> u32 {
+        (self.payload(at) >> 16) as u32
+    }
+
+    /// The length of the suffix of entry `at`.
+    #[inline]
+    pub(super) fn suffix_len(&self, at: usize) -> usize {
+        let tag = self.tag(at);
+        if tag & LONG == 0 {
+            (tag as usize).min(HEAD_BYTES)
+        } else {
+            (self.body((tag & !LONG) as usize) & 0xffff) as usize
+        }
+    }
+
+    /// Where the tail of entry `at` lies, and its words, if it has one.
+    pub(super) fn tail_place(&self, at: usize) -> Option<(usize, usize)> {
+        let tag = self.tag(at);
+        (tag & LONG != 0).then(|| ((tag & !LONG) as usize, tail_words(self.suffix_len(at))))
+    }
+
+    /// The number of the first `count` entries whose head is below `head`. Branch-free: heads are unpredictable.
+    #[inline(always)]
+    fn heads_below(&self, count: usize, head: u64) -> usize {
+        let (mut from, mut left) = (0, count);
+        while left > 1 {
+            let half = left / 2;
+            let mid = from + half;
+            from = select_unpredictable(self.head(mid - 1) < head, mid, from);
+            left -= half;
+        }
+        from + usize::from(left > 0 && self.head(from) < head)
+    }
+
+    /// The number of the first `count` entries whose head is at most `head`.
+    #[inline(always)]
+    fn heads_up_to(&self, count: usize, head: u64) -> usize {
+        let (mut from, mut left) = (0, count);
+        while left > 1 {
+            let half = left / 2;
+            let mid = from + half;
+            from = select_unpredictable(self.head(mid - 1) <= head, mid, from);
+            left -= half;
+        }
+        from + usize::from(left > 0 && self.head(from) <= head)
+    }
+
+    /// Where `probe` lies or would lie in a leaf, and whether it is there.
+    #[inline(always)]
+    pub(super) fn find(&self, control: Control, probe: &Probe<'_>) -> (usize, bool) {
+        let count = control.count();
+        let prefix = control.prefix_bytes();
+        let head = probe.head(prefix);
+        let at = self.heads_below(count, head);
+        if at >= count || self.head(at) != head {
+            return (at, false);
+        }
+        // The usual case: no tail, so equal heads and equal lengths are equal keys.
+        let tag = self.tag(at);
+        if tag == probe.key.len().wrapping_sub(prefix) as u64 && tag & LONG == 0 {
+            return (at, true);
+        }
+        self.find_among_equal_heads(at, count, head, probe.suffix(prefix))
+    }
+
+    #[inline(never)]
+    fn find_among_equal_heads(&self, from: usize, count: usize, head: u64, suffix: &[u8]) -> (usize, bool) {
+        let at = self.rank_among_equal_heads(from, count, head, suffix, Equal::NotCounted);
+        (at, at < count && self.head(at) == head && self.compare(at, suffix) == Order::Equal)
+    }
+
+    /// The child that covers `probe` in an inner node: the last entry at or below it.
+    #[inline(always)]
+    pub(super) fn slot(&self, control: Control, probe: &Probe<'_>) -> usize {
+        self.rank(control, probe, Equal::Counted).saturating_sub(1)
+    }
+
+    /// The number of entries below `probe`, or at most equal to it.
+    #[inline(always)]
+    pub(super) fn rank(&self, control: Control, probe: &Probe<'_>, equal: Equal) -> usize {
+        let count = control.count();
+        let prefix = control.prefix_bytes();
+        let head = probe.head(prefix);
+        let up_to = self.heads_up_to(count, head);
+        if up_to == 0 || self.head(up_to - 1) != head {
+            return up_to;
+        }
+        self.rank_with_equal_heads(up_to, head, probe.suffix(prefix), equal)
+    }
+
+    #[inline(never)]
+    fn rank_with_equal_heads(&self, up_to: usize, head: u64, suffix: &[u8], equal: Equal) -> usize {
+        let from = self.heads_below(up_to, head);
+        self.rank_among_equal_heads(from, up_to, head, suffix, equal)
+    }
+
+    /// The rank of a suffix among the entries with its head, which begin at `from`.
+    fn rank_among_equal_heads(&self, from: usize, count: usize, head: u64, suffix: &[u8], equal: Equal) -> usize {
+        let (mut from, mut to) = (from, count);
+        while from < to {
+            let mid = from.midpoint(to);
+            let below = match self.head(mid).cmp(&head).then_with(|| self.compare(mid, suffix)) {
+                Order::Less => true,
+                Order::Equal => equal == Equal::Counted,
+                Order::Greater => false,
+            };
+            if below {
+                from = mid + 1;
+            } else {
+                to = mid;
+            }
+        }
+        from
+    }
+
+    /// Orders entry `at` against a suffix with the same head.
+    fn compare(&self, at: usize, suffix: &[u8]) -> Order {
+        let tag = self.tag(at);
+        if tag & LONG == 0 || suffix.len() <= HEAD_BYTES {
+            return self.suffix_len(at).cmp(&suffix.len());
+        }
+        let place = (tag & !LONG) as usize;
+        let first = self.body(place);
+        let len = (first & 0xffff) as usize;
+        let words = tail_words(len).min(tail_words(suffix.len()));
+        let mut order = (first >> 16).cmp(&(tail_word(suffix, 0) >> 16));
+        for word in 1..words {
+            order = order.then_with(|| self.body(place + word).cmp(&tail_word(suffix, word)));
+            if order.is_ne() {
+                break;
+            }
+        }
+        order.then(len.cmp(&suffix.len()))
+    }
+
+    /// Writes the node's prefix to `key`.
+    pub(super) fn read_prefix(&self, control: Control, key: &mut KeyBuf) {
+        let from = BODY_WORDS.saturating_sub(control.prefix_words());
+        for word in 0..control.prefix_words() {
+            key.put_word(8 * word, self.body(from + word));
+        }
+        key.set_len(control.prefix_bytes());
+    }
+
+    /// Writes the suffix of entry `at` to `key`, which begins with the node's prefix already.
+    #[inline]
+    pub(super) fn read_suffix(&self, control: Control, at: usize, key: &mut KeyBuf) {
+        let prefix = control.prefix_bytes();
+        let tag = self.tag(at);
+        key.put_word(prefix, self.head(at));
+        if tag & LONG == 0 {
+            key.set_len(prefix + (tag as usize).min(HEAD_BYTES));
+            return;
+        }
+        let place = (tag & !LONG) as usize;
+        let first = self.body(place);
+        let len = (first & 0xffff) as usize;
+        key.put_word(prefix + HEAD_BYTES, first);
+        for word in 1..tail_words(len.min(MAX_KEY_BYTES)) {
+            key.put_word(prefix + HEAD_BYTES + FIRST_TAIL_BYTES + 8 * (word - 1), self.body(place + word));
+        }
+        key.set_len(prefix + len);
+    }
+
+    /// Writes the key of entry `at` to `key`.
+    pub(super) fn read_key(&self, control: Control, at: usize, key: &mut KeyBuf) {
+        self.read_prefix(control, key);
+        self.read_suffix(control, at, key);
+    }
+
+    /// Latches, if nothing changed since `version`.
+    #[inline]
+    pub(super) fn upgrade(&self, version: u64) -> Option<Held<'_>> {
+        self.latch.upgrade(version).then(|| Held { node: self, changed: false })
+    }
+
+    /// Latches, waiting for it. None: the node is free.
+    pub(super) fn lock(&self) -> Option<Held<'_>> {
+        self.latch.lock().then(|| Held { node: self, changed: false })
+    }
+}
+
+/// A latched node: what may be done to it. Dropping it unlatches, and tells readers if something changed.
+pub(super) struct Held<'n> {
+    node: &'n Node,
+    changed: bool,
+}
+
+impl Deref for Held<'_> {
+    type Target = Node;
+
+    #[inline(always)]
+    fn deref(&self) -> &Node {
+        self.node
+    }
+}
+
+impl Drop for Held<'_> {
+    #[inline]
+    fn drop(&mut self) {
+        if self.changed {
+            self.node.latch.unlock_changed();
+        } else {
+            self.node.latch.unlock_unchanged();
+        }
+    }
+}
+
+impl<'n> Held<'n> {
+    /// A node that the pool has latched for its new owner.
+    pub(super) fn of_latched(node: &'n Node) -> Held<'n> {
+        Held { node, changed: true }
+    }
+
+    /// Ends the node: it belongs to the pool again.
+    pub(super) fn retire(self) {
+        self.node.latch.retire();
+        std::mem::forget(self);
+    }
+
+    fn put(&self, at: usize, word: u64) {
+        self.node.body[at].store(word, Ordering::Relaxed);
+    }
+
+    fn set_control(&mut self, control: Control) {
+        self.changed = true;
+        self.node.control.store(control.word(), Ordering::Relaxed);
+    }
+
+    /// Sets the guard. What optimistic readers read stays good, so the version stays.
+    pub(super) fn guard(&mut self) {
+        let control = self.control().with_guard(true);
+        self.node.control.store(control.word(), Ordering::Relaxed);
+    }
+
+    /// Clears the guard, together with the insert that follows.
+    pub(super) fn unguard(&mut self) {
+        self.set_control(self.control().with_guard(false));
+    }
+
+    /// Raises the removal Lsn.
+    pub(super) fn raise_removal(&mut self, lsn: u64) {
+        if self.removal.load(Ordering::Relaxed) < lsn {
+            self.changed = true;
+            self.node.removal.store(lsn, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts an entry at `at`. There is room for it.
+    pub(super) fn insert(&mut self, at: usize, head: u64, suffix: &[u8], value: u64) {
+        let control = self.control();
+        let words = tail_words(suffix.len());
+        debug_assert!(2 + words <= control.room() && value >> VALUE_BITS == 0);
+        self.changed = true;
+        let mut tag = suffix.len() as u64;
+        if words > 0 {
+            let place = control.heap() - words;
+            for word in 0..words {
+                self.put(place + word, tail_word(suffix, word));
+            }
+            tag = LONG | place as u64;
+        }
+        self.shift(2 * at, 2 * control.count(), 2 * at + 2);
+        self.put(2 * at, head);
+        self.put(2 * at + 1, value << 16 | tag);
+        self.set_control(control.plus(words));
+    }
+
+    /// Gives entry `at` another value.
+    pub(super) fn set_value(&mut self, at: usize, value: u64) {
+        debug_assert!(value >> VALUE_BITS == 0);
+        self.changed = true;
+        self.put(2 * at + 1, value << 16 | self.tag(at));
+    }
+
+    /// Takes entry `at` out.
+    pub(super) fn remove(&mut self, at: usize) {
+        let control = self.control();
+        let words = tail_words(self.suffix_len(at));
+        self.changed = true;
+        self.shift(2 * at + 2, 2 * control.count(), 2 * at);
+        let mut after = control.minus(words);
+        if after.live() == 0 {
+            // Nothing points into the heap: all of it is free again.
+            let fresh = Control::new(after.level(), after.guarded(), after.prefix_bytes());
+            after = Control(fresh.word() | after.count() as u64);
+        }
+        self.set_control(after);
+    }
+
+    /// Moves the words `from..to` to `target`.
+    fn shift(&self, from: usize, to: usize, target: usize) {
+        let body = &self.node.body;
+        let len = to - from;
+        let (source, dest) = (from, target);
+        assert!(source + len <= BODY_WORDS && dest + len <= BODY_WORDS);
+        let copy = |word: usize| {
+            let moved = body[source + word].load(Ordering::Relaxed);
+            body[dest + word].store(moved, Ordering::Relaxed);
+        };
+        if target > from {
+            (0..len).rev().for_each(copy);
+        } else {
+            (0..len).for_each(copy);
+        }
+    }
+
+    /// Makes the node what `image` is.
+    pub(super) fn become_image(&mut self, image: &Image) {
+        let control = image.control;
+        for at in (0..2 * control.count()).chain(control.heap()..BODY_WORDS) {
+            self.put(at, image.body[at]);
+        }
+        self.set_control(control);
+        self.node.removal.store(image.removal, Ordering::Relaxed);
+    }
+}
+
+/// A node under construction, in private memory: splits, merges, compactions and bulk loads build one and publish it.
+pub(super) struct Image {
+    control: Control,
+    /// The removal Lsn.
+    pub(super) removal: u64,
+    body: [u64; BODY_WORDS],
+}
+
+impl Image {
+    /// An empty node of keys that begin with `prefix`.
+    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> Image {
+        let control = Control::new(level, guarded, prefix.len());
+        let mut image = Image { control, removal, body: [0; BODY_WORDS] };
+        for (word, chunk) in prefix.chunks(8).enumerate() {
+            image.body[control.heap() + word] = be_word(chunk);
+        }
+        image
+    }
+
+    pub(super) fn control(&self) -> Control {
+        self.control
+    }
+
+    /// Appends an entry whose key, behind the prefix, is `suffix`. False: it does not fit.
+    #[must_use]
+    pub(super) fn push(&mut self, suffix: &[u8], value: u64) -> bool {
+        let words = tail_words(suffix.len());
+        if 2 + words > self.control.room() {
+            return false;
+        }
+        let mut tag = suffix.len() as u64;
+        if words > 0 {
+            let place = self.control.heap() - words;
+            for word in 0..words {
+                self.body[place + word] = tail_word(suffix, word);
+            }
+            tag = LONG | place as u64;
+        }
+        self.append(be_word(suffix), value << 16 | tag, words);
+        true
+    }
+
+    fn append(&mut self, head: u64, payload: u64, words: usize) {
+        let at = 2 * self.control.count();
+        self.body[at] = head;
+        self.body[at + 1] = payload;
+        self.control = self.control.plus(words);
+    }
+
+    /// Appends entries `range` of a latched node. False: they do not fit.
+    #[must_use]
+    pub(super) fn push_entries(&mut self, node: &Held<'_>, range: std::ops::Range<usize>) -> bool {
+        let control = node.control();
+        let (old, new) = (control.prefix_bytes(), self.control.prefix_bytes());
+        let mut key = KeyBuf::new();
+        node.read_prefix(control, &mut key);
+        for at in range {
+            let tag = node.tag(at);
+            if tag & LONG == 0 && new >= old && tag as usize >= new - old {
+                if self.control.room() < 2 {
+                    return false;
+                }
+                let cut = new - old;
+                let head = if cut < HEAD_BYTES { node.head(at) << (8 * cut) } else { 0 };
+                self.append(head, node.value(at) << 16 | (tag - cut as u64), 0);
+                continue;
+            }
+            node.read_suffix(control, at, &mut key);
+            // An inner node's entry 0 has no key to keep.
+            let suffix = key.as_slice().get(new..).unwrap_or(&[]);
+            if !self.push(suffix, node.value(at)) {
+                return false;
+            }
+        }
+        true
+    }
+}

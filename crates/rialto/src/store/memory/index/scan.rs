@@ -1,0 +1,317 @@
+//! Ranges, one leaf at a time, in both directions.
+//!
+//! A scan copies what it wants of one leaf, validated, and remembers the leaf's fence; it goes on at that fence, not at
+//! a neighbour's id. So splits and merges between two steps can neither hide an entry nor show it twice, and the leaves
+//! that a scan guards cover its range without a gap (invariant 2).
+//!
+//! A guarding scan sees either the guard set, in the same validated reading as the entries, or sets it under the latch
+//! and then reads. Its interval is in the interval table before. So an insert into that leaf is either seen by the scan,
+//! or sees the guard, under the latch, and then the interval.
+
+use super::descent::{Fences, Seek};
+use super::key::{KeyBuf, Probe};
+use super::node::{Control, Equal, Node};
+use super::{Index, Leaf};
+use crate::ids::Lsn;
+use std::ops::Bound;
+use std::sync::atomic::Ordering;
+
+/// After so many readings that a writer spoiled, a scan latches the leaf.
+const OPTIMISTIC_TRIES: u32 = 8;
+
+/// The order in which a scan goes through its range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the lowest key up.
+    Forward,
+    /// From the highest key down.
+    Backward,
+}
+
+/// Whether a scan marks the leaves that it reads, so that inserts into them ask first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Guard {
+    /// Mark each leaf, before it is read.
+    Set,
+    /// Leave the leaves as they are.
+    Leave,
+}
+
+/// Whether a scan has more to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum More {
+    /// Call [`Index::read_leaf`] again, with the same range and batch.
+    Yes,
+    /// The range has been read to its end.
+    No,
+}
+
+/// A range of keys. One whose low bound lies above its high bound is empty.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ScanRange<'k> {
+    /// Where the keys begin.
+    pub low: Bound<&'k [u8]>,
+    /// Where they end.
+    pub high: Bound<&'k [u8]>,
+}
+
+impl ScanRange<'_> {
+    /// All keys.
+    pub const ALL: ScanRange<'static> = ScanRange { low: Bound::Unbounded, high: Bound::Unbounded };
+}
+
+#[derive(Clone, Copy)]
+struct Entry {
+    key_at: u32,
+    key_len: u32,
+    value: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    Begin,
+    /// Goes on at the resume key: forward with it or behind it, backward always before it.
+    At,
+    Behind,
+    End,
+}
+
+/// What a scan has read of one leaf, and where it goes on. Belongs to one scan at a time; its buffers stay.
+pub struct Batch {
+    keys: Vec<u8>,
+    entries: Vec<Entry>,
+    leaf: Leaf,
+    removal: Lsn,
+    stage: Stage,
+    limit: usize,
+    /// Whether the limit left entries of the leaf behind.
+    cut: bool,
+    fences: Box<Fences>,
+    resume: Option<Box<KeyBuf>>,
+    key: Box<KeyBuf>,
+}
+
+impl Default for Batch {
+    fn default() -> Batch {
+        Batch::new()
+    }
+}
+
+impl Batch {
+    /// An empty batch, ready for a scan.
+    pub fn new() -> Batch {
+        Batch {
+            keys: Vec::new(),
+            entries: Vec::new(),
+            leaf: Leaf { node: u32::MAX, version: 0 },
+            removal: Lsn::ZERO,
+            stage: Stage::Begin,
+            limit: usize::MAX,
+            cut: false,
+            fences: Box::new(Fences::new()),
+            resume: Some(Box::new(KeyBuf::new())),
+            key: Box::new(KeyBuf::new()),
+        }
+    }
+
+    /// Makes ready for another scan. Keeps the buffers, forgets the limit.
+    pub fn begin(&mut self) {
+        self.clear();
+        self.stage = Stage::Begin;
+        self.limit = usize::MAX;
+    }
+
+    /// Takes at most `entries` (at least 1) of a leaf at a time, for scans that may stop early.
+    pub fn limit(&mut self, entries: usize) {
+        self.limit = entries.max(1);
+    }
+
+    fn clear(&mut self) {
+        self.keys.clear();
+        self.entries.clear();
+    }
+
+    /// The number of entries.
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// True if there are no entries; the range may still have some in further leaves.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The key of entry `at`, in the order of the scan.
+    pub fn key(&self, at: usize) -> &[u8] {
+        let entry = &self.entries[at];
+        &self.keys[entry.key_at as usize..][..entry.key_len as usize]
+    }
+
+    /// The value of entry `at`.
+    pub fn value(&self, at: usize) -> u64 {
+        self.entries[at].value
+    }
+
+    /// Keys and values, in the order of the scan.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], u64)> {
+        (0..self.len()).map(|at| (self.key(at), self.value(at)))
+    }
+
+    /// The leaf as it was read.
+    pub fn leaf(&self) -> Leaf {
+        self.leaf
+    }
+
+    /// The place of the last removal in the leaf, before it was read.
+    pub fn removal(&self) -> Lsn {
+        self.removal
+    }
+
+    /// Where the scan goes on, None at its end. Forward: at this key, itself included unless it is the last entry's.
+    /// Backward: before this key.
+    pub fn next_key(&self) -> Option<&[u8]> {
+        let resume = self.resume.as_ref()?;
+        matches!(self.stage, Stage::At | Stage::Behind).then(|| resume.as_slice())
+    }
+}
+
+impl Index {
+    /// Reads the entries of one leaf that lie in `range` into `batch`, in `direction`: the first leaf of the range if
+    /// the batch is new, else the next one. The range and the direction stay the same from call to call.
+    ///
+    /// A leaf of the range without an entry in it gives an empty batch and [`More::Yes`]. An empty range reads, and
+    /// guards, the leaf that would hold its entries.
+    pub fn read_leaf(&self, range: &ScanRange<'_>, direction: Direction, guard: Guard, batch: &mut Batch) -> More {
+        if batch.stage == Stage::End {
+            batch.clear();
+            return More::No;
+        }
+        // The resume key is out of the batch while it is read from.
+        let resume = batch.resume.take().unwrap_or_else(|| Box::new(KeyBuf::new()));
+        let mut left = *range;
+        match (direction, batch.stage) {
+            (_, Stage::Begin | Stage::End) => {}
+            (Direction::Forward, Stage::At) => left.low = Bound::Included(resume.as_slice()),
+            (Direction::Forward, Stage::Behind) => left.low = Bound::Excluded(resume.as_slice()),
+            (Direction::Backward, _) => left.high = Bound::Excluded(resume.as_slice()),
+        }
+        let mut tries = 0;
+        let stage = loop {
+            if let Some(stage) = self.try_read_leaf(&left, direction, guard, batch, tries) {
+                break stage;
+            }
+            tries += 1;
+        };
+        batch.stage = stage;
+        let mut resume = resume;
+        match (stage, direction) {
+            (Stage::At, Direction::Forward) => resume.set(batch.fences.high.as_slice()),
+            (Stage::At, Direction::Backward) => resume.set(batch.fences.low.as_slice()),
+            (Stage::Behind, _) => resume.set(batch.key(batch.len() - 1)),
+            (Stage::Begin | Stage::End, _) => {}
+        }
+        batch.resume = Some(resume);
+        if stage == Stage::End { More::No } else { More::Yes }
+    }
+
+    /// One try. None: a writer spoiled it.
+    fn try_read_leaf(
+        &self,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+        tries: u32,
+    ) -> Option<Stage> {
+        let seek = match (direction, range.low, range.high) {
+            (Direction::Forward, Bound::Unbounded, _) => Seek::First,
+            (Direction::Forward, Bound::Included(low) | Bound::Excluded(low), _) => Seek::At(Probe::new(low)),
+            (Direction::Backward, _, Bound::Unbounded) => Seek::Last,
+            (Direction::Backward, _, Bound::Included(high)) => Seek::At(Probe::new(high)),
+            (Direction::Backward, _, Bound::Excluded(high)) => Seek::Before(Probe::new(high)),
+        };
+        let leaf = self.reach(seek, 0, &mut batch.fences).expect("every tree has leaves");
+        let must_guard = guard == Guard::Set && !leaf.node.control().guarded();
+        // Latched only to guard, or after enough readings in vain. The latch is had only if nothing changed since the
+        // leaf was reached; guarding leaves the version as it is, so an unlatched reading can still be validated.
+        let mut held = None;
+        if must_guard || tries >= OPTIMISTIC_TRIES {
+            let mut latched = leaf.node.upgrade(leaf.version)?;
+            if must_guard {
+                latched.guard();
+            }
+            held = Some(latched).filter(|_| tries >= OPTIMISTIC_TRIES);
+        }
+        batch.copy_entries(leaf.node, range, direction);
+        batch.leaf = Leaf { node: leaf.id, version: leaf.version };
+        batch.removal = Lsn(leaf.node.removal.load(Ordering::Relaxed));
+        if held.is_none() && !leaf.node.latch.validate(leaf.version) {
+            return None;
+        }
+        Some(batch.stage_after(range, direction))
+    }
+}
+
+impl Batch {
+    /// Copies the entries of `leaf` in `range`; the caller validates.
+    fn copy_entries(&mut self, leaf: &Node, range: &ScanRange<'_>, direction: Direction) {
+        self.clear();
+        let control = leaf.control();
+        let from = match range.low {
+            Bound::Unbounded => 0,
+            Bound::Included(low) => self.rank(leaf, control, low, Equal::NotCounted),
+            Bound::Excluded(low) => self.rank(leaf, control, low, Equal::Counted),
+        };
+        let to = match range.high {
+            Bound::Unbounded => control.count(),
+            Bound::Included(high) => self.rank(leaf, control, high, Equal::Counted),
+            Bound::Excluded(high) => self.rank(leaf, control, high, Equal::NotCounted),
+        };
+        leaf.read_prefix(control, &mut self.key);
+        let count = to.saturating_sub(from).min(self.limit);
+        for step in 0..count {
+            let at = match direction {
+                Direction::Forward => from + step,
+                Direction::Backward => to - 1 - step,
+            };
+            leaf.read_suffix(control, at, &mut self.key);
+            let key = self.key.as_slice();
+            let (key_at, key_len) = (self.keys.len() as u32, key.len() as u32);
+            self.keys.extend_from_slice(key);
+            self.entries.push(Entry { key_at, key_len, value: leaf.value(at) });
+        }
+        self.cut = count < to.saturating_sub(from);
+    }
+
+    /// The rank of a bound in a leaf that it may lie outside of.
+    fn rank(&self, leaf: &Node, control: Control, bound: &[u8], equal: Equal) -> usize {
+        if bound < self.fences.low() {
+            0
+        } else if self.fences.high().is_some_and(|high| bound >= high) {
+            control.count()
+        } else {
+            leaf.rank(control, &Probe::new(bound), equal)
+        }
+    }
+
+    /// Whether the range goes on beyond what was copied, and where.
+    fn stage_after(&self, range: &ScanRange<'_>, direction: Direction) -> Stage {
+        if self.cut {
+            return Stage::Behind;
+        }
+        let ends = match direction {
+            Direction::Forward => match (self.fences.high(), range.high) {
+                (None, _) => true,
+                (Some(_), Bound::Unbounded) => false,
+                (Some(fence), Bound::Included(high)) => high < fence,
+                (Some(fence), Bound::Excluded(high)) => high <= fence,
+            },
+            Direction::Backward => match range.low {
+                _ if !self.fences.bounded_below => true,
+                Bound::Unbounded => false,
+                Bound::Included(low) | Bound::Excluded(low) => low >= self.fences.low(),
+            },
+        };
+        if ends { Stage::End } else { Stage::At }
+    }
+}

@@ -1,0 +1,330 @@
+//! Splits, merges, compactions: all that moves entries between nodes.
+//!
+//! Each works on the children of one parent, which it finds by a way down, latches, and searches again; so it needs to
+//! trust nothing that was read before. Latches are taken downward: parent, left child, right child. What a step needs
+//! of the levels above (room for a separator, a sibling for the parent) is done first, on its own, and then the step
+//! begins again; so each step leaves a whole tree behind.
+
+use super::descent::{Fences, Seek};
+use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
+use super::node::{BODY_WORDS, Control, Equal, Held, Image};
+use super::{Full, Index};
+use std::sync::atomic::Ordering;
+
+/// A node that uses fewer words than this looks for a sibling to join.
+const UNDERFULL_WORDS: usize = BODY_WORDS / 4;
+/// Two nodes join if they use at most this many words together, so that the next insert does not split them again.
+const MERGED_WORDS: usize = BODY_WORDS * 3 / 4;
+/// A node is compacted, rather than split, only if that frees at least this many words: else it would be soon again.
+const COMPACT_WORDS: usize = BODY_WORDS / 8;
+/// How far around the wanted place a split looks for a shorter separator.
+const SPLIT_WINDOW: usize = 4;
+
+/// Where a node is divided.
+struct Division {
+    /// The first entry of the right part.
+    at: usize,
+    /// The lowest key that the right part can hold.
+    separator: KeyBuf,
+}
+
+impl Index {
+    /// Frees the dead tails of a node, if that makes room for an entry with a suffix of `suffix_len` bytes and is worth
+    /// it. False, and no change, if not.
+    pub(super) fn compact(&self, node: &mut Held<'_>, suffix_len: usize) -> bool {
+        let control = node.control();
+        let needed = 2 + tail_words(suffix_len);
+        let worth_it = control.garbage() >= COMPACT_WORDS || control.count() < 3;
+        if control.room() + control.garbage() < needed || !worth_it {
+            return false;
+        }
+        let mut prefix = KeyBuf::new();
+        node.read_prefix(control, &mut prefix);
+        let mut image =
+            Image::new(control.level(), control.guarded(), node.removal.load(Ordering::Relaxed), prefix.as_slice());
+        let fits = image.push_entries(node, 0..control.count());
+        debug_assert!(fits && image.control().garbage() == 0, "a node fits into a node");
+        node.become_image(&image);
+        true
+    }
+
+    /// Splits the node of `level` that covers `key`, unless it has fewer than three entries. Its user then tries again.
+    pub(super) fn split(&self, level: u8, key: &[u8]) -> Result<(), Full> {
+        loop {
+            let mut fences = Fences::new();
+            let probe = Probe::new(key);
+            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else {
+                if self.grow(level, key)? {
+                    return Ok(());
+                }
+                continue;
+            };
+            let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
+            if self.split_child(&mut parent, fences, &probe)? {
+                return Ok(());
+            }
+            drop(parent);
+            self.split(level + 1, key)?;
+        }
+    }
+
+    /// Splits the child of `parent` that covers `probe`. False, and no change: the parent has no room.
+    #[inline(never)]
+    fn split_child(&self, parent: &mut Held<'_>, mut fences: Fences, probe: &Probe<'_>) -> Result<bool, Full> {
+        let control = parent.control();
+        let slot = parent.slot(control, probe);
+        let mut left = self.lock(parent.child(slot));
+        if left.control().count() < 3 {
+            return Ok(true);
+        }
+        let parent_prefix = control.prefix_bytes();
+        let division = divide(&left, probe, parent_prefix);
+        let separator = &division.separator.as_slice()[parent_prefix..];
+        if 2 + tail_words(separator.len()) > control.room() && !self.compact(parent, separator.len()) {
+            return Ok(false);
+        }
+        fences.narrow(parent, parent.control(), slot, slot);
+        let (right_id, mut right) = self.pool.allocate()?;
+        let (low, high) = part(&left, &division, fences.low(), fences.high());
+        right.become_image(&high);
+        left.become_image(&low);
+        parent.insert(slot + 1, Probe::new(separator).head(0), separator, u64::from(right_id));
+        Ok(true)
+    }
+
+    /// Moves the root's entries, if it is of `level`, into two new children. False, and no change, if it is not.
+    #[inline(never)]
+    fn grow(&self, level: u8, key: &[u8]) -> Result<bool, Full> {
+        let mut root = self.lock(self.root);
+        let control = root.control();
+        if control.level() != level {
+            return Ok(false);
+        }
+        if control.count() < 3 {
+            return Ok(true);
+        }
+        let division = divide(&root, &Probe::new(key), 0);
+        let (left_id, mut left) = self.pool.allocate()?;
+        let (right_id, mut right) = match self.pool.allocate() {
+            Ok(right) => right,
+            Err(full) => {
+                self.pool.free(left_id, left);
+                return Err(full);
+            }
+        };
+        let (low, high) = part(&root, &division, &[], None);
+        left.become_image(&low);
+        right.become_image(&high);
+        let mut image = Image::new(level + 1, false, 0, &[]);
+        let fits = image.push(&[], u64::from(left_id))
+            && image.push(division.separator.as_slice(), u64::from(right_id));
+        debug_assert!(fits, "two entries fit into a node");
+        root.become_image(&image);
+        Ok(true)
+    }
+
+    /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; and its parents, as they
+    /// become underfull in turn. True if something was joined.
+    pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
+        loop {
+            let mut fences = Fences::new();
+            let probe = Probe::new(key);
+            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return false };
+            let parent_id = parent.id;
+            let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
+            if parent.control().count() == 1 {
+                if parent_id == self.root {
+                    self.shrink(parent);
+                    return true;
+                }
+                // No sibling under this parent: it has to find one for itself first.
+                drop(parent);
+                if self.merge(level + 1, key) {
+                    continue;
+                }
+                return false;
+            }
+            let merged = self.merge_child(&mut parent, fences, &probe);
+            let control = parent.control();
+            drop(parent);
+            let Some(joined) = merged else { return false };
+            if wants_merge(control) {
+                self.merge(level + 1, key);
+            }
+            // What was joined may take the next sibling in too, one that was tried in vain when it became underfull; and
+            // it may be the root's last child.
+            if joined.used() < UNDERFULL_WORDS || control.count() == 1 {
+                self.merge(level, key);
+            }
+            return true;
+        }
+    }
+
+    /// Joins the child of `parent` that covers `probe` with its right sibling, or else its left one, and says what came
+    /// of it. The parent has two children at least.
+    #[inline(never)]
+    fn merge_child(&self, parent: &mut Held<'_>, fences: Fences, probe: &Probe<'_>) -> Option<Control> {
+        let control = parent.control();
+        let slot = parent.slot(control, probe);
+        let mut fences = Some(fences);
+        for first in [Some(slot).filter(|slot| slot + 1 < control.count()), slot.checked_sub(1)] {
+            let Some(first) = first else { continue };
+            let mut left = self.lock(parent.child(first));
+            let right_id = parent.child(first + 1);
+            let right = self.lock(right_id);
+            // Their tails may grow with a shorter prefix; then the image does not fit, and they stay apart.
+            if left.control().used() + right.control().used() > MERGED_WORDS {
+                continue;
+            }
+            let Some(mut fences) = fences.take() else { break };
+            fences.narrow(parent, control, first, first + 1);
+            let Some(image) = join(&left, &right, parent, first + 1, &fences) else { break };
+            left.become_image(&image);
+            parent.remove(first + 1);
+            self.pool.free(right_id, right);
+            return Some(image.control());
+        }
+        None
+    }
+
+    /// Moves the entries of the root's only child into the root, as often as there is only one.
+    fn shrink(&self, mut root: Held<'_>) {
+        while root.control().level() > 0 && root.control().count() == 1 {
+            let child_id = root.child(0);
+            let child = self.lock(child_id);
+            let control = child.control();
+            debug_assert_eq!(control.prefix_bytes(), 0, "the whole key space has no common prefix");
+            let removal = child.removal.load(Ordering::Relaxed);
+            let mut image = Image::new(control.level(), control.guarded(), removal, &[]);
+            let fits = image.push_entries(&child, 0..control.count());
+            debug_assert!(fits, "a node fits into a node");
+            root.become_image(&image);
+            self.pool.free(child_id, child);
+        }
+    }
+
+    /// Latches a node that cannot go away: its parent is latched, or it is the root.
+    fn lock(&self, id: u32) -> Held<'_> {
+        self.region.node(id).lock().expect("the child of a latched parent is in use")
+    }
+
+    /// Gives all nodes back. Nobody else uses the index.
+    pub(super) fn free_all(&mut self) {
+        self.free_under(self.root);
+    }
+
+    fn free_under(&self, id: u32) {
+        let node = self.lock(id);
+        let control = node.control();
+        if control.level() > 0 {
+            for at in 0..control.count() {
+                self.free_under(node.child(at));
+            }
+        }
+        self.pool.free(id, node);
+    }
+}
+
+/// Whether a node, after a removal, looks for a sibling to join: not after each, lest one whose siblings are too full
+/// tries in vain all the time.
+pub(super) fn wants_merge(control: Control) -> bool {
+    let count = control.count();
+    control.used() < UNDERFULL_WORDS && (count.is_multiple_of(8) || count.is_power_of_two())
+}
+
+/// Chooses where to divide a node of three entries or more, for an insert at `probe`.
+fn divide(node: &Held<'_>, probe: &Probe<'_>, parent_prefix: usize) -> Division {
+    let control = node.control();
+    let count = control.count();
+    let position = node.rank(control, probe, Equal::Counted);
+    // Keys that come in order find the node's end (or begin): leave it full, and room where the next ones go.
+    let tenths = match position {
+        _ if position == count => 9,
+        0 => 1,
+        _ => 5,
+    };
+    let goal = (control.used() - control.prefix_words()) * tenths / 10;
+    let mut wanted = 0;
+    let mut words = 0;
+    while wanted < count && words < goal {
+        words += 2 + tail_words(node.suffix_len(wanted));
+        wanted += 1;
+    }
+    let wanted = wanted.clamp(1, count - 1);
+    let mut best = Division { at: wanted, separator: separator_at(node, wanted) };
+    // A separator whose suffix fits into a head costs nothing: no need to look further.
+    if tail_words(best.separator.as_slice().len() - parent_prefix) > 0 {
+        let window = wanted.saturating_sub(SPLIT_WINDOW).max(1)..(wanted + SPLIT_WINDOW + 1).min(count);
+        for at in window.filter(|&at| at != wanted && count > 3 * SPLIT_WINDOW) {
+            let separator = separator_at(node, at);
+            if separator.as_slice().len() < best.separator.as_slice().len() {
+                best = Division { at, separator };
+            }
+        }
+    }
+    best
+}
+
+/// The separator between entries `at - 1` and `at`.
+fn separator_at(node: &Held<'_>, at: usize) -> KeyBuf {
+    let control = node.control();
+    let mut right = KeyBuf::new();
+    node.read_key(control, at, &mut right);
+    if control.level() == 0 {
+        let mut left = KeyBuf::new();
+        node.read_key(control, at - 1, &mut left);
+        let len = separator(left.as_slice(), right.as_slice()).len();
+        right.set_len(len);
+    }
+    right
+}
+
+/// The two parts of a divided node whose fences are `low` and `high`.
+fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -> (Image, Image) {
+    let control = node.control();
+    let removal = node.removal.load(Ordering::Relaxed);
+    let separator = division.separator.as_slice();
+    let mut left = Image::new(
+        control.level(),
+        control.guarded(),
+        removal,
+        &separator[..common_prefix(low, separator)],
+    );
+    let prefix = high.map_or(0, |high| common_prefix(separator, high));
+    let mut right = Image::new(control.level(), control.guarded(), removal, &separator[..prefix]);
+    let mut from = division.at;
+    let mut fits = left.push_entries(node, 0..from);
+    if control.level() > 0 {
+        // The separator moves up; what it stood for becomes "everything below".
+        fits &= right.push(&[], u64::from(node.child(from)));
+        from += 1;
+    }
+    fits &= right.push_entries(node, from..control.count());
+    debug_assert!(fits, "a part of a node fits into a node");
+    (left, right)
+}
+
+/// Two siblings as one node with the fences `fences`, if they fit. `slot` is the right one's in the parent.
+fn join(left: &Held<'_>, right: &Held<'_>, parent: &Held<'_>, slot: usize, fences: &Fences) -> Option<Image> {
+    let (of_left, of_right) = (left.control(), right.control());
+    let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
+    let guarded = of_left.guarded() || of_right.guarded();
+    let low = fences.low();
+    let prefix = fences.high().map_or(0, |high| common_prefix(low, high));
+    let mut image = Image::new(of_left.level(), guarded, removal, &low[..prefix]);
+    let mut from = 0;
+    let mut fits = true;
+    if of_left.level() > 0 {
+        // Entry 0 has no key in either: the left one's needs none, the right one's is the parent's separator.
+        let mut key = KeyBuf::new();
+        parent.read_key(parent.control(), slot, &mut key);
+        fits = image.push(&[], u64::from(left.child(0)))
+            && image.push_entries(left, 1..of_left.count())
+            && image.push(&key.as_slice()[prefix..], u64::from(right.child(0)));
+        from = 1;
+    } else {
+        fits &= image.push_entries(left, 0..of_left.count());
+    }
+    fits &= image.push_entries(right, from..of_right.count());
+    (fits && image.control().used() <= MERGED_WORDS).then_some(image)
+}

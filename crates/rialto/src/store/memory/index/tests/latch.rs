@@ -1,0 +1,1 @@
+//! The latch under a model checker.

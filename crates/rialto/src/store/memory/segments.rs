@@ -1,0 +1,601 @@
+//! The arena of segments and the records in them.
+//!
+//! ```text
+//! segment, 64 KiB          64 B image header   slot   slot   ...   (free)
+//!                          (used on disk only) ^64           ^used
+//!
+//! slot, 16-byte units      word 0: thin lock 0..20 | absent 20 | free 21 | capacity in units 24..36 | version 36..64
+//!                          word 1: length of the body 0..16 | Lsn of the last writer 16..64
+//!                          body:   hidden row number (8 bytes, tables that began keyless), then the row
+//!                                  of an absent slot: the primary key that is being inserted
+//! ```
+#![allow(unsafe_code)]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+
+use crossbeam_utils::Backoff;
+use parking_lot::Mutex;
+
+use super::Budget;
+use crate::ids::{HeapId, Lsn};
+
+/// A segment's size; also what a sweep copies under one hold of its latch.
+pub const SEGMENT_BYTES: usize = 64 * 1024;
+/// Bytes at the head of a segment that no record uses: its header in a backup copy.
+pub const IMAGE_HEADER_BYTES: usize = 64;
+/// The unit of slots and of [`RecordRef`]s.
+pub const UNIT_BYTES: usize = 16;
+/// A record's header.
+pub const RECORD_HEADER_BYTES: usize = 16;
+
+const UNITS_PER_SEGMENT: u64 = (SEGMENT_BYTES / UNIT_BYTES) as u64;
+const WORDS_PER_SEGMENT: usize = SEGMENT_BYTES / 8;
+
+/// The bits of a record's first word that the lock manager's thin form may change.
+pub const THIN_LOCK_MASK: u64 = (1 << 20) - 1;
+const ABSENT: u64 = 1 << 20;
+const FREE: u64 = 1 << 21;
+const CAPACITY_SHIFT: u32 = 24;
+const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
+const VERSION_ONE: u64 = 1 << 36;
+const LENGTH_MASK: u64 = (1 << 16) - 1;
+
+const _: () = assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
+const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 < LENGTH_MASK as usize);
+const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
+
+/// A segment's number in the arena, and in both backup copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SegmentId(pub u32);
+
+/// A record's address: the number of its first 16-byte unit in the arena.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RecordRef(pub u64);
+
+impl RecordRef {
+    /// The segment that the record lies in.
+    pub fn segment(self) -> SegmentId {
+        SegmentId((self.0 / UNITS_PER_SEGMENT) as u32)
+    }
+}
+
+/// What the engine knows of a segment beside its bytes.
+#[derive(Default)]
+pub struct SegmentMeta {
+    latch: AtomicBool,
+    dirty: AtomicU8,
+    paint: AtomicBool,
+    /// The heap, or 0 while the segment is free.
+    heap: AtomicU32,
+    /// Bytes handed out to slots, the image header included.
+    used: AtomicU32,
+}
+
+/// One of the two backup copies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Copy {
+    /// The first.
+    Ping,
+    /// The second.
+    Pong,
+}
+
+impl Copy {
+    /// The other copy.
+    pub fn other(self) -> Copy {
+        match self {
+            Copy::Ping => Copy::Pong,
+            Copy::Pong => Copy::Ping,
+        }
+    }
+
+    /// 0 or 1, for file names.
+    pub fn number(self) -> u8 {
+        self as u8
+    }
+
+    fn bit(self) -> u8 {
+        1 << (self as u8)
+    }
+}
+
+/// A held segment latch; released when dropped.
+pub struct Latched<'a> {
+    segments: &'a Segments,
+    id: SegmentId,
+}
+
+impl Drop for Latched<'_> {
+    fn drop(&mut self) {
+        self.segments.meta(self.id).latch.store(false, Ordering::Release);
+    }
+}
+
+/// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand.
+pub struct Segments {
+    words: Region,
+    metas: Box<[SegmentMeta]>,
+    free: Mutex<FreeSegments>,
+    budget: Arc<Budget>,
+}
+
+struct FreeSegments {
+    fresh: u32,
+    free: Vec<u32>,
+}
+
+impl Segments {
+    /// Reserves address space for as many segments as the budget's limit allows.
+    pub fn reserve(budget: Arc<Budget>) -> std::io::Result<Segments> {
+        let count = (budget.limit() as usize / SEGMENT_BYTES).max(1);
+        let words = Region::reserve(count * SEGMENT_BYTES)?;
+        let metas = (0..count).map(|_| SegmentMeta::default()).collect();
+        let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
+        Ok(Segments { words, metas, free, budget })
+    }
+
+    /// The budget that segments are drawn from.
+    pub fn budget(&self) -> &Arc<Budget> {
+        &self.budget
+    }
+
+    /// One more than the highest segment number ever in use.
+    pub fn high_water(&self) -> u32 {
+        self.free.lock().fresh
+    }
+
+    /// A free segment for `heap`, or none at the memory bound.
+    pub fn allocate(&self, heap: HeapId) -> Option<SegmentId> {
+        if !self.budget.take(SEGMENT_BYTES as u64) {
+            return None;
+        }
+        let mut free = self.free.lock();
+        let number = match free.free.pop() {
+            Some(number) => number,
+            None if (free.fresh as usize) < self.metas.len() => {
+                free.fresh += 1;
+                free.fresh - 1
+            }
+            None => {
+                self.budget.give(SEGMENT_BYTES as u64);
+                return None;
+            }
+        };
+        drop(free);
+        let id = SegmentId(number);
+        self.claim(id, heap);
+        Some(id)
+    }
+
+    fn claim(&self, id: SegmentId, heap: HeapId) {
+        let latched = self.latch(id);
+        let meta = self.meta(id);
+        meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
+        meta.heap.store(heap.0, Ordering::Relaxed);
+        self.mark_dirty(&latched);
+    }
+
+    /// Takes exactly the segment `id`, for recovery, which calls [`Segments::rebuild_free_list`] when it has taken all.
+    /// False when that passes the memory bound.
+    pub fn adopt(&self, id: SegmentId, heap: HeapId) -> bool {
+        if id.0 as usize >= self.metas.len() || !self.budget.take(SEGMENT_BYTES as u64) {
+            return false;
+        }
+        let mut free = self.free.lock();
+        free.fresh = free.fresh.max(id.0 + 1);
+        drop(free);
+        self.claim(id, heap);
+        true
+    }
+
+    /// Collects the free segments below `count` and below the highest adopted one.
+    pub fn rebuild_free_list(&self, count: u32) {
+        let mut free = self.free.lock();
+        free.fresh = free.fresh.max(count.min(self.metas.len() as u32));
+        free.free = (0..free.fresh).rev().filter(|&n| self.heap(SegmentId(n)).is_none()).collect();
+    }
+
+    /// Gives back a segment that no index points into any more.
+    pub fn free(&self, id: SegmentId) {
+        let latched = self.latch(id);
+        let meta = self.meta(id);
+        meta.heap.store(0, Ordering::Relaxed);
+        meta.used.store(0, Ordering::Relaxed);
+        self.mark_dirty(&latched);
+        drop(latched);
+        self.free.lock().free.push(id.0);
+        self.budget.give(SEGMENT_BYTES as u64);
+    }
+
+    fn meta(&self, id: SegmentId) -> &SegmentMeta {
+        &self.metas[id.0 as usize]
+    }
+
+    /// The heap that the segment belongs to, or none while it is free.
+    pub fn heap(&self, id: SegmentId) -> Option<HeapId> {
+        match self.meta(id).heap.load(Ordering::Relaxed) {
+            0 => None,
+            heap => Some(HeapId(heap)),
+        }
+    }
+
+    /// Bytes of the segment that are handed out to slots, its image header included.
+    pub fn used(&self, id: SegmentId) -> usize {
+        self.meta(id).used.load(Ordering::Relaxed) as usize
+    }
+
+    /// Latches the segment: against other changes, and against the sweep.
+    pub fn latch(&self, id: SegmentId) -> Latched<'_> {
+        let latch = &self.meta(id).latch;
+        let backoff = Backoff::new();
+        while latch.swap(true, Ordering::Acquire) {
+            while latch.load(Ordering::Relaxed) {
+                backoff.snooze();
+            }
+        }
+        Latched { segments: self, id }
+    }
+
+    fn mark_dirty(&self, latched: &Latched<'_>) {
+        let dirty = &self.meta(latched.id).dirty;
+        if dirty.load(Ordering::Relaxed) != 3 {
+            dirty.store(3, Ordering::Relaxed);
+        }
+    }
+
+    /// Sets the dirty bit for one copy: after a failed sweep, and for the copy that recovery did not load.
+    pub fn set_dirty(&self, id: SegmentId, copy: Copy) {
+        let _latched = self.latch(id);
+        let dirty = &self.meta(id).dirty;
+        dirty.store(dirty.load(Ordering::Relaxed) | copy.bit(), Ordering::Relaxed);
+    }
+
+    /// Clears the dirty bit for one copy: the segment is now as that copy has it.
+    pub fn clear_dirty(&self, id: SegmentId, copy: Copy) {
+        let _latched = self.latch(id);
+        let dirty = &self.meta(id).dirty;
+        dirty.store(dirty.load(Ordering::Relaxed) & !copy.bit(), Ordering::Relaxed);
+    }
+
+    /// Whether the segment has changed since it was last copied to `copy`.
+    pub fn is_dirty(&self, id: SegmentId, copy: Copy) -> bool {
+        self.meta(id).dirty.load(Ordering::Relaxed) & copy.bit() != 0
+    }
+
+    /// Whether the current sweep has passed the segment (System M's paint bit).
+    pub fn is_painted(&self, id: SegmentId) -> bool {
+        self.meta(id).paint.load(Ordering::Relaxed)
+    }
+
+    /// Sets or clears the paint bit.
+    pub fn paint(&self, id: SegmentId, painted: bool) {
+        self.meta(id).paint.store(painted, Ordering::Relaxed);
+    }
+
+    /// Clears the dirty bit for `copy` and copies the segment, both under its latch, which is what makes a fuzzy sweep
+    /// miss nothing: a change is either in the copy or marks the segment again. Gives the heap and the bytes in use;
+    /// `buffer` is one segment long and its first [`IMAGE_HEADER_BYTES`] are left alone.
+    pub fn sweep(&self, id: SegmentId, copy: Copy, buffer: &mut [u8]) -> (Option<HeapId>, usize) {
+        let _latched = self.latch(id);
+        let meta = self.meta(id);
+        meta.dirty.store(meta.dirty.load(Ordering::Relaxed) & !copy.bit(), Ordering::Relaxed);
+        meta.paint.store(true, Ordering::Relaxed);
+        let used = self.used(id);
+        if used > IMAGE_HEADER_BYTES {
+            let first = id.0 as usize * WORDS_PER_SEGMENT;
+            let words = &self.words.words()[first + IMAGE_HEADER_BYTES / 8..first + used / 8];
+            for (word, bytes) in words.iter().zip(buffer[IMAGE_HEADER_BYTES..used].chunks_exact_mut(8)) {
+                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+            }
+        }
+        (self.heap(id), used)
+    }
+
+    /// Fills an adopted segment from a backup image. Lock bits are cleared; the dirty bits stay as they are.
+    pub fn restore(&self, id: SegmentId, image: &[u8]) {
+        let _latched = self.latch(id);
+        let first = id.0 as usize * WORDS_PER_SEGMENT;
+        let words = &self.words.words()[first + IMAGE_HEADER_BYTES / 8..first + image.len() / 8];
+        for (word, bytes) in words.iter().zip(image[IMAGE_HEADER_BYTES..].chunks_exact(8)) {
+            word.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
+        }
+        self.meta(id).used.store(image.len() as u32, Ordering::Relaxed);
+    }
+
+    /// Hands out `units` at the end of the segment's used part while that stays within `limit` bytes. The new slot is
+    /// absent.
+    pub fn extend(&self, id: SegmentId, units: usize, limit: usize) -> Option<RecordRef> {
+        let latched = self.latch(id);
+        let used = self.used(id);
+        if used + units * UNIT_BYTES > limit {
+            return None;
+        }
+        let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (used / UNIT_BYTES) as u64);
+        self.word(record, 0).store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
+        self.word(record, 1).store(0, Ordering::Relaxed);
+        self.meta(id).used.store((used + units * UNIT_BYTES) as u32, Ordering::Relaxed);
+        self.mark_dirty(&latched);
+        Some(record)
+    }
+
+    /// The slots of a segment, in order of their addresses. Stops with an error text at a slot whose capacity makes no
+    /// sense.
+    pub fn slots(&self, id: SegmentId) -> impl Iterator<Item = Result<RecordRef, String>> + '_ {
+        let used = self.used(id);
+        let mut at = IMAGE_HEADER_BYTES;
+        std::iter::from_fn(move || {
+            if at >= used {
+                return None;
+            }
+            let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (at / UNIT_BYTES) as u64);
+            let capacity = self.capacity_units(record) * UNIT_BYTES;
+            if capacity == 0 || at + capacity > used || self.length(record) + RECORD_HEADER_BYTES > capacity {
+                let offset = at;
+                at = used;
+                return Some(Err(format!("the slot at byte {offset} of segment {} makes no sense", id.0)));
+            }
+            at += capacity;
+            Some(Ok(record))
+        })
+    }
+
+    fn word(&self, record: RecordRef, index: usize) -> &AtomicU64 {
+        &self.words.words()[record.0 as usize * 2 + index]
+    }
+
+    /// The record's first word, for the lock manager's thin form.
+    pub fn lock_word(&self, record: RecordRef) -> &AtomicU64 {
+        self.word(record, 0)
+    }
+
+    fn capacity_units(&self, record: RecordRef) -> usize {
+        ((self.word(record, 0).load(Ordering::Relaxed) & CAPACITY_MASK) >> CAPACITY_SHIFT) as usize
+    }
+
+    /// The slot's size in units, header included.
+    pub fn units(&self, record: RecordRef) -> usize {
+        self.capacity_units(record)
+    }
+
+    /// The longest body that the slot can hold, in bytes.
+    pub fn room(&self, record: RecordRef) -> usize {
+        self.capacity_units(record) * UNIT_BYTES - RECORD_HEADER_BYTES
+    }
+
+    /// Whether the slot holds no committed row: it is free, or being inserted, or reserved for a move.
+    pub fn is_absent(&self, record: RecordRef) -> bool {
+        self.word(record, 0).load(Ordering::Acquire) & (ABSENT | FREE) != 0
+    }
+
+    /// Whether the slot is on a free list.
+    pub fn is_free(&self, record: RecordRef) -> bool {
+        self.word(record, 0).load(Ordering::Relaxed) & FREE != 0
+    }
+
+    /// The record's last writer.
+    pub fn lsn(&self, record: RecordRef) -> Lsn {
+        Lsn(self.word(record, 1).load(Ordering::Acquire) >> 16)
+    }
+
+    fn length(&self, record: RecordRef) -> usize {
+        (self.word(record, 1).load(Ordering::Acquire) & LENGTH_MASK) as usize
+    }
+
+    /// Copies the body into `out`. The caller holds the record's lock, or its segment's latch.
+    pub fn read(&self, record: RecordRef, out: &mut Vec<u8>) {
+        let length = self.length(record);
+        let first = record.0 as usize * 2 + 2;
+        let words = &self.words.words()[first..first + length.div_ceil(8)];
+        out.clear();
+        out.reserve(words.len() * 8);
+        for word in words {
+            out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        out.truncate(length);
+    }
+
+    /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
+    pub fn write(&self, record: RecordRef, body: &[u8], lsn: Lsn) {
+        let latched = self.latch(record.segment());
+        self.write_body(record, body);
+        self.word(record, 1).store(lsn.0 << 16 | body.len() as u64, Ordering::Release);
+        self.finish_write(record, &latched);
+    }
+
+    /// Marks the slot absent and keeps there the primary key that is being inserted, so that a scan that comes by a
+    /// secondary index learns whose lock to wait for.
+    pub fn write_placeholder(&self, record: RecordRef, key: &[u8]) {
+        let _latched = self.latch(record.segment());
+        self.write_body(record, key);
+        self.word(record, 1).store(key.len() as u64, Ordering::Release);
+        self.word(record, 0).fetch_or(ABSENT, Ordering::AcqRel);
+    }
+
+    fn write_body(&self, record: RecordRef, body: &[u8]) {
+        assert!(body.len() <= self.room(record), "a body of {} bytes does not fit its slot", body.len());
+        let first = record.0 as usize * 2 + 2;
+        let words = &self.words.words()[first..first + body.len().div_ceil(8)];
+        let mut chunks = body.chunks_exact(8);
+        for (word, bytes) in words.iter().zip(&mut chunks) {
+            word.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
+        }
+        let rest = chunks.remainder();
+        if !rest.is_empty() {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            words[words.len() - 1].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    /// Changes byte ranges of a committed body, written at `lsn`.
+    pub fn patch<'p>(&self, record: RecordRef, patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
+        let latched = self.latch(record.segment());
+        let length = self.length(record);
+        for (offset, bytes) in patches {
+            assert!(offset + bytes.len() <= length, "a patch passes the end of its row");
+            self.patch_bytes(record, offset, bytes);
+        }
+        self.word(record, 1).store(lsn.0 << 16 | length as u64, Ordering::Release);
+        self.finish_write(record, &latched);
+    }
+
+    fn patch_bytes(&self, record: RecordRef, offset: usize, bytes: &[u8]) {
+        let body = &self.words.words()[record.0 as usize * 2 + 2..];
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = at % 8;
+            let take = rest.len().min(8 - within);
+            let word = &body[at / 8];
+            let mut value = word.load(Ordering::Relaxed).to_le_bytes();
+            value[within..within + take].copy_from_slice(&rest[..take]);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+            at += take;
+            rest = &rest[take..];
+        }
+    }
+
+    fn finish_write(&self, record: RecordRef, latched: &Latched<'_>) {
+        let word = self.word(record, 0);
+        if word.load(Ordering::Relaxed) & ABSENT != 0 {
+            word.fetch_and(!ABSENT, Ordering::AcqRel);
+        }
+        word.fetch_add(VERSION_ONE, Ordering::AcqRel);
+        self.mark_dirty(latched);
+    }
+
+    /// Marks a slot whose row is gone: absent, and free when `free`.
+    pub fn vacate(&self, record: RecordRef, free: bool) {
+        let latched = self.latch(record.segment());
+        let word = self.word(record, 0);
+        word.fetch_or(if free { ABSENT | FREE } else { ABSENT }, Ordering::AcqRel);
+        word.fetch_add(VERSION_ONE, Ordering::AcqRel);
+        self.mark_dirty(&latched);
+    }
+
+    /// Takes a slot off the free list: absent, not free.
+    pub fn reclaim(&self, record: RecordRef) {
+        let _latched = self.latch(record.segment());
+        self.word(record, 0).fetch_and(!(FREE | THIN_LOCK_MASK), Ordering::AcqRel);
+        self.word(record, 1).store(0, Ordering::Release);
+    }
+
+    /// Clears what must not survive a crash from a slot that was read from a backup: lock bits. An absent slot becomes
+    /// free. Gives whether the slot holds a row.
+    pub fn settle_after_load(&self, record: RecordRef) -> bool {
+        let word = self.word(record, 0);
+        word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        if word.load(Ordering::Relaxed) & ABSENT != 0 {
+            word.fetch_or(FREE, Ordering::Relaxed);
+            return false;
+        }
+        true
+    }
+}
+
+/// Reserved address space, seen as atomic words. Zero until written.
+struct Region {
+    base: *const AtomicU64,
+    bytes: usize,
+}
+
+// SAFETY: the region is plain memory that is only reached as atomics, from any thread, and unmapped only by `drop`.
+unsafe impl Send for Region {}
+// SAFETY: as above.
+unsafe impl Sync for Region {}
+
+impl Region {
+    fn reserve(bytes: usize) -> std::io::Result<Region> {
+        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+        // SAFETY: a fresh anonymous mapping at an address that the kernel chooses aliases nothing.
+        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        // SAFETY: the range was just mapped. Huge pages are a wish: a refusal changes only the speed.
+        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
+        Ok(Region { base: base.cast(), bytes })
+    }
+
+    fn words(&self) -> &[AtomicU64] {
+        // SAFETY: the mapping is page-aligned, `bytes` long, zero-filled, lives as long as `self`, and every access to
+        // it goes through this slice of atomics.
+        unsafe { std::slice::from_raw_parts(self.base, self.bytes / 8) }
+    }
+}
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours and no reference into it outlives `self`.
+        let _ = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.bytes) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn arena() -> Segments {
+        Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap()
+    }
+
+    #[test]
+    fn a_row_is_read_back_and_patched() {
+        let segments = arena();
+        let id = segments.allocate(HeapId(7)).unwrap();
+        let record = segments.extend(id, 3, SEGMENT_BYTES).unwrap();
+        assert!(segments.is_absent(record));
+        segments.write(record, b"seventeen bytes!!", Lsn(9));
+        assert!(!segments.is_absent(record));
+        let parts: [(usize, &[u8]); 2] = [(0, b"S"), (6, b"EEN BYTES")];
+        segments.patch(record, parts.into_iter(), Lsn(12));
+        let mut row = Vec::new();
+        segments.read(record, &mut row);
+        assert_eq!((row.as_slice(), segments.lsn(record)), (&b"SeventEEN BYTES!!"[..], Lsn(12)));
+    }
+
+    #[test]
+    fn a_change_marks_both_copies_and_a_sweep_clears_one() {
+        let segments = arena();
+        let id = segments.allocate(HeapId(7)).unwrap();
+        let mut buffer = vec![0; SEGMENT_BYTES];
+        segments.sweep(id, Copy::Ping, &mut buffer);
+        assert!(!segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
+        let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
+        segments.write(record, b"row", Lsn(1));
+        assert!(segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
+    }
+
+    #[test]
+    fn a_swept_segment_is_restored_as_it_was() {
+        let segments = arena();
+        let id = segments.allocate(HeapId(7)).unwrap();
+        for n in 0..10u8 {
+            let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
+            segments.write(record, &[n; 9], Lsn(u64::from(n)));
+        }
+        let mut buffer = vec![0; SEGMENT_BYTES];
+        let (heap, used) = segments.sweep(id, Copy::Ping, &mut buffer);
+        assert_eq!(heap, Some(HeapId(7)));
+        let other = arena();
+        assert!(other.adopt(id, HeapId(7)));
+        other.rebuild_free_list(1);
+        other.restore(id, &buffer[..used]);
+        let mut row = Vec::new();
+        for (n, slot) in other.slots(id).enumerate() {
+            let slot = slot.unwrap();
+            assert!(other.settle_after_load(slot));
+            other.read(slot, &mut row);
+            assert_eq!(row, [n as u8; 9]);
+        }
+    }
+
+    #[test]
+    fn the_memory_bound_is_an_answer() {
+        let segments = Segments::reserve(Arc::new(Budget::new(2 * SEGMENT_BYTES as u64))).unwrap();
+        let first = segments.allocate(HeapId(1)).unwrap();
+        assert!(segments.allocate(HeapId(1)).is_some());
+        assert!(segments.allocate(HeapId(1)).is_none());
+        segments.free(first);
+        assert_eq!(segments.allocate(HeapId(2)), Some(first));
+    }
+}

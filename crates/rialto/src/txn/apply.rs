@@ -1,0 +1,138 @@
+//! Applying a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
+
+use super::redo::Patches;
+use super::transaction::Context;
+use super::write_set::{WriteKind, body_of, key_of};
+use crate::catalog::TableVersion;
+use crate::ids::Lsn;
+use crate::log::PacketSlot;
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::RecordRef;
+
+/// An entry of a row in a secondary index.
+type Entry = (usize, Key);
+
+impl Context {
+    /// Applies all writes, then makes the DDL visible.
+    pub fn apply(&mut self, packet: &PacketSlot, lsn: Lsn) {
+        for position in 0..self.writes.len() as u32 {
+            let write = self.writes.get(position);
+            if write.superseded {
+                continue;
+            }
+            let table = self.tables.at(write.slot);
+            match write.kind {
+                WriteKind::Put if write.fresh => {
+                    table.segments().write(write.record, body_of(write, packet.bytes()), lsn);
+                    table.heap.count_rows(self.number, 1);
+                }
+                WriteKind::Patch if !write.rekeys && write.previous.is_none() => {
+                    let row_at = table.row_at();
+                    let patches = Patches::of(body_of(write, packet.bytes())).ranges();
+                    let patches = patches.map(|(offset, bytes)| (row_at + offset, bytes));
+                    table.segments().patch(write.record, patches, lsn);
+                }
+                _ => self.apply_row(position, packet.bytes(), lsn),
+            }
+        }
+        if let Some(ddl) = self.ddl.take() {
+            ddl.publish(self, lsn);
+        }
+    }
+
+    /// Applies what all of a transaction's writes to one row come to, the newest of them at `last`: the row in its
+    /// last slot, and entries exactly for the keys that it has in the end.
+    fn apply_row(&self, last: u32, packet: &[u8], lsn: Lsn) {
+        let write = self.writes.get(last);
+        let table = self.tables.at(write.slot);
+        let segments = table.segments();
+        let key = Key::from(key_of(write, packet));
+        let mut base = |record, body: &mut Vec<u8>| segments.read(record, body);
+        let mut body = Vec::new();
+        let stays = self.writes.materialize(last, packet, table.row_at(), &mut body, &mut base);
+
+        let (places, was_there) = self.places(last);
+        let mut entries = Vec::new();
+        if was_there {
+            let mut before = Vec::new();
+            segments.read(places[0], &mut before);
+            secondary_keys(table, &before, &key, &mut entries);
+        }
+        for add in self.writes.adds() {
+            if let WhichIndex::Secondary(position) = add.index
+                && places.contains(&add.record)
+                && self.tables.at(add.slot).id == table.id
+            {
+                entries.push((position, add.key.clone()));
+            }
+        }
+
+        let mut kept = Vec::new();
+        let target = write.lands_in();
+        if stays {
+            segments.write(target, &body, lsn);
+            secondary_keys(table, &body, &key, &mut kept);
+            repoint(table, WhichIndex::Primary, &key, &places, target);
+        } else {
+            remove(table, WhichIndex::Primary, &key, &places, lsn);
+        }
+        for (position, entry) in &entries {
+            let which = WhichIndex::Secondary(*position);
+            if kept.iter().any(|(p, k)| p == position && k == entry) {
+                repoint(table, which, entry, &places, target);
+            } else {
+                remove(table, which, entry, &places, lsn);
+            }
+        }
+        for &place in places.iter().filter(|&&place| !stays || place != target) {
+            table.heap.release(self.number, place);
+        }
+        table.heap.count_rows(self.number, i64::from(stays) - i64::from(was_there));
+    }
+
+    /// The slots that a row has had in this transaction, the first one first, and whether it was in the tables before.
+    fn places(&self, last: u32) -> (Vec<RecordRef>, bool) {
+        let mut places = Vec::new();
+        let mut at = self.writes.get(last);
+        loop {
+            for place in [at.lands_in(), at.record] {
+                if !places.contains(&place) {
+                    places.push(place);
+                }
+            }
+            match at.previous {
+                Some(previous) => at = self.writes.get(previous),
+                None => break,
+            }
+        }
+        places.reverse();
+        (places, !at.fresh)
+    }
+}
+
+fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<Entry>) {
+    for position in 0..table.secondaries.len() {
+        let mut key = Key::new();
+        table.schema.index_key_of_row(position, &body[table.row_at()..], primary, &mut key);
+        out.push((position, key));
+    }
+}
+
+/// Points the row's entry to `target`. An entry that another row has taken over stays.
+fn repoint(table: &TableVersion, which: WhichIndex, key: &[u8], places: &[RecordRef], target: RecordRef) {
+    let index = table.index(which);
+    if let Some(now) = index.get(key).value
+        && now != target.0
+        && places.contains(&RecordRef(now))
+    {
+        index.replace(key, now, target.0);
+    }
+}
+
+/// Removes the row's entry. An entry that another row has taken over stays.
+fn remove(table: &TableVersion, which: WhichIndex, key: &[u8], places: &[RecordRef], lsn: Lsn) {
+    let index = table.index(which);
+    if index.get(key).value.is_some_and(|now| places.contains(&RecordRef(now))) {
+        index.remove(key, Some(lsn));
+    }
+}

@@ -1,0 +1,32 @@
+//! What a transaction may choose for itself.
+
+use std::time::Duration;
+
+pub use crate::lock::LockPolicy;
+use crate::log::Durability;
+
+/// What keeps a transaction apart from the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Isolation {
+    /// As if transactions ran one after the other, in the order of their places in the log (I7).
+    #[default]
+    Serializable,
+}
+
+/// One transaction's choices. The default takes the database's.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct TxOptions {
+    /// How durable "committed" is; [`Options::durability`](crate::Options::durability) unless set.
+    pub durability: Option<Durability>,
+    /// What keeps the transaction apart from the others.
+    pub isolation: Isolation,
+    /// The longest wait for one lock; [`Options::lock_timeout`](crate::Options::lock_timeout) unless set.
+    pub lock_timeout: Option<Duration>,
+    /// The longest that the transaction may take until its commit; unbounded unless set.
+    pub timeout: Option<Duration>,
+    /// Refuse writes.
+    pub read_only: bool,
+    /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).
+    pub lock_wait: LockPolicy,
+}

@@ -1,0 +1,269 @@
+//! Reads by key.
+
+use std::ops::ControlFlow;
+
+use super::transaction::{Context, Transaction};
+use crate::catalog::{Table, TableVersion};
+use crate::error::{Error, Result};
+use crate::lock::{LockName, LockTarget, RecordMode, TableMode};
+use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
+use crate::store::memory::RecordRef;
+
+/// A row's identity: its primary key's bytes, or its hidden row number's.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct RowKey(pub(crate) Key);
+
+/// Where the row of a locked key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As this write of the transaction's own leaves it.
+    Own(u32),
+    /// In the tables.
+    Stored(RecordRef),
+    /// Nowhere.
+    Absent,
+}
+
+/// The mode that stands for both.
+fn join(held: Option<TableMode>, wanted: TableMode) -> TableMode {
+    held.map_or(wanted, |held| held.join(wanted))
+}
+
+impl Context {
+    /// Locks the table and gives its place in the cache, with the version that holds under that lock.
+    pub fn use_table(&mut self, table: &Table, mode: TableMode) -> Result<u32> {
+        let slot = match self.tables.find(table.id()) {
+            Some(slot) => slot,
+            None => self.tables.put(table.version()),
+        };
+        self.use_slot(slot, mode)
+    }
+
+    pub fn use_slot(&mut self, mut slot: u32, mode: TableMode) -> Result<u32> {
+        let id = self.tables.at(slot).id;
+        if self.ddl.as_ref().is_some_and(|ddl| ddl.has_dropped(id)) {
+            return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
+        }
+        loop {
+            let held = self.tables.locked(slot);
+            let wanted = join(held, mode);
+            if held != Some(wanted) {
+                self.lock(
+                    |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
+                    |_, _| LockTarget::Table(id),
+                )?;
+                self.tables.note_locked(slot, wanted);
+            }
+            if !self.tables.at(slot).is_retired() {
+                return Ok(slot);
+            }
+            let name = self.tables.at(slot).name().to_owned();
+            let current = self.core.catalog.by_id(id).ok_or(Error::NoSuchTable { table: name })?;
+            slot = self.tables.put(current.version());
+        }
+    }
+
+    /// Locks the key in `self.key` of the table's identity, and gives its hash.
+    #[inline]
+    pub fn lock_key(&mut self, slot: u32, mode: RecordMode) -> Result<u64> {
+        let table = self.tables.at(slot);
+        let name = LockName::new(table.primary_id, &self.key);
+        let covered = match self.tables.locked(slot) {
+            Some(TableMode::Exclusive) => true,
+            Some(TableMode::Shared | TableMode::SharedIntentExclusive) => mode == RecordMode::Shared,
+            _ => false,
+        };
+        if !covered {
+            self.lock(
+                |core, owner, _, key, wait| core.locks.record(owner, name, key, mode, wait).map(drop),
+                |tables, key| LockTarget::Record { index: tables.at(slot).primary_id, key: key.to_vec() },
+            )?;
+        }
+        Ok(name.hash)
+    }
+
+    /// Finds the row of the key in `self.key`, which is locked. Notes what the answer depends on.
+    #[inline]
+    pub fn locate(&mut self, slot: u32, hash: u64) -> Place {
+        if let Some(position) = self.find_own(slot, hash) {
+            return Place::Own(position);
+        }
+        let found = self.tables.at(slot).primary.get(&self.key);
+        match found.value {
+            Some(record) => self.stored(slot, RecordRef(record)),
+            None => {
+                self.depend(found.removal);
+                let floor = self.tables.at(slot).floor();
+                self.depend(floor);
+                Place::Absent
+            }
+        }
+    }
+
+    fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
+        let table = self.tables.at(slot);
+        if table.segments().is_absent(record) {
+            return Place::Absent;
+        }
+        let lsn = table.segments().lsn(record).max(table.floor());
+        self.depend(lsn);
+        Place::Stored(record)
+    }
+
+    #[inline]
+    pub fn find_own(&self, slot: u32, hash: u64) -> Option<u32> {
+        if self.writes.is_empty() {
+            return None;
+        }
+        self.writes.find(self.tables.at(slot).id, hash, &self.key, self.packet_bytes())
+    }
+
+    /// Reads the body at a place into `self.body`. False if there is none.
+    pub fn read_place(&mut self, slot: u32, place: Place) -> bool {
+        let mut body = std::mem::take(&mut self.body);
+        let there = self.read_place_into(slot, place, &mut body);
+        self.body = body;
+        there
+    }
+
+    pub fn read_place_into(&self, slot: u32, place: Place, body: &mut Vec<u8>) -> bool {
+        let table = self.tables.at(slot);
+        match place {
+            Place::Absent => false,
+            Place::Stored(record) => {
+                table.segments().read(record, body);
+                true
+            }
+            Place::Own(position) => {
+                let mut base = |record, body: &mut Vec<u8>| table.segments().read(record, body);
+                self.writes.materialize(position, self.packet_bytes(), table.row_at(), body, &mut base)
+            }
+        }
+    }
+
+    fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
+        let hash = self.lock_key(slot, mode)?;
+        let place = self.locate(slot, hash);
+        Ok(self.read_place(slot, place))
+    }
+
+    pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
+        let slot = self.use_for(table, mode)?;
+        key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)?;
+        Ok(self.get_locked(slot, mode)?.then_some(slot))
+    }
+
+    fn use_for(&mut self, table: &Table, mode: RecordMode) -> Result<u32> {
+        match mode {
+            RecordMode::Shared => {
+                self.check()?;
+                self.use_table(table, TableMode::IntentShared)
+            }
+            RecordMode::Exclusive => {
+                self.check_write()?;
+                self.use_table(table, TableMode::IntentExclusive)
+            }
+        }
+    }
+
+    /// The row that the last read left in `self.body`.
+    pub fn row(&self, slot: u32) -> Row {
+        let table = self.tables.at(slot);
+        Row::new(table.schema.clone(), self.body[table.row_at()..].to_vec())
+    }
+}
+
+/// The row in a record's body.
+pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
+    RowView::new(&table.schema, &body[table.row_at()..])
+}
+
+impl Transaction {
+    /// The table of this name, the transaction's own DDL included.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`].
+    pub fn table(&mut self, name: &str) -> Result<Table> {
+        let context = self.context();
+        if let Some(ddl) = &context.ddl
+            && let Some(answer) = ddl.table(name)
+        {
+            return answer;
+        }
+        context.core.catalog.table(name)
+    }
+
+    /// A copy of the row with this primary key.
+    ///
+    /// # Errors
+    /// A key that does not fit the table, and what a lock can meet.
+    pub fn get(&mut self, table: &Table, key: impl IntoKey) -> Result<Option<Row>> {
+        let context = self.context();
+        let found = context.get(table, &key, RecordMode::Shared)?;
+        Ok(found.map(|slot| context.row(slot)))
+    }
+
+    /// As [`Transaction::get`], and locks the row (or its absence) exclusively at once.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`]; [`Error::ReadOnly`].
+    pub fn get_for_update(&mut self, table: &Table, key: impl IntoKey) -> Result<Option<Row>> {
+        let context = self.context();
+        let found = context.get(table, &key, RecordMode::Exclusive)?;
+        Ok(found.map(|slot| context.row(slot)))
+    }
+
+    /// As [`Transaction::get`] into a row that is there already: no allocation once it is large enough. False, and
+    /// `row` as it was, if there is no such row.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get_into(&mut self, table: &Table, key: impl IntoKey, row: &mut Row) -> Result<bool> {
+        let context = self.context();
+        let Some(slot) = context.get(table, &key, RecordMode::Shared)? else {
+            return Ok(false);
+        };
+        let table = context.tables.at(slot);
+        row.replace(&table.schema, &context.body[table.row_at()..]);
+        Ok(true)
+    }
+
+    /// Calls `look` with the row of this primary key, in place: no copy for the caller, no allocation.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn look<T>(
+        &mut self,
+        table: &Table,
+        key: impl IntoKey,
+        look: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let context = self.context();
+        let found = context.get(table, &key, RecordMode::Shared)?;
+        Ok(found.map(|slot| look(view(context.tables.at(slot), &context.body))))
+    }
+
+    /// A copy of the row with this identity.
+    ///
+    /// # Errors
+    /// What a lock can meet.
+    pub fn get_at(&mut self, table: &Table, key: &RowKey) -> Result<Option<Row>> {
+        let context = self.context();
+        let slot = context.use_for(table, RecordMode::Shared)?;
+        context.key.clone_from(&key.0);
+        Ok(context.get_locked(slot, RecordMode::Shared)?.then(|| context.row(slot)))
+    }
+
+    /// Counts the rows of a table, which it locks against changes.
+    ///
+    /// # Errors
+    /// What a lock can meet.
+    pub fn count(&mut self, table: &Table) -> Result<u64> {
+        let mut rows = 0;
+        self.scan(table, &super::scan::Scan::all(), |_, _| {
+            rows += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(rows)
+    }
+}

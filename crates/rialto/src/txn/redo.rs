@@ -1,0 +1,261 @@
+//! The redo records in a commit packet's payload (value logging, System M section 3).
+//!
+//! ```text
+//! record   kind: u8   table: varint   key length: varint, key bytes   then by kind
+//!   put      row number: u64 in numbered tables, row length: varint, row bytes
+//!   patch    count: varint, then per patch  offset: varint, length: varint, bytes     (offsets count from the row)
+//!   delete   nothing
+//!   load     (the key is empty)  file number: u64
+//! ```
+//!
+//! The records of a packet are redone in their order, each when its packet's [`Lsn`](crate::Lsn) is not below its
+//! row's; doing all of a packet's records again gives the same rows, so redo is idempotent (I8).
+
+use crate::ids::TableId;
+
+/// One redo record, borrowing from the packet.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct RedoRecord<'a> {
+    pub table: TableId,
+    pub key: &'a [u8],
+    pub change: Change<'a>,
+}
+
+/// What a redo record does.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Change<'a> {
+    /// The whole row, with its hidden row number (0 in a table without), at this key.
+    Put { row_number: u64, row: &'a [u8] },
+    /// Byte ranges of the row.
+    Patch(Patches<'a>),
+    /// The row is gone.
+    Delete,
+    /// The rows in the load file of this number.
+    Load { file: u64 },
+}
+
+const PUT: u8 = 1;
+const PATCH: u8 = 2;
+const DELETE: u8 = 3;
+const LOAD: u8 = 4;
+
+pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
+    while value >= 0x80 {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+    let (taken, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
+    *bytes = rest;
+    Some(taken)
+}
+
+/// Where a record's key and body ended up in the packet.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Placed {
+    pub key_at: u32,
+    pub key_bytes: u16,
+    pub body_at: u32,
+    pub body_bytes: u32,
+}
+
+fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
+    out.push(kind);
+    put_varint(out, u64::from(table.0));
+    put_varint(out, key.len() as u64);
+    let key_at = out.len() as u32;
+    out.extend_from_slice(key);
+    Placed { key_at, key_bytes: key.len() as u16, ..Placed::default() }
+}
+
+/// Appends a put. The body is as it lies in the record: the row number, if `numbered`, then the row.
+pub(crate) fn write_put(out: &mut Vec<u8>, table: TableId, key: &[u8], numbered: bool, body: &[u8]) -> Placed {
+    let mut placed = begin(out, PUT | if numbered { 0x80 } else { 0 }, table, key);
+    put_varint(out, body.len() as u64);
+    placed.body_at = out.len() as u32;
+    out.extend_from_slice(body);
+    placed.body_bytes = body.len() as u32;
+    placed
+}
+
+/// Appends a patch: `ranges` of `row` (offset, length), which hold the new bytes.
+pub(crate) fn write_patch(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8],
+    row: &[u8],
+    ranges: &[(u16, u16)],
+) -> Placed {
+    let mut placed = begin(out, PATCH, table, key);
+    placed.body_at = out.len() as u32;
+    put_varint(out, ranges.len() as u64);
+    for &(offset, length) in ranges {
+        put_varint(out, u64::from(offset));
+        put_varint(out, u64::from(length));
+        out.extend_from_slice(&row[usize::from(offset)..usize::from(offset) + usize::from(length)]);
+    }
+    placed.body_bytes = out.len() as u32 - placed.body_at;
+    placed
+}
+
+/// Appends a delete.
+pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> Placed {
+    begin(out, DELETE, table, key)
+}
+
+/// Appends the adoption of a load file.
+pub(crate) fn write_load(out: &mut Vec<u8>, table: TableId, file: u64) {
+    begin(out, LOAD, table, &[]);
+    out.extend_from_slice(&file.to_le_bytes());
+}
+
+/// The byte ranges of a patch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Patches<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Patches<'a> {
+    /// The patches in `bytes`, which [`write_patch`] wrote or [`read`] has checked.
+    pub fn of(bytes: &'a [u8]) -> Patches<'a> {
+        Patches { bytes }
+    }
+
+    /// Offset in the row and new bytes.
+    pub fn ranges(self) -> impl Iterator<Item = (usize, &'a [u8])> {
+        let mut rest = self.bytes;
+        let count = take_varint(&mut rest).unwrap_or(0);
+        (0..count).map_while(move |_| {
+            let offset = take_varint(&mut rest)?;
+            let length = take_varint(&mut rest)?;
+            Some((offset as usize, take_bytes(&mut rest, length)?))
+        })
+    }
+
+    /// Changes `row`. False when a range passes its end.
+    #[must_use]
+    pub fn apply(self, row: &mut [u8]) -> bool {
+        self.ranges().all(|(offset, bytes)| match row.get_mut(offset..offset + bytes.len()) {
+            Some(range) => {
+                range.copy_from_slice(bytes);
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+fn take_patches<'a>(bytes: &mut &'a [u8]) -> Option<Patches<'a>> {
+    let all = *bytes;
+    let count = take_varint(bytes)?;
+    for _ in 0..count {
+        let offset = take_varint(bytes)?;
+        let length = take_varint(bytes)?;
+        if offset > u64::from(u16::MAX) {
+            return None;
+        }
+        take_bytes(bytes, length)?;
+    }
+    Some(Patches { bytes: &all[..all.len() - bytes.len()] })
+}
+
+fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
+    let kind = *take_bytes(bytes, 1)?.first()?;
+    let table = TableId(u32::try_from(take_varint(bytes)?).ok()?);
+    let key_bytes = take_varint(bytes)?;
+    let key = take_bytes(bytes, key_bytes)?;
+    let change = match kind & 0x7f {
+        PUT => {
+            let length = take_varint(bytes)?;
+            let mut row = take_bytes(bytes, length)?;
+            let row_number = match kind & 0x80 {
+                0 => 0,
+                _ => u64::from_le_bytes(take_bytes(&mut row, 8)?.try_into().ok()?),
+            };
+            Change::Put { row_number, row }
+        }
+        PATCH => Change::Patch(take_patches(bytes)?),
+        DELETE => Change::Delete,
+        LOAD => Change::Load { file: u64::from_le_bytes(take_bytes(bytes, 8)?.try_into().ok()?) },
+        _ => return None,
+    };
+    Some(RedoRecord { table, key, change })
+}
+
+/// The records of a packet's payload; the item after a malformed record is its offset, and the last.
+pub(crate) fn read(payload: &[u8]) -> impl Iterator<Item = Result<RedoRecord<'_>, usize>> {
+    let mut rest = payload;
+    std::iter::from_fn(move || {
+        if rest.is_empty() {
+            return None;
+        }
+        let offset = payload.len() - rest.len();
+        match take_record(&mut rest) {
+            Some(record) => Some(Ok(record)),
+            None => {
+                rest = &[];
+                Some(Err(offset))
+            }
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn records_are_read_as_they_were_written() {
+        let mut out = Vec::new();
+        write_put(&mut out, TableId(300), b"key", false, b"a row");
+        let mut body = 77u64.to_le_bytes().to_vec();
+        body.extend_from_slice(b"numbered");
+        write_put(&mut out, TableId(1), b"n", true, &body);
+        write_patch(&mut out, TableId(2), b"k", b"0123456789", &[(2, 3), (9, 1)]);
+        write_delete(&mut out, TableId(2), b"k");
+        write_load(&mut out, TableId(9), 5);
+        let records: Vec<_> = read(&out).collect::<Result<_, _>>().unwrap();
+        assert_eq!(records[0].change, Change::Put { row_number: 0, row: b"a row" });
+        assert_eq!(records[1].change, Change::Put { row_number: 77, row: b"numbered" });
+        let Change::Patch(patches) = &records[2].change else { panic!("a patch") };
+        let mut row = *b"..........";
+        assert!(patches.apply(&mut row));
+        assert_eq!(&row, b"..234....9");
+        assert!(!patches.apply(&mut row[..5]));
+        assert_eq!(records[3].change, Change::Delete);
+        assert_eq!(records[4].change, Change::Load { file: 5 });
+    }
+
+    #[test]
+    fn any_cut_or_flip_is_an_error_or_records_never_a_panic() {
+        let mut out = Vec::new();
+        write_patch(&mut out, TableId(2), b"k", b"0123456789", &[(2, 3), (9, 1)]);
+        write_put(&mut out, TableId(300), b"key", true, b"12345678row");
+        for cut in 0..out.len() {
+            read(&out[..cut]).for_each(drop);
+        }
+        for at in 0..out.len() {
+            for bit in 0..8 {
+                let mut bad = out.clone();
+                bad[at] ^= 1 << bit;
+                read(&bad).for_each(drop);
+            }
+        }
+    }
+}

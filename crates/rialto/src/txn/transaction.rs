@@ -1,0 +1,464 @@
+//! [`Transaction`]: from `begin` to its place in the log.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use super::ddl::DdlState;
+use super::options::{LockPolicy, TxOptions};
+use super::tables::TableCache;
+use super::ticket::Ticket;
+use super::write_set::{Mark, WriteSet};
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::lock::{LockError, LockTarget, Owner, Wait};
+use crate::log::{Durability, PacketKind, PacketSlot};
+use crate::row::Key;
+
+/// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
+/// [`Database::begin`](crate::Database::begin) gives for use across calls. It is `Send`; dropping it aborts.
+///
+/// Reads and writes take their locks as they run and give copies. Writes stay in the transaction's own write set until
+/// it commits (I1), and are seen by its own reads.
+pub struct Transaction {
+    /// Present until the transaction ends.
+    pub(crate) context: Option<Box<Context>>,
+}
+
+/// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
+pub(crate) struct Context {
+    pub core: Arc<Core>,
+    /// The same, behind a count that only this context's transactions and their tickets touch.
+    pub lease: Arc<Arc<Core>>,
+    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
+    pub number: usize,
+    /// Held while the transaction is open.
+    pub owner: Option<Owner>,
+    pub packet: Option<PacketSlot>,
+    pub writes: WriteSet,
+    pub tables: TableCache,
+    pub ddl: Option<Box<DdlState>>,
+    pub savepoints: Vec<SavepointState>,
+    pub savepoint_counter: u64,
+    /// The highest place of anything read, absence included (I3).
+    pub depends: Lsn,
+    pub choices: Choices,
+    pub cancelled: Arc<AtomicBool>,
+    /// Scratch, so that operations allocate nothing.
+    pub key: Key,
+    pub body: Vec<u8>,
+    pub other_body: Vec<u8>,
+    /// Scratch: the changed ranges of a row.
+    pub ranges: Vec<(u16, u16)>,
+    pub began: Instant,
+    /// DDL has made the table cache out of date.
+    pub forget_tables: bool,
+    /// Chosen as a deadlock's victim: nothing but an abort is left.
+    pub doomed: Option<Error>,
+}
+
+/// [`TxOptions`] with the database's defaults filled in.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Choices {
+    pub durability: Durability,
+    pub lock_timeout: Duration,
+    pub timeout: Option<Duration>,
+    pub deadline: Option<Instant>,
+    pub read_only: bool,
+    pub lock_wait: LockPolicy,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct SavepointState {
+    pub id: u64,
+    pub mark: Mark,
+    pub ddl_changes: usize,
+    pub direct_rows: usize,
+}
+
+/// A point in a transaction to which it can be rolled back. Good until the transaction ends, or the savepoint or one
+/// before it is released or rolled back.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Savepoint {
+    id: u64,
+}
+
+/// Cancels a transaction from another thread.
+#[derive(Clone)]
+pub struct Canceller {
+    cancelled: Arc<AtomicBool>,
+    core: Arc<Core>,
+    owner: u16,
+}
+
+impl Canceller {
+    /// Makes the transaction's running or next operation fail with [`Error::Cancelled`].
+    pub fn cancel(&self) {
+        self.cancelled.store(true, Ordering::Release);
+        self.core.locks.interrupt(self.owner);
+    }
+}
+
+impl Context {
+    pub fn new(core: Arc<Core>, number: usize) -> Context {
+        let choices = core.choices(&TxOptions::default());
+        Context {
+            lease: Arc::new(core.clone()),
+            core,
+            number,
+            owner: None,
+            packet: None,
+            writes: WriteSet::default(),
+            tables: TableCache::default(),
+            ddl: None,
+            savepoints: Vec::new(),
+            savepoint_counter: 0,
+            depends: Lsn::ZERO,
+            choices,
+            cancelled: Arc::new(AtomicBool::new(false)),
+            key: Key::new(),
+            body: Vec::new(),
+            other_body: Vec::new(),
+            ranges: Vec::new(),
+            began: Instant::now(),
+            forget_tables: false,
+            doomed: None,
+        }
+    }
+
+    /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
+    pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
+        self.core.check_open()?;
+        self.began = Instant::now();
+        self.owner = Some(self.core.locks.begin_since(started.unwrap_or(self.began)).ok_or(
+            Error::TooManyTransactions { limit: self.core.options.transactions_max },
+        )?);
+        self.choices = self.core.choices(options);
+        self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
+        self.tables.begin();
+        self.doomed = None;
+        self.depends = Lsn::ZERO;
+        // A canceller of an earlier transaction must not reach this one.
+        if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {
+            self.cancelled = Arc::new(AtomicBool::new(false));
+        }
+        Ok(())
+    }
+
+    /// What every operation checks first.
+    #[inline]
+    pub fn check(&self) -> Result<()> {
+        if self.cancelled.load(Ordering::Relaxed) {
+            return Err(Error::Cancelled);
+        }
+        if let Some(deadline) = self.choices.deadline
+            && Instant::now() > deadline
+        {
+            return Err(self.timed_out());
+        }
+        match &self.doomed {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::Timeout { limit_ms: self.choices.timeout.unwrap_or_default().as_millis() as u64 }
+    }
+
+    /// What every write checks first; borrows a packet for the first.
+    #[inline]
+    pub fn check_write(&mut self) -> Result<()> {
+        self.check()?;
+        if self.choices.read_only {
+            return Err(Error::ReadOnly);
+        }
+        if self.packet.is_none() {
+            self.packet = Some(self.core.log.borrow_packet()?);
+        }
+        Ok(())
+    }
+
+    /// Runs a lock request, keeps its waiting time and puts the lock's name into its error.
+    pub fn lock<T>(
+        &mut self,
+        request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Result<T> {
+        let wait = Wait {
+            policy: self.choices.lock_wait,
+            timeout: Some(self.choices.lock_timeout),
+            deadline: self.choices.deadline,
+            cancelled: &self.cancelled,
+        };
+        let owner = self.owner.as_mut().expect("the transaction is open");
+        match request(&self.core, owner, &self.tables, &self.key, &wait) {
+            Ok(granted) => Ok(granted),
+            Err(error) => Err(self.lock_error(error, target)),
+        }
+    }
+
+    #[cold]
+    fn lock_error(&mut self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
+        let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
+        match error {
+            LockError::Deadlock => {
+                let error = Error::Deadlock { waiting_for: lock() };
+                self.doomed = Some(error.clone());
+                error
+            }
+            LockError::Timeout { waited } => {
+                Error::LockTimeout { lock: lock(), waited_ms: waited.as_millis() as u64 }
+            }
+            LockError::Deadline { .. } => self.timed_out(),
+            LockError::WouldWait => Error::WouldWait { lock: lock() },
+            LockError::Cancelled => Error::Cancelled,
+            LockError::Shutdown => Error::Closed,
+        }
+    }
+
+    /// The transaction has read something that this place wrote (I3).
+    #[inline]
+    pub fn depend(&mut self, lsn: Lsn) {
+        self.depends = self.depends.max(lsn);
+    }
+
+    pub fn packet_bytes(&self) -> &[u8] {
+        self.packet.as_ref().map_or(&[], |packet| packet.bytes())
+    }
+
+    /// Where the transaction stands now.
+    pub fn mark(&self) -> Mark {
+        self.writes.mark(self.packet_bytes().len())
+    }
+
+    /// Takes writes, their index entries and their slots back, down to `mark`.
+    pub fn roll_back_to(&mut self, mark: &Mark) {
+        while let Some(add) = self.writes.pop_add(mark) {
+            let index = self.tables.at(add.slot).index(add.index);
+            match add.replaced {
+                Some(before) => {
+                    index.replace(&add.key, add.record.0, before.0);
+                }
+                None => {
+                    index.remove(&add.key, None);
+                }
+            }
+        }
+        while let Some(write) = self.writes.pop_write(mark) {
+            let heap = &self.tables.at(write.slot).heap;
+            if let Some(moved_to) = write.moved_to {
+                heap.release(self.number, moved_to);
+            }
+            if write.fresh {
+                heap.release(self.number, write.record);
+            }
+        }
+        if let Some(packet) = &mut self.packet {
+            packet.bytes_mut().truncate(mark.packet);
+        }
+    }
+
+    /// Ends the transaction without effect.
+    pub fn abort(&mut self) {
+        if let Some(ddl) = self.ddl.take() {
+            // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
+            self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+            ddl.discard(self);
+        } else {
+            self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+        }
+        self.finish();
+        self.core.counters.aborted(self.number);
+    }
+
+    /// Releases the locks and what else the transaction held.
+    fn finish(&mut self) {
+        self.writes.clear();
+        self.savepoints.clear();
+        self.packet = None;
+        if let Some(mut owner) = self.owner.take() {
+            self.core.locks.release_all(&mut owner);
+            self.core.locks.end(owner);
+        }
+        if std::mem::take(&mut self.forget_tables) {
+            self.tables.clear();
+        }
+    }
+
+    /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
+    pub fn commit(&mut self) -> Result<Lsn> {
+        if let Err(error) = self.prepare() {
+            self.abort();
+            return Err(error);
+        }
+        if self.writes.is_empty() && self.ddl.is_none() {
+            self.finish();
+            self.core.counters.committed(self.number, self.began.elapsed());
+            return Ok(self.depends);
+        }
+        let core = self.lease.clone();
+        let mut packet = self.packet.take().expect("a writing transaction has a packet");
+        // I5: in flight from before its push until the last of its writes is applied.
+        core.in_flight.enter(self.number, core.log.place());
+        if let Err(error) = core.check_open() {
+            core.in_flight.leave(self.number);
+            self.packet = Some(packet);
+            self.abort();
+            return Err(error);
+        }
+        let lsn = core.log.push(&mut packet, PacketKind::Commit);
+        self.apply(&packet, lsn);
+        core.in_flight.leave(self.number);
+        core.log.applied(packet);
+        self.finish();
+        core.counters.committed(self.number, self.began.elapsed());
+        Ok(lsn)
+    }
+
+    /// Everything that can fail, done before the place (I10).
+    fn prepare(&mut self) -> Result<()> {
+        self.check()?;
+        if self.ddl.is_some() {
+            self.prepare_ddl()?;
+        }
+        if let Some(packet) = &mut self.packet
+            && !packet.bytes().is_empty()
+        {
+            self.core.log.reserve(packet, 0)?;
+        }
+        Ok(())
+    }
+}
+
+impl Transaction {
+    pub(crate) fn context(&mut self) -> &mut Context {
+        self.context.as_mut().expect("the transaction is open")
+    }
+
+    /// Commits and waits until the outcome is as durable as the transaction asked.
+    ///
+    /// # Errors
+    /// Those that keep a transaction from taking its place, after which it is aborted; [`Error::OutcomeUnknown`] if the
+    /// log fails after that.
+    pub fn commit(self) -> Result<()> {
+        self.submit()?.wait()
+    }
+
+    /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
+    ///
+    /// # Errors
+    /// Those that keep a transaction from taking its place; it is then aborted.
+    pub fn submit(mut self) -> Result<Ticket> {
+        let context = self.context();
+        let durability = context.choices.durability;
+        let lease = context.lease.clone();
+        let lsn = context.commit()?;
+        lease.log.leave(lsn, durability);
+        self.release();
+        Ok(Ticket::new(lease, lsn, durability))
+    }
+
+    /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.
+    ///
+    /// # Errors
+    /// If the log fails before that.
+    pub fn abort(mut self) -> Result<()> {
+        let ticket = self.settled();
+        self.context().abort();
+        self.release();
+        ticket.wait()
+    }
+
+    /// A ticket for what the transaction has read so far: done when all of it is as durable as the transaction asks.
+    /// Whoever tells somebody outside of a failed operation waits for it first (I3).
+    pub fn settled(&mut self) -> Ticket {
+        let context = self.context();
+        Ticket::new(context.lease.clone(), context.depends, context.choices.durability)
+    }
+
+    fn release(&mut self) {
+        if let Some(context) = self.context.take() {
+            context.lease.clone().contexts.give_back(context);
+        }
+    }
+
+    /// Changes how the transaction waits for locks from here on.
+    pub fn set_lock_policy(&mut self, policy: LockPolicy) {
+        self.context().choices.lock_wait = policy;
+    }
+
+    /// Changes how durable the transaction's commit will be.
+    pub fn set_durability(&mut self, durability: Durability) {
+        self.context().choices.durability = durability;
+    }
+
+    /// How durable the transaction's commit will be.
+    pub fn durability(&mut self) -> Durability {
+        self.context().choices.durability
+    }
+
+    /// A handle that cancels this transaction from another thread.
+    pub fn canceller(&mut self) -> Canceller {
+        let context = self.context();
+        Canceller {
+            cancelled: context.cancelled.clone(),
+            core: context.core.clone(),
+            owner: context.owner.as_ref().expect("the transaction is open").id(),
+        }
+    }
+
+    /// A point to roll back to.
+    pub fn savepoint(&mut self) -> Savepoint {
+        let context = self.context();
+        context.savepoint_counter += 1;
+        let state = SavepointState {
+            id: context.savepoint_counter,
+            mark: context.mark(),
+            ddl_changes: context.ddl.as_ref().map_or(0, |ddl| ddl.changes()),
+            direct_rows: context.ddl.as_ref().map_or(0, |ddl| ddl.direct_rows()),
+        };
+        context.savepoints.push(state);
+        Savepoint { id: state.id }
+    }
+
+    fn find_savepoint(&mut self, savepoint: &Savepoint) -> Result<usize> {
+        let savepoints = &self.context().savepoints;
+        let missing = || Error::NoSuchSavepoint { name: format!("number {}", savepoint.id) };
+        savepoints.iter().rposition(|state| state.id == savepoint.id).ok_or_else(missing)
+    }
+
+    /// Takes back everything since the savepoint, which stays. Locks are kept.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`] if it was released, or rolled back over.
+    pub fn rollback_to(&mut self, savepoint: &Savepoint) -> Result<()> {
+        let position = self.find_savepoint(savepoint)?;
+        let context = self.context();
+        let state = context.savepoints[position];
+        context.savepoints.truncate(position + 1);
+        context.roll_back_to(&state.mark);
+        context.roll_back_ddl(&state);
+        Ok(())
+    }
+
+    /// Forgets a savepoint and those after it; their changes stay.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchSavepoint`] if it was released before, or rolled back over.
+    pub fn release_savepoint(&mut self, savepoint: Savepoint) -> Result<()> {
+        let position = self.find_savepoint(&savepoint)?;
+        self.context().savepoints.truncate(position);
+        Ok(())
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        if let Some(context) = &mut self.context {
+            context.abort();
+        }
+        self.release();
+    }
+}

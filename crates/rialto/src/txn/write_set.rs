@@ -1,0 +1,305 @@
+//! The write set: what a transaction will do to the tables once it has its place (I1).
+//!
+//! The redo records in the commit packet are the write set's bytes; this list says where each one lies, which record
+//! it changes and what it has reserved, so that applying it allocates nothing and cannot fail (I10).
+
+use hashbrown::HashTable;
+
+use super::redo::{Patches, Placed};
+use crate::ids::TableId;
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::RecordRef;
+
+/// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
+const LINEAR_MAX: usize = 16;
+
+/// What one write does to its record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteKind {
+    /// The whole body.
+    Put,
+    /// Byte ranges of the row.
+    Patch,
+    /// The row goes.
+    Delete,
+}
+
+/// One write.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Write {
+    pub table: TableId,
+    /// Where the table stands in the transaction's list of tables.
+    pub slot: u32,
+    pub hash: u64,
+    pub kind: WriteKind,
+    /// The record made a placeholder for itself: there was none of its key.
+    pub fresh: bool,
+    /// Secondary keys change.
+    pub rekeys: bool,
+    /// Where the row lies when this write's turn comes.
+    pub record: RecordRef,
+    /// The slot reserved for a row that has outgrown its own.
+    pub moved_to: Option<RecordRef>,
+    /// The transaction's last write to the same row before this one.
+    pub previous: Option<u32>,
+    /// A later write goes to the same row.
+    pub superseded: bool,
+    pub placed: Placed,
+}
+
+impl Write {
+    /// Where the row lies once this write is applied.
+    pub fn lands_in(&self) -> RecordRef {
+        self.moved_to.unwrap_or(self.record)
+    }
+}
+
+/// An index entry that an operation made or re-pointed before the commit, so that an abort can take it back.
+#[derive(Debug)]
+pub(crate) struct IndexAdd {
+    /// Where the table stands in the transaction's list of tables.
+    pub slot: u32,
+    pub index: WhichIndex,
+    pub key: Key,
+    pub record: RecordRef,
+    /// What the entry pointed to before, if it was there.
+    pub replaced: Option<RecordRef>,
+}
+
+/// A point to come back to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Mark {
+    pub writes: usize,
+    pub adds: usize,
+    pub packet: usize,
+}
+
+/// A transaction's writes, in order, with what they have reserved.
+#[derive(Debug, Default)]
+pub(crate) struct WriteSet {
+    writes: Vec<Write>,
+    adds: Vec<IndexAdd>,
+    /// Positions of the newest write of each row, once there are many.
+    latest: HashTable<u32>,
+    /// Whether any row is written twice.
+    pub chained: bool,
+}
+
+impl WriteSet {
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    pub fn len(&self) -> usize {
+        self.writes.len()
+    }
+
+    pub fn writes(&self) -> &[Write] {
+        &self.writes
+    }
+
+    pub fn get(&self, position: u32) -> &Write {
+        &self.writes[position as usize]
+    }
+
+    pub fn adds(&self) -> &[IndexAdd] {
+        &self.adds
+    }
+
+    pub fn add(&mut self, add: IndexAdd) {
+        self.adds.push(add);
+    }
+
+    pub fn mark(&self, packet: usize) -> Mark {
+        Mark { writes: self.writes.len(), adds: self.adds.len(), packet }
+    }
+
+    /// Appends a write. Its `previous` is what [`WriteSet::find`] gave.
+    pub fn push(&mut self, write: Write) {
+        let position = self.writes.len() as u32;
+        if let Some(previous) = write.previous {
+            self.writes[previous as usize].superseded = true;
+            self.chained = true;
+        }
+        self.writes.push(write);
+        if self.writes.len() == LINEAR_MAX {
+            self.rebuild();
+        } else if self.writes.len() > LINEAR_MAX {
+            self.note(position);
+        }
+    }
+
+    fn rebuild(&mut self) {
+        self.latest.clear();
+        for position in 0..self.writes.len() as u32 {
+            if !self.writes[position as usize].superseded {
+                self.note(position);
+            }
+        }
+    }
+
+    fn note(&mut self, position: u32) {
+        let writes = &self.writes;
+        let hash = writes[position as usize].hash;
+        if let Some(previous) = writes[position as usize].previous
+            && let Ok(entry) = self.latest.find_entry(hash, |&p| p == previous)
+        {
+            entry.remove();
+        }
+        self.latest.insert_unique(hash, position, |&p| writes[p as usize].hash);
+    }
+
+    /// The newest write of a row, by table and key.
+    pub fn find(&self, table: TableId, hash: u64, key: &[u8], packet: &[u8]) -> Option<u32> {
+        let is = |position: u32| {
+            let write = &self.writes[position as usize];
+            write.hash == hash && write.table == table && key_of(write, packet) == key
+        };
+        if self.writes.len() < LINEAR_MAX {
+            (0..self.writes.len() as u32).rev().find(|&position| is(position))
+        } else {
+            self.latest.find(hash, |&position| is(position)).copied()
+        }
+    }
+
+    /// Whether the write set holds a write to this table.
+    pub fn touches(&self, table: TableId) -> bool {
+        self.writes.iter().any(|write| write.table == table)
+    }
+
+    /// Counts the writes to this table.
+    pub fn count_of(&self, table: TableId) -> usize {
+        self.writes.iter().filter(|write| write.table == table).count()
+    }
+
+    /// Takes writes back, the newest first, down to `mark`.
+    pub fn pop_write(&mut self, mark: &Mark) -> Option<Write> {
+        if self.writes.len() <= mark.writes {
+            return None;
+        }
+        let position = self.writes.len() as u32 - 1;
+        if self.writes.len() >= LINEAR_MAX
+            && let Ok(entry) =
+                self.latest.find_entry(self.writes[position as usize].hash, |&p| p == position)
+        {
+            entry.remove();
+        }
+        let write = self.writes.pop().expect("longer than the mark");
+        if let Some(previous) = write.previous {
+            self.writes[previous as usize].superseded = false;
+            if self.writes.len() >= LINEAR_MAX {
+                let writes = &self.writes;
+                self.latest.insert_unique(write.hash, previous, |&p| writes[p as usize].hash);
+            }
+        }
+        Some(write)
+    }
+
+    /// Takes index entries back, the newest first, down to `mark`.
+    pub fn pop_add(&mut self, mark: &Mark) -> Option<IndexAdd> {
+        if self.adds.len() > mark.adds { self.adds.pop() } else { None }
+    }
+
+    /// Forgets everything; keeps the memory.
+    pub fn clear(&mut self) {
+        if self.writes.len() >= LINEAR_MAX {
+            self.latest.clear();
+        }
+        self.writes.clear();
+        self.adds.clear();
+        self.chained = false;
+    }
+
+    /// The body that the row has after the write at `position`: false if it is gone. `base` reads the body that the
+    /// tables hold for a record.
+    pub fn materialize(
+        &self,
+        position: u32,
+        packet: &[u8],
+        row_at: usize,
+        body: &mut Vec<u8>,
+        base: &mut dyn FnMut(RecordRef, &mut Vec<u8>),
+    ) -> bool {
+        let write = self.get(position);
+        match write.kind {
+            WriteKind::Delete => return false,
+            WriteKind::Put => {
+                body.clear();
+                body.extend_from_slice(body_of(write, packet));
+            }
+            WriteKind::Patch => {
+                match write.previous {
+                    Some(previous) => {
+                        let there = self.materialize(previous, packet, row_at, body, base);
+                        debug_assert!(there, "a patch follows a row");
+                    }
+                    None => base(write.record, body),
+                }
+                let fits = Patches::of(body_of(write, packet)).apply(&mut body[row_at..]);
+                debug_assert!(fits, "a patch fits its row");
+            }
+        }
+        true
+    }
+}
+
+/// The primary key of a write, in the packet.
+pub(crate) fn key_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
+    &packet[write.placed.key_at as usize..][..usize::from(write.placed.key_bytes)]
+}
+
+/// The body or the patches of a write, in the packet.
+pub(crate) fn body_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
+    &packet[write.placed.body_at as usize..][..write.placed.body_bytes as usize]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::txn::redo;
+
+    fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
+        let hash = u64::from(key % 3);
+        let previous = set.find(TableId(1), hash, &[key], packet);
+        let placed = redo::write_put(packet, TableId(1), &[key], false, body);
+        set.push(Write {
+            table: TableId(1),
+            slot: 0,
+            hash,
+            kind: WriteKind::Put,
+            fresh: previous.is_none(),
+            rekeys: false,
+            record: RecordRef(u64::from(key)),
+            moved_to: None,
+            previous,
+            superseded: false,
+            placed,
+        });
+    }
+
+    #[test]
+    fn the_newest_write_of_a_row_is_found_before_and_after_a_rollback() {
+        for many in [4, 40] {
+            let (mut set, mut packet) = (WriteSet::default(), Vec::new());
+            for key in 0..many {
+                push(&mut set, &mut packet, key, b"first");
+            }
+            let mark = set.mark(packet.len());
+            for key in 0..many {
+                push(&mut set, &mut packet, key, b"second");
+                push(&mut set, &mut packet, key, b"third");
+            }
+            let body = |set: &WriteSet, packet: &[u8], key: u8| {
+                let position = set.find(TableId(1), u64::from(key % 3), &[key], packet).unwrap();
+                let mut body = Vec::new();
+                assert!(set.materialize(position, packet, 0, &mut body, &mut |_, _| unreachable!()));
+                body
+            };
+            assert!((0..many).all(|key| body(&set, &packet, key) == b"third"));
+            while set.pop_write(&mark).is_some() {}
+            packet.truncate(mark.packet);
+            assert!((0..many).all(|key| body(&set, &packet, key) == b"first"));
+            assert_eq!(set.find(TableId(1), 0, &[200], &packet), None);
+        }
+    }
+}
