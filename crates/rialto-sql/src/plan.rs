@@ -4,7 +4,7 @@
 //! only when it is known, at execution) makes the statement fall back to the whole table with all conditions.
 
 use rialto::row::{Schema, Value, WhichIndex};
-use rialto::{Direction, KeyBound, Scan, ScanIndex, ScanMode};
+use rialto::{Direction, KeyBound, Scan, ScanMode};
 
 use crate::bind::Order;
 use crate::error::Result;
@@ -288,11 +288,8 @@ impl Path {
                 };
             }
         }
-        let index = match range.index {
-            WhichIndex::Primary => ScanIndex::Primary,
-            WhichIndex::Secondary(position) => ScanIndex::Secondary(position),
-        };
-        Ok(Found::Scan(Scan { index, lower, upper, direction: range.direction, mode, limit: None }))
+        let (index, direction) = (range.index, range.direction);
+        Ok(Found::Scan(Scan { index, lower, upper, direction, mode, limit: None }))
     }
 }
 
@@ -308,14 +305,7 @@ impl Range {
 
 /// The whole table, in the order of its primary index.
 pub fn everything(mode: ScanMode) -> Scan {
-    Scan {
-        index: ScanIndex::Primary,
-        lower: KeyBound::Unbounded,
-        upper: KeyBound::Unbounded,
-        direction: Direction::Forward,
-        mode,
-        limit: None,
-    }
+    Scan { mode, ..Scan::all() }
 }
 
 impl Access {

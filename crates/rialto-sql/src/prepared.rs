@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::Table;
-use rialto::row::Schema;
+use rialto::row::{Schema, WhichIndex};
 
 use crate::bind::{self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource};
 use crate::error::{Result, SqlError};
@@ -82,6 +82,17 @@ pub struct Prepared {
     pub columns: Vec<OutputColumn>,
     /// What there is to do.
     pub kind: Kind,
+    /// What tables there were when the plan was made.
+    pub catalog: CatalogState,
+}
+
+/// What a plan takes for granted about the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatalogState {
+    /// It is as it was committed at this version.
+    Committed(u64),
+    /// It was changed by the transaction that the plan was made in: good for one execution.
+    Private,
 }
 
 impl Prepared {
@@ -141,6 +152,18 @@ impl Prepared {
         }
     }
 
+    /// Whether the plan names an index by its place among its table's, which a concurrent change could move.
+    pub fn uses_secondary_index(&self) -> bool {
+        let access = match &self.kind {
+            Kind::Select(plan) => plan.access.as_ref(),
+            Kind::Update(plan) => Some(&plan.access),
+            Kind::Delete(plan) => Some(&plan.access),
+            _ => None,
+        };
+        let path = access.map(|access| &access.path);
+        matches!(path, Some(Path::Range(range)) if range.index != WhichIndex::Primary)
+    }
+
     /// Whether the statement ends or mends a failed transaction, and so is allowed in one.
     pub fn is_allowed_when_failed(&self) -> bool {
         matches!(
@@ -156,6 +179,7 @@ pub fn prepare(
     statement: Statement,
     declared: &[SqlType],
     facts: &Facts,
+    catalog: CatalogState,
     lookup: &mut dyn FnMut(&Name) -> Result<Table>,
 ) -> Result<Prepared> {
     let mut binder = Binder::new(text, declared, facts);
@@ -182,12 +206,13 @@ pub fn prepare(
             (Kind::Delete(DeletePlan { bound, access }), columns)
         }
         Statement::Explain(inner) => {
-            let inner = prepare(text, *inner, declared, facts, lookup)?;
+            let inner = prepare(text, *inner, declared, facts, catalog, lookup)?;
             let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
             let lines = explain(&inner);
             let text = text.into();
             let declared = declared.to_vec();
-            return Ok(Prepared { text, declared, params: inner.params, columns, kind: Kind::Explain(lines) });
+            let kind = Kind::Explain(lines);
+            return Ok(Prepared { text, declared, params: inner.params, columns, kind, catalog });
         }
         Statement::Copy(options) => {
             let table = lookup(&options.table)?;
@@ -210,7 +235,7 @@ pub fn prepare(
         other => (Kind::Utility(other), Vec::new()),
     };
     let params = binder.into_params();
-    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind })
+    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind, catalog })
 }
 
 fn select_plan(bound: BoundSelect) -> SelectPlan {

@@ -148,6 +148,7 @@ pub fn of(error: &Error) -> SqlState {
         Error::StringTooLong { .. } => SqlState::StringTooLong,
         Error::OutOfRange { .. } => SqlState::NumberOutOfRange,
         Error::TypeMismatch { .. } | Error::SchemaMismatch { .. } => SqlState::TypeMismatch,
+        Error::ColumnCount { .. } | Error::KeyColumns { .. } => SqlState::SyntaxError,
         Error::NoSuchTable { .. } => SqlState::UndefinedTable,
         Error::NoSuchColumn { .. } => SqlState::UndefinedColumn,
         Error::NoSuchIndex { .. } => SqlState::UndefinedObject,

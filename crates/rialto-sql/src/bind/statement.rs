@@ -109,7 +109,7 @@ pub struct BoundDelete {
 
 fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
     let schema = table.schema();
-    let name = alias.map_or_else(|| table.name().to_string(), |alias| alias.text.clone());
+    let name = alias.map_or_else(|| table.name(), |alias| alias.text.clone());
     (Scope::Table { name, schema: schema.clone() }, schema)
 }
 

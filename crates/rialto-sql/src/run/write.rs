@@ -19,7 +19,7 @@ struct InPlace<'a, 'f>(&'a Fields<'f>);
 
 impl Columns for InPlace<'_, '_> {
     fn column(&self, index: usize) -> Value {
-        self.0.get(index)
+        self.0.row().get_ref(index).to_value()
     }
 }
 

@@ -44,11 +44,12 @@ impl PlanCache {
 mod tests {
     use super::*;
     use crate::parse::Statement;
-    use crate::prepared::Kind;
+    use crate::prepared::{CatalogState, Kind};
 
     fn plan(text: &str) -> Arc<Prepared> {
         let kind = Kind::Utility(Statement::Commit);
-        Arc::new(Prepared { text: text.into(), declared: vec![], params: vec![], columns: vec![], kind })
+        let catalog = CatalogState::Committed(0);
+        Arc::new(Prepared { text: text.into(), declared: vec![], params: vec![], columns: vec![], kind, catalog })
     }
 
     #[test]

@@ -27,7 +27,7 @@ use crate::copy::CopyIn;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::expr::Context;
 use crate::parse::{self, Access, CopyDirection, Modes, Name, SetValue, Statement};
-use crate::prepared::{self, Kind, Prepared};
+use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
 use crate::values::SqlType;
 use cache::PlanCache;
@@ -105,8 +105,8 @@ pub struct Session {
     block: Block,
     failed: bool,
     tx: Option<Transaction>,
-    /// The transaction's beginning, to drop all its writes.
-    start: Option<Savepoint>,
+    /// Whether the transaction has changed what tables there are.
+    defined: bool,
     savepoints: Vec<NamedSavepoint>,
     access: Access,
     /// Statements run in this block.
@@ -132,7 +132,7 @@ impl Session {
             block: Block::None,
             failed: false,
             tx: None,
-            start: None,
+            defined: false,
             savepoints: Vec::new(),
             access: Access::ReadWrite,
             statements: 0,
@@ -231,11 +231,16 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
+        // Read before the tables are: a change in between makes the plan look old, never new.
+        let catalog = match self.defined {
+            true => CatalogState::Private,
+            false => CatalogState::Committed(self.database.catalog_version()),
+        };
         let Session { tx, database, facts, .. } = self;
         let mut lookup = |name: &Name| find(tx, database, name);
-        let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, &mut lookup)?);
+        let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, catalog, &mut lookup)?);
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
-        if open && !matches!(prepared.kind, Kind::Explain(_)) {
+        if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
             self.cache.put(prepared.clone());
         }
         Ok(prepared)
@@ -244,7 +249,14 @@ impl Session {
     /// Whether the tables are still those that the plan was made for.
     fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
         let Some((table, schema)) = prepared.table() else { return Ok(true) };
-        let name = Name { text: table.name().to_string(), position: None };
+        let version = match prepared.catalog {
+            CatalogState::Committed(version) if !self.defined => version,
+            _ => return Ok(false),
+        };
+        if version == self.database.catalog_version() {
+            return Ok(true);
+        }
+        let name = Name { text: table.name(), position: None };
         match find(&mut self.tx, &self.database, &name) {
             Ok(current) => Ok(current.id() == table.id() && Arc::ptr_eq(&current.schema(), schema)),
             Err(error) if error.sqlstate == SqlState::UndefinedTable => Ok(false),
@@ -292,7 +304,7 @@ impl Session {
                 {
                     // The victim's locks are free once it is gone; then it starts anew.
                     self.tx = None;
-                    self.start = None;
+                    self.defined = false;
                 }
                 Ok(completion) => {
                     self.statements += 1;
@@ -331,6 +343,28 @@ impl Session {
             }
             *prepared = fresh;
         }
+        if !prepared.uses_secondary_index() {
+            return self.run(prepared, params, sink);
+        }
+        // The plan is sure only once its table is locked, that is, after the run: an index may have come or gone between
+        // the look at the catalog and the first lock. Then what was done is taken back and done again.
+        let mark = self.tx.as_mut().map(Transaction::savepoint);
+        loop {
+            let completion = self.run(prepared, params, sink)?;
+            if self.is_current(prepared)? {
+                return Ok(completion);
+            }
+            let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
+                let message = "the table's indexes were changed while the statement ran: run it again";
+                return Err(SqlError::new(SqlState::FeatureNotSupported, message));
+            };
+            tx.rollback_to(&mark)?;
+            *prepared = self.prepare(&prepared.text.clone(), &prepared.declared.clone())?;
+        }
+    }
+
+    /// Runs a bound statement in the open transaction.
+    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Completion> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let context = Context { params, now: self.now, count: 0 };
         let mut run = Run { tx, out: Out { context, sink } };
@@ -361,11 +395,12 @@ impl Session {
         if self.access == Access::ReadOnly {
             return Err(Error::ReadOnly.into());
         }
-        if !self.is_current(prepared)? {
-            let fresh = self.prepare(&prepared.text, &prepared.declared)?;
-            return CopyIn::new(&fresh).ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"));
-        }
-        CopyIn::new(prepared).ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))
+        let fresh = match self.is_current(prepared)? {
+            true => None,
+            false => Some(self.prepare(&prepared.text, &prepared.declared)?),
+        };
+        CopyIn::new(fresh.as_deref().unwrap_or(prepared))
+            .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))
     }
 
     /// Puts what a COPY has into the table; `last` says that nothing more comes.
@@ -392,12 +427,12 @@ impl Session {
     pub fn fail(&mut self, error: &SqlError) -> Option<Ticket> {
         match self.block {
             Block::None => None,
-            Block::Implicit => self.roll_back(error.ends_transaction()),
+            Block::Implicit => self.roll_back(),
             Block::Explicit => {
                 self.failed = true;
                 // With savepoints the client may go back to one, unless the transaction is dead.
                 if self.savepoints.is_empty() || error.ends_transaction() {
-                    self.end_transaction(error.ends_transaction())
+                    self.end_transaction()
                 } else {
                     None
                 }
@@ -407,7 +442,7 @@ impl Session {
 
     /// Ends whatever is open, as when the client goes away.
     pub fn abandon(&mut self) {
-        let _ = self.roll_back(true);
+        let _ = self.roll_back();
     }
 
     fn open_block(&mut self) {
@@ -435,13 +470,12 @@ impl Session {
         }
         let options = TxOptions {
             durability: self.settings.durability,
-            lock_timeout: self.settings.lock_timeout,
+            lock_timeout: Some(self.settings.lock_timeout),
             read_only: self.access == Access::ReadOnly,
             lock_wait: policy,
             ..TxOptions::default()
         };
         let mut tx = self.database.begin_with(&options)?;
-        self.start = Some(tx.savepoint());
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
@@ -462,8 +496,8 @@ impl Session {
         }
     }
 
-    fn roll_back(&mut self, dead: bool) -> Option<Ticket> {
-        let ticket = self.end_transaction(dead);
+    fn roll_back(&mut self) -> Option<Ticket> {
+        let ticket = self.end_transaction();
         self.close_block();
         if let Some(before) = self.settings_before.take() {
             if before.application_name != self.settings.application_name {
@@ -477,22 +511,16 @@ impl Session {
         ticket
     }
 
-    /// Drops the transaction's writes and ends it; what it has read is waited for through the ticket.
-    fn end_transaction(&mut self, dead: bool) -> Option<Ticket> {
-        let mut tx = self.tx.take()?;
-        let start = self.start.take();
-        if dead {
-            return None;
-        }
-        tx.rollback_to(&start?).ok()?;
-        tx.submit().ok()
+    /// Aborts the transaction; what it has read is waited for through the ticket.
+    fn end_transaction(&mut self) -> Option<Ticket> {
+        self.tx.take().map(|mut tx| tx.settled())
     }
 
     fn close_block(&mut self) {
         self.block = Block::None;
         self.failed = false;
         self.tx = None;
-        self.start = None;
+        self.defined = false;
         self.savepoints.clear();
         self.access = self.default_access;
     }
@@ -512,7 +540,7 @@ impl Session {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
                 if self.failed {
-                    let ticket = self.roll_back(false);
+                    let ticket = self.roll_back();
                     return Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket });
                 }
                 let ticket = self.commit()?;
@@ -522,7 +550,7 @@ impl Session {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
-                let ticket = self.roll_back(false);
+                let ticket = self.roll_back();
                 Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket })
             }
             Statement::Savepoint(name) => self.savepoint(name),
@@ -530,7 +558,7 @@ impl Session {
                 let at = self.find_savepoint(name, "RELEASE SAVEPOINT")?;
                 let released: Vec<NamedSavepoint> = self.savepoints.drain(at..).collect();
                 if let (Some(tx), Some(mark)) = (&mut self.tx, released[0].mark) {
-                    tx.release(mark)?;
+                    tx.release_savepoint(mark)?;
                 }
                 Ok(done(Tag::Word("RELEASE")))
             }
@@ -586,6 +614,7 @@ impl Session {
             }
             other => {
                 self.begin(policy)?;
+                self.defined = true;
                 self.define(other)
             }
         }

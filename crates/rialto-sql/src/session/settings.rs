@@ -17,8 +17,8 @@ pub struct Settings {
     pub application_name: String,
     /// `rialto.durability`; `None` for the database's own.
     pub durability: Option<Durability>,
-    /// `lock_timeout`; `None` to wait for ever.
-    pub lock_timeout: Option<Duration>,
+    /// `lock_timeout`: the longest wait for one lock.
+    pub lock_timeout: Duration,
     /// `default_transaction_read_only`.
     pub read_only: bool,
     /// `client_encoding`, one of two words for the same bytes.
@@ -34,7 +34,7 @@ impl Default for Settings {
         Settings {
             application_name: String::new(),
             durability: None,
-            lock_timeout: None,
+            lock_timeout: rialto::Options::default().lock_timeout,
             read_only: false,
             client_encoding: "UTF8",
             notices: true,
@@ -42,6 +42,9 @@ impl Default for Settings {
         }
     }
 }
+
+/// No limit: a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// Settings that can be read and take no value but their own.
 const FIXED: [(&str, &str); 16] = [
@@ -109,9 +112,9 @@ impl Settings {
                 Some(Durability::Disk) => "disk".to_string(),
             },
             "lock_timeout" => match self.lock_timeout {
-                None => "0".to_string(),
-                Some(limit) if limit.as_millis() % 1_000 == 0 => format!("{}s", limit.as_secs()),
-                Some(limit) => format!("{}ms", limit.as_millis()),
+                FOR_EVER => "0".to_string(),
+                limit if limit.as_millis() % 1_000 == 0 => format!("{}s", limit.as_secs()),
+                limit => format!("{}ms", limit.as_millis()),
             },
             "default_transaction_read_only" => on(self.read_only),
             "transaction_read_only" => on(read_only),
@@ -224,8 +227,8 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A time-out: `None` inside for zero, which means none.
-fn duration(text: &str) -> Option<Option<Duration>> {
+/// A time-out; zero means none.
+fn duration(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
@@ -235,8 +238,10 @@ fn duration(text: &str) -> Option<Option<Duration>> {
         "min" => 60_000,
         _ => return None,
     };
-    let limit = Duration::from_millis(number.checked_mul(unit_ms)?);
-    Some(Some(limit).filter(|limit| !limit.is_zero()))
+    match number.checked_mul(unit_ms)? {
+        0 => Some(FOR_EVER),
+        limit_ms => Some(Duration::from_millis(limit_ms).min(FOR_EVER)),
+    }
 }
 
 #[cfg(test)]
@@ -256,9 +261,9 @@ mod tests {
         set(&mut settings, "lock_timeout", "1500").unwrap();
         assert_eq!(settings.show("lock_timeout", false), "1500ms");
         set(&mut settings, "lock_timeout", "2s").unwrap();
-        assert_eq!(settings.lock_timeout, Some(Duration::from_secs(2)));
+        assert_eq!(settings.lock_timeout, Duration::from_secs(2));
         set(&mut settings, "lock_timeout", "0").unwrap();
-        assert_eq!(settings.lock_timeout, None);
+        assert_eq!(settings.show("lock_timeout", false), "0");
     }
 
     #[test]
