@@ -220,13 +220,14 @@ impl Index {
     /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile.
     pub fn clear(&self) {
         let mut batch = Batch::new();
+        batch.begin();
         loop {
-            batch.begin();
             let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
             for (key, _) in batch.iter() {
                 self.remove(key, None);
             }
-            if more == More::No && batch.is_empty() {
+            // A leaf that is empty now may stay for a while: go on behind it.
+            if more == More::No {
                 return;
             }
         }
