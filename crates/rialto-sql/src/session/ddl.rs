@@ -23,9 +23,10 @@ impl Session {
             Statement::DropTable { names, if_exists } => {
                 for name in names {
                     let tx = self.tx.as_mut().expect("the transaction has begun");
-                    match tx.drop_table(&name.text) {
+                    match tx.table(&name.text).map(|_| ()) {
+                        Ok(()) => tx.drop_table(&name.text)?,
                         Err(Error::NoSuchTable { .. }) => self.absent("table", name, *if_exists, SqlState::UndefinedTable)?,
-                        other => other?,
+                        Err(error) => return Err(error.into()),
                     }
                 }
                 "DROP TABLE"
