@@ -360,6 +360,3 @@ impl Access {
         lines
     }
 }
-
-#[cfg(test)]
-mod tests;

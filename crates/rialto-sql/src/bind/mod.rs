@@ -190,6 +190,3 @@ impl<'a> Binder<'a> {
         SqlError::new(SqlState::UndefinedFunction, message).at(position)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -374,6 +374,3 @@ fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
     }
     Ok(parts[part..].iter().all(|part| matches!(part, Part::Any)))
 }
-
-#[cfg(test)]
-mod tests;

@@ -65,6 +65,7 @@ impl std::fmt::Display for Tag {
 }
 
 /// What a statement came to.
+#[derive(Debug)]
 pub struct Completion {
     /// What CommandComplete says.
     pub tag: Tag,
@@ -686,6 +687,13 @@ impl Session {
     }
 }
 
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The last handle of a database waits for open transactions when it goes: ours has to go first.
+        self.abandon();
+    }
+}
+
 /// The columns of SHOW.
 pub(crate) fn show_columns(name: Option<&Name>) -> Result<Vec<OutputColumn>> {
     let column = |name: &str| OutputColumn { name: name.to_string(), sql_type: SqlType::Text };
@@ -726,6 +734,3 @@ fn clock() -> i64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
 }
-
-#[cfg(test)]
-mod tests;
