@@ -37,9 +37,15 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         (Value::Text(text), SqlType::Char(length)) => return Ok(cut(text, length)),
         (Value::Text(text), _) => Value::Text(text),
         (value, SqlType::Text | SqlType::Char(_) | SqlType::Unknown) => {
-            let mut out = Vec::new();
-            text::write(&value, from, &mut out);
-            let text = String::from_utf8(out).expect("values print as UTF-8");
+            let text = match value {
+                // Its text form is "t" or "f" only where a client reads it.
+                Value::Bool(value) => value.to_string(),
+                value => {
+                    let mut out = Vec::new();
+                    text::write(&value, from, &mut out);
+                    String::from_utf8(out).expect("values print as UTF-8")
+                }
+            };
             match to {
                 SqlType::Char(length) => return Ok(cut(text, length)),
                 _ => Value::Text(text),
