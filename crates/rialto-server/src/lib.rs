@@ -67,7 +67,9 @@ impl Default for ServeOptions {
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     /// An address that others than this machine can reach.
-    #[error("--listen {address}: only loopback addresses are served until there are roles; use 127.0.0.1, ::1 or a Unix socket (--listen none --socket-dir DIR)")]
+    #[error(
+        "--listen {address}: only loopback addresses are served until there are roles; use 127.0.0.1, ::1 or a Unix socket (--listen none --socket-dir DIR)"
+    )]
     NotLoopback {
         /// The address.
         address: SocketAddr,
@@ -124,7 +126,8 @@ impl Server {
             Some(_) => tcp_only.await?,
             None => Listeners { tcp: None, unix: None },
         };
-        let tcp = listeners.tcp.as_ref().map(|tcp| tcp.local_addr()).transpose().map_err(ServeError::Start)?;
+        let tcp =
+            listeners.tcp.as_ref().map(|tcp| tcp.local_addr()).transpose().map_err(ServeError::Start)?;
         if port == 0 {
             port = tcp.map_or(5432, |address| address.port());
         }
@@ -181,7 +184,11 @@ async fn all_ended(shared: &Shared) {
 
 /// Accepts connections until `stop` is done. The listening sockets close then; the socket file stays until it is
 /// dropped.
-async fn accept_until(listeners: Listeners, shared: &Arc<Shared>, stop: impl Future<Output = ()>) -> Option<SocketFile> {
+async fn accept_until(
+    listeners: Listeners,
+    shared: &Arc<Shared>,
+    stop: impl Future<Output = ()>,
+) -> Option<SocketFile> {
     let Listeners { tcp, unix } = listeners;
     let (unix, file) = unix.unzip();
     tokio::pin!(stop);

@@ -100,7 +100,8 @@ impl Shared {
 
     /// Says on stderr, once, that the database has stopped: the operator has to know.
     pub(crate) fn note(&self, error: &SqlError) {
-        let stopped = matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. }));
+        let stopped =
+            matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. }));
         if stopped && !self.told_stopped.swap(true, Ordering::Relaxed) {
             eprintln!("rialto: {error}; restart the server: it recovers from the log");
         }

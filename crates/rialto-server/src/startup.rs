@@ -27,7 +27,10 @@ const TOLD: [(&str, &str); 11] = [
 ];
 
 /// Reads start-up packets until a session begins; `None` if there is to be none.
-pub(crate) async fn start(stream: &mut impl Stream, shared: &Arc<Shared>) -> io::Result<Option<(Session, Place)>> {
+pub(crate) async fn start(
+    stream: &mut impl Stream,
+    shared: &Arc<Shared>,
+) -> io::Result<Option<(Session, Place)>> {
     loop {
         let length = stream.read_u32().await? as usize;
         if !(8..=STARTUP_BYTES_MAX).contains(&length) {
@@ -73,7 +76,8 @@ async fn session(
     minor: u16,
     parameters: &[(String, String)],
 ) -> Result<(Session, Place), SqlError> {
-    let find = |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let find =
+        |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
     let user = find("user").unwrap_or("rialto");
     let name = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
     let mut session = Session::new(shared.database.clone(), user, name);
@@ -90,7 +94,10 @@ async fn session(
         }
     }
     let Some(place) = shared.register(session.cancel()) else {
-        let message = format!("sorry, too many clients already: all {} connections are in use", shared.connections_max());
+        let message = format!(
+            "sorry, too many clients already: all {} connections are in use",
+            shared.connections_max()
+        );
         let error = SqlError::new(SqlState::TooManyConnections, message);
         return Err(error.hint("Close some, or start the server with a higher --max-connections."));
     };

@@ -49,16 +49,33 @@ fn loads_and_runs_every_script_in_every_mode() {
     pgbench(&server, &["-i", "-s", "1", "-q"]);
     check_load(&server, 1);
     for mode in ["simple", "extended", "prepared"] {
-        for (script, clients, transactions) in [("tpcb-like", 4, 25), ("simple-update", 4, 25), ("select-only", 4, 100)] {
+        for (script, clients, transactions) in
+            [("tpcb-like", 4, 25), ("simple-update", 4, 25), ("select-only", 4, 100)]
+        {
             let all = clients * transactions;
             let (clients, transactions) = (clients.to_string(), transactions.to_string());
             // simple-update leaves the branches alone, so the books are checked before it.
-            let arguments =
-                ["-n", "-M", mode, "-b", script, "-c", &clients, "-j", "2", "-t", &transactions, "--max-tries=1"];
+            let arguments = [
+                "-n",
+                "-M",
+                mode,
+                "-b",
+                script,
+                "-c",
+                &clients,
+                "-j",
+                "2",
+                "-t",
+                &transactions,
+                "--max-tries=1",
+            ];
             let report = pgbench(&server, &arguments);
             let processed = format!("number of transactions actually processed: {all}/{all}");
             assert!(report.contains(&processed), "{mode} {script}\n{report}");
-            assert!(report.contains("number of failed transactions: 0 (0.000%)"), "{mode} {script}\n{report}");
+            assert!(
+                report.contains("number of failed transactions: 0 (0.000%)"),
+                "{mode} {script}\n{report}"
+            );
             if script == "tpcb-like" && mode == "simple" {
                 check_books(&server);
             }

@@ -52,7 +52,8 @@ fn a_full_memory_is_53200_and_a_long_write_set_54000() {
     let mut code = None;
     for batch in 0..1_000 {
         let (from, to) = (batch * 500, batch * 500 + 499);
-        let answer = client.query(&format!("insert into t select n, '{long}' from generate_series({from}, {to}) n"));
+        let answer =
+            client.query(&format!("insert into t select n, '{long}' from generate_series({from}, {to}) n"));
         code = error_code(&answer);
         if code.is_some() {
             break;

@@ -3,7 +3,7 @@
 
 mod common;
 
-use std::io::Write;
+use std::io::Write as _;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -20,16 +20,26 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream
 struct Counted(DuplexStream, Arc<AtomicUsize>);
 
 impl AsyncRead for Counted {
-    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<std::io::Result<()>> {
         Pin::new(&mut self.0).poll_read(cx, buf)
     }
 }
 
 impl AsyncWrite for Counted {
-    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &[u8]) -> Poll<std::io::Result<usize>> {
+    fn poll_write(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &[u8],
+    ) -> Poll<std::io::Result<usize>> {
+        // Counted before the reader can see the bytes.
+        self.1.fetch_add(1, Ordering::SeqCst);
         let polled = Pin::new(&mut self.0).poll_write(cx, buf);
-        if polled.is_ready() {
-            self.1.fetch_add(1, Ordering::SeqCst);
+        if polled.is_pending() {
+            self.1.fetch_sub(1, Ordering::SeqCst);
         }
         polled
     }
@@ -133,7 +143,11 @@ fn a_waiting_lock_holds_up_no_other_session() {
         other.run("update t set b = b + 1 where a = 2");
         other.run("select b from t where a = 3");
     }
-    assert!(began.elapsed() < Duration::from_secs(5), "other sessions were held up for {:?}", began.elapsed());
+    assert!(
+        began.elapsed() < Duration::from_secs(5),
+        "other sessions were held up for {:?}",
+        began.elapsed()
+    );
     holder.run("commit");
     for waiter in &mut waiters {
         let answer = waiter.answer();
@@ -188,13 +202,13 @@ fn deadlocks_and_lock_time_outs_have_their_codes() {
     one.send(&query("update t set b = 1 where a = 2"));
     thread::sleep(Duration::from_millis(200));
     two.send(&query("update t set b = 2 where a = 1"));
+    let finish = |client: &mut Client| {
+        let answer = client.answer();
+        let ended = client.query("commit");
+        assert_eq!(error_code(&ended), None);
+        error_code(&answer)
+    };
     let outcomes = thread::scope(|scope| {
-        let finish = |client: &mut Client| {
-            let answer = client.answer();
-            let ended = client.query("commit");
-            assert_eq!(error_code(&ended), None);
-            error_code(&answer)
-        };
         let (one, two) = (scope.spawn(|| finish(&mut one)), scope.spawn(|| finish(&mut two)));
         [one.join().unwrap(), two.join().unwrap()]
     });
@@ -212,7 +226,8 @@ fn a_pipeline_is_one_transaction_and_skips_after_an_error() {
     let server = TestServer::start();
     let mut client = server.connect();
     table(&mut client);
-    let insert = |a: &str| [parse("", "insert into t values ($1, 7)"), bind("", "", &[a]), execute("", 0)].concat();
+    let insert =
+        |a: &str| [parse("", "insert into t values ($1, 7)"), bind("", "", &[a]), execute("", 0)].concat();
     client.send(&[insert("20"), insert("1"), insert("21"), sync()].concat());
     let answer = client.answer();
     assert_eq!(tags(&answer), "12C12EZ");
@@ -228,8 +243,16 @@ fn a_pipeline_is_one_transaction_and_skips_after_an_error() {
 fn describe_tells_parameters_and_columns() {
     let server = TestServer::start();
     let mut client = server.connect();
-    client.run("create table t (a int primary key, b bigint, c char(5), d numeric(6,2), e timestamp, f text)");
-    client.send(&[parse("s", "select *, now() from t where a = $1 and b > $2 and c = $3"), describe(b'S', "s"), sync()].concat());
+    client
+        .run("create table t (a int primary key, b bigint, c char(5), d numeric(6,2), e timestamp, f text)");
+    client.send(
+        &[
+            parse("s", "select *, now() from t where a = $1 and b > $2 and c = $3"),
+            describe(b'S', "s"),
+            sync(),
+        ]
+        .concat(),
+    );
     let answer = client.answer();
     assert_eq!(tags(&answer), "1tTZ");
     let types: Vec<u32> =
@@ -276,7 +299,9 @@ fn a_portal_hands_its_rows_out_in_pieces() {
     let mut client = server.connect();
     table(&mut client);
     client.run("begin");
-    client.send(&[parse("", "select a from t order by a"), bind("p", "", &[]), execute("p", 4), sync()].concat());
+    client.send(
+        &[parse("", "select a from t order by a"), bind("p", "", &[]), execute("p", 4), sync()].concat(),
+    );
     assert_eq!(tags(&client.answer()), "12DDDDsZ");
     client.send(&[execute("p", 4), execute("p", 4), sync()].concat());
     assert_eq!(tags(&client.answer()), "DDDDsDCZ");
@@ -339,7 +364,8 @@ fn encryption_is_declined_and_settings_are_told() {
     std::io::Read::read_exact(&mut client.stream, &mut byte).unwrap();
     assert_eq!(byte, *b"N");
     let client = server.connect();
-    let told = |name: &str| client.parameters.iter().find(|(told, _)| told == name).map(|(_, value)| value.as_str());
+    let told =
+        |name: &str| client.parameters.iter().find(|(told, _)| told == name).map(|(_, value)| value.as_str());
     assert_eq!(told("server_encoding"), Some("UTF8"));
     assert_eq!(told("DateStyle"), Some("ISO, MDY"));
     assert_eq!(told("standard_conforming_strings"), Some("on"));
@@ -383,7 +409,7 @@ fn a_server_that_ends_lets_open_transactions_finish() {
     assert_eq!(error_code(&open.answer()).as_deref(), Some("57P01"));
     let database = server.database.clone();
     server.wait().unwrap();
-    assert_eq!(database.begin().unwrap_err(), rialto::Error::Closed);
+    assert_eq!(database.begin().err(), Some(rialto::Error::Closed));
 }
 
 #[test]
@@ -402,7 +428,15 @@ fn a_copy_that_fails_is_told_at_once_and_its_rest_ignored() {
     assert_eq!(error_code(&client.answer()).as_deref(), Some("57014"));
     client.send(&query("copy t from stdin; select count(*) from t"));
     assert_eq!(client.read().unwrap().0, b'G');
-    client.send(&[message(b'd', b"30\t"), message(b'd', b"1\n31\t2\n32"), message(b'd', b"\t\\N"), message(b'c', b"")].concat());
+    client.send(
+        &[
+            message(b'd', b"30\t"),
+            message(b'd', b"1\n31\t2\n32"),
+            message(b'd', b"\t\\N"),
+            message(b'c', b""),
+        ]
+        .concat(),
+    );
     let answer = client.answer();
     assert_eq!(tags(&answer), "CTDCZ", "{}", error_text(&answer));
     assert_eq!(rows(&answer), [[Some("12".to_string())]]);

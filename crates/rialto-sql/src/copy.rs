@@ -47,7 +47,9 @@ struct Scratch {
 impl CopyIn {
     /// Begins; `None` if the statement is no COPY FROM.
     pub fn new(prepared: &Prepared) -> Option<CopyIn> {
-        let Kind::Copy(CopyPlan { table, schema, columns, options, .. }) = &prepared.kind else { return None };
+        let Kind::Copy(CopyPlan { table, schema, columns, options, .. }) = &prepared.kind else {
+            return None;
+        };
         Some(CopyIn {
             table: table.clone(),
             schema: schema.clone(),
@@ -83,7 +85,8 @@ impl CopyIn {
             let rest = &self.pending[self.done..];
             let Some(length) = rest.iter().position(|&byte| byte == b'\n') else {
                 if rest.len() > LINE_BYTES_MAX {
-                    let message = format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
+                    let message =
+                        format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
                     return Err(SqlError::new(SqlState::LimitExceeded, message));
                 }
                 return Ok(());
@@ -195,7 +198,8 @@ fn encode(schema: &Schema, columns: &[usize], scratch: &mut Scratch) -> Result<(
     }
     row.clear();
     let mut encoder = RowEncoder::new(schema, row);
-    let in_order = columns.len() == schema.columns().len() && columns.iter().enumerate().all(|(at, column)| at == *column);
+    let in_order = columns.len() == schema.columns().len()
+        && columns.iter().enumerate().all(|(at, column)| at == *column);
     let mut start = 0;
     if in_order {
         for (end, column) in ends.iter().zip(schema.columns()) {
@@ -238,7 +242,8 @@ fn put(encoder: &mut RowEncoder<'_>, column: ColumnType, bytes: &[u8]) -> Result
         }
         ColumnType::Decimal { .. } => {
             let sql_type = SqlType::of_column(column);
-            let value = crate::expr::cast::cast(text::parse(sql_type, text)?, SqlType::Decimal(None), sql_type)?;
+            let value =
+                crate::expr::cast::cast(text::parse(sql_type, text)?, SqlType::Decimal(None), sql_type)?;
             encoder.put(value.borrow())?;
         }
         other => encoder.put(text::parse(SqlType::of_column(other), text)?.borrow())?,

@@ -58,8 +58,7 @@ impl SqlError {
 
     /// Valid SQL that is not built: SQLSTATE 0A000, naming the construct.
     pub fn unsupported(construct: impl std::fmt::Display) -> SqlError {
-        let mut error =
-            SqlError::new(SqlState::FeatureNotSupported, format!("{construct} is not supported"));
+        let mut error = SqlError::new(SqlState::FeatureNotSupported, format!("{construct} is not supported"));
         error.hint = Some("docs/sql.md lists what is accepted.".to_string());
         error
     }

@@ -103,8 +103,16 @@ struct Candidate {
     point: bool,
 }
 
-fn candidate(index: WhichIndex, columns: &[usize], unique: bool, usable: &[Usable<'_>], order: &[Order], schema: &Schema) -> Candidate {
-    let mut range = Range { index, equal: Vec::new(), lower: None, upper: None, direction: Direction::Forward };
+fn candidate(
+    index: WhichIndex,
+    columns: &[usize],
+    unique: bool,
+    usable: &[Usable<'_>],
+    order: &[Order],
+    schema: &Schema,
+) -> Candidate {
+    let mut range =
+        Range { index, equal: Vec::new(), lower: None, upper: None, direction: Direction::Forward };
     let mut used = Vec::new();
     for column in columns {
         match usable.iter().find(|condition| condition.column == *column && condition.op == CompareOp::Eq) {
@@ -166,13 +174,15 @@ fn reads_in_order(columns: &[usize], equal: usize, order: &[Order], schema: &Sch
 pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) -> Access {
     let usable = usable(filter);
     let primary: &[usize] = schema.primary_key().unwrap_or(&[]);
-    let mut candidates = vec![candidate(WhichIndex::Primary, primary, !primary.is_empty(), &usable, order, schema)];
+    let mut candidates =
+        vec![candidate(WhichIndex::Primary, primary, !primary.is_empty(), &usable, order, schema)];
     for (position, index) in schema.indexes().iter().enumerate() {
         let which = WhichIndex::Secondary(position);
         candidates.push(candidate(which, &index.columns, index.unique, &usable, order, schema));
     }
     let score = |candidate: &Candidate| {
-        let ends = usize::from(candidate.range.lower.is_some()) + usize::from(candidate.range.upper.is_some());
+        let ends =
+            usize::from(candidate.range.lower.is_some()) + usize::from(candidate.range.upper.is_some());
         let secondary = candidate.range.index != WhichIndex::Primary;
         let useful = !candidate.range.equal.is_empty() || ends > 0;
         // An index read only for its order pays a hop for each row; that is worth it when a limit ends it early.
@@ -181,7 +191,11 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
     };
     let best = candidates.into_iter().max_by_key(score).expect("the primary index is always there");
     let ordered = best.ordered || order.is_empty();
-    let rest = filter.iter().enumerate().filter(|(at, _)| !best.used.contains(at)).map(|(_, condition)| condition.clone());
+    let rest = filter
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !best.used.contains(at))
+        .map(|(_, condition)| condition.clone());
     let rest = rest.collect();
     let path = match best.range.index {
         WhichIndex::Primary if best.point => Path::Point(best.range.equal),
@@ -281,7 +295,9 @@ impl Path {
                 upper = match key_value(&bound.expr, *next, schema, context)? {
                     KeyValue::Exact(value) if !bound.inclusive => KeyBound::Excluded(with(value)),
                     KeyValue::Exact(value) | KeyValue::After(value) => KeyBound::Included(with(value)),
-                    KeyValue::Above if schema.columns()[*next].nullable => KeyBound::Excluded(with(Value::Null)),
+                    KeyValue::Above if schema.columns()[*next].nullable => {
+                        KeyBound::Excluded(with(Value::Null))
+                    }
                     KeyValue::Above => upper,
                     KeyValue::Below | KeyValue::Null => return Ok(Found::Nothing),
                     KeyValue::CannotTell => return Ok(Found::Everything),
@@ -344,7 +360,9 @@ impl Access {
                 };
                 let whole = conditions.is_empty();
                 lines.push(match range.index {
-                    WhichIndex::Primary if whole && schema.primary_key().is_none() => format!("Table scan on {table}"),
+                    WhichIndex::Primary if whole && schema.primary_key().is_none() => {
+                        format!("Table scan on {table}")
+                    }
                     WhichIndex::Primary if whole => format!("Table scan{backward} on {table} using {index}"),
                     _ => format!("Index scan{backward} on {table} using {index}"),
                 });

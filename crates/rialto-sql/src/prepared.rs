@@ -5,7 +5,9 @@ use std::sync::Arc;
 use rialto::Table;
 use rialto::row::{Schema, WhichIndex};
 
-use crate::bind::{self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource};
+use crate::bind::{
+    self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
+};
 use crate::error::{Result, SqlError};
 use crate::parse::{self, CopyDirection, Name, Statement};
 use crate::plan::{self, Access, Path};
@@ -258,7 +260,10 @@ fn update_plan(bound: BoundUpdate) -> UpdatePlan {
     let in_place = matches!(access.path, Path::Point(_))
         && access.rest.is_empty()
         && bound.returning.is_empty()
-        && bound.assignments.iter().all(|(column, _)| schema.fixed_field(*column).is_some() && !indexed(column));
+        && bound
+            .assignments
+            .iter()
+            .all(|(column, _)| schema.fixed_field(*column).is_some() && !indexed(column));
     UpdatePlan { bound, access, in_place }
 }
 
@@ -318,4 +323,3 @@ pub fn find_table(name: &Name, found: rialto::Result<Table>) -> Result<Table> {
         other => SqlError::from(other),
     })
 }
-

@@ -66,7 +66,9 @@ fn what_the_page_says_is_accepted_and_refused_is() {
         match run(&mut session, &sql) {
             Ok(()) => wrong.push(format!("docs/sql.md:{line}: accepted: {sql}")),
             Err(error) if error.sqlstate == SqlState::FeatureNotSupported => {}
-            Err(error) => wrong.push(format!("docs/sql.md:{line}: {sql}\n    {} {error}", error.sqlstate.code())),
+            Err(error) => {
+                wrong.push(format!("docs/sql.md:{line}: {sql}\n    {} {error}", error.sqlstate.code()))
+            }
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));

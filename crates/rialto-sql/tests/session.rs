@@ -249,8 +249,14 @@ fn explain_tells_the_path() {
 #[test]
 fn changes_are_seen_and_returned() {
     let mut session = bank();
-    assert_eq!(run(&mut session, "update t set e = e + 0.255 where a = 1 returning e, d"), [["1.76", "d    "]]);
-    assert_eq!(column(&mut session, "update t set b = a, a = a + 100 where a <= 2 returning a"), ["101", "102"]);
+    assert_eq!(
+        run(&mut session, "update t set e = e + 0.255 where a = 1 returning e, d"),
+        [["1.76", "d    "]]
+    );
+    assert_eq!(
+        column(&mut session, "update t set b = a, a = a + 100 where a <= 2 returning a"),
+        ["101", "102"]
+    );
     assert_eq!(column(&mut session, "select a from t where b = 2 order by a"), ["5", "8", "102"]);
     assert_eq!(column(&mut session, "delete from t where b = 1 returning a"), ["4", "7", "101"]);
     assert_eq!(value(&mut session, "select count(*) from t"), "7");
@@ -395,7 +401,8 @@ fn deadlocks_are_retried_alone_and_told_in_a_block() {
         outcome.err().map(|error| error.sqlstate.code())
     });
     std::thread::sleep(std::time::Duration::from_millis(200));
-    let mine = try_run(&mut one, "update t set b = 1 where a = 2", &[]).err().map(|error| error.sqlstate.code());
+    let mine =
+        try_run(&mut one, "update t set b = 1 where a = 2", &[]).err().map(|error| error.sqlstate.code());
     run(&mut one, "commit");
     let theirs = other.join().unwrap();
     assert!(

@@ -27,7 +27,12 @@ pub(super) struct Portal {
 enum PortalState {
     New,
     /// It ran, and these DataRow messages are left, each one with its end.
-    Suspended { rows: Vec<u8>, ends: VecDeque<usize>, at: usize, tag: Tag },
+    Suspended {
+        rows: Vec<u8>,
+        ends: VecDeque<usize>,
+        at: usize,
+        tag: Tag,
+    },
     Done,
 }
 
@@ -64,14 +69,16 @@ impl<S: Stream> Connection<S> {
         let types = types
             .iter()
             .map(|&oid| {
-                SqlType::from_oid(oid)
-                    .ok_or_else(|| SqlError::unsupported(format!("a parameter of the type with number {oid}")))
+                SqlType::from_oid(oid).ok_or_else(|| {
+                    SqlError::unsupported(format!("a parameter of the type with number {oid}"))
+                })
             })
             .collect::<Result<Vec<_>, _>>()?;
         let prepared = match split(sql)[..] {
             [] => None,
             [piece] => {
-                let prepared = self.session.prepare(piece.text, &types).map_err(|error| piece.move_error(error));
+                let prepared =
+                    self.session.prepare(piece.text, &types).map_err(|error| piece.move_error(error));
                 Some(prepared?)
             }
             _ => {
@@ -165,7 +172,10 @@ impl<S: Stream> Connection<S> {
                 self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
                 portal.state = PortalState::Done;
                 self.portals.insert(key, portal);
-                return self.flush().await.map_err(|error| SqlError::new(SqlState::IoError, error.to_string()));
+                return self
+                    .flush()
+                    .await
+                    .map_err(|error| SqlError::new(SqlState::IoError, error.to_string()));
             }
             Some((CopyDirection::ToStdout, columns)) => backend::copy_response(&mut self.out, b'H', columns),
             None => {}
@@ -262,7 +272,8 @@ fn arguments(bind: &Bind<'_>, types: &[SqlType]) -> Result<Vec<Value>, SqlError>
 
 fn formats(formats: Formats<'_>, columns: usize) -> Result<Vec<Format>, SqlError> {
     if formats.count() > 1 && formats.count() != columns {
-        let message = format!("bind message has {} result formats but query has {columns} columns", formats.count());
+        let message =
+            format!("bind message has {} result formats but query has {columns} columns", formats.count());
         return Err(SqlError::new(SqlState::ProtocolViolation, message));
     }
     (0..formats.count()).map(|index| formats.get(index).map_err(protocol_error)).collect()

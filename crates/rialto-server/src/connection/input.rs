@@ -39,7 +39,9 @@ impl Input {
         let Some((head, _)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
-            return Err(Malformed(format!("message of {length} bytes; 4 to {MESSAGE_BYTES_MAX} are allowed")));
+            return Err(Malformed(format!(
+                "message of {length} bytes; 4 to {MESSAGE_BYTES_MAX} are allowed"
+            )));
         }
         if rest.len() < 1 + length {
             return Ok(None);

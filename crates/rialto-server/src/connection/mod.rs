@@ -80,7 +80,8 @@ struct Connection<S> {
 
 /// Serves one client from its first byte to its last.
 pub async fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
-    let started = tokio::time::timeout(crate::STARTUP_TIMEOUT, crate::startup::start(&mut stream, &shared)).await;
+    let started =
+        tokio::time::timeout(crate::STARTUP_TIMEOUT, crate::startup::start(&mut stream, &shared)).await;
     let Ok(Ok(Some((session, place)))) = started else { return };
     let connection = Connection {
         stream,
@@ -103,7 +104,9 @@ impl<S: Stream> Connection<S> {
         loop {
             let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
             let phase = place.phase();
-            if phase == Phase::Ending || phase == Phase::Draining && between && matches!(self.mode, Mode::Ready) {
+            if phase == Phase::Ending
+                || phase == Phase::Draining && between && matches!(self.mode, Mode::Ready)
+            {
                 return self.shut_down().await;
             }
             match self.input.next() {

@@ -74,9 +74,8 @@ impl RowSink for WireSink<'_> {
         if self.out.len() >= SEND_BYTES
             && let Some(send) = &mut self.send
         {
-            send(self.out).map_err(|error| {
-                SqlError::new(SqlState::IoError, format!("the client is gone: {error}"))
-            })?;
+            send(self.out)
+                .map_err(|error| SqlError::new(SqlState::IoError, format!("the client is gone: {error}")))?;
             self.out.clear();
             self.sent = true;
         }

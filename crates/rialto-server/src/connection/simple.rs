@@ -78,7 +78,11 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Runs one statement; a COPY from the client is only begun.
-    async fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
+    async fn statement(
+        &mut self,
+        piece: &Piece<'_>,
+        read: ReadStatement,
+    ) -> Result<Option<CopyState>, SqlError> {
         let prepared = self.session.prepare_read(piece.text, read, &[])?;
         if !prepared.params.is_empty() {
             let message = "there is no parameter $1: a simple query has none";

@@ -187,9 +187,7 @@ impl<'a> Fields<'a> {
         match self.u8()? {
             b'S' => Ok(Target::Statement),
             b'P' => Ok(Target::Portal),
-            other => {
-                Err(Malformed::new(format!("{} of kind {other:#04x}; expected 'S' or 'P'", self.kind)))
-            }
+            other => Err(Malformed::new(format!("{} of kind {other:#04x}; expected 'S' or 'P'", self.kind))),
         }
     }
 

@@ -39,7 +39,8 @@ impl TestServer {
             max_connections,
             ..ServeOptions::default()
         };
-        let server = runtime.block_on(Server::bind(database.clone(), &options)).expect("a free port is there");
+        let server =
+            runtime.block_on(Server::bind(database.clone(), &options)).expect("a free port is there");
         let address = server.tcp().expect("it listens on TCP");
         let (stop, stopped) = oneshot::channel();
         let ended = runtime.spawn(server.run(async {
@@ -140,7 +141,8 @@ impl Client {
                     client.secret = u32::from_be_bytes(body[4..].try_into().unwrap());
                 }
                 b'S' => {
-                    let mut words = body.split(|&byte| byte == 0).map(|word| String::from_utf8(word.to_vec()).unwrap());
+                    let mut words =
+                        body.split(|&byte| byte == 0).map(|word| String::from_utf8(word.to_vec()).unwrap());
                     client.parameters.push((words.next().unwrap(), words.next().unwrap()));
                 }
                 b'Z' => return client,

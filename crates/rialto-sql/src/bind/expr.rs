@@ -42,7 +42,9 @@ impl Binder<'_> {
             ast::Expr::UnaryOp { op, expr } => self.unary(scope, op, expr, position)?,
             ast::Expr::BinaryOp { left, op, right } => self.binary(scope, left, op, right, position)?,
             ast::Expr::IsNull(inner) => (Expr::IsNull(Box::new(self.any(scope, inner)?)), SqlType::Bool),
-            ast::Expr::IsNotNull(inner) => (not(Expr::IsNull(Box::new(self.any(scope, inner)?))), SqlType::Bool),
+            ast::Expr::IsNotNull(inner) => {
+                (not(Expr::IsNull(Box::new(self.any(scope, inner)?))), SqlType::Bool)
+            }
             ast::Expr::IsTrue(inner) => (self.is(scope, inner, true)?, SqlType::Bool),
             ast::Expr::IsNotTrue(inner) => (not(self.is(scope, inner, true)?), SqlType::Bool),
             ast::Expr::IsFalse(inner) => (self.is(scope, inner, false)?, SqlType::Bool),
@@ -68,7 +70,12 @@ impl Binder<'_> {
                 let like = Expr::Like(Box::new(text), Box::new(pattern), escape);
                 (negate_if(*negated, like), SqlType::Bool)
             }
-            ast::Expr::Cast { kind: ast::CastKind::Cast | ast::CastKind::DoubleColon, expr, data_type, format: None } => {
+            ast::Expr::Cast {
+                kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
+                expr,
+                data_type,
+                format: None,
+            } => {
                 let to = self.type_name(data_type, position)?;
                 let inner = self.expr(scope, expr)?;
                 return self.explicit_cast(inner, to, position);
@@ -81,7 +88,8 @@ impl Binder<'_> {
 
     fn qualified(&mut self, scope: &Scope, idents: &[ast::Ident]) -> Result<Typed> {
         let [qualifier, column] = idents else {
-            return Err(SqlError::unsupported("a name with more than one dot").at(self.places.name(&idents[0]).position));
+            return Err(SqlError::unsupported("a name with more than one dot")
+                .at(self.places.name(&idents[0]).position));
         };
         let qualifier = self.places.name(qualifier);
         if qualifier.text != scope.qualifier() {
@@ -91,7 +99,11 @@ impl Binder<'_> {
         let column = self.places.name(column);
         let name = Name { text: column.text, position: qualifier.position };
         let index = scope.find(&name)?;
-        Ok(Typed { expr: Expr::Column(index), sql_type: scope.column_type(index), position: qualifier.position })
+        Ok(Typed {
+            expr: Expr::Column(index),
+            sql_type: scope.column_type(index),
+            position: qualifier.position,
+        })
     }
 
     fn literal(&mut self, value: &ast::Value, position: Option<usize>) -> Result<Typed> {
@@ -116,7 +128,8 @@ impl Binder<'_> {
     }
 
     fn parameter(&mut self, name: &str, position: Option<usize>) -> Result<Typed> {
-        let number = name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok()).filter(|number| *number > 0);
+        let number =
+            name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok()).filter(|number| *number > 0);
         let Some(number) = number else {
             let message = format!("there is no parameter {name}");
             return Err(SqlError::new(SqlState::UndefinedParameter, message).at(position));
@@ -131,9 +144,8 @@ impl Binder<'_> {
 
     fn type_name(&self, data_type: &ast::DataType, position: Option<usize>) -> Result<SqlType> {
         Ok(match data_type {
-            ast::DataType::Numeric(ast::ExactNumberInfo::None) | ast::DataType::Decimal(ast::ExactNumberInfo::None) => {
-                SqlType::Decimal(None)
-            }
+            ast::DataType::Numeric(ast::ExactNumberInfo::None)
+            | ast::DataType::Decimal(ast::ExactNumberInfo::None) => SqlType::Decimal(None),
             ast::DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone | ast::TimezoneInfo::Tz) => {
                 SqlType::TimestampTz
             }
@@ -161,7 +173,10 @@ impl Binder<'_> {
         let typed = self.expr(scope, node)?;
         let typed = self.settle(typed, SqlType::Bool)?;
         if typed.sql_type != SqlType::Bool {
-            let message = format!("argument of {what} must be type boolean, not type {}", typed.sql_type.plain().name());
+            let message = format!(
+                "argument of {what} must be type boolean, not type {}",
+                typed.sql_type.plain().name()
+            );
             return Err(SqlError::new(SqlState::TypeMismatch, message).at(typed.position));
         }
         Ok(typed.expr)
@@ -307,7 +322,8 @@ impl Binder<'_> {
     ) -> Result<(Expr, SqlType)> {
         let (left, right) = (self.expr(scope, left)?, self.expr(scope, right)?);
         let (left, right) = self.settle_both(left, right, SqlType::Int4)?;
-        let (Some(left_rank), Some(right_rank)) = (left.sql_type.number_rank(), right.sql_type.number_rank()) else {
+        let (Some(left_rank), Some(right_rank)) = (left.sql_type.number_rank(), right.sql_type.number_rank())
+        else {
             let what = if left.sql_type.is_time() || right.sql_type.is_time() {
                 return Err(SqlError::unsupported("arithmetic on dates and timestamps").at(position));
             } else {
@@ -332,7 +348,9 @@ impl Binder<'_> {
     fn settle_both(&mut self, left: Typed, right: Typed, default: SqlType) -> Result<(Typed, Typed)> {
         let (left_type, right_type) = (left.sql_type.plain(), right.sql_type.plain());
         match (left_type, right_type) {
-            (SqlType::Unknown, SqlType::Unknown) => Ok((self.settle(left, default)?, self.settle(right, default)?)),
+            (SqlType::Unknown, SqlType::Unknown) => {
+                Ok((self.settle(left, default)?, self.settle(right, default)?))
+            }
             (SqlType::Unknown, other) => Ok((self.settle(left, other)?, right)),
             (other, SqlType::Unknown) => Ok((left, self.settle(right, other)?)),
             _ => Ok((left, right)),
@@ -399,7 +417,13 @@ impl Binder<'_> {
                 (common, SqlType::Unknown) => common,
                 (common, next) if common == next => common,
                 (common, next) => match (common.number_rank(), next.number_rank()) {
-                    (Some(left), Some(right)) => if left >= right { common } else { next },
+                    (Some(left), Some(right)) => {
+                        if left >= right {
+                            common
+                        } else {
+                            next
+                        }
+                    }
                     _ if common.is_text() && next.is_text() => SqlType::Text,
                     _ if common.is_time() && next.is_time() => SqlType::Timestamp,
                     _ => {
@@ -444,7 +468,10 @@ impl Binder<'_> {
             (function.filter.is_some(), "FILTER"),
             (!function.within_group.is_empty(), "WITHIN GROUP"),
             (function.null_treatment.is_some(), "IGNORE or RESPECT NULLS"),
-            (function.parameters != ast::FunctionArguments::None || function.uses_odbc_syntax, "this form of function call"),
+            (
+                function.parameters != ast::FunctionArguments::None || function.uses_odbc_syntax,
+                "this form of function call",
+            ),
         ];
         if let Some((_, what)) = refused.into_iter().find(|(found, _)| *found) {
             return Err(SqlError::unsupported(what).at(position));
@@ -471,10 +498,16 @@ impl Binder<'_> {
                     }
                 }
             }
-            ast::FunctionArguments::Subquery(_) => return Err(SqlError::unsupported("a subquery").at(position)),
+            ast::FunctionArguments::Subquery(_) => {
+                return Err(SqlError::unsupported("a subquery").at(position));
+            }
         }
         if star {
-            return if name == "count" && arguments.is_empty() { Ok((Expr::Count, SqlType::Int8)) } else { Err(unsupported()) };
+            return if name == "count" && arguments.is_empty() {
+                Ok((Expr::Count, SqlType::Int8))
+            } else {
+                Err(unsupported())
+            };
         }
         let text_function = |function| move |inner| Expr::Call(function, Box::new(inner));
         match (name, &arguments[..]) {
@@ -511,8 +544,12 @@ impl Binder<'_> {
             ("length" | "char_length" | "character_length", [inner]) => {
                 Ok((text_function(Function::Length)(self.text(scope, inner, name)?), SqlType::Int4))
             }
-            ("lower", [inner]) => Ok((text_function(Function::Lower)(self.text(scope, inner, name)?), SqlType::Text)),
-            ("upper", [inner]) => Ok((text_function(Function::Upper)(self.text(scope, inner, name)?), SqlType::Text)),
+            ("lower", [inner]) => {
+                Ok((text_function(Function::Lower)(self.text(scope, inner, name)?), SqlType::Text))
+            }
+            ("upper", [inner]) => {
+                Ok((text_function(Function::Upper)(self.text(scope, inner, name)?), SqlType::Text))
+            }
             ("count", _) => Err(SqlError::unsupported("count of an expression (count(*) is)").at(position)),
             _ => Err(unsupported()),
         }

@@ -11,7 +11,10 @@ use std::sync::Arc;
 use rialto::row::{Schema, Value};
 
 pub(crate) use statement::column_positions;
-pub use statement::{BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Order, RowSource, bind_delete, bind_insert, bind_select, bind_update};
+pub use statement::{
+    BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Order, RowSource, bind_delete, bind_insert,
+    bind_select, bind_update,
+};
 
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Expr;
@@ -45,7 +48,9 @@ impl Scope {
     pub fn names(&self) -> Vec<&str> {
         match self {
             Scope::Nothing => Vec::new(),
-            Scope::Table { schema, .. } => schema.columns().iter().map(|column| column.name.as_str()).collect(),
+            Scope::Table { schema, .. } => {
+                schema.columns().iter().map(|column| column.name.as_str()).collect()
+            }
             Scope::Series { name, .. } => vec![name],
         }
     }

@@ -114,7 +114,11 @@ fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
 }
 
 /// Binds a SELECT.
-pub fn bind_select(binder: &mut Binder<'_>, select: &parse::Select, lookup: Lookup<'_>) -> Result<BoundSelect> {
+pub fn bind_select(
+    binder: &mut Binder<'_>,
+    select: &parse::Select,
+    lookup: Lookup<'_>,
+) -> Result<BoundSelect> {
     let (typed, bound) = select_parts(binder, select, lookup)?;
     let mut answer = bound;
     for (item, column) in typed.into_iter().zip(&mut answer.columns) {
@@ -126,7 +130,11 @@ pub fn bind_select(binder: &mut Binder<'_>, select: &parse::Select, lookup: Look
 }
 
 /// Everything of a SELECT but its items, which come with types still open.
-fn select_parts(binder: &mut Binder<'_>, select: &parse::Select, lookup: Lookup<'_>) -> Result<(Vec<Typed>, BoundSelect)> {
+fn select_parts(
+    binder: &mut Binder<'_>,
+    select: &parse::Select,
+    lookup: Lookup<'_>,
+) -> Result<(Vec<Typed>, BoundSelect)> {
     let (scope, source) = match &select.source {
         Source::Nothing => (Scope::Nothing, RowSource::Nothing),
         Source::Table { table, alias } => {
@@ -136,7 +144,10 @@ fn select_parts(binder: &mut Binder<'_>, select: &parse::Select, lookup: Lookup<
         }
         Source::Series { arguments, alias } => {
             let (bounds, sql_type) = series(binder, arguments)?;
-            (Scope::Series { name: alias.text.clone(), sql_type }, RowSource::Series(Box::new(bounds), sql_type))
+            (
+                Scope::Series { name: alias.text.clone(), sql_type },
+                RowSource::Series(Box::new(bounds), sql_type),
+            )
         }
     };
     if select.for_update && !matches!(source, RowSource::Table(..)) {
@@ -168,7 +179,8 @@ fn select_parts(binder: &mut Binder<'_>, select: &parse::Select, lookup: Lookup<
     let limit = select.limit.as_ref().map(|limit| row_count(binder, limit, "LIMIT")).transpose()?;
     let offset = select.offset.as_ref().map(|offset| row_count(binder, offset, "OFFSET")).transpose()?;
     let for_update = select.for_update;
-    let bound = BoundSelect { source, filter, items: Vec::new(), columns, order, limit, offset, counts, for_update };
+    let bound =
+        BoundSelect { source, filter, items: Vec::new(), columns, order, limit, offset, counts, for_update };
     Ok((items, bound))
 }
 
@@ -212,16 +224,23 @@ fn filter(binder: &mut Binder<'_>, scope: &Scope, node: Option<&ast::Expr>) -> R
         return Err(SqlError::new(SqlState::GroupingError, message));
     }
     Ok(match condition {
-        Expr::And(items) => items.into_iter().flat_map(|item| match item {
-            Expr::And(inner) => inner,
-            other => vec![other],
-        }).collect(),
+        Expr::And(items) => items
+            .into_iter()
+            .flat_map(|item| match item {
+                Expr::And(inner) => inner,
+                other => vec![other],
+            })
+            .collect(),
         other => vec![other],
     })
 }
 
 /// A select list: expressions and names.
-fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[SelectItem]) -> Result<(Vec<Typed>, Vec<OutputColumn>)> {
+fn items(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    items: &[SelectItem],
+) -> Result<(Vec<Typed>, Vec<OutputColumn>)> {
     let mut typed = Vec::with_capacity(items.len());
     let mut columns = Vec::with_capacity(items.len());
     for item in items {
@@ -235,9 +254,10 @@ fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[SelectItem]) -> Result
                 all_columns(scope, &mut typed, &mut columns)?;
                 continue;
             }
-            SelectItem::QualifiedWildcard(ast::SelectItemQualifiedWildcardKind::ObjectName(name), options)
-                if *options == ast::WildcardAdditionalOptions::default() =>
-            {
+            SelectItem::QualifiedWildcard(
+                ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                options,
+            ) if *options == ast::WildcardAdditionalOptions::default() => {
                 let name = binder.places.object(name)?;
                 if name.text != scope.qualifier() {
                     let message = format!("missing FROM-clause entry for table \"{}\"", name.text);
@@ -345,7 +365,11 @@ fn row_count(binder: &mut Binder<'_>, node: &ast::Expr, what: &str) -> Result<Ex
     Ok(binder.cast(typed, SqlType::Int8)?.expr)
 }
 
-fn returning(binder: &mut Binder<'_>, scope: &Scope, list: &[SelectItem]) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
+fn returning(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    list: &[SelectItem],
+) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
     let (typed, mut columns) = items(binder, scope, list)?;
     let mut exprs = Vec::with_capacity(typed.len());
     for (item, column) in typed.into_iter().zip(&mut columns) {
@@ -365,7 +389,8 @@ pub(crate) fn column_positions(schema: &Schema, names: &[Name]) -> Result<Vec<us
     let mut positions = Vec::with_capacity(names.len());
     for name in names {
         let index = schema.position_of(&name.text).map_err(|_| {
-            let message = format!("column \"{}\" of relation \"{}\" does not exist", name.text, schema.table());
+            let message =
+                format!("column \"{}\" of relation \"{}\" does not exist", name.text, schema.table());
             SqlError::new(SqlState::UndefinedColumn, message).at(name.position)
         })?;
         if positions.contains(&index) {
@@ -383,7 +408,11 @@ fn is_default(node: &ast::Expr) -> bool {
 }
 
 /// Binds an INSERT.
-pub fn bind_insert(binder: &mut Binder<'_>, insert: &parse::Insert, lookup: Lookup<'_>) -> Result<BoundInsert> {
+pub fn bind_insert(
+    binder: &mut Binder<'_>,
+    insert: &parse::Insert,
+    lookup: Lookup<'_>,
+) -> Result<BoundInsert> {
     let table = lookup(&insert.table)?;
     let (scope, schema) = table_scope(&table, None);
     let positions = match insert.columns[..] {
@@ -409,7 +438,9 @@ pub fn bind_insert(binder: &mut Binder<'_>, insert: &parse::Insert, lookup: Look
         InsertSource::Select(select) => {
             let (items, bound) = select_parts(binder, select, lookup)?;
             if bound.counts || !bound.order.is_empty() || bound.limit.is_some() || bound.offset.is_some() {
-                return Err(SqlError::unsupported("INSERT ... SELECT with count(*), ORDER BY, LIMIT or OFFSET"));
+                return Err(SqlError::unsupported(
+                    "INSERT ... SELECT with count(*), ORDER BY, LIMIT or OFFSET",
+                ));
             }
             (vec![full_row(binder, &schema, &positions, items, insert)?], bound.source, bound.filter)
         }
@@ -433,9 +464,11 @@ fn full_row(
     let more = values.len() > positions.len();
     let fewer = values.len() < positions.len() && !insert.columns.is_empty();
     if more || fewer {
-        let (first, second) = if more { ("expressions", "target columns") } else { ("target columns", "expressions") };
+        let (first, second) =
+            if more { ("expressions", "target columns") } else { ("target columns", "expressions") };
         let message = format!("INSERT has more {first} than {second}");
-        let position = if more { values[positions.len()].position } else { insert.columns[values.len()].position };
+        let position =
+            if more { values[positions.len()].position } else { insert.columns[values.len()].position };
         return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
     }
     let mut row = vec![Expr::Const(Value::Null); schema.columns().len()];
@@ -447,7 +480,11 @@ fn full_row(
 }
 
 /// Binds an UPDATE.
-pub fn bind_update(binder: &mut Binder<'_>, update: &parse::Update, lookup: Lookup<'_>) -> Result<BoundUpdate> {
+pub fn bind_update(
+    binder: &mut Binder<'_>,
+    update: &parse::Update,
+    lookup: Lookup<'_>,
+) -> Result<BoundUpdate> {
     let table = lookup(&update.table)?;
     let (scope, schema) = table_scope(&table, update.alias.as_ref());
     let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(update.assignments.len());
@@ -474,7 +511,11 @@ pub fn bind_update(binder: &mut Binder<'_>, update: &parse::Update, lookup: Look
 }
 
 /// Binds a DELETE.
-pub fn bind_delete(binder: &mut Binder<'_>, delete: &parse::Delete, lookup: Lookup<'_>) -> Result<BoundDelete> {
+pub fn bind_delete(
+    binder: &mut Binder<'_>,
+    delete: &parse::Delete,
+    lookup: Lookup<'_>,
+) -> Result<BoundDelete> {
     let table = lookup(&delete.table)?;
     let (scope, schema) = table_scope(&table, delete.alias.as_ref());
     let filter = filter(binder, &scope, delete.filter.as_ref())?;

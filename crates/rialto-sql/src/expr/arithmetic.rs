@@ -91,7 +91,9 @@ fn decimals(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Decimal> 
         ArithmeticOp::Add => left.checked_add(right),
         ArithmeticOp::Subtract => left.checked_sub(right),
         ArithmeticOp::Multiply => left.checked_mul(right),
-        ArithmeticOp::Divide | ArithmeticOp::Modulo if right.unscaled() == 0 => return Err(division_by_zero()),
+        ArithmeticOp::Divide | ArithmeticOp::Modulo if right.unscaled() == 0 => {
+            return Err(division_by_zero());
+        }
         ArithmeticOp::Divide => divide(left, right),
         ArithmeticOp::Modulo => {
             let scale = left.scale().max(right.scale());

@@ -59,12 +59,8 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         (Value::Timestamp(moment), SqlType::Date) => {
             Value::Date(moment.div_euclid(text::MICROS_PER_DAY) as i32)
         }
-        (value, SqlType::Int2) => {
-            Value::Int2(integer(&value, to)?.try_into().map_err(|_| out_of_range(to))?)
-        }
-        (value, SqlType::Int4) => {
-            Value::Int4(integer(&value, to)?.try_into().map_err(|_| out_of_range(to))?)
-        }
+        (value, SqlType::Int2) => Value::Int2(integer(&value, to)?.try_into().map_err(|_| out_of_range(to))?),
+        (value, SqlType::Int4) => Value::Int4(integer(&value, to)?.try_into().map_err(|_| out_of_range(to))?),
         (value, SqlType::Int8) => Value::Int8(integer(&value, to)?),
         (value, SqlType::Float8) => Value::Float8(float(&value)),
         (value, SqlType::Decimal(_)) => Value::Decimal(decimal(&value)?),
@@ -87,7 +83,8 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
 
 /// Text as a char's: cut to its length, without trailing blanks.
 fn cut(text: String, length: Option<u16>) -> Value {
-    let end = length.and_then(|length| text.char_indices().nth(length.into())).map_or(text.len(), |(at, _)| at);
+    let end =
+        length.and_then(|length| text.char_indices().nth(length.into())).map_or(text.len(), |(at, _)| at);
     Value::Text(text[..end].trim_end_matches(' ').to_string())
 }
 

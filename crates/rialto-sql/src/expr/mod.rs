@@ -220,9 +220,8 @@ impl Expr {
     /// The truth of a condition on a row; `None` for unknown.
     pub fn truth<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Option<bool>> {
         Ok(match self {
-            Expr::Compare(op, left, right) => {
-                compare(&left.eval(row, context)?, &right.eval(row, context)?).map(|ordering| op.holds(ordering))
-            }
+            Expr::Compare(op, left, right) => compare(&left.eval(row, context)?, &right.eval(row, context)?)
+                .map(|ordering| op.holds(ordering)),
             Expr::And(items) => {
                 let mut answer = Some(true);
                 for item in items {
@@ -260,10 +259,12 @@ impl Expr {
                 }
                 answer
             }
-            Expr::Like(text, pattern, escape) => match (text.eval(row, context)?, pattern.eval(row, context)?) {
-                (Value::Text(text), Value::Text(pattern)) => Some(like(&text, &pattern, *escape)?),
-                _ => None,
-            },
+            Expr::Like(text, pattern, escape) => {
+                match (text.eval(row, context)?, pattern.eval(row, context)?) {
+                    (Value::Text(text), Value::Text(pattern)) => Some(like(&text, &pattern, *escape)?),
+                    _ => None,
+                }
+            }
             other => match other.eval(row, context)? {
                 Value::Bool(truth) => Some(truth),
                 _ => None,
@@ -292,13 +293,19 @@ impl Expr {
         }
         match self {
             Expr::Const(_) | Expr::Param(_) | Expr::Column(_) | Expr::Now | Expr::Count => false,
-            Expr::Cast(inner, ..) | Expr::Negate(inner) | Expr::Not(inner) | Expr::IsNull(inner) => inner.any(found),
+            Expr::Cast(inner, ..) | Expr::Negate(inner) | Expr::Not(inner) | Expr::IsNull(inner) => {
+                inner.any(found)
+            }
             Expr::Is(inner, _) | Expr::Call(_, inner) => inner.any(found),
-            Expr::Arithmetic(_, left, right) | Expr::Compare(_, left, right) => left.any(found) || right.any(found),
+            Expr::Arithmetic(_, left, right) | Expr::Compare(_, left, right) => {
+                left.any(found) || right.any(found)
+            }
             Expr::Concat(left, right) | Expr::NullIf(left, right) | Expr::Like(left, right, _) => {
                 left.any(found) || right.any(found)
             }
-            Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) => items.iter().any(|item| item.any(found)),
+            Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) => {
+                items.iter().any(|item| item.any(found))
+            }
             Expr::In(inner, items) => inner.any(found) || items.iter().any(|item| item.any(found)),
         }
     }

@@ -14,7 +14,9 @@ pub fn print(expr: &Expr, names: &[&str]) -> String {
         Expr::Const(Value::Text(text)) => format!("'{}'", text.replace('\'', "''")),
         Expr::Const(value) => value.to_string(),
         Expr::Param(index) => format!("${}", index + 1),
-        Expr::Column(index) => names.get(*index).map_or_else(|| format!("column {index}"), |name| name.to_string()),
+        Expr::Column(index) => {
+            names.get(*index).map_or_else(|| format!("column {index}"), |name| name.to_string())
+        }
         Expr::Now => "CURRENT_TIMESTAMP".to_string(),
         Expr::Count => "count(*)".to_string(),
         Expr::Cast(inner, _, to) => format!("{}::{}", sub(inner), to.name()),

@@ -61,8 +61,14 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
     let constraints = std::mem::take(&mut table.constraints);
     left_over("CREATE TABLE", table == CreateTableBuilder::new(table.name.clone()).build())?;
 
-    let mut answer =
-        CreateTable { name, if_not_exists, columns: Vec::new(), primary_key: None, unique: Vec::new(), fill_percent };
+    let mut answer = CreateTable {
+        name,
+        if_not_exists,
+        columns: Vec::new(),
+        primary_key: None,
+        unique: Vec::new(),
+        fill_percent,
+    };
     for definition in definitions {
         column(places, definition, &mut answer)?;
     }
@@ -166,7 +172,9 @@ fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Ve
                 return Err(SqlError::unsupported("an operator class"));
             }
             if options.sort == Some(ast::OrderBySort::Desc) || options.nulls_first.is_some() {
-                return Err(SqlError::unsupported("an index column with DESC or NULLS (indexes are read both ways)"));
+                return Err(SqlError::unsupported(
+                    "an index column with DESC or NULLS (indexes are read both ways)",
+                ));
             }
             match column.column.expr {
                 ast::Expr::Identifier(ident) => Ok(places.name(&ident)),
@@ -192,12 +200,14 @@ fn fill_percent(options: ast::CreateTableOptions) -> Result<u8> {
             return Err(SqlError::unsupported(format!("storage option {}", key.value)));
         }
         let text = value.to_string();
-        percent = text.trim_matches('\'').parse().ok().filter(|percent| (10..=100).contains(percent)).ok_or_else(
-            || {
-                let message = format!("value {text} out of bounds for option \"fillfactor\": give 10 to 100");
-                SqlError::new(SqlState::InvalidParameterValue, message)
-            },
-        )?;
+        percent =
+            text.trim_matches('\'').parse().ok().filter(|percent| (10..=100).contains(percent)).ok_or_else(
+                || {
+                    let message =
+                        format!("value {text} out of bounds for option \"fillfactor\": give 10 to 100");
+                    SqlError::new(SqlState::InvalidParameterValue, message)
+                },
+            )?;
     }
     Ok(percent)
 }
@@ -205,9 +215,11 @@ fn fill_percent(options: ast::CreateTableOptions) -> Result<u8> {
 /// The column type that a type name means.
 pub(crate) fn column_type(data_type: &DataType, position: Option<usize>) -> Result<ColumnType> {
     let numeric = |info: &ExactNumberInfo| match *info {
-        ExactNumberInfo::None => Err(SqlError::unsupported("numeric without precision and scale as a column type")
-            .at(position)
-            .hint("Write numeric(precision, scale).")),
+        ExactNumberInfo::None => {
+            Err(SqlError::unsupported("numeric without precision and scale as a column type")
+                .at(position)
+                .hint("Write numeric(precision, scale)."))
+        }
         ExactNumberInfo::Precision(precision) => decimal(precision, 0, position),
         ExactNumberInfo::PrecisionAndScale(precision, scale) => decimal(precision, scale, position),
     };
@@ -217,21 +229,27 @@ pub(crate) fn column_type(data_type: &DataType, position: Option<usize>) -> Resu
         DataType::Int(None) | DataType::Integer(None) | DataType::Int4(None) => ColumnType::Int4,
         DataType::BigInt(None) | DataType::Int8(None) => ColumnType::Int8,
         DataType::DoublePrecision | DataType::Float8 => ColumnType::Float8,
-        DataType::Double(ExactNumberInfo::None) | DataType::Float(ExactNumberInfo::None) => ColumnType::Float8,
+        DataType::Double(ExactNumberInfo::None) | DataType::Float(ExactNumberInfo::None) => {
+            ColumnType::Float8
+        }
         DataType::Numeric(info) | DataType::Decimal(info) | DataType::Dec(info) => numeric(info)?,
         DataType::Text => ColumnType::Text,
-        DataType::Varchar(None) | DataType::CharacterVarying(None) | DataType::CharVarying(None) => ColumnType::Text,
+        DataType::Varchar(None) | DataType::CharacterVarying(None) | DataType::CharVarying(None) => {
+            ColumnType::Text
+        }
         DataType::Varchar(Some(_)) | DataType::CharacterVarying(Some(_)) | DataType::CharVarying(Some(_)) => {
-            return Err(SqlError::unsupported("varchar with a length").at(position).hint("Write text, or char(n)."));
+            return Err(SqlError::unsupported("varchar with a length")
+                .at(position)
+                .hint("Write text, or char(n)."));
         }
         DataType::Char(length) | DataType::Character(length) => match length {
             None => ColumnType::Char(1),
-            Some(ast::CharacterLength::IntegerLength { length, unit: None }) => {
-                ColumnType::Char(u16::try_from(*length).ok().filter(|length| *length > 0).ok_or_else(|| {
+            Some(ast::CharacterLength::IntegerLength { length, unit: None }) => ColumnType::Char(
+                u16::try_from(*length).ok().filter(|length| *length > 0).ok_or_else(|| {
                     let message = format!("length {length} for type char has to be 1 to 65535");
                     SqlError::new(SqlState::InvalidParameterValue, message).at(position)
-                })?)
-            }
+                })?,
+            ),
             Some(_) => return Err(SqlError::unsupported("this length of char").at(position)),
         },
         DataType::Bytea => ColumnType::Bytes,
@@ -248,10 +266,13 @@ pub(crate) fn column_type(data_type: &DataType, position: Option<usize>) -> Resu
 
 fn decimal(precision: u64, scale: i64, position: Option<usize>) -> Result<ColumnType> {
     match (u8::try_from(precision), u8::try_from(scale)) {
-        (Ok(precision @ 1..=38), Ok(scale)) if scale <= precision => Ok(ColumnType::Decimal { precision, scale }),
+        (Ok(precision @ 1..=38), Ok(scale)) if scale <= precision => {
+            Ok(ColumnType::Decimal { precision, scale })
+        }
         _ => {
-            let message =
-                format!("numeric({precision},{scale}): precision has to be 1 to 38, and scale 0 to the precision");
+            let message = format!(
+                "numeric({precision},{scale}): precision has to be 1 to 38, and scale 0 to the precision"
+            );
             Err(SqlError::new(SqlState::InvalidParameterValue, message).at(position))
         }
     }
@@ -265,7 +286,10 @@ pub(super) fn index(places: &Places<'_>, index: ast::CreateIndex) -> Result<Crea
         (index.predicate.is_some(), "a partial index"),
         (index.nulls_distinct.is_some(), "NULLS DISTINCT"),
         (!index.with.is_empty(), "CREATE INDEX with storage options"),
-        (index.r#async || !index.index_options.is_empty() || !index.alter_options.is_empty(), "this form of CREATE INDEX"),
+        (
+            index.r#async || !index.index_options.is_empty() || !index.alter_options.is_empty(),
+            "this form of CREATE INDEX",
+        ),
         (!matches!(index.using, None | Some(ast::IndexType::BTree)), "CREATE INDEX USING other than btree"),
     ];
     if let Some((_, what)) = refused.into_iter().find(|(found, _)| *found) {

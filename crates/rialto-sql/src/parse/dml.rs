@@ -120,7 +120,8 @@ struct Smallest {
 
 static SMALLEST: LazyLock<Smallest> = LazyLock::new(|| {
     let parse = |sql: &str| {
-        let mut statements = Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("the smallest statements parse");
+        let mut statements =
+            Parser::parse_sql(&PostgreSqlDialect {}, sql).expect("the smallest statements parse");
         statements.remove(0)
     };
     let ast::Statement::Query(query) = parse("select 1") else { unreachable!("a select is a query") };
@@ -158,7 +159,9 @@ pub(super) fn select(places: &Places<'_>, mut query: ast::Query) -> Result<Selec
     for lock in std::mem::take(&mut query.locks) {
         match lock.lock_type {
             ast::LockType::Update if lock.nonblock.is_none() && lock.of.is_none() => for_update = true,
-            ast::LockType::Update => return Err(SqlError::unsupported("FOR UPDATE with OF, NOWAIT or SKIP LOCKED")),
+            ast::LockType::Update => {
+                return Err(SqlError::unsupported("FOR UPDATE with OF, NOWAIT or SKIP LOCKED"));
+            }
             _ => return Err(SqlError::unsupported("FOR SHARE")),
         }
     }
@@ -167,7 +170,10 @@ pub(super) fn select(places: &Places<'_>, mut query: ast::Query) -> Result<Selec
     Ok(Select { items, source, filter, order, limit, offset, for_update })
 }
 
-fn select_body(places: &Places<'_>, mut body: ast::Select) -> Result<(Vec<SelectItem>, Source, Option<Expr>)> {
+fn select_body(
+    places: &Places<'_>,
+    mut body: ast::Select,
+) -> Result<(Vec<SelectItem>, Source, Option<Expr>)> {
     let SetExpr::Select(smallest) = &*SMALLEST.query.body else { unreachable!("a select") };
     let refused = [
         (body.distinct.is_some(), "SELECT DISTINCT"),
@@ -219,7 +225,9 @@ fn source(places: &Places<'_>, from: ast::TableWithJoins) -> Result<Source> {
             let alias = match alias {
                 None => Name { text: "generate_series".to_string(), position: None },
                 Some(alias) if alias.columns.is_empty() && alias.at.is_none() => places.name(&alias.name),
-                Some(alias) if alias.columns.len() == 1 && alias.at.is_none() => places.name(&alias.columns[0].name),
+                Some(alias) if alias.columns.len() == 1 && alias.at.is_none() => {
+                    places.name(&alias.columns[0].name)
+                }
                 Some(_) => return Err(SqlError::unsupported("this alias of generate_series")),
             };
             Ok(Source::Series { arguments, alias })
@@ -363,7 +371,9 @@ pub(super) fn delete(places: &Places<'_>, mut delete: ast::Delete) -> Result<Del
         return Err(SqlError::unsupported("DELETE ... USING"));
     }
     let smallest = &SMALLEST.delete;
-    let ast::FromTable::WithFromKeyword(mut from) = std::mem::replace(&mut delete.from, smallest.from.clone()) else {
+    let ast::FromTable::WithFromKeyword(mut from) =
+        std::mem::replace(&mut delete.from, smallest.from.clone())
+    else {
         return Err(SqlError::unsupported("DELETE without FROM"));
     };
     if from.len() != 1 || !from[0].joins.is_empty() {

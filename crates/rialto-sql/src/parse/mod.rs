@@ -160,16 +160,15 @@ impl<'a> Places<'a> {
 pub fn parse(text: &str) -> Result<Statement> {
     let dialect = PostgreSqlDialect {};
     let places = Places::new(text);
-    let tokens = Tokenizer::new(&dialect, text)
-        .tokenize_with_location()
-        .map_err(|error| {
-            let message = format!("syntax error: {}", error.message);
-            SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
-        })?;
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
+        let message = format!("syntax error: {}", error.message);
+        SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
+    })?;
     if let Some(statement) = utility::parse(&places, &tokens)? {
         return Ok(statement);
     }
-    let mut parser = Parser::new(&dialect).with_recursion_limit(200).with_tokens_with_locations(tokens.clone());
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(200).with_tokens_with_locations(tokens.clone());
     let parsed = parser.parse_statement().and_then(|statement| {
         let next = parser.peek_token();
         if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
@@ -213,7 +212,8 @@ fn command_words(tokens: &[TokenWithSpan]) -> String {
     for token in words(tokens) {
         let Token::Word(word) = &token.token else { break };
         let text = word.value.to_uppercase();
-        let filler = matches!(text.as_str(), "OR" | "REPLACE" | "TEMP" | "TEMPORARY" | "UNLOGGED" | "RECURSIVE");
+        let filler =
+            matches!(text.as_str(), "OR" | "REPLACE" | "TEMP" | "TEMPORARY" | "UNLOGGED" | "RECURSIVE");
         if filler && !command.is_empty() {
             continue;
         }
@@ -221,7 +221,10 @@ fn command_words(tokens: &[TokenWithSpan]) -> String {
         if !verb {
             command.push(' ');
         }
-        let more = matches!(text.as_str(), "CREATE" | "DROP" | "ALTER" | "SET" | "MATERIALIZED" | "FOREIGN" | "EVENT");
+        let more = matches!(
+            text.as_str(),
+            "CREATE" | "DROP" | "ALTER" | "SET" | "MATERIALIZED" | "FOREIGN" | "EVENT"
+        );
         command.push_str(&text);
         if !(verb && more || matches!(text.as_str(), "MATERIALIZED" | "FOREIGN" | "EVENT")) {
             break;
@@ -235,15 +238,67 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
     let command = command_words(tokens);
     let verb = command.split(' ').next().unwrap_or_default();
     let known = [
-        "CALL", "CHECKPOINT", "CLOSE", "CLUSTER", "COMMENT", "DEALLOCATE", "DECLARE", "DISCARD", "DO", "EXECUTE", "FETCH",
-        "GRANT", "IMPORT", "LISTEN", "LOAD", "LOCK", "MERGE", "MOVE", "NOTIFY", "PREPARE", "REASSIGN", "REFRESH",
-        "REINDEX", "REVOKE", "SECURITY", "UNLISTEN",
+        "CALL",
+        "CHECKPOINT",
+        "CLOSE",
+        "CLUSTER",
+        "COMMENT",
+        "DEALLOCATE",
+        "DECLARE",
+        "DISCARD",
+        "DO",
+        "EXECUTE",
+        "FETCH",
+        "GRANT",
+        "IMPORT",
+        "LISTEN",
+        "LOAD",
+        "LOCK",
+        "MERGE",
+        "MOVE",
+        "NOTIFY",
+        "PREPARE",
+        "REASSIGN",
+        "REFRESH",
+        "REINDEX",
+        "REVOKE",
+        "SECURITY",
+        "UNLISTEN",
     ];
     let created = [
-        "ACCESS", "AGGREGATE", "CAST", "COLLATION", "CONVERSION", "DATABASE", "DOMAIN", "EVENT", "EXTENSION", "FOREIGN",
-        "FUNCTION", "GROUP", "LANGUAGE", "MATERIALIZED", "OPERATOR", "POLICY", "PROCEDURE", "PUBLICATION", "ROLE",
-        "ROUTINE", "RULE", "SCHEMA", "SEQUENCE", "SERVER", "STATISTICS", "SUBSCRIPTION", "TABLESPACE", "TEXT",
-        "TRANSFORM", "TRIGGER", "TYPE", "USER", "VIEW",
+        "ACCESS",
+        "AGGREGATE",
+        "CAST",
+        "COLLATION",
+        "CONVERSION",
+        "DATABASE",
+        "DOMAIN",
+        "EVENT",
+        "EXTENSION",
+        "FOREIGN",
+        "FUNCTION",
+        "GROUP",
+        "LANGUAGE",
+        "MATERIALIZED",
+        "OPERATOR",
+        "POLICY",
+        "PROCEDURE",
+        "PUBLICATION",
+        "ROLE",
+        "ROUTINE",
+        "RULE",
+        "SCHEMA",
+        "SEQUENCE",
+        "SERVER",
+        "STATISTICS",
+        "SUBSCRIPTION",
+        "TABLESPACE",
+        "TEXT",
+        "TRANSFORM",
+        "TRIGGER",
+        "TYPE",
+        "USER",
+        "VIEW",
     ];
     let object = command.split(' ').nth(1).unwrap_or_default();
     let is_definition = matches!(verb, "CREATE" | "DROP" | "ALTER") && created.contains(&object);

@@ -123,7 +123,10 @@ fn dollar_end(bytes: &[u8], at: usize) -> usize {
     }
     let tag = &bytes[at..=tag_end];
     let body = tag_end + 1;
-    bytes[body..].windows(tag.len()).position(|window| window == tag).map_or(bytes.len(), |end| body + end + tag.len())
+    bytes[body..]
+        .windows(tag.len())
+        .position(|window| window == tag)
+        .map_or(bytes.len(), |end| body + end + tag.len())
 }
 
 #[cfg(test)]

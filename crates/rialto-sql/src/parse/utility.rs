@@ -66,8 +66,23 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
         return explain(places, tokens).map(Some);
     }
     let known = [
-        "BEGIN", "START", "COMMIT", "END", "ROLLBACK", "ABORT", "SAVEPOINT", "RELEASE", "SET", "RESET", "SHOW", "VACUUM",
-        "ANALYZE", "TRUNCATE", "DROP", "ALTER", "COPY",
+        "BEGIN",
+        "START",
+        "COMMIT",
+        "END",
+        "ROLLBACK",
+        "ABORT",
+        "SAVEPOINT",
+        "RELEASE",
+        "SET",
+        "RESET",
+        "SHOW",
+        "VACUUM",
+        "ANALYZE",
+        "TRUNCATE",
+        "DROP",
+        "ALTER",
+        "COPY",
     ];
     if !known.contains(&verb.as_str()) {
         return Ok(None);
@@ -138,9 +153,10 @@ fn explain<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<St
     let blank = |c| if c == '\n' { c } else { ' ' };
     let text: String = places.0.chars().enumerate().map(|(i, c)| if i < at { blank(c) } else { c }).collect();
     match super::parse(&text)? {
-        inner @ (Statement::Select(_) | Statement::Insert(_) | Statement::Update(_) | Statement::Delete(_)) => {
-            Ok(Statement::Explain(Box::new(inner)))
-        }
+        inner @ (Statement::Select(_)
+        | Statement::Insert(_)
+        | Statement::Update(_)
+        | Statement::Delete(_)) => Ok(Statement::Explain(Box::new(inner))),
         _ => Err(SqlError::unsupported("EXPLAIN of this statement").at(position)),
     }
 }
@@ -150,8 +166,12 @@ fn modes(cursor: &mut Cursor<'_>) -> Result<Modes> {
     while !cursor.is_end() {
         let position = cursor.position();
         if cursor.take_all(&["ISOLATION", "LEVEL"]) {
-            let levels: [&[&str]; 4] =
-                [&["SERIALIZABLE"], &["REPEATABLE", "READ"], &["READ", "COMMITTED"], &["READ", "UNCOMMITTED"]];
+            let levels: [&[&str]; 4] = [
+                &["SERIALIZABLE"],
+                &["REPEATABLE", "READ"],
+                &["READ", "COMMITTED"],
+                &["READ", "UNCOMMITTED"],
+            ];
             if !levels.iter().any(|level| cursor.take_all(level)) {
                 return Err(cursor.unexpected("an isolation level"));
             }
@@ -210,11 +230,7 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
     if cursor.take_all(&["SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"]) {
         return Ok(Statement::SetSessionModes(modes(cursor)?));
     }
-    for (word, what) in [
-        ("LOCAL", "SET LOCAL"),
-        ("ROLE", "SET ROLE"),
-        ("CONSTRAINTS", "SET CONSTRAINTS"),
-    ] {
+    for (word, what) in [("LOCAL", "SET LOCAL"), ("ROLE", "SET ROLE"), ("CONSTRAINTS", "SET CONSTRAINTS")] {
         if cursor.take(word) {
             return Err(SqlError::unsupported(what).at(position));
         }
@@ -251,8 +267,18 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
 
 /// VACUUM and ANALYZE. Nothing here ever needs either, so their options, which say how, are checked and then moot.
 fn maintain(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
-    let options = ["FULL", "FREEZE", "VERBOSE", "ANALYZE", "DISABLE_PAGE_SKIPPING", "SKIP_LOCKED", "INDEX_CLEANUP",
-        "PROCESS_TOAST", "TRUNCATE", "PARALLEL"];
+    let options = [
+        "FULL",
+        "FREEZE",
+        "VERBOSE",
+        "ANALYZE",
+        "DISABLE_PAGE_SKIPPING",
+        "SKIP_LOCKED",
+        "INDEX_CLEANUP",
+        "PROCESS_TOAST",
+        "TRUNCATE",
+        "PARALLEL",
+    ];
     if cursor.take_token(&Token::LParen) {
         cursor.list(|cursor| {
             if !options.iter().any(|option| cursor.take(option)) {
@@ -343,11 +369,13 @@ fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
         return Err(SqlError::unsupported("ALTER TABLE ... ADD CONSTRAINT").at(position));
     }
     if !cursor.take_all(&["ADD", "PRIMARY", "KEY"]) {
-        let words: Vec<String> = (0..2).map_while(|_| {
-            let word = cursor.peek_word()?;
-            cursor.take(&word);
-            Some(word)
-        }).collect();
+        let words: Vec<String> = (0..2)
+            .map_while(|_| {
+                let word = cursor.peek_word()?;
+                cursor.take(&word);
+                Some(word)
+            })
+            .collect();
         if words.is_empty() {
             return Err(cursor.unexpected("ADD PRIMARY KEY"));
         }
@@ -442,8 +470,14 @@ fn copy_option(cursor: &mut Cursor<'_>, copy: &mut Copy) -> Result<()> {
         "delimiter" => {
             let text = cursor.string()?;
             match text.as_bytes() {
-                [byte] if !b"\\\r\n.abcdefghijklmnopqrstuvwxyz0123456789".contains(byte) => copy.delimiter = *byte,
-                _ => return wrong(format!("COPY delimiter \"{text}\" has to be one byte, no letter, digit, dot, backslash or line end")),
+                [byte] if !b"\\\r\n.abcdefghijklmnopqrstuvwxyz0123456789".contains(byte) => {
+                    copy.delimiter = *byte
+                }
+                _ => {
+                    return wrong(format!(
+                        "COPY delimiter \"{text}\" has to be one byte, no letter, digit, dot, backslash or line end"
+                    ));
+                }
             }
         }
         "null" => {

@@ -7,8 +7,8 @@
 mod select;
 mod write;
 
-use rialto::row::Value;
 use rialto::Transaction;
+use rialto::row::Value;
 use smallvec::SmallVec;
 
 pub use select::{copy_out, select};

@@ -167,7 +167,8 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
                 }
                 Found::Scan(mut scan) => {
                     if access.rest.is_empty() && access.ordered && !bound.counts {
-                        scan.limit = Some(window.skip.saturating_add(window.take)).filter(|limit| *limit < u64::MAX);
+                        scan.limit =
+                            Some(window.skip.saturating_add(window.take)).filter(|limit| *limit < u64::MAX);
                     }
                     (scan, &access.rest)
                 }

@@ -117,7 +117,8 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         carried.keep((|| {
             if holds(rest, &row, context)? {
                 let changes = changes(bound, &row, context)?;
-                let new = if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
+                let new =
+                    if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
                 found.push((key.clone(), changes, new));
             }
             Ok(ControlFlow::Continue(()))

@@ -49,7 +49,14 @@ mod tests {
     fn plan(text: &str) -> Arc<Prepared> {
         let kind = Kind::Utility(Statement::Commit);
         let catalog = CatalogState::Committed(0);
-        Arc::new(Prepared { text: text.into(), declared: vec![], params: vec![], columns: vec![], kind, catalog })
+        Arc::new(Prepared {
+            text: text.into(),
+            declared: vec![],
+            params: vec![],
+            columns: vec![],
+            kind,
+            catalog,
+        })
     }
 
     #[test]

@@ -25,7 +25,9 @@ impl Session {
                     let tx = self.tx.as_mut().expect("the transaction has begun");
                     match tx.table(&name.text).map(|_| ()) {
                         Ok(()) => tx.drop_table(&name.text)?,
-                        Err(Error::NoSuchTable { .. }) => self.absent("table", name, *if_exists, SqlState::UndefinedTable)?,
+                        Err(Error::NoSuchTable { .. }) => {
+                            self.absent("table", name, *if_exists, SqlState::UndefinedTable)?
+                        }
                         Err(error) => return Err(error.into()),
                     }
                 }
@@ -35,7 +37,9 @@ impl Session {
                 for name in names {
                     let tx = self.tx.as_mut().expect("the transaction has begun");
                     match tx.drop_index(&name.text) {
-                        Err(Error::NoSuchIndex { .. }) => self.absent("index", name, *if_exists, SqlState::UndefinedObject)?,
+                        Err(Error::NoSuchIndex { .. }) => {
+                            self.absent("index", name, *if_exists, SqlState::UndefinedObject)?
+                        }
                         other => other?,
                     }
                 }
@@ -45,7 +49,8 @@ impl Session {
                 let tx = self.tx.as_mut().expect("the transaction has begun");
                 let found = find_table(table, tx.table(&table.text))?;
                 if found.schema().primary_key().is_some() {
-                    let message = format!("multiple primary keys for table \"{}\" are not allowed", table.text);
+                    let message =
+                        format!("multiple primary keys for table \"{}\" are not allowed", table.text);
                     return Err(SqlError::new(SqlState::InvalidDefinition, message).at(table.position));
                 }
                 column_positions(&found.schema(), columns)?;
@@ -83,7 +88,10 @@ impl Session {
         let definition = TableDef {
             name: name.text.clone(),
             columns: table.columns.clone(),
-            primary_key: table.primary_key.as_ref().map(|key| key.iter().map(|column| column.text.clone()).collect()),
+            primary_key: table
+                .primary_key
+                .as_ref()
+                .map(|key| key.iter().map(|column| column.text.clone()).collect()),
             fill_percent: table.fill_percent,
         };
         let tx = self.tx.as_mut().expect("the transaction has begun");

@@ -209,7 +209,12 @@ impl Session {
     }
 
     /// Makes a statement that was read ready to run.
-    pub fn prepare_read(&mut self, text: &str, read: ReadStatement, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+    pub fn prepare_read(
+        &mut self,
+        text: &str,
+        read: ReadStatement,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
         let statement = match read {
             ReadStatement::Parsed(statement) => *statement,
             ReadStatement::Known(found) => {
@@ -227,7 +232,12 @@ impl Session {
     }
 
     /// Makes a parsed statement ready to run.
-    fn prepare_parsed(&mut self, text: &str, statement: Statement, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+    fn prepare_parsed(
+        &mut self,
+        text: &str,
+        statement: Statement,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
         let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
         if self.failed && !ends {
             return Err(in_failed_block());
@@ -405,7 +415,12 @@ impl Session {
     }
 
     /// Puts what a COPY has into the table; `last` says that nothing more comes.
-    pub fn run_copy(&mut self, copy: &mut CopyIn, policy: LockPolicy, last: bool) -> Result<Option<Completion>> {
+    pub fn run_copy(
+        &mut self,
+        copy: &mut CopyIn,
+        policy: LockPolicy,
+        last: bool,
+    ) -> Result<Option<Completion>> {
         self.begin(policy)?;
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
@@ -526,7 +541,12 @@ impl Session {
         self.access = self.default_access;
     }
 
-    fn utility(&mut self, statement: &Statement, policy: LockPolicy, sink: &mut dyn RowSink) -> Result<Completion> {
+    fn utility(
+        &mut self,
+        statement: &Statement,
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
         match statement {
             Statement::Begin(modes) => {
                 if self.block == Block::Explicit {
@@ -566,7 +586,10 @@ impl Session {
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => {
                 if self.block != Block::Explicit {
-                    self.warn(SqlState::NoActiveTransaction, "SET TRANSACTION can only be used in transaction blocks");
+                    self.warn(
+                        SqlState::NoActiveTransaction,
+                        "SET TRANSACTION can only be used in transaction blocks",
+                    );
                 } else {
                     self.set_modes(*modes)?;
                 }
@@ -607,7 +630,9 @@ impl Session {
                     find(tx, database, table)?;
                 }
                 let what = match *command {
-                    "VACUUM" => "VACUUM has nothing to do: space of old rows is free as soon as they are gone",
+                    "VACUUM" => {
+                        "VACUUM has nothing to do: space of old rows is free as soon as they are gone"
+                    }
                     _ => "ANALYZE has nothing to do: plans need no statistics",
                 };
                 self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, what)));
@@ -638,7 +663,8 @@ impl Session {
 
     fn change_setting(&mut self, name: &Name, value: &SetValue) -> Result<()> {
         if name.text == "transaction_read_only" {
-            let read_only = matches!(value, SetValue::Text(text) if matches!(text.as_str(), "on" | "true" | "yes" | "1"));
+            let read_only =
+                matches!(value, SetValue::Text(text) if matches!(text.as_str(), "on" | "true" | "yes" | "1"));
             let access = Some(if read_only { Access::ReadOnly } else { Access::ReadWrite });
             return self.set_modes(Modes { isolation: false, access });
         }

@@ -95,7 +95,8 @@ pub(super) fn check_name(name: &Name) -> Result<()> {
 
 /// The names of all settings, in order.
 pub(super) fn names() -> Vec<&'static str> {
-    let mut names: Vec<&str> = FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).collect();
+    let mut names: Vec<&str> =
+        FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).collect();
     names.sort_unstable();
     names
 }
@@ -154,7 +155,8 @@ impl Settings {
             "lock_timeout" => {
                 self.lock_timeout = match text {
                     None => default.lock_timeout,
-                    Some(text) => duration(text).ok_or_else(|| wrong(text, "milliseconds, or a number with ms, s or min"))?,
+                    Some(text) => duration(text)
+                        .ok_or_else(|| wrong(text, "milliseconds, or a number with ms, s or min"))?,
                 }
             }
             "default_transaction_read_only" => {
@@ -164,11 +166,12 @@ impl Settings {
                 }
             }
             "client_encoding" => {
-                self.client_encoding = match text.unwrap_or("UTF8").to_ascii_uppercase().replace('-', "").as_str() {
-                    "UTF8" | "UNICODE" => "UTF8",
-                    "SQL_ASCII" => "SQL_ASCII",
-                    other => return Err(wrong(other, "UTF8")),
-                };
+                self.client_encoding =
+                    match text.unwrap_or("UTF8").to_ascii_uppercase().replace('-', "").as_str() {
+                        "UTF8" | "UNICODE" => "UTF8",
+                        "SQL_ASCII" => "SQL_ASCII",
+                        other => return Err(wrong(other, "UTF8")),
+                    };
                 return Ok(Some(("client_encoding", self.client_encoding.to_string())));
             }
             "client_min_messages" => {
@@ -179,13 +182,16 @@ impl Settings {
                 }
             }
             "extra_float_digits" => {
-                let number = text.map_or(Some(1), |text| text.parse::<u8>().ok()).filter(|number| (1..=3).contains(number));
+                let number = text
+                    .map_or(Some(1), |text| text.parse::<u8>().ok())
+                    .filter(|number| (1..=3).contains(number));
                 let other = text.unwrap_or_default();
                 self.extra_float_digits =
                     number.ok_or_else(|| wrong(other, "1 to 3: floats always print all their digits"))?;
             }
             fixed if ISOLATION.contains(&fixed) => {
-                let levels = ["serializable", "repeatable read", "read committed", "read uncommitted", "default"];
+                let levels =
+                    ["serializable", "repeatable read", "read committed", "read uncommitted", "default"];
                 let level = text.unwrap_or("default").to_ascii_lowercase();
                 if !levels.contains(&level.as_str()) {
                     return Err(wrong(&level, "an isolation level; each of them runs serializable"));
@@ -207,7 +213,9 @@ impl Settings {
 /// Whether a value says what a fixed setting is anyway.
 fn same_value(name: &str, value: &str, own: &str) -> bool {
     let value = value.to_ascii_lowercase();
-    let words = |text: &str| text.to_ascii_lowercase().split(',').map(|word| word.trim().to_string()).collect::<Vec<_>>();
+    let words = |text: &str| {
+        text.to_ascii_lowercase().split(',').map(|word| word.trim().to_string()).collect::<Vec<_>>()
+    };
     match name {
         "datestyle" => words(&value).iter().all(|word| words(own).contains(word)),
         "timezone" => matches!(value.as_str(), "utc" | "gmt" | "etc/utc" | "0" | "z" | "zulu"),

@@ -69,7 +69,10 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlError::new(SqlState::InvalidBinary, message)
     };
     let out_of_range = || {
-        SqlError::new(SqlState::NumberOutOfRange, format!("value is out of range for type {}", sql_type.name()))
+        SqlError::new(
+            SqlState::NumberOutOfRange,
+            format!("value is out of range for type {}", sql_type.name()),
+        )
     };
     Ok(match sql_type {
         SqlType::Unknown | SqlType::Text => Value::Text(utf8(bytes)?.to_string()),

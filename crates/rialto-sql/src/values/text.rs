@@ -229,7 +229,10 @@ mod tests {
         assert_eq!(parse(SqlType::Float8, "-Infinity").unwrap(), Value::Float8(f64::NEG_INFINITY));
         assert_eq!(parse(SqlType::Bytes, "\\x00FF").unwrap(), Value::Bytes(vec![0, 255]));
         assert_eq!(parse(SqlType::Bytes, "a\\\\\\000").unwrap(), Value::Bytes(vec![b'a', b'\\', 0]));
-        assert_eq!(parse(SqlType::TimestampTz, "1970-01-01 00:00:01+00").unwrap(), Value::Timestamp(1_000_000));
+        assert_eq!(
+            parse(SqlType::TimestampTz, "1970-01-01 00:00:01+00").unwrap(),
+            Value::Timestamp(1_000_000)
+        );
         assert_eq!(parse(SqlType::Date, "1970-01-02").unwrap(), Value::Date(1));
         assert_eq!(parse(SqlType::Date, "1970-01-02 23:00:00").unwrap(), Value::Date(1));
     }
