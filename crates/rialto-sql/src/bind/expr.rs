@@ -23,10 +23,11 @@ impl Binder<'_> {
             ast::Expr::Identifier(ident) => {
                 let name = self.places.name(ident);
                 // These are functions without parentheses.
-                if ident.quote_style.is_none() && scope.find(&name).is_err() {
-                    if let Some(found) = self.session_fact(&name.text) {
-                        return typed(found.0, found.1);
-                    }
+                if ident.quote_style.is_none()
+                    && scope.find(&name).is_err()
+                    && let Some(found) = self.session_fact(&name.text)
+                {
+                    return typed(found.0, found.1);
                 }
                 let index = scope.find(&name)?;
                 return typed(Expr::Column(index), scope.column_type(index));

@@ -345,3 +345,6 @@ fn parse_location(text: &str) -> Option<Location> {
 fn left_over(what: &str, is_empty: bool) -> Result<()> {
     if is_empty { Ok(()) } else { Err(SqlError::unsupported(format!("this form of {what}"))) }
 }
+
+#[cfg(test)]
+mod tests;

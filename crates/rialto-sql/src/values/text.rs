@@ -159,7 +159,7 @@ fn parse_float(text: &str) -> Option<f64> {
 fn parse_bytes(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
-        if digits.len() % 2 != 0 {
+        if !digits.len().is_multiple_of(2) {
             return None;
         }
         let nibble = |byte: u8| (byte as char).to_digit(16);
