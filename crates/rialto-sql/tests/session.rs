@@ -323,7 +323,7 @@ fn savepoints_nest_and_mend_a_failed_block() {
 fn definitions_are_part_of_their_transaction() {
     let mut session = bank();
     run(&mut session, "begin");
-    run(&mut session, "create table u (a int, b int)");
+    run(&mut session, "create table u (a int not null, b int)");
     run(&mut session, "alter table u add primary key (a)");
     run(&mut session, "insert into u values (1, 1), (2, 2)");
     run(&mut session, "insert into u values (3, 3)");

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use rialto::ScanMode;
-use rialto::row::Value;
+use rialto::row::{RowView, Value};
 
 use super::{Carried, Out, Run, holds};
 use crate::bind::{BoundSelect, Order, RowSource};
@@ -154,15 +154,20 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
                 Found::Nothing => return pipeline.finish(&mut run.out),
                 Found::Point(key) => {
-                    let found = match mode {
-                        ScanMode::Update => run.tx.get_for_update(table, &key[..])?,
-                        ScanMode::Share => run.tx.get(table, &key[..])?,
+                    let out = &mut run.out;
+                    let mut show = |row: RowView<'_>| -> Result<()> {
+                        if holds(&access.rest, &row, out.context)? {
+                            let _ = pipeline.push(out, &row)?;
+                        }
+                        Ok(())
                     };
-                    if let Some(row) = found
-                        && holds(&access.rest, &row.view(), run.out.context)?
-                    {
-                        let _ = pipeline.push(&mut run.out, &row.view())?;
-                    }
+                    match mode {
+                        // Read where the kernel has it, without a copy of the row.
+                        ScanMode::Share => run.tx.look(table, &key[..], &mut show)?.transpose()?,
+                        ScanMode::Update => {
+                            run.tx.get_for_update(table, &key[..])?.map(|row| show(row.view())).transpose()?
+                        }
+                    };
                     return pipeline.finish(&mut run.out);
                 }
                 Found::Scan(mut scan) => {
