@@ -106,12 +106,13 @@ impl Log {
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
-            file: name.to_owned(),
-            offset: 0,
-            operation: "start of the thread".to_owned(),
-            cause: error.to_string(),
-        })?;
+        let thread =
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+                file: name.to_owned(),
+                offset: 0,
+                operation: "start of the thread".to_owned(),
+                cause: error.to_string(),
+            })?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -167,7 +168,10 @@ impl Log {
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
     pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
         let length = packet.bytes().len();
-        assert!(packet.promised() >= cost(length), "I10: a packet of {length} bytes has no log space reserved");
+        assert!(
+            packet.promised() >= cost(length),
+            "I10: a packet of {length} bytes has no log space reserved"
+        );
         debug_assert!(std::ptr::eq(packet.pool(), &*self.core.pool), "the packet belongs to another log");
         packet.push(kind)
     }
@@ -331,7 +335,10 @@ impl Core {
 
     fn stop_error(&self) -> Error {
         self.failure.get().map_or_else(
-            || Error::Stopped { cause: "a thread panicked while it wrote the log".to_owned(), disk_full: false },
+            || Error::Stopped {
+                cause: "a thread panicked while it wrote the log".to_owned(),
+                disk_full: false,
+            },
             stopped,
         )
     }

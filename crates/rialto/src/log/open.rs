@@ -32,7 +32,10 @@ impl LogOptions {
             }
         }
         if self.ring_bytes < RING_MIN || !self.ring_bytes.is_multiple_of(PAGE) {
-            return bad(format!("ring_bytes is {}; expected a multiple of {page} from {RING_MIN} on", self.ring_bytes));
+            return bad(format!(
+                "ring_bytes is {}; expected a multiple of {page} from {RING_MIN} on",
+                self.ring_bytes
+            ));
         }
         if !(1..=LogOptions::PACKET_SLOTS_MAX).contains(&self.packet_slots) {
             let most = LogOptions::PACKET_SLOTS_MAX;
@@ -60,7 +63,8 @@ impl Log {
                 continue;
             }
             if LogEnd::holds_blocks(&**disk, &name)? {
-                let what = format!("\"{name}\" is there already: open the log, or make it in an empty directory");
+                let what =
+                    format!("\"{name}\" is there already: open the log, or make it in an empty directory");
                 return Err(Error::Unsupported { what });
             }
             disk.remove(&name)?;
@@ -82,12 +86,15 @@ impl Log {
         options.check()?;
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
         // Recovery reads through the system's cache; from here on they are used as the options say.
-        let files = files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
+        let files =
+            files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
         let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
         if table.at(position).is_none() {
             table.prepare()?;
         }
-        let file = |position| -> Arc<LogFile> { table.at(position).expect("log files follow each other without gaps") };
+        let file = |position| -> Arc<LogFile> {
+            table.at(position).expect("log files follow each other without gaps")
+        };
         // Blocks of a lost chain may begin a later file; the search for a redo start must not meet them.
         for later in table.behind(position + 1) {
             later.file.write_at(&AlignedBuffer::zeroed(PAGE), PAGE as u64)?;
