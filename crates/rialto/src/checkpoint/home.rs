@@ -513,6 +513,9 @@ mod tests {
                     }
                     Ok(())
                 })();
+                if !disk.is_down() {
+                    disk.crash();
+                }
                 let disk = disk.restart();
                 if !HomeFile::exists(&*disk).unwrap() {
                     assert_eq!(published, 0, "seed {base} step {crash_at}");

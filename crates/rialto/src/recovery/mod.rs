@@ -1,1 +1,4 @@
-//! (see ARCHITECTURE.md)
+//! Recovery.
+pub(crate) mod load;
+mod progress;
+pub(crate) use progress::Progress;

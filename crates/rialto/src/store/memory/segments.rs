@@ -145,6 +145,11 @@ impl Segments {
         &self.budget
     }
 
+    /// The segments that the arena has room for.
+    pub fn capacity(&self) -> u64 {
+        self.metas.len() as u64
+    }
+
     /// One more than the highest segment number ever in use.
     pub fn high_water(&self) -> u32 {
         self.free.lock().fresh
