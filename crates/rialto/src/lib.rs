@@ -1,20 +1,39 @@
 //! Rialto: a memory-resident, durable, serializable transaction processing engine.
+//!
+//! Start at [`Database`]; a [`Transaction`] reads and writes [`Table`]s. The crate's folders are the stages of a
+//! transaction's life; ARCHITECTURE.md in the repository tells how they fit together.
 
 #![deny(unsafe_code)]
 
 pub mod account;
 pub mod catalog;
 pub mod checkpoint;
+mod core;
+mod database;
 pub mod engine;
 pub mod error;
 pub mod ids;
 pub mod io;
 pub mod lock;
 pub mod log;
+mod metrics;
+mod open;
+mod options;
 pub mod recovery;
 pub mod row;
 pub mod store;
 pub mod txn;
 
+pub use catalog::{Table, TableDef};
+pub use database::{Database, LockWait};
 pub use error::{Error, Result};
-pub use ids::{IndexId, Lsn, TableId};
+pub use ids::{HeapId, IndexId, Lsn, TableId};
+pub use lock::LockPolicy;
+pub use log::{Durability, GroupCommitDesign};
+pub use metrics::Metrics;
+pub use open::OpenError;
+pub use options::{Checkpointing, Options, Progress};
+pub use txn::{
+    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket, Transaction,
+    TxOptions,
+};

@@ -105,6 +105,23 @@ impl LockMode {
     }
 }
 
+impl TableMode {
+    /// The weakest mode that allows what either allows.
+    pub const fn join(self, other: TableMode) -> TableMode {
+        use TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+        match (self, other) {
+            (Exclusive, _) | (_, Exclusive) => Exclusive,
+            (SharedIntentExclusive, _)
+            | (_, SharedIntentExclusive)
+            | (Shared, IntentExclusive)
+            | (IntentExclusive, Shared) => SharedIntentExclusive,
+            (Shared, _) | (_, Shared) => Shared,
+            (IntentExclusive, _) | (_, IntentExclusive) => IntentExclusive,
+            (IntentShared, IntentShared) => IntentShared,
+        }
+    }
+}
+
 impl From<RecordMode> for LockMode {
     fn from(mode: RecordMode) -> LockMode {
         match mode {

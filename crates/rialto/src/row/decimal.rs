@@ -64,7 +64,10 @@ impl Decimal {
         if scale > DECIMAL_DIGITS_MAX {
             return None;
         }
-        if scale >= self.scale {
+        if scale == self.scale {
+            return Some(self);
+        }
+        if scale > self.scale {
             let unscaled = self.unscaled.checked_mul(POWERS_OF_TEN[usize::from(scale - self.scale)])?;
             return Decimal::new(unscaled, scale);
         }

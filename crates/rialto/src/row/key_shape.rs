@@ -129,7 +129,13 @@ impl KeyShape {
     /// Appends a value of the key's `nth` column, checked against its type.
     pub(super) fn append_value(&self, nth: usize, value: ValueRef<'_>, out: &mut Key) -> Result<()> {
         let column = &self.columns[nth].column;
-        key::append(column, value.coerce(&self.table, column)?, out);
+        let value = value.coerce(&self.table, column)?;
+        if let Some(bytes) = value.variable_bytes()
+            && bytes.len() > KEY_BYTES_MAX
+        {
+            return Err(self.too_long(out.len() + key::escaped_len(bytes)));
+        }
+        key::append(column, value, out);
         Ok(())
     }
 

@@ -47,6 +47,8 @@ pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Sc
 pub use value::{ColumnType, Value, ValueRef};
 pub use view::{ColumnRef, RowView};
 
+pub use rialto_derive::Record;
+
 /// The most bytes that a row has.
 pub const ROW_BYTES_MAX: usize = 32_000;
 

@@ -40,6 +40,15 @@ impl Row {
         &self.schema
     }
 
+    /// Makes this the row with these bytes, which are a row of `schema`; keeps the memory.
+    pub fn replace(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
+        if !Arc::ptr_eq(&self.schema, schema) {
+            self.schema = schema.clone();
+        }
+        self.bytes.clear();
+        self.bytes.extend_from_slice(bytes);
+    }
+
     /// The row's bytes.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

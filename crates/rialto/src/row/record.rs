@@ -4,6 +4,53 @@ use super::{Column, ColumnType, Date, Decimal, IndexDef, IntoKey, RowView, Schem
 use crate::{Error, IndexId, Result};
 
 /// A struct whose values are rows of one table. `#[derive(Record)]` implements it.
+///
+/// ```
+/// use rialto::row::{Decimal, Record};
+///
+/// #[derive(Record)]
+/// #[record(table = "accounts")]
+/// struct Account {
+///     #[record(key)]
+///     id: i64,
+///     #[record(index)]
+///     branch: i32,
+///     #[record(decimal(12, 2))]
+///     balance: Decimal,
+///     #[record(char = 20)]
+///     owner: Option<String>,
+/// }
+///
+/// assert_eq!(Account::primary_key(), ["id"]);
+/// assert_eq!(Account::indexes(), [("accounts_branch_idx".to_owned(), vec!["branch"], false)]);
+/// ```
+///
+/// A key cannot be NULL:
+///
+/// ```compile_fail,E0080
+/// #[derive(rialto::row::Record)]
+/// struct Account {
+///     #[record(key)]
+///     id: Option<i64>,
+/// }
+/// ```
+///
+/// A decimal's digits have to be given, and only a string is a char(n):
+///
+/// ```compile_fail,E0277
+/// #[derive(rialto::row::Record)]
+/// struct Account {
+///     balance: rialto::row::Decimal,
+/// }
+/// ```
+///
+/// ```compile_fail,E0277
+/// #[derive(rialto::row::Record)]
+/// struct Account {
+///     #[record(char = 20)]
+///     balance: i64,
+/// }
+/// ```
 pub trait Record: Sized {
     /// The name of the table, unless the caller gives another.
     const TABLE: &'static str;

@@ -159,6 +159,44 @@ fn rows_and_keys_have_limits() {
 }
 
 #[test]
+fn damage_is_named_with_its_place() {
+    let schema = accounts();
+    let mut values = values();
+    values[4] = "note".into();
+    let good = row(&schema, &values).unwrap();
+    let damaged = |change: fn(&mut Vec<u8>)| {
+        let mut bytes = good.clone();
+        change(&mut bytes);
+        message(RowView::validate(&schema, &bytes))
+    };
+    let prefix = "\"row of table accounts\" is corrupt at offset";
+    for (found, expected) in [
+        (damaged(|row| row.truncate(20)), "20: 20 bytes, expected at least 33"),
+        (damaged(|row| row.resize(40_000, 0)), "32000: 40000 bytes, expected at most 32000"),
+        (damaged(|row| row.push(0)), "40: the last column ends at 40, and the row at 41"),
+        (damaged(|row| row[0] = 8), "0: null bits beyond the 3 nullable columns"),
+        (
+            damaged(|row| {
+                row[0] = 4;
+                row[36..].fill(0);
+            }),
+            "36: column \"note\": 4 bytes under a NULL",
+        ),
+        (damaged(|row| row[0] = 1), "13: column \"balance\": bytes that are not zero under a NULL"),
+        (
+            damaged(|row| row[27] = 1),
+            "13: column \"balance\": 5192296858534827628530496329221346 has more than 12 digits",
+        ),
+        (damaged(|row| row[29] = 3), "29: column \"owner\" ends at 3, expected 33 to 40"),
+        (damaged(|row| row[31] = 99), "31: column \"note\" ends at 99, expected 36 to 40"),
+        (damaged(|row| row[35] = b' '), "33: column \"owner\": trailing blanks in a char(n)"),
+        (damaged(|row| row[36] = 255), "36: column \"note\": invalid utf-8 sequence of 1 bytes from index 0"),
+    ] {
+        assert_eq!(found, format!("{prefix} {expected}"));
+    }
+}
+
+#[test]
 fn changing_a_variable_column_in_place_is_refused() {
     let schema = accounts();
     let mut bytes = row(&schema, &values()).unwrap();

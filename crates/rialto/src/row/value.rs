@@ -283,6 +283,16 @@ impl<'a> ValueRef<'a> {
         })
     }
 
+    /// The bytes of text or bytes.
+    #[inline]
+    pub(super) fn variable_bytes(self) -> Option<&'a [u8]> {
+        match self {
+            ValueRef::Text(text) => Some(text.as_bytes()),
+            ValueRef::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
     fn as_integer(self) -> Option<i64> {
         match self {
             ValueRef::Int2(value) => Some(value.into()),

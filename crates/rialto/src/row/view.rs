@@ -283,7 +283,7 @@ fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
     if row.len() > ROW_BYTES_MAX {
         return Some((ROW_BYTES_MAX, format!("{} bytes, expected at most {ROW_BYTES_MAX}", row.len())));
     }
-    if schema.null_bits % 8 != 0 {
+    if !schema.null_bits.is_multiple_of(8) {
         let at = schema.null_bits / 8;
         if row[at] >> (schema.null_bits % 8) != 0 {
             return Some((at, format!("null bits beyond the {} nullable columns", schema.null_bits)));
@@ -317,10 +317,12 @@ fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
 
 fn field_damage(column: &Column, is_null: bool, bytes: &[u8]) -> Option<String> {
     if is_null {
-        return bytes
-            .iter()
-            .any(|byte| *byte != 0)
-            .then(|| "bytes that are not zero under a NULL".to_owned());
+        let variable = column.ty.fixed_bytes().is_none();
+        return match bytes.iter().any(|byte| *byte != 0) {
+            _ if variable && !bytes.is_empty() => Some(format!("{} bytes under a NULL", bytes.len())),
+            true => Some("bytes that are not zero under a NULL".to_owned()),
+            false => None,
+        };
     }
     match column.ty {
         ColumnType::Bool if bytes[0] > 1 => Some(format!("a bool of {}, expected 0 or 1", bytes[0])),

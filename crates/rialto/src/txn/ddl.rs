@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::lock::{LockTarget, TableMode};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
-use crate::store::memory::index::{Admit, Batch, Direction, Guard, Index, Insert, ScanRange};
+use crate::store::memory::index::{Admit, Batch, Direction, Guard, Index, Insert, More, ScanRange};
 use crate::store::memory::{Heap, RecordRef};
 
 /// Rows that go into a private table by the packet before a bulk load begins.
@@ -481,11 +481,9 @@ impl Context {
         let table = self.tables.shared(slot).clone();
         let (mut entries, mut body, mut key) = (Vec::new(), Vec::new(), Key::new());
         let mut batch = Batch::new();
-        let mut range = ScanRange::all();
-        let mut resume = Vec::new();
         loop {
-            let more = table.primary.read_leaf(&range, Direction::Forward, Guard::No, &mut batch);
-            for (entry, _) in batch.entries() {
+            let more = table.primary.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+            for (entry, _) in batch.iter() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);
                 let hash = crate::lock::LockName::new(table.primary_id, entry).hash;
@@ -497,12 +495,9 @@ impl Context {
                 entries.push((key.clone(), self.record_of(place).0));
             }
             self.check()?;
-            if !more.is_more() {
+            if more == More::No {
                 break;
             }
-            resume.clear();
-            resume.extend_from_slice(batch.next());
-            range = range.resumed(Direction::Forward, &resume);
         }
         entries.sort_unstable();
         if let Some(twice) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {

@@ -2,7 +2,7 @@
 
 use crate::catalog::TableVersion;
 use crate::error::Result;
-use crate::row::{FieldPatches, IntoKey, RowView, Schema, Value, ValueRef, encode};
+use crate::row::{FieldPatches, RowView, Schema, Value, ValueRef, encode};
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,

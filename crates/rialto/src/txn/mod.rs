@@ -1,1 +1,36 @@
-//! (see ARCHITECTURE.md)
+//! Transactions: from `begin` to a place in the log, and to the tables.
+//!
+//! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
+//! - `read`, [`scan`], `write`, [`fields`]: what a body does;
+//! - `ddl`: definitions, and bulk loads into tables that the transaction made;
+//! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
+//! - `apply`: the writes after it;
+//! - [`ticket`]: outcomes on their way to being durable.
+//!
+//! Kept here:
+//! - **I1** an operation changes nothing that another transaction can see but placeholders: slots and index entries
+//!   without a row, which everybody who meets one waits for;
+//! - **I2** `Context::commit` takes the place, then applies all, then releases all;
+//! - **I3** everything read raises `Context::depends`, which replies wait for;
+//! - **I7** two-phase locks by name, and on the intervals of scans;
+//! - **I10** operations reserve slots and index entries, `Context::prepare` the log space.
+
+mod apply;
+pub(crate) mod ddl;
+pub mod fields;
+pub mod options;
+mod read;
+pub(crate) mod redo;
+pub mod scan;
+pub(crate) mod tables;
+pub mod ticket;
+pub(crate) mod transaction;
+mod write;
+pub(crate) mod write_set;
+
+pub use fields::Fields;
+pub use options::{Isolation, TxOptions};
+pub use read::RowKey;
+pub use scan::{Direction, KeyBound, Scan, ScanMode};
+pub use ticket::Ticket;
+pub use transaction::{Canceller, Savepoint, Transaction};

@@ -6,10 +6,10 @@ use super::read::{Place, RowKey, view};
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
-use crate::lock::{LockTarget, RecordMode, TableMode};
+use crate::lock::{RecordMode, TableMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
-use crate::store::memory::index::{Batch, Guard, ScanRange};
+use crate::store::memory::index::{Batch, Guard, More, ScanRange};
 pub use crate::store::memory::index::Direction;
 
 /// A scan that has locked this many rows one by one asks for the table instead.
@@ -239,23 +239,26 @@ impl Transaction {
         }
         let mode = scan.record_mode();
         let index_id = context.tables.at(slot).index_id(scan.index);
-        let mut guard = Guard::No;
+        let mut guard = Guard::Leave;
         if !covers(context.tables.locked(slot), mode) && !covers(context.tables.locked(slot), RecordMode::Shared) {
             let owner = context.owner.as_mut().expect("the transaction is open");
             context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
-            guard = Guard::Yes;
+            guard = Guard::Set;
         }
         let version = context.tables.shared(slot).clone();
         let floor = version.floor();
         context.depend(floor);
         let mut batch = Batch::new();
-        let mut range = ScanRange::new(as_bytes(&lower), as_bytes(&upper));
+        if let Some(limit) = scan.limit {
+            batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
+        }
+        let range = ScanRange { low: as_bytes(&lower), high: as_bytes(&upper) };
         let (mut body, mut row_key, mut scratch) = (Vec::new(), RowKey::default(), Key::new());
-        let (mut rows, mut resume) = (0, Vec::new());
+        let mut rows = 0;
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
             context.depend(batch.removal());
-            for (entry, value) in batch.entries() {
+            for (entry, value) in batch.iter() {
                 context.check()?;
                 let Some(place) = context.place_of_entry(slot, scan.index, entry, RecordRef(value), mode)? else {
                     continue;
@@ -274,12 +277,9 @@ impl Transaction {
                     context.escalate(slot, mode)?;
                 }
             }
-            if !more {
+            if more == More::No {
                 return Ok(());
             }
-            resume.clear();
-            resume.extend_from_slice(batch.next());
-            range = range.resumed(scan.direction, &resume);
         }
     }
 }
@@ -292,10 +292,5 @@ impl Context {
             RecordMode::Exclusive => TableMode::Exclusive,
         };
         self.use_slot(slot, whole).map(drop)
-    }
-
-    /// The name of a table lock, for errors.
-    pub(crate) fn table_target(&self, slot: u32) -> LockTarget {
-        LockTarget::Table(self.tables.at(slot).id)
     }
 }

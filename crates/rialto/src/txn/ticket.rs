@@ -48,12 +48,7 @@ impl Future for Ticket {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        if let Some(outcome) = self.poll_done() {
-            return Poll::Ready(outcome);
-        }
-        self.core.log.register_waker(self.lsn, self.durability, context.waker());
-        // It may have been done before the waker was there.
-        match self.poll_done() {
+        match self.core.log.register_waker(self.lsn, self.durability, context.waker()) {
             Some(outcome) => Poll::Ready(outcome),
             None => Poll::Pending,
         }

@@ -277,9 +277,7 @@ impl Context {
     fn finish(&mut self) {
         self.writes.clear();
         self.savepoints.clear();
-        if let Some(packet) = self.packet.take() {
-            self.core.log.give_back(packet);
-        }
+        self.packet = None;
         if let Some(mut owner) = self.owner.take() {
             self.core.locks.release_all(&mut owner);
             self.core.locks.end(owner);
@@ -310,7 +308,7 @@ impl Context {
             self.abort();
             return Err(error);
         }
-        let lsn = core.log.push(&mut packet, PacketKind::Commit, self.choices.durability);
+        let lsn = core.log.push(&mut packet, PacketKind::Commit);
         self.apply(&packet, lsn);
         core.in_flight.leave(self.number);
         core.log.applied(packet);
@@ -328,7 +326,7 @@ impl Context {
         if let Some(packet) = &mut self.packet
             && !packet.bytes().is_empty()
         {
-            self.core.log.reserve(packet)?;
+            self.core.log.reserve(packet, 0)?;
         }
         Ok(())
     }
@@ -357,6 +355,7 @@ impl Transaction {
         let durability = context.choices.durability;
         let lease = context.lease.clone();
         let lsn = context.commit()?;
+        lease.log.leave(lsn, durability);
         self.release();
         Ok(Ticket::new(lease, lsn, durability))
     }

@@ -217,6 +217,21 @@ impl Index {
         }
     }
 
+    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile.
+    pub fn clear(&self) {
+        let mut batch = Batch::new();
+        loop {
+            batch.begin();
+            let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+            for (key, _) in batch.iter() {
+                self.remove(key, None);
+            }
+            if more == More::No && batch.is_empty() {
+                return;
+            }
+        }
+    }
+
     /// The leaf that covers `probe`, not yet validated. None: begin again.
     #[inline(always)]
     fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64)> {

@@ -1,0 +1,239 @@
+//! [`Core`]: what all handles of an open database share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use parking_lot::Mutex;
+
+use crate::catalog::Catalog;
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::Disk;
+use crate::lock::LockManager;
+use crate::log::Log;
+use crate::options::Options;
+use crate::store::memory::Segments;
+use crate::store::memory::index::NodePool;
+use crate::txn::options::TxOptions;
+use crate::txn::transaction::{Choices, Context};
+
+/// The parts of an open database.
+pub(crate) struct Core {
+    pub options: Options,
+    pub disk: Arc<dyn Disk>,
+    pub database_id: u128,
+    pub segments: Arc<Segments>,
+    pub nodes: Arc<NodePool>,
+    pub catalog: Catalog,
+    pub locks: LockManager,
+    pub log: Arc<Log>,
+    pub in_flight: Arc<InFlight>,
+    pub counters: Counters,
+    pub contexts: Contexts,
+    /// Load files that redo would need.
+    pub loads: Arc<Mutex<Vec<LoadFile>>>,
+    /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
+    pub opened_at: Lsn,
+    pub closed: AtomicBool,
+}
+
+/// A bulk load's file, and the place at which it was committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct LoadFile {
+    pub number: u64,
+    pub lsn: Lsn,
+}
+
+impl Core {
+    pub fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// A hidden row number that no earlier opening handed out: a transaction of 65,536 rows passes one place.
+    pub fn first_row_number(&self) -> u64 {
+        first_row_number(self.opened_at)
+    }
+
+    pub fn choices(&self, options: &TxOptions) -> Choices {
+        Choices {
+            durability: options.durability.unwrap_or(self.options.durability),
+            lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
+            timeout: options.timeout,
+            deadline: None,
+            read_only: options.read_only,
+            lock_wait: options.lock_wait,
+        }
+    }
+
+    /// A context for a transaction.
+    pub fn lend(self: &Arc<Core>) -> Result<Box<Context>> {
+        self.contexts.take(self)
+    }
+}
+
+/// See [`Core::first_row_number`].
+pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
+    (opened_at.0 + 1) << 16
+}
+
+/// The packets that are on their way from before their push until the last of their writes is applied (I5).
+pub(crate) struct InFlight {
+    /// Per context: a place at or before its packet's, or [`IDLE`].
+    places: Box<[CachePadded<AtomicU64>]>,
+}
+
+const IDLE: u64 = u64::MAX;
+
+impl InFlight {
+    pub fn new(contexts: usize) -> InFlight {
+        InFlight { places: (0..contexts).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect() }
+    }
+
+    /// Says that a packet will take a place after `place`.
+    pub fn enter(&self, context: usize, place: Lsn) {
+        self.places[context].store(place.0, Ordering::Relaxed);
+        // The sweep reads the queue's head, then these: the store comes before the push.
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that its writes are applied.
+    pub fn leave(&self, context: usize) {
+        self.places[context].store(IDLE, Ordering::Release);
+    }
+
+    /// The oldest place that may not be applied whole, `place` having been read from the queue's head before.
+    pub fn oldest(&self, place: Lsn) -> Lsn {
+        fence(Ordering::SeqCst);
+        let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
+        // An entry says "after this place".
+        Lsn(oldest.min(place.0)).next()
+    }
+
+    /// Waits until nothing is in flight.
+    pub fn drain(&self) {
+        while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+    }
+}
+
+/// Pools of contexts; threads keep to their own pool while it has one.
+pub(crate) struct Contexts {
+    pools: Box<[CachePadded<Mutex<Vec<Box<Context>>>>]>,
+    made: AtomicUsize,
+    max: usize,
+}
+
+const POOLS: usize = 32;
+
+fn own_pool() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % POOLS;
+    }
+    MINE.with(|mine| *mine)
+}
+
+impl Contexts {
+    pub fn new(max: usize) -> Contexts {
+        Contexts { pools: (0..POOLS).map(|_| CachePadded::default()).collect(), made: AtomicUsize::new(0), max }
+    }
+
+    fn take(&self, core: &Arc<Core>) -> Result<Box<Context>> {
+        core.check_open()?;
+        let own = own_pool();
+        if let Some(context) = self.pools[own].lock().pop() {
+            return Ok(context);
+        }
+        let made = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| {
+            (made < self.max).then_some(made + 1)
+        });
+        if let Ok(number) = made {
+            return Ok(Box::new(Context::new(core.clone(), number)));
+        }
+        let steal = |pool: usize| self.pools[pool % POOLS].lock().pop();
+        (own + 1..own + POOLS).find_map(steal).ok_or(Error::TooManyTransactions { limit: self.max })
+    }
+
+    pub fn give_back(&self, context: Box<Context>) {
+        if context.core.closed.load(Ordering::SeqCst) {
+            // Contexts hold their core: once it is closed the pools are not cleared again.
+            return;
+        }
+        self.pools[own_pool()].lock().push(context);
+    }
+
+    /// Drops all that are not lent.
+    pub fn clear(&self) {
+        for pool in &self.pools {
+            let contexts = std::mem::take(&mut *pool.lock());
+            drop(contexts);
+        }
+    }
+}
+
+/// Counters with one writer each.
+pub(crate) struct Counters {
+    cells: Box<[CachePadded<Cell>]>,
+}
+
+#[derive(Default)]
+struct Cell {
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    deadlocks: AtomicU64,
+    run_ns: AtomicU64,
+    log_wait_ns: AtomicU64,
+}
+
+/// The sums of the [`Counters`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct CounterSums {
+    pub committed: u64,
+    pub aborted: u64,
+    pub deadlocks: u64,
+    pub run_ns: u64,
+    pub log_wait_ns: u64,
+}
+
+fn add(cell: &AtomicU64, by: u64) {
+    cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub fn new(contexts: usize) -> Counters {
+        Counters { cells: (0..contexts).map(|_| CachePadded::default()).collect() }
+    }
+
+    pub fn committed(&self, context: usize, ran: Duration) {
+        let cell = &self.cells[context];
+        add(&cell.committed, 1);
+        add(&cell.run_ns, ran.as_nanos() as u64);
+    }
+
+    pub fn aborted(&self, context: usize) {
+        add(&self.cells[context].aborted, 1);
+    }
+
+    pub fn deadlock(&self, context: usize) {
+        add(&self.cells[context].deadlocks, 1);
+    }
+
+    pub fn waited_for_log(&self, context: usize, since: Instant) {
+        add(&self.cells[context].log_wait_ns, since.elapsed().as_nanos() as u64);
+    }
+
+    pub fn sums(&self) -> CounterSums {
+        let mut sums = CounterSums::default();
+        for cell in &self.cells {
+            sums.committed += cell.committed.load(Ordering::Relaxed);
+            sums.aborted += cell.aborted.load(Ordering::Relaxed);
+            sums.deadlocks += cell.deadlocks.load(Ordering::Relaxed);
+            sums.run_ns += cell.run_ns.load(Ordering::Relaxed);
+            sums.log_wait_ns += cell.log_wait_ns.load(Ordering::Relaxed);
+        }
+        sums
+    }
+}

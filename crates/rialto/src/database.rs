@@ -1,0 +1,323 @@
+//! [`Database`]: the way in.
+
+use std::cell::Cell;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::catalog::Table;
+use crate::core::Core;
+use crate::error::{Error, Result};
+use crate::io::{Disk, FileDisk};
+use crate::lock::LockMode;
+use crate::metrics::Metrics;
+use crate::open::{self, OpenError, Running};
+use crate::options::Options;
+use crate::txn::options::TxOptions;
+use crate::txn::{Ticket, Transaction};
+
+/// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
+/// the last is dropped (or by [`Database::close`]).
+#[derive(Clone)]
+pub struct Database {
+    running: Arc<Running>,
+}
+
+/// A transaction that waits for a lock.
+#[derive(Debug, Clone, PartialEq)]
+pub struct LockWait {
+    /// The slot of the transaction that waits.
+    pub waiter: u16,
+    /// The slots of those that hold the lock in its way.
+    pub holders: Vec<u16>,
+    /// What the lock is on: the table, and the key by its columns.
+    pub lock: String,
+    /// The mode asked for.
+    pub mode: LockMode,
+    /// How long it has waited.
+    pub waited: Duration,
+}
+
+thread_local! {
+    static IN_BODY: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Marks the thread as inside a body, until dropped.
+struct InBody;
+
+impl InBody {
+    fn enter() -> Result<InBody> {
+        if IN_BODY.replace(true) { Err(Error::Nested) } else { Ok(InBody) }
+    }
+}
+
+impl Drop for InBody {
+    fn drop(&mut self) {
+        IN_BODY.set(false);
+    }
+}
+
+impl Database {
+    /// Opens the database in a directory; makes it one if there is none.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Database, OpenError> {
+        Database::open_with(path, Options::default())
+    }
+
+    /// As [`Database::open`], with options.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_with(path: impl AsRef<Path>, options: Options) -> Result<Database, OpenError> {
+        let disk = match options.create {
+            true => FileDisk::create(path.as_ref()),
+            false => FileDisk::open(path.as_ref()),
+        };
+        let disk = disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
+        Database::open_on(disk, options)
+    }
+
+    /// As [`Database::open`], on any disk.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database, OpenError> {
+        Ok(Database { running: Arc::new(open::open(disk, options)?) })
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        self.running.core()
+    }
+
+    fn start(&self, options: &TxOptions, started: Option<Instant>) -> Result<Transaction> {
+        let mut context = self.core().lend()?;
+        match context.begin(options, started) {
+            Ok(()) => Ok(Transaction { context: Some(context) }),
+            Err(error) => {
+                self.core().contexts.give_back(context);
+                Err(error)
+            }
+        }
+    }
+
+    /// Begins a transaction to be used across calls. Dropping the handle aborts.
+    ///
+    /// # Errors
+    /// [`Error::TooManyTransactions`]; [`Error::Closed`].
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(&TxOptions::default())
+    }
+
+    /// As [`Database::begin`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::begin`].
+    pub fn begin_with(&self, options: &TxOptions) -> Result<Transaction> {
+        self.start(options, None)
+    }
+
+    /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock the body
+    /// runs again: it may run several times, and sees its own writes. If it fails, or panics, nothing of it is kept.
+    ///
+    /// # Errors
+    /// What the body gives; what keeps the commit from taking place; [`Error::OutcomeUnknown`]; [`Error::Nested`] inside
+    /// another body on this thread.
+    pub fn transact<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(&TxOptions::default(), body)
+    }
+
+    /// As [`Database::transact`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn transact_with<T>(
+        &self,
+        options: &TxOptions,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<T> {
+        let (value, mut done) = self.run(options, body)?;
+        done.wait_here()?;
+        Ok(value)
+    }
+
+    /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
+    /// durable. So a few threads can keep thousands of transactions in flight.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn submit<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<(T, Ticket)> {
+        self.submit_with(&TxOptions::default(), body)
+    }
+
+    /// As [`Database::submit`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::transact`].
+    pub fn submit_with<T>(
+        &self,
+        options: &TxOptions,
+        body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Ticket)> {
+        let (value, done) = self.run(options, body)?;
+        Ok((value, done.into_ticket()))
+    }
+
+    /// Runs `body` as a transaction that only reads.
+    ///
+    /// # Errors
+    /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
+    pub fn read<T>(&self, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+        self.transact_with(&TxOptions { read_only: true, ..TxOptions::default() }, body)
+    }
+
+    fn run<T>(
+        &self,
+        options: &TxOptions,
+        mut body: impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Result<(T, Committed)> {
+        let in_body = InBody::enter()?;
+        let mut started = None;
+        for attempt in 0.. {
+            let mut transaction = self.start(options, started)?;
+            started = started.or(Some(transaction.context().began));
+            let error = match body(&mut transaction) {
+                Ok(value) => match transaction.take_place() {
+                    Ok(committed) => return Ok((value, committed)),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            // A victim says nothing of what it read: it runs again.
+            if matches!(error, Error::Deadlock { .. }) && attempt < self.core().options.deadlock_retries_max {
+                self.core().counters.deadlock(transaction.number());
+                drop(transaction);
+                back_off(attempt);
+                continue;
+            }
+            drop(in_body);
+            transaction.abort()?;
+            return Err(error);
+        }
+        unreachable!("the loop ends by returning")
+    }
+
+    /// The table of this name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        self.core().catalog.table(name)
+    }
+
+    /// All tables, by name; the system's, whose names begin with `rialto_`, among them.
+    pub fn tables(&self) -> Vec<Table> {
+        self.core().catalog.all()
+    }
+
+    /// A number that changes when a table or an index is created, changed or dropped: for caches of plans.
+    pub fn catalog_version(&self) -> u64 {
+        self.core().catalog.version()
+    }
+
+    /// Who waits for whom, right now.
+    pub fn lock_waits(&self) -> Vec<LockWait> {
+        let core = self.core();
+        let waits = core.locks.waits().into_iter();
+        waits
+            .map(|wait| LockWait {
+                waiter: wait.waiter,
+                holders: wait.holders,
+                lock: core.catalog.print_lock(&wait.target),
+                mode: wait.mode,
+                waited: wait.waited,
+            })
+            .collect()
+    }
+
+    /// Makes every transaction committed so far durable on disk, at whatever level it was committed.
+    ///
+    /// # Errors
+    /// If the log has stopped.
+    pub fn sync(&self) -> Result<()> {
+        self.core().log.sync()
+    }
+
+    /// What the database has done since it was opened.
+    pub fn metrics(&self) -> Metrics {
+        self.running.metrics()
+    }
+
+    /// Closes the database for all handles: later transactions get [`Error::Closed`], open ones are aborted when they go
+    /// on, commits on their way are finished and synced.
+    ///
+    /// # Errors
+    /// If the log had stopped, or stops now.
+    pub fn close(self) -> Result<()> {
+        self.running.close()
+    }
+}
+
+/// Gives the transaction that won the deadlock some time.
+fn back_off(attempt: u32) {
+    match attempt {
+        0..4 => std::thread::yield_now(),
+        _ => std::thread::sleep(Duration::from_micros(50 << attempt.min(10))),
+    }
+}
+
+impl fmt::Debug for Database {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Database({})", self.core().disk.describe())
+    }
+}
+
+/// A transaction that has its place: its context is kept for the wait.
+pub(crate) struct Committed {
+    context: Option<Box<crate::txn::transaction::Context>>,
+    lsn: crate::ids::Lsn,
+}
+
+impl Committed {
+    fn wait_here(&mut self) -> Result<()> {
+        let context = self.context.as_ref().expect("until dropped");
+        let log = &context.core.log;
+        let durability = context.choices.durability;
+        if let Some(done) = log.is_done(self.lsn, durability) {
+            return done;
+        }
+        let since = Instant::now();
+        let outcome = log.wait(self.lsn, durability);
+        context.core.counters.waited_for_log(context.number, since);
+        outcome
+    }
+
+    fn into_ticket(self) -> Ticket {
+        let context = self.context.as_ref().expect("until dropped");
+        let durability = context.choices.durability;
+        context.core.log.leave(self.lsn, durability);
+        Ticket::new(context.lease.clone(), self.lsn, durability)
+    }
+}
+
+impl Drop for Committed {
+    fn drop(&mut self) {
+        if let Some(context) = self.context.take() {
+            context.lease.clone().contexts.give_back(context);
+        }
+    }
+}
+
+impl Transaction {
+    fn take_place(&mut self) -> Result<Committed> {
+        let context = self.context.as_mut().expect("the transaction is open");
+        let lsn = context.commit()?;
+        Ok(Committed { context: self.context.take(), lsn })
+    }
+
+    fn number(&self) -> usize {
+        self.context.as_ref().map_or(0, |context| context.number)
+    }
+}

@@ -1,0 +1,30 @@
+//! [`Metrics`]: what a database has done since it was opened.
+
+use crate::lock::LockCounters;
+use crate::log::LogStats;
+
+/// Sums since the database was opened. Times are in nanoseconds, over all transactions.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct Metrics {
+    /// Transactions committed, read-only ones included.
+    pub committed: u64,
+    /// Transactions aborted, by their body, an error, or a deadlock.
+    pub aborted: u64,
+    /// Of those, the ones that were a deadlock's victim and ran again.
+    pub aborted_deadlock: u64,
+    /// From begin to place and apply, lock waits included.
+    pub run_ns: u64,
+    /// Waiting for locks.
+    pub lock_wait_ns: u64,
+    /// Blocking committers waiting for the log.
+    pub log_wait_ns: u64,
+    /// Locks by kind, and waits.
+    pub locks: LockCounters,
+    /// Groups, bytes, writes.
+    pub log: LogStats,
+    /// Bytes of segments and index nodes in use.
+    pub memory_used: u64,
+    /// The bound on them.
+    pub memory_limit: u64,
+}

@@ -1,0 +1,241 @@
+//! Opening and closing a database.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use crate::catalog::{Catalog, Description, Storage};
+use crate::core::{Contexts, Core, Counters, InFlight, first_row_number};
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::{DirectoryLock, Disk, DiskError};
+use crate::lock::{LockManager, LockOptions};
+use crate::log::{Log, LogOptions};
+use crate::metrics::Metrics;
+use crate::options::Options;
+use crate::store::memory::index::NodePool;
+use crate::store::memory::{Budget, Segments};
+
+/// Why a database could not be opened.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// Another process, or another handle of this one, has the directory open.
+    #[error("\"{directory}\" is in use by another process: a database can be open once")]
+    Locked {
+        /// The directory.
+        directory: String,
+    },
+    /// A newer Rialto wrote the directory.
+    #[error("\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one")]
+    NewerVersion {
+        /// The directory.
+        directory: String,
+        /// The version found.
+        found: u32,
+        /// The newest version that can be read.
+        supported: u32,
+    },
+    /// A file, or the directory, is not there.
+    #[error("{what} is missing in \"{directory}\"")]
+    Missing {
+        /// The directory.
+        directory: String,
+        /// What is missing.
+        what: String,
+    },
+    /// An option that makes no sense.
+    #[error("bad option: {what}")]
+    Options {
+        /// Which, and what it may be.
+        what: String,
+    },
+    /// What is there does not fit into the memory that the options allow.
+    #[error("the database does not fit into Options::memory_bytes ({limit} bytes): open it with more")]
+    Memory {
+        /// The limit in bytes.
+        limit: u64,
+    },
+    /// Damaged files (I9), or a log that ends too early (I4).
+    #[error("\"{file}\" is corrupt at offset {offset}: {what}")]
+    Corrupt {
+        /// The file.
+        file: String,
+        /// The byte offset.
+        offset: u64,
+        /// What was expected and found.
+        what: String,
+    },
+    /// Reading or writing failed.
+    #[error("{0}")]
+    Io(String),
+}
+
+impl OpenError {
+    /// The program's exit code for it: 1 corrupt, 2 usage, 3 directory unusable, 4 I/O.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            OpenError::Corrupt { .. } => 1,
+            OpenError::Options { .. } => 2,
+            OpenError::Locked { .. }
+            | OpenError::NewerVersion { .. }
+            | OpenError::Missing { .. }
+            | OpenError::Memory { .. } => 3,
+            OpenError::Io(_) => 4,
+        }
+    }
+
+    pub(crate) fn directory(directory: &str, error: &DiskError) -> OpenError {
+        if error.is_locked() {
+            return OpenError::Locked { directory: directory.to_owned() };
+        }
+        if error.is_missing() {
+            return OpenError::Missing { directory: directory.to_owned(), what: "the directory".to_owned() };
+        }
+        OpenError::Io(error.to_string())
+    }
+}
+
+impl From<Error> for OpenError {
+    fn from(error: Error) -> OpenError {
+        match error {
+            Error::Corrupt { file, offset, what } => OpenError::Corrupt { file, offset, what },
+            Error::MemoryLimit { limit, .. } => OpenError::Memory { limit },
+            other => OpenError::Io(other.to_string()),
+        }
+    }
+}
+
+impl From<DiskError> for OpenError {
+    fn from(error: DiskError) -> OpenError {
+        OpenError::Io(error.to_string())
+    }
+}
+
+/// An open database: its core, and what ends with it.
+pub(crate) struct Running {
+    core: Arc<Core>,
+    closing: Mutex<bool>,
+    _directory: DirectoryLock,
+}
+
+/// What a directory gives to start from.
+pub(crate) struct Found {
+    pub database_id: u128,
+    pub segments: Arc<Segments>,
+    pub nodes: Arc<NodePool>,
+    pub catalog: Catalog,
+    pub log: Arc<Log>,
+}
+
+pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {
+    if let Some(what) = options.problem() {
+        return Err(OpenError::Options { what });
+    }
+    let directory = disk.describe();
+    let lock = disk.lock().map_err(|error| OpenError::directory(&directory, &error))?;
+    let found = create(&disk, &options)?;
+    let opened_at = found.log.place();
+    let core = Arc::new(Core {
+        database_id: found.database_id,
+        segments: found.segments,
+        nodes: found.nodes,
+        catalog: found.catalog,
+        locks: LockManager::new(LockOptions { owners_max: options.transactions_max, ..LockOptions::default() }),
+        log: found.log,
+        in_flight: Arc::new(InFlight::new(options.transactions_max)),
+        counters: Counters::new(options.transactions_max),
+        contexts: Contexts::new(options.transactions_max),
+        loads: Arc::new(Mutex::new(Vec::new())),
+        opened_at,
+        closed: AtomicBool::new(false),
+        disk,
+        options,
+    });
+    Ok(Running { core, closing: Mutex::new(false), _directory: lock })
+}
+
+/// Memory for a database within the options' bound.
+pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>), OpenError> {
+    let budget = Arc::new(Budget::new(options.memory_bytes));
+    let reserve = |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
+    let segments = Arc::new(Segments::reserve(budget.clone()).map_err(reserve)?);
+    let nodes = NodePool::new(options.memory_bytes as usize, budget).map_err(reserve)?;
+    Ok((segments, nodes))
+}
+
+pub(crate) fn log_options(options: &Options) -> LogOptions {
+    LogOptions {
+        group_commit: options.group_commit,
+        bytes_max: options.log_bytes_max,
+        packet_slots: options.packets_max,
+        memory_flush_interval: options.memory_flush_interval,
+        wait_max: options.log_wait_max,
+        ..LogOptions::default()
+    }
+}
+
+fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
+    let (segments, nodes) = memory(options)?;
+    let catalog = Catalog::new(0);
+    let storage = Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
+    for description in Description::of_system_tables() {
+        catalog.publish(Arc::new(description.build(&storage)?));
+    }
+    let database_id = random_id();
+    let log = Log::create(disk, database_id, &log_options(options))?;
+    Ok(Found { database_id, segments, nodes, catalog, log })
+}
+
+fn random_id() -> u128 {
+    use std::hash::{BuildHasher, RandomState};
+    let half = || u128::from(RandomState::new().hash_one(std::process::id()));
+    half() << 64 | half()
+}
+
+impl Running {
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    pub fn metrics(&self) -> Metrics {
+        let core = &self.core;
+        let sums = core.counters.sums();
+        let locks = core.locks.counters();
+        Metrics {
+            committed: sums.committed,
+            aborted: sums.aborted,
+            aborted_deadlock: sums.deadlocks,
+            run_ns: sums.run_ns,
+            lock_wait_ns: locks.wait_ns,
+            log_wait_ns: sums.log_wait_ns,
+            locks,
+            log: core.log.stats(),
+            memory_used: core.segments.budget().used(),
+            memory_limit: core.segments.budget().limit(),
+        }
+    }
+
+    /// Refuses new work, lets commits on their way finish, syncs.
+    pub fn close(&self) -> Result<()> {
+        let mut closing = self.closing.lock();
+        if std::mem::replace(&mut *closing, true) {
+            return Ok(());
+        }
+        let core = &self.core;
+        core.closed.store(true, Ordering::SeqCst);
+        core.locks.shut_down();
+        core.in_flight.drain();
+        let outcome = core.log.close();
+        core.contexts.clear();
+        outcome
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `Database::close`.
+        let _ = self.close();
+    }
+}

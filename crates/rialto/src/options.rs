@@ -1,0 +1,135 @@
+//! What a database may be opened with.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::log::{Durability, GroupCommitDesign};
+
+/// How memory is brought to disk in the background.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Checkpointing {
+    /// Fuzzy: segments are copied as they are, one at a time (System M, section 3.1).
+    #[default]
+    Fuzzy,
+    /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
+    /// checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) makes one still.
+    None,
+}
+
+/// Tells a user how a long recovery goes on.
+pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// A database's choices; [`Options::default`] suits most.
+#[derive(Clone)]
+pub struct Options {
+    /// How durable "committed" is for transactions that do not choose; the disk (level 3) by default.
+    pub durability: Durability,
+    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default.
+    pub memory_bytes: u64,
+    /// How memory is brought to disk in the background; fuzzy by default.
+    pub checkpoint: Checkpointing,
+    /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
+    /// default.
+    pub checkpoint_interval: Duration,
+    /// How fast a background checkpoint reads and writes segments, in bytes a second; 0 for no pause; 200 MB/s by
+    /// default.
+    pub sweep_bytes_per_s: u64,
+    /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
+    /// transactions wait; 4 GiB by default.
+    pub log_bytes_max: u64,
+    /// Who writes the log, and when; the log server by default.
+    pub group_commit: GroupCommitDesign,
+    /// How many transactions can be open at the same time; 1,024 by default.
+    pub transactions_max: usize,
+    /// How many transactions can be on their way to the disk at the same time; 16,384 by default.
+    pub packets_max: usize,
+    /// The longest write set of one transaction, in bytes; 64 MiB by default. Rows that are loaded into a table that
+    /// the same transaction created or truncated do not count.
+    pub write_set_bytes_max: usize,
+    /// The longest wait for one lock; 10 s by default.
+    pub lock_timeout: Duration,
+    /// How often `transact` runs a body again after deadlocks before it gives up; 100 by default.
+    pub deadlock_retries_max: u32,
+    /// How long a level 1 commit may stay off the disk before its group is begun (I3); 10 ms by default.
+    pub memory_flush_interval: Duration,
+    /// How long a transaction waits for a packet slot or for log space before it fails; 5 s by default.
+    pub log_wait_max: Duration,
+    /// How many threads recovery uses; one for each core by default.
+    pub recovery_threads: usize,
+    /// Told of each step of a long recovery; nothing by default.
+    pub progress: Option<Progress>,
+    /// Whether a directory without a database becomes one; yes by default.
+    pub create: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            durability: Durability::Disk,
+            memory_bytes: machine_memory() / 4 * 3,
+            checkpoint: Checkpointing::Fuzzy,
+            checkpoint_interval: Duration::from_secs(30),
+            sweep_bytes_per_s: 200_000_000,
+            log_bytes_max: 4 << 30,
+            group_commit: GroupCommitDesign::default(),
+            transactions_max: 1_024,
+            packets_max: 16_384,
+            write_set_bytes_max: 64 << 20,
+            lock_timeout: Duration::from_secs(10),
+            deadlock_retries_max: 100,
+            memory_flush_interval: Duration::from_millis(10),
+            log_wait_max: Duration::from_secs(5),
+            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            progress: None,
+            create: true,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("durability", &self.durability)
+            .field("memory_bytes", &self.memory_bytes)
+            .field("checkpoint", &self.checkpoint)
+            .field("log_bytes_max", &self.log_bytes_max)
+            .field("group_commit", &self.group_commit)
+            .field("transactions_max", &self.transactions_max)
+            .finish_non_exhaustive()
+    }
+}
+
+fn machine_memory() -> u64 {
+    let info = rustix::system::sysinfo();
+    (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
+}
+
+/// The least memory that a database can work with, in bytes.
+const MEMORY_BYTES_MIN: u64 = 4 << 20;
+
+impl Options {
+    /// What is wrong with the options, if anything: which one, what it may be.
+    pub(crate) fn problem(&self) -> Option<String> {
+        if self.memory_bytes < MEMORY_BYTES_MIN {
+            return Some(format!("memory_bytes is {}, expected at least {MEMORY_BYTES_MIN}", self.memory_bytes));
+        }
+        if self.log_bytes_max < 16 << 20 {
+            return Some(format!("log_bytes_max is {}, expected at least {}", self.log_bytes_max, 16 << 20));
+        }
+        if !(1..=16_384).contains(&self.transactions_max) {
+            return Some(format!("transactions_max is {}, expected 1 to 16384", self.transactions_max));
+        }
+        if !(1..=60_000).contains(&self.packets_max) {
+            return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));
+        }
+        if self.write_set_bytes_max > 1 << 29 {
+            return Some(format!("write_set_bytes_max is {}, expected at most {}", self.write_set_bytes_max, 1 << 29));
+        }
+        if self.recovery_threads == 0 {
+            return Some("recovery_threads is 0, expected at least 1".to_owned());
+        }
+        None
+    }
+}
