@@ -291,9 +291,10 @@ impl Checkpointer {
 
         // Clearance: all that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();
-        self.source.wait_durable(self.source.place())?;
+        let clearance = self.source.place();
+        self.source.wait_durable(clearance)?;
 
-        home.publish(NewHome { copy, segments: swept.end, redo_start, next_id })?;
+        home.publish(NewHome { copy, segments: swept.end, redo_start, next_id, clearance })?;
         Ok(self.report(home.block().sequence, false, swept, began, redo_start))
     }
 

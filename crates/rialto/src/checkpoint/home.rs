@@ -12,6 +12,7 @@
 //!   44  segments         u32    images in the copy
 //!   48  redo start       u64    place
 //!   56  next identifier  u32    of tables, indexes, heaps and load files
+//!   64  clearance        u64    the log was durable up to this place
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
 //!
@@ -64,6 +65,8 @@ pub struct HomeBlock {
     pub redo_start: Lsn,
     /// An identifier that nothing in the copy has, nor has any above it.
     pub next_id: u32,
+    /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
+    pub clearance: Lsn,
     /// A later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
 }
@@ -122,6 +125,7 @@ impl HomeBlock {
         block[44..48].copy_from_slice(&self.segments.to_le_bytes());
         block[48..56].copy_from_slice(&self.redo_start.0.to_le_bytes());
         block[56..60].copy_from_slice(&self.next_id.to_le_bytes());
+        block[64..72].copy_from_slice(&self.clearance.0.to_le_bytes());
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -156,6 +160,7 @@ impl HomeBlock {
             segments: u32_at(block, 44),
             redo_start: Lsn(u64_at(block, 48)),
             next_id: u32_at(block, 56),
+            clearance: Lsn(u64_at(block, 64)),
             retired: u32_at(block, 12) & RETIRED != 0,
         }))
     }
@@ -248,6 +253,8 @@ pub struct NewHome {
     pub redo_start: Lsn,
     /// See [`HomeBlock::next_id`].
     pub next_id: u32,
+    /// See [`HomeBlock::clearance`].
+    pub clearance: Lsn,
 }
 
 impl HomeFile {
@@ -261,6 +268,7 @@ impl HomeFile {
             segments: 0,
             redo_start: Lsn(1),
             next_id,
+            clearance: Lsn::ZERO,
             retired: false,
         };
         let file = disk.open(NEW_HOME_FILE, Open::Create, Caching::Buffered)?;
@@ -343,6 +351,7 @@ impl HomeFile {
             segments: new.segments,
             redo_start: new.redo_start,
             next_id: new.next_id,
+            clearance: new.clearance,
             retired: false,
         };
         self.write_other(block)?;
@@ -360,7 +369,8 @@ mod tests {
     fn next(home: &HomeFile) -> NewHome {
         let sequence = home.next_sequence();
         let copy = home.block().copy.map_or(Copy::Ping, Copy::other);
-        NewHome { copy, segments: sequence as u32, redo_start: Lsn(sequence * 10), next_id: 100 + sequence as u32 }
+        let (redo_start, clearance) = (Lsn(sequence * 10), Lsn(sequence * 10 + 5));
+        NewHome { copy, segments: sequence as u32, redo_start, next_id: 100 + sequence as u32, clearance }
     }
 
     fn checkpoint(home: &mut HomeFile) -> DiskResult<()> {
@@ -446,6 +456,7 @@ mod tests {
             segments: 12,
             redo_start: Lsn(1 << 40),
             next_id: 99,
+            clearance: Lsn(1 << 41),
             retired: false,
         };
         let good = block.encode();

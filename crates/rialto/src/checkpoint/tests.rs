@@ -352,7 +352,7 @@ fn sweep(engine: &Engine, disk: &dyn Disk, copy: Copy, between: impl FnMut(Segme
 
 fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
     let mut home = HomeFile::open(disk).unwrap();
-    let new = home::NewHome { copy: Copy::Ping, segments: stats.end, redo_start, next_id: 100 };
+    let new = home::NewHome { copy: Copy::Ping, segments: stats.end, redo_start, next_id: 100, clearance: redo_start };
     home.publish(new).unwrap();
 }
 
