@@ -221,12 +221,20 @@ impl Index {
     pub fn clear(&self) {
         let mut batch = Batch::new();
         loop {
+            // A pass over all leaves: emptied ones may stay in the tree, so an empty leaf is no end.
             batch.begin();
-            let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
-            for (key, _) in batch.iter() {
-                self.remove(key, None);
+            let mut removed = false;
+            loop {
+                let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+                for (key, _) in batch.iter() {
+                    self.remove(key, None);
+                    removed = true;
+                }
+                if more == More::No {
+                    break;
+                }
             }
-            if more == More::No && batch.is_empty() {
+            if !removed {
                 return;
             }
         }
