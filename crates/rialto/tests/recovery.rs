@@ -52,7 +52,7 @@ fn text(random: &mut Random) -> String {
 }
 
 /// One step of a transaction, on the database and on the model.
-fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random) -> Result<(), Error> {
+fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) -> Result<(), Error> {
     let names: Vec<String> = model.tables.keys().cloned().collect();
     let name = match names.len() {
         0 => String::new(),
@@ -84,7 +84,7 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random) -> Result<
             tx.drop_table(&name)?;
             model.tables.remove(&name);
         }
-        5..7 => {
+        5..7 if nth == 0 => {
             tx.truncate(&table)?;
             entry.rows.clear();
             let table = tx.table(&name)?;
@@ -263,8 +263,8 @@ fn work(db: &Database, start: (i64, Model), random: &mut Random, rounds: u64) ->
             let mut next = model.clone();
             let steps = 1 + random.below(3);
             let outcome = db.begin_with(&TxOptions { durability, ..TxOptions::default() }).and_then(|mut tx| {
-                for _ in 0..steps {
-                    step(&mut tx, &mut next, random)?;
+                for nth in 0..steps {
+                    step(&mut tx, &mut next, random, nth)?;
                 }
                 let count = tx.table("count")?;
                 tx.update(&count, 0, &[(1, Value::Int8(first + round as i64 + 1))])?;
@@ -282,7 +282,7 @@ fn work(db: &Database, start: (i64, Model), random: &mut Random, rounds: u64) ->
                     break;
                 }
                 Err(Error::Stopped { .. } | Error::Io { .. } | Error::LogFull { .. }) => break,
-                Err(error) => panic!("{error}"),
+                Err(error) => panic!("transaction {}: {error}", first + round as i64 + 1),
             }
             model = next;
             history.push(model.clone());
