@@ -33,8 +33,6 @@ pub(crate) mod load;
 mod progress;
 pub(crate) mod redo;
 mod table;
-#[cfg(test)]
-mod tests;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
