@@ -31,7 +31,9 @@ pub enum OpenError {
         directory: String,
     },
     /// A newer Rialto wrote the directory.
-    #[error("\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one")]
+    #[error(
+        "\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one"
+    )]
     NewerVersion {
         /// The directory.
         directory: String,
@@ -194,7 +196,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         segments: found.segments,
         nodes: found.nodes,
         catalog: found.catalog,
-        locks: LockManager::new(LockOptions { owners_max: options.transactions_max, ..LockOptions::default() }),
+        locks: LockManager::new(LockOptions {
+            owners_max: options.transactions_max,
+            ..LockOptions::default()
+        }),
         log: found.log,
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
         counters: Counters::new(options.transactions_max),
@@ -222,7 +227,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
 /// Memory for a database within the options' bound.
 pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>), OpenError> {
     let budget = Arc::new(Budget::new(options.memory_bytes));
-    let reserve = |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
+    let reserve =
+        |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
     let segments = Arc::new(Segments::reserve(budget.clone()).map_err(reserve)?);
     let nodes = NodePool::new(options.memory_bytes as usize, budget).map_err(reserve)?;
     Ok((segments, nodes))
@@ -242,7 +248,8 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let (segments, nodes) = memory(options)?;
     let catalog = Catalog::new(0);
-    let storage = Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
+    let storage =
+        Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }

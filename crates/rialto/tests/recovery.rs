@@ -10,7 +10,9 @@ use std::time::{Duration, Instant};
 
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Checkpointing, Database, Durability, Error, Options, Scan, Table, TableDef, Transaction, TxOptions};
+use rialto::{
+    Checkpointing, Database, Durability, Error, Options, Scan, Table, TableDef, Transaction, TxOptions,
+};
 
 #[derive(Debug, Clone, PartialEq, Default)]
 struct Model {
@@ -118,7 +120,12 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
     Ok(())
 }
 
-fn load(tx: &mut Transaction, table: &Table, entry: &mut ModelTable, random: &mut Random) -> Result<(), Error> {
+fn load(
+    tx: &mut Transaction,
+    table: &Table,
+    entry: &mut ModelTable,
+    random: &mut Random,
+) -> Result<(), Error> {
     for id in 0..random.below(900) as i32 {
         let text = text(random);
         tx.insert(table, &row(id, i64::from(id), &text))?;
@@ -127,7 +134,12 @@ fn load(tx: &mut Transaction, table: &Table, entry: &mut ModelTable, random: &mu
     Ok(())
 }
 
-fn change(tx: &mut Transaction, table: &Table, entry: &mut ModelTable, random: &mut Random) -> Result<(), Error> {
+fn change(
+    tx: &mut Transaction,
+    table: &Table,
+    entry: &mut ModelTable,
+    random: &mut Random,
+) -> Result<(), Error> {
     let id = random.below(300) as i32;
     let there = entry.rows.contains_key(&id);
     if !there {
@@ -262,18 +274,19 @@ fn work(db: &Database, start: (i64, Model), random: &mut Random, rounds: u64) ->
             let durability = Some(if durable { Durability::Disk } else { Durability::Memory });
             let mut next = model.clone();
             let steps = 1 + random.below(3);
-            let outcome = db.begin_with(&TxOptions { durability, ..TxOptions::default() }).and_then(|mut tx| {
-                for nth in 0..steps {
-                    step(&mut tx, &mut next, random, nth)?;
-                }
-                let count = tx.table("count")?;
-                tx.update(&count, 0, &[(1, Value::Int8(first + round as i64 + 1))])?;
-                if random.chance(1, 12) {
-                    tx.abort()?;
-                    return Err(Error::aborted("for a change"));
-                }
-                tx.commit()
-            });
+            let outcome =
+                db.begin_with(&TxOptions { durability, ..TxOptions::default() }).and_then(|mut tx| {
+                    for nth in 0..steps {
+                        step(&mut tx, &mut next, random, nth)?;
+                    }
+                    let count = tx.table("count")?;
+                    tx.update(&count, 0, &[(1, Value::Int8(first + round as i64 + 1))])?;
+                    if random.chance(1, 12) {
+                        tx.abort()?;
+                        return Err(Error::aborted("for a change"));
+                    }
+                    tx.commit()
+                });
             match outcome {
                 Ok(()) => {}
                 Err(Error::Aborted { .. }) => next = model.clone(),
@@ -310,7 +323,11 @@ fn round(seed: u64) {
         let open = db.take().expect("opened before");
         let kill = random.chance(1, 2);
         let at = disk.steps() + 1 + random.below(600);
-        if kill { disk.kill_at(at) } else { disk.crash_at(at) }
+        if kill {
+            disk.kill_at(at)
+        } else {
+            disk.crash_at(at)
+        }
         let first = state.0;
         let rounds = 20 + random.below(80);
         let (history, acknowledged) = work(&open, state, &mut random, rounds);
@@ -334,8 +351,8 @@ fn round(seed: u64) {
             }
             disk = disk.restart();
         }
-        let reopened = Database::open_on(disk.clone(), options())
-            .unwrap_or_else(|error| panic!("{about}: {error}"));
+        let reopened =
+            Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);
         assert!(found.0 >= acknowledged, "{about}: {acknowledged} was durable, found {}", found.0);
         let expected = history.get((found.0 - first) as usize);

@@ -196,7 +196,9 @@ fn choose(slots: &[HomeSlot; 2]) -> Result<usize, Error> {
             };
             Err(corrupt(
                 damaged.unwrap_or(0),
-                format!("{why}, and the other block cannot stand in for it: its checkpoint was retired or never made"),
+                format!(
+                    "{why}, and the other block cannot stand in for it: its checkpoint was retired or never made"
+                ),
             ))
         }
     }
@@ -320,7 +322,9 @@ impl HomeFile {
             HomeSlot::Valid(block) if block.retired => return Ok(()),
             HomeSlot::Valid(block) => HomeBlock { retired: true, ..*block },
             // Torn by a crash, or its last write failed and may have reached the disk or not.
-            HomeSlot::Damaged(_) => HomeBlock { retired: true, sequence: self.block.sequence - 1, ..self.block },
+            HomeSlot::Damaged(_) => {
+                HomeBlock { retired: true, sequence: self.block.sequence - 1, ..self.block }
+            }
         };
         self.write_other(retired)
     }

@@ -80,7 +80,10 @@ pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<ImageHeader, String> 
         return Err(format!("a segment's image of {used} bytes makes no sense"));
     }
     if used > bytes.len() {
-        return Err(format!("expected a segment's image of {used} bytes, the file ends after {}", bytes.len()));
+        return Err(format!(
+            "expected a segment's image of {used} bytes, the file ends after {}",
+            bytes.len()
+        ));
     }
     let (segment, sequence, heap, expected) = (u32_at(12), u64_at(24), u32_at(8), u64_at(32));
     bytes[CHECKSUM].fill(0);
@@ -105,7 +108,9 @@ mod tests {
         let written = seal(&mut buffer, &header, 5).to_vec();
         assert_eq!(written.len(), 8192);
         assert_eq!(check(&mut written.clone(), 5), Ok(header));
-        assert!(written[64..5008].iter().all(|&byte| byte == 7) && written[5008..].iter().all(|&byte| byte == 0));
+        assert!(
+            written[64..5008].iter().all(|&byte| byte == 7) && written[5008..].iter().all(|&byte| byte == 0)
+        );
         assert!(check(&mut written.clone(), 6).unwrap_err().contains("another database"));
         for cut in [0, 63, 64, 5007] {
             assert!(check(&mut written[..cut].to_vec(), 5).is_err());

@@ -54,7 +54,12 @@ fn seed(database_id: u128, number: u64) -> u64 {
 }
 
 /// Writes all of a heap's segments to a load file, durably. Nobody else changes the heap meanwhile.
-pub(crate) fn write_load_file(disk: &dyn Disk, database_id: u128, number: u64, heap: &Heap) -> DiskResult<()> {
+pub(crate) fn write_load_file(
+    disk: &dyn Disk,
+    database_id: u128,
+    number: u64,
+    heap: &Heap,
+) -> DiskResult<()> {
     let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
     // A load that was not committed before a crash may have left one of this number.
     file.set_length(0)?;
@@ -109,7 +114,9 @@ impl LoadFileReader {
         let length = file.length()?;
         let mut block = vec![0; HEADER_BYTES];
         if length < HEADER_BYTES as u64 {
-            return Err(corrupt(&format!("expected the header of a load file, the file ends at byte {length}")));
+            return Err(corrupt(&format!(
+                "expected the header of a load file, the file ends at byte {length}"
+            )));
         }
         file.read_at(&mut block, 0)?;
         let checksum = u64::from_le_bytes(block[CHECKSUM_AT..].try_into().expect("eight bytes"));

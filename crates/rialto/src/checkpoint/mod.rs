@@ -28,6 +28,6 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use checkpointer::{CheckpointReport, CheckpointStats};
 pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer};
+pub use checkpointer::{CheckpointReport, CheckpointStats};
 pub(crate) use load_file::LoadFile;

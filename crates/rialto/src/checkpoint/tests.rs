@@ -84,7 +84,9 @@ impl Engine {
             (Some(row), found) => {
                 let body = Engine::body(*key, row);
                 match found {
-                    Some(record) if self.segments.room(record) >= body.len() => self.segments.write(record, &body, lsn),
+                    Some(record) if self.segments.room(record) >= body.len() => {
+                        self.segments.write(record, &body, lsn)
+                    }
                     _ => {
                         let record = self.heap.allocate(0, body.len()).unwrap();
                         self.segments.write(record, &body, lsn);
@@ -295,7 +297,11 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
                     engine.commit(packet(&mut random));
                 }
                 if random.chance(1, 3) {
-                    disk.fail(FaultKind::Write, if random.chance(1, 2) { "backup" } else { "home" }, random.below(3));
+                    disk.fail(
+                        FaultKind::Write,
+                        if random.chance(1, 2) { "backup" } else { "home" },
+                        random.below(3),
+                    );
                 }
                 let outcome = checkpointer.run_now();
                 log_freed = log_freed.max(engine.freed_before.load(Ordering::SeqCst));
@@ -333,7 +339,12 @@ impl<F: FnMut(SegmentId)> SweepPolicy for Between<F> {
     }
 }
 
-fn sweep(engine: &Engine, disk: &dyn Disk, copy: Copy, between: impl FnMut(SegmentId)) -> Result<sweep::SweepStats> {
+fn sweep(
+    engine: &Engine,
+    disk: &dyn Disk,
+    copy: Copy,
+    between: impl FnMut(SegmentId),
+) -> Result<sweep::SweepStats> {
     let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
     let control = sweep::SweepControl::default();
     let clock = VirtualClock::new();
@@ -352,7 +363,13 @@ fn sweep(engine: &Engine, disk: &dyn Disk, copy: Copy, between: impl FnMut(Segme
 
 fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
     let mut home = HomeFile::open(disk).unwrap();
-    let new = home::NewHome { copy: Copy::Ping, segments: stats.end, redo_start, next_id: 100, clearance: redo_start };
+    let new = home::NewHome {
+        copy: Copy::Ping,
+        segments: stats.end,
+        redo_start,
+        next_id: 100,
+        clearance: redo_start,
+    };
     home.publish(new).unwrap();
 }
 
@@ -511,7 +528,9 @@ fn missing_cut_or_damaged_copies_are_named() {
     checkpointer.run_now().unwrap();
     let log = engine.log.lock().clone();
     let expect = |expected: u64| match Engine::recover(&*disk, &log, 0) {
-        Err(Error::Corrupt { file, offset, .. }) => assert_eq!((file.as_str(), offset), ("backup-0", expected)),
+        Err(Error::Corrupt { file, offset, .. }) => {
+            assert_eq!((file.as_str(), offset), ("backup-0", expected))
+        }
         Err(other) => panic!("expected corruption at {expected}, found {other}"),
         Ok(_) => panic!("expected corruption at {expected}"),
     };
@@ -600,7 +619,10 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
         let stats = sweep.run(&mut fuzzy::Fuzzy::default()).unwrap();
         let took = crate::io::Clock::now(&clock).as_secs_f64();
         let paced = stats.written_bytes as f64 / 100_000.0;
-        assert!(if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) }, "{took} {paced}");
+        assert!(
+            if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
+            "{took} {paced}"
+        );
         control.stop.store(true, Ordering::Relaxed);
         engine.commit(vec![(3, Some(vec![1]))]);
         assert_eq!(sweep.run(&mut fuzzy::Fuzzy::default()), Err(Error::Closed));

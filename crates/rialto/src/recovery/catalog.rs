@@ -61,11 +61,13 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
 /// Unless `complete`, tables with rows missing are left out: they are being dropped or created at a later place.
 pub(super) fn tables_at(system: &[&RedoTable], at: Lsn, complete: bool) -> Result<Vec<Described>> {
     let rows = |id: TableId| {
-        let table = system.iter().find(|table| table.description.id == id).expect("all system tables are there");
+        let table =
+            system.iter().find(|table| table.description.id == id).expect("all system tables are there");
         rows_of(table)
     };
     let heaps = rows(HEAPS)?;
-    let numbered = |table: &Value| heaps.iter().any(|(_, heap)| heap[0] == *table && heap[2] == Value::Bool(true));
+    let numbered =
+        |table: &Value| heaps.iter().any(|(_, heap)| heap[0] == *table && heap[2] == Value::Bool(true));
     let mut all = SystemRows::default();
     let mut primaries: Vec<(Lsn, Vec<Value>)> = Vec::new();
     for (lsn, row) in rows(INDEXES)? {
@@ -102,7 +104,14 @@ pub(super) fn tables_at(system: &[&RedoTable], at: Lsn, complete: bool) -> Resul
 /// An `is_primary` row for a table whose rows are known by number.
 fn by_row_number(table: &Value) -> Vec<Value> {
     let name = Value::Text(String::new());
-    vec![Value::Int4(0), table.clone(), name, Value::Bool(true), Value::Bool(true), Value::Text(String::new())]
+    vec![
+        Value::Int4(0),
+        table.clone(),
+        name,
+        Value::Bool(true),
+        Value::Bool(true),
+        Value::Text(String::new()),
+    ]
 }
 
 /// The error for a redo record that makes no sense for its table, though its packet's checksum is right.

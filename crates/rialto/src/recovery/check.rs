@@ -116,7 +116,9 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
             ));
         }
     }
-    report.verified.push(format!("home: checkpoint {} is in force, redo from place {}", home.sequence, home.redo_start));
+    report
+        .verified
+        .push(format!("home: checkpoint {} is in force, redo from place {}", home.sequence, home.redo_start));
     if let Some(copy) = home.copy {
         check_copy(&**disk, &home, copy, &mut report);
         check_other_copy(&**disk, &home, copy.other(), &mut report);
@@ -133,26 +135,31 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
 /// Every image of the copy in force.
 fn check_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut CheckReport) {
     let mut images = 0u32;
-    let mut visit = |number: usize, bytes: &mut [u8], report: &mut CheckReport| {
-        match check_image(home, copy, number, bytes) {
-            Ok(_) => images += 1,
-            Err(error) => report.damage(error),
-        }
+    let mut visit = |number: usize, bytes: &mut [u8], report: &mut CheckReport| match check_image(
+        home, copy, number, bytes,
+    ) {
+        Ok(_) => images += 1,
+        Err(error) => report.damage(error),
     };
     if let Err(error) = each_image(disk, copy, Some(home.segments as usize), report, &mut visit) {
         report.damage(error);
     }
-    report.verified.push(format!("\"{}\" (in force): {images} of {} images", backup_name(copy), home.segments));
+    report.verified.push(format!(
+        "\"{}\" (in force): {images} of {} images",
+        backup_name(copy),
+        home.segments
+    ));
 }
 
 /// The copy that is not in force may be half overwritten: what is wrong with it is no damage.
 fn check_other_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut CheckReport) {
     let any = HomeBlock { sequence: u64::MAX, ..*home };
     let (mut images, mut wrong) = (0u32, 0u32);
-    let mut visit = |number: usize, bytes: &mut [u8], _: &mut CheckReport| match check_image(&any, copy, number, bytes) {
-        Ok(_) => images += 1,
-        Err(_) => wrong += 1,
-    };
+    let mut visit =
+        |number: usize, bytes: &mut [u8], _: &mut CheckReport| match check_image(&any, copy, number, bytes) {
+            Ok(_) => images += 1,
+            Err(_) => wrong += 1,
+        };
     match each_image(disk, copy, None, report, &mut visit) {
         Ok(()) if wrong > 0 => report.note(format!(
             "\"{}\", which is not in force, has {wrong} images that are not whole: the next checkpoint writes them anew",

@@ -13,12 +13,11 @@ use crate::store::memory::{Budget, RecordRef, SegmentId};
 /// An index entry that is to be.
 pub(super) type Entry = (Key, RecordRef);
 
+/// What a thread does with a segment: its own number, the segment, the run that it adds entries to.
+pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut Vec<Entry>) -> Result<()> + Sync + 'a;
+
 /// Has threads visit the segments, each with a number of its own, and collect entries; gives a sorted run of each.
-pub(super) fn collect(
-    threads: usize,
-    segments: &[SegmentId],
-    visit: &(dyn Fn(usize, SegmentId, &mut Vec<Entry>) -> Result<()> + Sync),
-) -> Result<Vec<Vec<Entry>>> {
+pub(super) fn collect(threads: usize, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<Vec<Entry>>> {
     let next = AtomicUsize::new(0);
     let error = Mutex::new(None);
     let work = &|thread: usize| {
@@ -110,7 +109,8 @@ impl Merged {
 
     fn next(&mut self) -> Option<Entry> {
         let heads = self.runs.iter().zip(&self.at).enumerate();
-        let (run, _) = heads.filter_map(|(n, (run, &at))| Some((n, run.get(at)?))).min_by_key(|&(_, entry)| entry)?;
+        let (run, _) =
+            heads.filter_map(|(n, (run, &at))| Some((n, run.get(at)?))).min_by_key(|&(_, entry)| entry)?;
         let entry = std::mem::take(&mut self.runs[run][self.at[run]].0);
         let record = self.runs[run][self.at[run]].1;
         self.at[run] += 1;

@@ -64,7 +64,11 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
                     line(format!("    {:<20} {}{null}", column.name, column.ty));
                 }
                 let names = |columns: &[usize]| {
-                    columns.iter().map(|&at| schema.columns()[at].name.as_str()).collect::<Vec<_>>().join(", ")
+                    columns
+                        .iter()
+                        .map(|&at| schema.columns()[at].name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
                 };
                 if let Some(key) = schema.primary_key() {
                     line(format!("    primary key ({})", names(key)));
@@ -91,7 +95,8 @@ fn describe(slot: &HomeSlot, current: &HomeBlock) -> String {
                 None => write!(text, ", no backup copy yet"),
             }
             .expect("writing to a string");
-            write!(text, ", redo from place {}, clearance {}", block.redo_start, block.clearance).expect("as above");
+            write!(text, ", redo from place {}, clearance {}", block.redo_start, block.clearance)
+                .expect("as above");
             text.push_str(match (block.retired, block == current) {
                 (true, _) => " (retired)",
                 (false, true) => " (in force)",

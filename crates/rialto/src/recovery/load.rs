@@ -171,7 +171,10 @@ pub(crate) fn check_image(
     };
     let header = image::check(bytes, seed_of(home.database_id)).map_err(corrupt)?;
     if header.segment as usize != number {
-        return Err(corrupt(format!("expected the image of segment {number}, found that of {}", header.segment)));
+        return Err(corrupt(format!(
+            "expected the image of segment {number}, found that of {}",
+            header.segment
+        )));
     }
     if header.sequence > home.sequence {
         return Err(corrupt(format!(

@@ -118,8 +118,11 @@ impl Recovery<'_> {
     pub fn run(&self, home: &HomeBlock) -> Result<Recovered> {
         let progress = Progress::new(self.tell);
         let threads = self.threads.max(1);
-        let mut report =
-            RecoveryReport { checkpoint: home.sequence, redo_start: home.redo_start, ..RecoveryReport::default() };
+        let mut report = RecoveryReport {
+            checkpoint: home.sequence,
+            redo_start: home.redo_start,
+            ..RecoveryReport::default()
+        };
 
         let began = Instant::now();
         let loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
@@ -161,7 +164,8 @@ impl Recovery<'_> {
     /// The load files that are there, with the places of those that were redone.
     fn loads(&self, redone: &[LoadFile]) -> Result<Vec<LoadFile>> {
         let numbers = self.disk.list()?.into_iter().filter_map(|name| load_file_number(&name));
-        let place = |number| redone.iter().find(|load| load.number == number).map_or(Lsn::ZERO, |load| load.lsn);
+        let place =
+            |number| redone.iter().find(|load| load.number == number).map_or(Lsn::ZERO, |load| load.lsn);
         Ok(numbers.map(|number| LoadFile { number, lsn: place(number) }).collect())
     }
 }

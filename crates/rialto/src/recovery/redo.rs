@@ -118,14 +118,18 @@ impl<'a> Redo<'a> {
     fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
         if packet.kind != PacketKind::Commit {
-            let what = format!("the packet at place {lsn} of the log is of kind {:?}: a cluster wrote it", packet.kind);
+            let what = format!(
+                "the packet at place {lsn} of the log is of kind {:?}: a cluster wrote it",
+                packet.kind
+            );
             return Err(Error::Unsupported { what });
         }
         for item in redo::read_with_bytes(packet.bytes) {
             let (record, bytes) = item.map_err(|offset| Error::Corrupt {
                 file: format!("the log, place {lsn}"),
                 offset: offset as u64,
-                what: "expected a redo record; the packet's checksum is right, but the record makes no sense".to_owned(),
+                what: "expected a redo record; the packet's checksum is right, but the record makes no sense"
+                    .to_owned(),
             })?;
             self.records += 1;
             if is_system(record.table) {
@@ -154,7 +158,10 @@ impl<'a> Redo<'a> {
 
     fn system_record(&mut self, lsn: Lsn, record: &RedoRecord<'_>) -> Result<()> {
         let Some(table) = self.system.iter().find(|table| table.description.id == record.table) else {
-            let what = format!("a redo record for system table {}, which this program does not know", record.table.0);
+            let what = format!(
+                "a redo record for system table {}, which this program does not know",
+                record.table.0
+            );
             return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
         };
         self.changed = true;

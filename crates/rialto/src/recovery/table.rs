@@ -67,7 +67,12 @@ fn row_number(numbered: bool, body: &[u8]) -> u64 {
 
 impl Builder<'_> {
     /// The table over these segments of its heap, without the rows of places up to `forget`.
-    pub fn build(&self, described: Described, segments: &[SegmentId], forget: Option<Lsn>) -> Result<RedoTable> {
+    pub fn build(
+        &self,
+        described: Described,
+        segments: &[SegmentId],
+        forget: Option<Lsn>,
+    ) -> Result<RedoTable> {
         let Described { description, since } = described;
         let schema = description.schema()?;
         let heap = Arc::new(Heap::new(self.segments.clone(), description.heap, description.fill_percent));
