@@ -92,7 +92,8 @@ impl FromStr for DiskName {
             _ => match text.strip_prefix("sim:") {
                 Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
                 _ => {
-                    let presets = SimulatedDisk::names().map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
+                    let presets =
+                        SimulatedDisk::names().map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
                     Err(format!("no such disk; available:\n  file\n  memory{}", presets.collect::<String>()))
                 }
             },
@@ -129,7 +130,10 @@ impl FromStr for Rate {
         };
         match number.parse::<f64>() {
             Ok(number) if number > 0.0 && number.is_finite() => Ok(rate(number)),
-            _ => Err("expected transactions a second (12000), or a share of the peak (80%), above zero".to_owned()),
+            _ => {
+                Err("expected transactions a second (12000), or a share of the peak (80%), above zero"
+                    .to_owned())
+            }
         }
     }
 }
@@ -275,7 +279,9 @@ impl BenchArgs {
             return usage(format!("{option} does not apply here or is not built yet; available: {instead}"));
         }
         if self.disk == DiskName::Memory && self.data.is_some() {
-            return usage("--data does not apply to --disk memory; available: --disk file --data DIR".to_owned());
+            return usage(
+                "--data does not apply to --disk memory; available: --disk file --data DIR".to_owned(),
+            );
         }
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
@@ -303,7 +309,9 @@ impl BenchArgs {
             (self.sweep_bytes_per_s.is_some(), "--sweep-bytes-per-s"),
         ] {
             if given && no_checkpoints {
-                return usage(format!("{option} does not apply to --checkpoint none; available: --checkpoint fuzzy"));
+                return usage(format!(
+                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy"
+                ));
             }
         }
         Ok(())
@@ -367,7 +375,9 @@ mod tests {
     }
 
     fn parse(line: &str) -> BenchArgs {
-        Command::try_parse_from(format!("bench {line}").split(' ')).unwrap_or_else(|error| panic!("{error}")).bench
+        Command::try_parse_from(format!("bench {line}").split(' '))
+            .unwrap_or_else(|error| panic!("{error}"))
+            .bench
     }
 
     fn refusal(line: &str) -> String {
@@ -437,7 +447,9 @@ mod tests {
     #[test]
     fn help_does_not_show_what_is_not_built() {
         let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-        for absent in ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp", "hiber"] {
+        for absent in
+            ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp", "hiber"]
+        {
             assert!(!help.contains(absent), "{absent} is in:\n{help}");
         }
         assert!(help.contains("--in-flight"));
@@ -447,7 +459,8 @@ mod tests {
     fn rates_and_options() {
         assert_eq!(parse("tpcb --rate 80%").rate, Some(Rate::PercentOfPeak(80.0)));
         assert_eq!(parse("tpcb --rate 1200.5").rate, Some(Rate::PerSecond(1200.5)));
-        let options = parse("tpcb --clients 2000 --in-flight 20 --memory-bytes 5000000 --durability memory").options();
+        let options =
+            parse("tpcb --clients 2000 --in-flight 20 --memory-bytes 5000000 --durability memory").options();
         assert_eq!((options.transactions_max, options.packets_max), (2016, 41_024));
         assert_eq!((options.memory_bytes, options.durability), (5_000_000, Durability::Memory));
     }

@@ -90,9 +90,7 @@ pub struct Counts {
 impl Counters {
     /// Opens what there is. Threads that run already are not counted.
     pub fn open() -> Counters {
-        let open = |exclude| {
-            count_instructions(exclude).map_err(|error| format!("perf_event_open: {error}"))
-        };
+        let open = |exclude| count_instructions(exclude).map_err(|error| format!("perf_event_open: {error}"));
         Counters { user: open(FLAG_EXCLUDE_KERNEL), kernel: open(FLAG_EXCLUDE_USER) }
     }
 
@@ -133,7 +131,8 @@ fn voluntary_switches() -> Option<u64> {
 impl Counts {
     /// What was counted since `earlier`.
     pub fn since(&self, earlier: &Counts) -> Counts {
-        let less = |now: Option<u64>, then: Option<u64>| now.zip(then).map(|(now, then)| now.saturating_sub(then));
+        let less =
+            |now: Option<u64>, then: Option<u64>| now.zip(then).map(|(now, then)| now.saturating_sub(then));
         Counts {
             user_instructions: less(self.user_instructions, earlier.user_instructions),
             kernel_instructions: less(self.kernel_instructions, earlier.kernel_instructions),
@@ -153,9 +152,11 @@ mod tests {
     fn counts_the_instructions_of_later_threads_or_says_why_not() {
         let counters = Counters::open();
         let before = counters.read();
-        std::thread::spawn(|| std::hint::black_box((0..1_000_000u64).fold(0, |a, b| a ^ std::hint::black_box(b))))
-            .join()
-            .unwrap();
+        std::thread::spawn(|| {
+            std::hint::black_box((0..1_000_000u64).fold(0, |a, b| a ^ std::hint::black_box(b)))
+        })
+        .join()
+        .unwrap();
         let counted = counters.read().since(&before);
         match counters.missing_because() {
             None => assert!(counted.user_instructions.unwrap() > 1_000_000, "{counted:?}"),

@@ -28,7 +28,9 @@ impl Json {
     /// A member of an object.
     pub fn get(&self, name: &str) -> Option<&Json> {
         match self {
-            Json::Object(members) => members.iter().find(|(member, _)| member == name).map(|(_, value)| value),
+            Json::Object(members) => {
+                members.iter().find(|(member, _)| member == name).map(|(_, value)| value)
+            }
             _ => None,
         }
     }
@@ -120,7 +122,8 @@ mod tests {
         ]);
         assert_eq!(
             json.to_string(),
-            r#"{"text": "a \"quoted\"\\ word\n\u0001ü", "null": null, "count": 18446744073709551615, "#.to_owned()
+            r#"{"text": "a \"quoted\"\\ word\n\u0001ü", "null": null, "count": 18446744073709551615, "#
+                .to_owned()
                 + r#""number": 1.235, "whole": 2, "no number": null, "inner": {"yes": true}}"#
         );
         assert_eq!(json.get("inner").and_then(|inner| inner.get("yes")), Some(&Json::Bool(true)));

@@ -25,11 +25,11 @@ pub mod growth;
 pub mod histogram;
 pub mod json;
 pub mod machine;
-// pub mod report;
-// pub mod session;
+pub mod report;
+pub mod session;
 pub mod tpcb;
 pub mod workload;
 
 pub use args::BenchArgs;
 pub use error::BenchError;
-// pub use session::run;
+pub use session::run;

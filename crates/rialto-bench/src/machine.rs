@@ -76,6 +76,9 @@ mod tests {
     #[test]
     fn knows_this_machine() {
         let machine = Machine::here();
-        assert!(machine.cores > 0 && machine.memory_bytes > 0 && machine.kernel.starts_with("Linux"), "{machine:?}");
+        assert!(
+            machine.cores > 0 && machine.memory_bytes > 0 && machine.kernel.starts_with("Linux"),
+            "{machine:?}"
+        );
     }
 }

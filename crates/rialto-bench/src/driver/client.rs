@@ -78,8 +78,7 @@ impl Wake for Unpark {
 
 pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, number: u32) -> Done {
     let latencies = vec![Latencies::default(); workload.procedures().len()];
-    let done =
-        Done { latencies, queue_ns: 0, aborted_user: 0, acknowledged: 0, attempted: 0, failed: None };
+    let done = Done { latencies, queue_ns: 0, aborted_user: 0, acknowledged: 0, attempted: 0, failed: None };
     let state = workload.client(number, load.seed);
     let cell = &shared.cells[number as usize];
     let mut client = Client { workload, state, shared, cell, done };

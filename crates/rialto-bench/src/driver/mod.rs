@@ -165,7 +165,13 @@ impl<'a> Ticker<'a> {
     }
 
     /// Sleeps until `end`, with a tick each second. False if a client ended the run.
-    fn sleep(&mut self, phase: Phase, end: Instant, opened: Option<Instant>, observer: &mut dyn Observer) -> bool {
+    fn sleep(
+        &mut self,
+        phase: Phase,
+        end: Instant,
+        opened: Option<Instant>,
+        observer: &mut dyn Observer,
+    ) -> bool {
         loop {
             let now = Instant::now();
             if self.shared.phase() != phase {
@@ -181,7 +187,9 @@ impl<'a> Ticker<'a> {
                 self.slice = (now, committed);
                 self.next += TICK;
             }
-            std::thread::sleep(LOOK.min(end - now).min(self.next.saturating_duration_since(now).max(LOOK / 50)));
+            std::thread::sleep(
+                LOOK.min(end - now).min(self.next.saturating_duration_since(now).max(LOOK / 50)),
+            );
         }
     }
 }

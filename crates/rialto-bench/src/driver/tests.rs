@@ -156,7 +156,8 @@ fn an_open_loop_offers_its_rate_and_counts_from_the_intended_start() {
 
         // At ten times what one client can do, it falls behind, and the latencies say so.
         let workload = Timed::new(Duration::from_millis(5));
-        let outcome = drive(&workload, &load(1, in_flight, Some(in_flight as f64 * 2000.0)), &mut Watch::default());
+        let outcome =
+            drive(&workload, &load(1, in_flight, Some(in_flight as f64 * 2000.0)), &mut Watch::default());
         let outcome = outcome.unwrap();
         let latencies = outcome.all_latencies().percentiles().unwrap();
         assert!(latencies.p50_us > 50_000.0, "{in_flight} in flight: {latencies:?}");

@@ -7,7 +7,6 @@ use std::time::Instant;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Error, Result, Table, TableDef, Transaction};
 
-use super::history::FILLER_BYTES;
 use super::{TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
 
 /// The bank's size.
@@ -22,7 +21,8 @@ pub struct Shape {
 impl Shape {
     /// The accounts of a branch: an equal part, or one more.
     pub fn accounts_of(&self, branch: u32) -> Range<u32> {
-        let first = |branch: u32| (u64::from(branch) * u64::from(self.accounts) / u64::from(self.branches)) as u32;
+        let first =
+            |branch: u32| (u64::from(branch) * u64::from(self.accounts) / u64::from(self.branches)) as u32;
         first(branch)..first(branch + 1)
     }
 }
@@ -75,8 +75,10 @@ fn tables() -> [TableDef; 5] {
     let filler = || Column::new("filler", ColumnType::Text);
     [
         TableDef::new("branches", vec![int4("bid"), balance(), filler()]).with_primary_key(&["bid"]),
-        TableDef::new("tellers", vec![int4("tid"), int4("bid"), balance(), filler()]).with_primary_key(&["tid"]),
-        TableDef::new("accounts", vec![int4("aid"), int4("bid"), balance(), filler()]).with_primary_key(&["aid"]),
+        TableDef::new("tellers", vec![int4("tid"), int4("bid"), balance(), filler()])
+            .with_primary_key(&["tid"]),
+        TableDef::new("accounts", vec![int4("aid"), int4("bid"), balance(), filler()])
+            .with_primary_key(&["aid"]),
         TableDef::new(
             "history",
             vec![
@@ -213,9 +215,10 @@ impl Records {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use rialto::row::{Schema, encode};
 
+    use super::super::history::FILLER_BYTES;
     use super::*;
 
     #[test]
@@ -231,7 +234,10 @@ pub(super) mod tests {
         let (zero, balance) = (Value::Int4(0), Value::Int8(0));
         assert_eq!(length(0, &[zero.clone(), balance.clone(), text(BRANCH_FILLER_BYTES)]), 100);
         for table in [1, 2] {
-            assert_eq!(length(table, &[zero.clone(), zero.clone(), balance.clone(), text(RECORD_FILLER_BYTES)]), 100);
+            assert_eq!(
+                length(table, &[zero.clone(), zero.clone(), balance.clone(), text(RECORD_FILLER_BYTES)]),
+                100
+            );
         }
         let time = Value::Timestamp(0);
         assert_eq!(length(3, &[zero.clone(), zero.clone(), zero, balance, time, text(FILLER_BYTES)]), 50);

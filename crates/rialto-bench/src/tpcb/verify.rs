@@ -85,7 +85,10 @@ impl Tpcb {
         let total: i128 = audit.branches.iter().sum();
         expect(total == audit.accounts, format!("branches have {total}, accounts {}", audit.accounts));
         let shape = self.shape;
-        expect(audit.accounts_count == u64::from(shape.accounts), format!("{} accounts", audit.accounts_count));
+        expect(
+            audit.accounts_count == u64::from(shape.accounts),
+            format!("{} accounts", audit.accounts_count),
+        );
         expect(
             audit.tellers_count == u64::from(shape.branches) * u64::from(super::TELLERS_PER_BRANCH),
             format!("{} tellers", audit.tellers_count),
