@@ -368,8 +368,10 @@ fn round(seed: u64) {
             }
             disk = disk.restart();
         }
+        slow = random.chance(2, 3);
+        let options = if slow { slow_sweeps(&mut random) } else { options() };
         let reopened =
-            Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{about}: {error}"));
+            Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);
         assert!(found.0 >= acknowledged, "{about}: {acknowledged} was durable, found {}", found.0);
         let expected = history.get((found.0 - first) as usize);
