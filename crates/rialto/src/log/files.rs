@@ -102,7 +102,10 @@ impl LogFile {
         let corrupt = |what: String| Error::Corrupt { file: name.to_owned(), offset: 0, what };
         let length = file.length()?;
         if length < 2 * PAGE as u64 {
-            return Err(corrupt(format!("expected a log file of at least {} bytes, found {length}", 2 * PAGE)));
+            return Err(corrupt(format!(
+                "expected a log file of at least {} bytes, found {length}",
+                2 * PAGE
+            )));
         }
         let mut page = AlignedBuffer::zeroed(PAGE);
         file.read_at(&mut page, 0)?;
@@ -367,7 +370,9 @@ impl FileTable {
         let mut freed = 0;
         loop {
             let mut inner = self.inner.lock();
-            let (Some(oldest), Some(next)) = (inner.files.front().cloned(), inner.files.get(1)) else { break };
+            let (Some(oldest), Some(next)) = (inner.files.front().cloned(), inner.files.get(1)) else {
+                break;
+            };
             if next.start >= durable || next.first().is_none_or(|first| first > lsn) {
                 break;
             }

@@ -139,7 +139,8 @@ impl Gatherer {
     fn build_block(&mut self, promised: &mut u64) -> bool {
         let position = self.ring.position();
         if position == self.file.end() {
-            self.file = self.files.at(position).expect("I10: a packet with a place has its log file prepared");
+            self.file =
+                self.files.at(position).expect("I10: a packet with a place has its log file prepared");
             self.file.set_first(self.lsn + 1 + u64::from(self.in_parts > 0));
         }
         let room = self.ring.room().min(self.file.end() - position);

@@ -18,7 +18,7 @@ use super::packet::{PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::turn::{Turn, Waited, Writer};
 use super::writer::{Counters, GroupWriter, LogStats};
-use super::{Durability, LogOptions, LogPosition, PACKET_BYTES_MAX, PacketKind};
+use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind};
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
 
@@ -91,11 +91,11 @@ impl Log {
             flush_interval: options.memory_flush_interval,
             wait_max: options.wait_max,
             packet_slots: options.packet_slots,
-            threaded: options.threads,
+            threaded: options.threads == LogThreads::Background,
         });
         debug_assert!(core.ring.released() == position);
         let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
-        if options.threads {
+        if options.threads == LogThreads::Background {
             let (server, files) = (log.core.clone(), log.core.files.clone());
             log.spawn("rialto-log", move || server.serve())?;
             log.spawn("rialto-log-file", move || files.serve())?;
@@ -106,12 +106,13 @@ impl Log {
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
-            file: name.to_owned(),
-            offset: 0,
-            operation: "start of the thread".to_owned(),
-            cause: error.to_string(),
-        })?;
+        let thread =
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
+                file: name.to_owned(),
+                offset: 0,
+                operation: "start of the thread".to_owned(),
+                cause: error.to_string(),
+            })?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -167,7 +168,10 @@ impl Log {
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
     pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
         let length = packet.bytes().len();
-        assert!(packet.promised() >= cost(length), "I10: a packet of {length} bytes has no log space reserved");
+        assert!(
+            packet.promised() >= cost(length),
+            "I10: a packet of {length} bytes has no log space reserved"
+        );
         debug_assert!(std::ptr::eq(packet.pool(), &*self.core.pool), "the packet belongs to another log");
         packet.push(kind)
     }
@@ -331,7 +335,10 @@ impl Core {
 
     fn stop_error(&self) -> Error {
         self.failure.get().map_or_else(
-            || Error::Stopped { cause: "a thread panicked while it wrote the log".to_owned(), disk_full: false },
+            || Error::Stopped {
+                cause: "a thread panicked while it wrote the log".to_owned(),
+                disk_full: false,
+            },
             stopped,
         )
     }
@@ -420,7 +427,10 @@ impl Core {
             match group_writer.write(to, lsn) {
                 Ok(()) => {
                     turn.publish(lsn);
-                    self.mark(Lsn(lsn), to);
+                    if gathered == Gathered::All {
+                        // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
+                        self.mark(Lsn(lsn), to);
+                    }
                 }
                 Err(error) => {
                     // The first error stays; nothing is tried again.

@@ -32,7 +32,10 @@ impl LogOptions {
             }
         }
         if self.ring_bytes < RING_MIN || !self.ring_bytes.is_multiple_of(PAGE) {
-            return bad(format!("ring_bytes is {}; expected a multiple of {page} from {RING_MIN} on", self.ring_bytes));
+            return bad(format!(
+                "ring_bytes is {}; expected a multiple of {page} from {RING_MIN} on",
+                self.ring_bytes
+            ));
         }
         if !(1..=LogOptions::PACKET_SLOTS_MAX).contains(&self.packet_slots) {
             let most = LogOptions::PACKET_SLOTS_MAX;
@@ -56,11 +59,12 @@ impl Log {
     pub fn create(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions) -> Result<Arc<Log>> {
         options.check()?;
         for name in disk.list()? {
-            if files::sequence(&name).is_none() {
-                continue;
-            }
-            if LogEnd::holds_blocks(&**disk, &name)? {
-                let what = format!("\"{name}\" is there already: open the log, or make it in an empty directory");
+            let Some(sequence) = files::sequence(&name) else { continue };
+            // All that a creation itself writes is the pad of the first opening, one page.
+            let used = if sequence == 1 { 2 * PAGE } else { PAGE } as u64;
+            if LogEnd::holds_block(&**disk, &name, used)? {
+                let what =
+                    format!("\"{name}\" is there already: open the log, or make it in an empty directory");
                 return Err(Error::Unsupported { what });
             }
             disk.remove(&name)?;
@@ -82,12 +86,17 @@ impl Log {
         options.check()?;
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
         // Recovery reads through the system's cache; from here on they are used as the options say.
-        let files = files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
+        let files =
+            files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
         let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
+        // A file that an earlier process named just before it was killed is there, but its name may not be durable.
+        disk.sync_directory()?;
         if table.at(position).is_none() {
             table.prepare()?;
         }
-        let file = |position| -> Arc<LogFile> { table.at(position).expect("log files follow each other without gaps") };
+        let file = |position| -> Arc<LogFile> {
+            table.at(position).expect("log files follow each other without gaps")
+        };
         // Blocks of a lost chain may begin a later file; the search for a redo start must not meet them.
         for later in table.behind(position + 1) {
             later.file.write_at(&AlignedBuffer::zeroed(PAGE), PAGE as u64)?;

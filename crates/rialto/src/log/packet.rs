@@ -94,7 +94,10 @@ fn own_stripe() -> usize {
 
 impl PacketPool {
     fn new(slots: usize, last: Lsn) -> PacketPool {
-        assert!((1..SLOTS_MAX).contains(&slots), "a log has between 1 and {SLOTS_MAX} packet slots, not {slots}");
+        assert!(
+            (1..SLOTS_MAX).contains(&slots),
+            "a log has between 1 and {SLOTS_MAX} packet slots, not {slots}"
+        );
         let slot = |number: usize| Slot {
             bytes: UnsafeCell::new(Vec::new()),
             lsn: AtomicU64::new(0),
@@ -345,7 +348,11 @@ impl Drop for PacketSlot {
 impl fmt::Debug for PacketSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let bytes = self.bytes().len();
-        f.debug_struct("PacketSlot").field("number", &self.number).field("placed", &self.placed).field("bytes", &bytes).finish()
+        f.debug_struct("PacketSlot")
+            .field("number", &self.number)
+            .field("placed", &self.placed)
+            .field("bytes", &bytes)
+            .finish()
     }
 }
 
@@ -485,7 +492,8 @@ mod tests {
                     for packet in drained.drain(..) {
                         assert_eq!(packet.lsn(), Lsn(next));
                         next += 1;
-                        let number = |at: usize| u64::from_le_bytes(packet.bytes()[at..at + 8].try_into().unwrap());
+                        let number =
+                            |at: usize| u64::from_le_bytes(packet.bytes()[at..at + 8].try_into().unwrap());
                         let sum = &mut sums[number(0) as usize];
                         assert_eq!(*sum, number(8), "a thread's packets keep their order");
                         *sum += 1;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
 use super::files::{self, LogFile};
 use super::ring::{RING_NAME, RingTail};
-use super::{LogPosition, PAGE, PACKET_BYTES_MAX, PacketKind};
+use super::{LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
 use crate::io::{Caching, Disk, Open};
 use crate::{Error, Lsn, Result};
 
@@ -48,7 +48,16 @@ pub struct LogEnd {
 impl LogEnd {
     pub(super) fn empty(files: Vec<Arc<LogFile>>) -> LogEnd {
         let (position, lsn, checksum, incarnation, tail_start) = (0, 0, 0, 0, 0);
-        LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail: Vec::new(), marks: Vec::new() }
+        LogEnd {
+            files,
+            position,
+            lsn,
+            checksum,
+            incarnation,
+            tail_start,
+            tail: Vec::new(),
+            marks: Vec::new(),
+        }
     }
 
     /// The last packet's place.
@@ -61,14 +70,14 @@ impl LogEnd {
         LogPosition(self.position)
     }
 
-    /// Whether a log file holds anything behind its header; `false` also for one without a whole header.
-    pub(super) fn holds_blocks(disk: &dyn Disk, name: &str) -> Result<bool> {
+    /// Whether a log file holds a block at this offset; `false` also for a file that is too short.
+    pub(super) fn holds_block(disk: &dyn Disk, name: &str, offset: u64) -> Result<bool> {
         let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
-        if file.length()? < (PAGE + HEADER) as u64 {
+        if file.length()? < offset + HEADER as u64 {
             return Ok(false);
         }
         let mut header = [0; HEADER];
-        file.read_at(&mut header, PAGE as u64)?;
+        file.read_at(&mut header, offset)?;
         Ok(u32_at(&header, 8) == block::MAGIC)
     }
 }
@@ -128,14 +137,17 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         let oldest = files.iter().find_map(|file| file.first());
         let what = format!(
             "expected the log from place {from} on; {}",
-            oldest.map_or("no file holds a block".to_owned(), |lsn| format!("the oldest file begins with place {lsn}"))
+            oldest.map_or("no file holds a block".to_owned(), |lsn| format!(
+                "the oldest file begins with place {lsn}"
+            ))
         );
         let file = files.first().map_or_else(|| files::name(1), |file| files::name(file.sequence));
         return Err(Error::Corrupt { file, offset: PAGE as u64, what });
     };
     for pair in files[at..].windows(2) {
         if pair[1].sequence != pair[0].sequence + 1 || pair[1].start != pair[0].end() {
-            let what = format!("the log file is missing: \"{}\" comes after it", files::name(pair[1].sequence));
+            let what =
+                format!("the log file is missing: \"{}\" comes after it", files::name(pair[1].sequence));
             return Err(Error::Corrupt { file: files::name(pair[0].sequence + 1), offset: 0, what });
         }
     }
@@ -153,7 +165,10 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         incarnation: header.incarnation,
         proven: position,
         tail: Vec::new(),
-        marks: files[..contiguous].iter().filter_map(|file| Some((file.first()?, file.start))).collect(),
+        marks: files[..contiguous]
+            .iter()
+            .filter_map(|file| Some((Lsn(file.first()?.0 - 1), file.start)))
+            .collect(),
         block: Vec::new(),
         header: None,
         cursor: 0,
@@ -195,7 +210,8 @@ impl LogReader {
                 if lsn < self.from {
                     continue;
                 }
-                let kind = PacketKind::from_byte(kind).ok_or_else(|| self.malformed(&header, "its packet kind"))?;
+                let kind =
+                    PacketKind::from_byte(kind).ok_or_else(|| self.malformed(&header, "its packet kind"))?;
                 let bytes = match range {
                     Some((from, to)) => &self.block[from..to],
                     None => &self.parts[..],
@@ -310,7 +326,8 @@ impl LogReader {
             // A packet whose last part was not written before that opening does not count.
             self.parts_length = None;
         }
-        if header.position == self.files[self.at].start || self.marks_due(header.position) {
+        if !header.inside && (header.position == self.files[self.at].start || self.marks_due(header.position))
+        {
             self.marks.push((Lsn(self.lsn), header.position));
         }
         self.incarnation = header.incarnation;
@@ -380,8 +397,7 @@ impl LogReader {
         let length = (file.end() - self.position).min(WINDOW as u64) as usize;
         self.window.resize(length, 0);
         self.window_start = self.position;
-        file.file.read_at(&mut self.window, file.offset(self.position))
-            .map_err(Error::from)
+        file.file.read_at(&mut self.window, file.offset(self.position)).map_err(Error::from)
     }
 
     /// I4: is what ends here the log, or does something that comes later need what is missing?
@@ -407,7 +423,9 @@ impl LogReader {
                 for at in (0..bytes.len().min(WINDOW)).step_by(8) {
                     let (position, left) = (start + at as u64, (bytes.len() - at) as u64);
                     let Some(length) = block::claimed_length(&bytes[at..], position, left) else { continue };
-                    let Some((later, _)) = block::verify(&bytes[at..at + length], file.seed) else { continue };
+                    let Some((later, _)) = block::verify(&bytes[at..at + length], file.seed) else {
+                        continue;
+                    };
                     if later.durable > self.position {
                         return Err(broken(format!(
                             "expected the block after place {}; it is damaged, and was durable: the block at offset {} \

@@ -49,7 +49,8 @@ pub(crate) fn start(
     // Invalid while its header changes: a process killed here leaves a ring that is ignored, and nothing is in it.
     words[0].store(0, Ordering::SeqCst);
     let boot = disk.boot();
-    let header = [boot as u64, (boot >> 64) as u64, database as u64, (database >> 64) as u64, bytes as u64, position];
+    let header =
+        [boot as u64, (boot >> 64) as u64, database as u64, (database >> 64) as u64, bytes as u64, position];
     for (word, value) in words[1..].iter().zip(header) {
         word.store(value, Ordering::SeqCst);
     }
@@ -170,7 +171,8 @@ impl RingTail {
             return Ok(None);
         }
         let map = disk.map_shared(RING_NAME, size)?;
-        let words: Vec<u64> = map.as_words()[..=GATHERED].iter().map(|word| word.load(Ordering::SeqCst)).collect();
+        let words: Vec<u64> =
+            map.as_words()[..=GATHERED].iter().map(|word| word.load(Ordering::SeqCst)).collect();
         let pair = |low: u64, high: u64| u128::from(high) << 64 | u128::from(low);
         let ours = words[0] == MAGIC
             && pair(words[1], words[2]) == disk.boot()

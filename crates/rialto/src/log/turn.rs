@@ -17,8 +17,8 @@
 
 use std::time::{Duration, Instant};
 
-use crate::log::group_commit::{Choice, View};
 use super::sync::{AtomicU32, AtomicU64, Futex, Ordering};
+use crate::log::group_commit::{Choice, View};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -187,8 +187,8 @@ impl Writer {
         bucket.sleepers.fetch_add(1, Ordering::SeqCst);
         let epoch = bucket.epoch.load();
         let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
-        let somebody_writes =
-            self.word.load(Ordering::SeqCst) == HELD || matches!(self.request.load(), request::NOW | request::BLOCKED);
+        let somebody_writes = self.word.load(Ordering::SeqCst) == HELD
+            || matches!(self.request.load(), request::NOW | request::BLOCKED);
         if right_bucket && somebody_writes && self.durable() < lsn && !self.stopped() {
             bucket.epoch.wait(epoch, timeout);
         }
@@ -307,7 +307,7 @@ impl Turn<'_> {
         std::mem::forget(self);
         let number = writer.flight.load(Ordering::SeqCst) & 0xffff;
         let served = &writer.buckets[(number & 1) as usize];
-        let next = &writer.buckets[(number + 1 & 1) as usize];
+        let next = &writer.buckets[((number + 1) & 1) as usize];
         writer.word.store(FREE, Ordering::SeqCst);
         if served.wake() {
             writer.wakes.fetch_add(1, Ordering::Relaxed);

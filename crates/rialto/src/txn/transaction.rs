@@ -293,7 +293,12 @@ impl Context {
             self.abort();
             return Err(error);
         }
-        if self.writes.is_empty() && self.ddl.is_none() {
+        // DDL may have come to nothing: refused, or rolled back to a savepoint.
+        let nothing_logged = self.packet.as_ref().is_none_or(|packet| packet.bytes().is_empty());
+        if self.writes.is_empty() && (self.ddl.is_none() || nothing_logged) {
+            if let Some(ddl) = self.ddl.take() {
+                ddl.discard(self);
+            }
             self.finish();
             self.core.counters.committed(self.number, self.began.elapsed());
             return Ok(self.depends);

@@ -1,0 +1,230 @@
+//! The log against a disk that crashes at any step, kills the process at any step, and fails.
+//!
+//! The model is a plain list: the packets that took a place, and how far they were answered at each level. After each end
+//! of a life the recovered log must be a prefix of the list that covers everything answered: at level 3 always, at level
+//! 1 when only the process died. And it must be the same when it is recovered again.
+
+use std::sync::Arc;
+
+use super::{DATABASE, packet};
+use crate::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
+use crate::log::*;
+use crate::{Error, Lsn};
+
+/// How a life of the log ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End {
+    /// The machine loses power at a step.
+    Crash,
+    /// The process is killed at a step.
+    Kill,
+    /// A write or sync fails at some time, and the process ends.
+    Fault(FaultKind),
+}
+
+struct Life {
+    /// Packet lengths by place, from 1.
+    lengths: Vec<usize>,
+    /// The first place that recovery is asked for.
+    from: u64,
+    /// Answered at level 3, and at level 1.
+    disk: u64,
+    memory: u64,
+}
+
+fn options(random: &mut Random) -> LogOptions {
+    let caching = [Caching::Buffered, Caching::Direct, Caching::DirectSync][random.below(3) as usize];
+    LogOptions {
+        first_file_bytes: 64 << 10,
+        file_bytes: 128 << 10,
+        ring_bytes: 256 << 10,
+        packet_slots: 16,
+        bytes_max: 4 << 20,
+        spare_files_max: 2,
+        threads: LogThreads::None,
+        caching,
+        ..LogOptions::default()
+    }
+}
+
+/// Works until the disk fails or the steps are used up.
+fn work(log: &Log, life: &mut Life, random: &mut Random, rounds: u64) -> Result<(), Error> {
+    for _ in 0..rounds {
+        let length = match random.below(20) {
+            0 => random.below(150_000),
+            1..=4 => random.below(20_000),
+            _ => random.below(500),
+        } as usize;
+        let mut slot = log.borrow_packet()?;
+        let lsn = life.lengths.len() as u64 + 1;
+        slot.bytes_mut().extend_from_slice(&packet(lsn, length));
+        match log.reserve(&mut slot, 0) {
+            Ok(()) => {}
+            Err(Error::LogFull { .. }) => {
+                log.sync()?;
+                life.disk = life.lengths.len() as u64;
+                life.from = life.disk + 1;
+                log.free_before(Lsn(life.from))?;
+                continue;
+            }
+            Err(error) => return Err(error),
+        }
+        assert_eq!(log.push(&mut slot, PacketKind::Commit), Lsn(lsn));
+        life.lengths.push(length);
+        log.applied(slot);
+        match random.below(4) {
+            0 => {
+                log.wait(Lsn(lsn), Durability::Disk)?;
+                life.disk = lsn;
+            }
+            1 => {
+                log.wait(Lsn(lsn), Durability::Memory)?;
+                life.memory = lsn;
+            }
+            2 => log.leave(Lsn(lsn), Durability::Memory),
+            _ => {}
+        }
+        if random.chance(1, 40) {
+            life.from = life.disk + 1;
+            log.free_before(Lsn(life.from))?;
+        }
+    }
+    Ok(())
+}
+
+fn read(disk: &Arc<dyn Disk>, life: &Life) -> Result<LogEnd, Error> {
+    let mut reader = recover(disk, DATABASE, Lsn(life.from))?;
+    let mut next = life.from;
+    while let Some(found) = reader.next_packet()? {
+        assert_eq!(found.lsn.0, next, "dense");
+        assert!(next <= life.lengths.len() as u64, "nothing that never took a place");
+        assert_eq!(found.bytes, packet(next, life.lengths[next as usize - 1]), "place {next}");
+        next += 1;
+    }
+    let end = reader.finish()?;
+    assert_eq!(end.lsn().0 + 1, next);
+    Ok(end)
+}
+
+fn lives(seed: u64) {
+    let mut random = Random::new(seed);
+    let mut faulty = FaultyDisk::new(random.next());
+    let mut life = Life { lengths: Vec::new(), from: 1, disk: 0, memory: 0 };
+    let mut options_now = options(&mut random);
+    let mut log = Log::create(&(faulty.clone() as Arc<dyn Disk>), DATABASE, &options_now).unwrap();
+    for _ in 0..4 {
+        let end = match random.below(4) {
+            0 => End::Kill,
+            1 => End::Fault([FaultKind::Sync, FaultKind::Write][random.below(2) as usize]),
+            _ => End::Crash,
+        };
+        let step = faulty.steps() + 1 + random.below(60);
+        match end {
+            End::Crash => faulty.crash_at(step),
+            End::Kill => faulty.kill_at(step),
+            End::Fault(kind) => faulty.fail(kind, "log-0", random.below(30)),
+        }
+        let outcome = work(&log, &mut life, &mut random, 150);
+        // The log itself knows of more than was asked: that counts too.
+        life.disk = life.disk.max(log.durable_position().0);
+        life.memory = life.memory.max(log.memory_position().0);
+        if let Err(error) = &outcome {
+            let expected = matches!(
+                error,
+                Error::Stopped { .. }
+                    | Error::OutcomeUnknown { .. }
+                    | Error::Io { .. }
+                    | Error::LogFull { .. }
+            );
+            assert!(expected, "{error}");
+        }
+        // Drawn before the drop, which would write the rest.
+        match end {
+            End::Crash => faulty.crash(),
+            _ => faulty.kill(),
+        }
+        drop(log);
+        let mut machine_crashed = end == End::Crash;
+        log = loop {
+            faulty = faulty.restart();
+            let disk: Arc<dyn Disk> = faulty.clone();
+            let recovered = read(&disk, &life).unwrap_or_else(|error| panic!("after {end:?}: {error}"));
+            let last = recovered.lsn().0;
+            assert!(last >= life.disk, "level 3 answered {}, recovered {last}, after {end:?}", life.disk);
+            assert!(
+                machine_crashed || last >= life.memory,
+                "level 1 answered {}, recovered {last}",
+                life.memory
+            );
+            let again = read(&disk, &life).unwrap();
+            assert_eq!((again.lsn(), again.position()), (recovered.lsn(), recovered.position()), "I8");
+            drop(again);
+            // Opening may be cut short as well; then nothing that was recovered may be lost by a killed process, and
+            // nothing that was durable by a crashed machine.
+            let cut_short = random.chance(1, 3);
+            let crashes = random.chance(1, 2);
+            if cut_short {
+                let step = faulty.steps() + 1 + random.below(8);
+                if crashes { faulty.crash_at(step) } else { faulty.kill_at(step) }
+            }
+            options_now = options(&mut random);
+            match Log::open(&disk, DATABASE, &options_now, recovered) {
+                Ok(log) if !faulty.is_down() => {
+                    // From here on the recovered packets are the history, and all of them are durable.
+                    life.lengths.truncate(last as usize);
+                    (life.disk, life.memory) = (last, last);
+                    assert_eq!(log.durable_position().0, last);
+                    // Disarm what has not struck yet.
+                    faulty.crash_at(u64::MAX);
+                    break log;
+                }
+                opened => {
+                    assert!(cut_short, "{:?}", opened.err());
+                    machine_crashed |= crashes;
+                }
+            }
+        };
+    }
+}
+
+#[test]
+fn what_was_answered_survives_a_crash_at_any_step() {
+    let first = Random::seed_from_environment();
+    let started = std::time::Instant::now();
+    let mut seed = first;
+    while started.elapsed() < Random::test_time_from_environment() {
+        let result = std::panic::catch_unwind(|| lives(seed));
+        if let Err(panic) = result {
+            eprintln!("RIALTO_SEED={seed} replays this failure");
+            std::panic::resume_unwind(panic);
+        }
+        seed = seed.wrapping_add(1);
+    }
+}
+
+#[test]
+fn a_creation_that_was_cut_short_can_be_done_again() {
+    for kill in [false, true] {
+        for step in 1.. {
+            let mut faulty = FaultyDisk::new(step);
+            if kill {
+                faulty.kill_at(step)
+            } else {
+                faulty.crash_at(step)
+            }
+            let options = options(&mut Random::new(step));
+            let created = Log::create(&(faulty.clone() as Arc<dyn Disk>), DATABASE, &options);
+            if !faulty.is_down() {
+                break;
+            }
+            drop(created);
+            faulty = faulty.restart();
+            let disk: Arc<dyn Disk> = faulty.clone();
+            // Of another database: its identifier was drawn anew.
+            let log = Log::create(&disk, DATABASE + 1, &options)
+                .unwrap_or_else(|error| panic!("step {step}: {error}"));
+            drop(log);
+            assert_eq!(recover(&disk, DATABASE + 1, Lsn(1)).unwrap().finish().unwrap().lsn(), Lsn(0));
+        }
+    }
+}
