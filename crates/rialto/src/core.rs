@@ -39,12 +39,7 @@ pub(crate) struct Core {
     pub closed: AtomicBool,
 }
 
-/// A bulk load's file, and the place at which it was committed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LoadFile {
-    pub number: u64,
-    pub lsn: Lsn,
-}
+pub(crate) use crate::checkpoint::LoadFile;
 
 impl Core {
     pub fn check_open(&self) -> Result<()> {

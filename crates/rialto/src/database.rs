@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::catalog::Table;
+use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::io::{Disk, FileDisk};
@@ -14,6 +15,7 @@ use crate::lock::LockMode;
 use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
 use crate::options::Options;
+use crate::recovery::RecoveryReport;
 use crate::txn::options::TxOptions;
 use crate::txn::{Ticket, Transaction};
 
@@ -243,6 +245,21 @@ impl Database {
     /// If the log has stopped.
     pub fn sync(&self) -> Result<()> {
         self.core().log.sync()
+    }
+
+    /// Makes a checkpoint that begins now, and waits for it: what is committed before is recovered from the backup copy,
+    /// not from the log. A checkpoint with nothing new to write is skipped.
+    ///
+    /// # Errors
+    /// [`Error::Io`] if it cannot be written: the database goes on with the last complete one. [`Error::Stopped`] if the
+    /// log has stopped; [`Error::Closed`].
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.running.checkpoint()
+    }
+
+    /// What recovery did when the database was opened; none if it was made then.
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.running.recovery()
     }
 
     /// What the database has done since it was opened.

@@ -1,5 +1,6 @@
 //! [`Metrics`]: what a database has done since it was opened.
 
+use crate::checkpoint::CheckpointStats;
 use crate::lock::LockCounters;
 use crate::log::LogStats;
 
@@ -23,6 +24,8 @@ pub struct Metrics {
     pub locks: LockCounters,
     /// Groups, bytes, writes.
     pub log: LogStats,
+    /// Checkpoints, their bytes, and why the last one failed if it did.
+    pub checkpoints: CheckpointStats,
     /// Bytes of segments and index nodes in use.
     pub memory_used: u64,
     /// The bound on them.

@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use crate::catalog::{Catalog, Description, Storage};
-use crate::core::{Contexts, Core, Counters, InFlight, first_row_number};
+use crate::checkpoint::home::{HomeError, HomeFile};
+use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer};
+use crate::core::{Contexts, Core, Counters, InFlight, LoadFile, first_row_number};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::{DirectoryLock, Disk, DiskError};
+use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockManager, LockOptions};
-use crate::log::{Log, LogOptions};
+use crate::log::{Durability, Log, LogOptions};
 use crate::metrics::Metrics;
-use crate::options::Options;
+use crate::options::{Checkpointing, Options};
+use crate::recovery::{Recovery, RecoveryReport};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
 
@@ -28,7 +31,9 @@ pub enum OpenError {
         directory: String,
     },
     /// A newer Rialto wrote the directory.
-    #[error("\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one")]
+    #[error(
+        "\"{directory}\" has format version {found}, this program reads up to {supported}: use a newer one"
+    )]
     NewerVersion {
         /// The directory.
         directory: String,
@@ -116,6 +121,8 @@ impl From<DiskError> for OpenError {
 /// An open database: its core, and what ends with it.
 pub(crate) struct Running {
     core: Arc<Core>,
+    checkpointer: Arc<Checkpointer>,
+    recovery: Option<RecoveryReport>,
     closing: Mutex<bool>,
     _directory: DirectoryLock,
 }
@@ -127,6 +134,49 @@ pub(crate) struct Found {
     pub nodes: Arc<NodePool>,
     pub catalog: Catalog,
     pub log: Arc<Log>,
+    pub home: HomeFile,
+    pub loads: Vec<LoadFile>,
+    /// None for a new database.
+    pub recovery: Option<RecoveryReport>,
+}
+
+/// What checkpoints need of the engine.
+struct Source(Arc<Core>);
+
+impl CheckpointSource for Source {
+    fn segments(&self) -> &Segments {
+        &self.0.segments
+    }
+
+    fn redo_start(&self) -> Lsn {
+        // The head first: a packet that is pushed after this is not older.
+        let place = self.0.log.place();
+        self.0.in_flight.oldest(place)
+    }
+
+    fn place(&self) -> Lsn {
+        self.0.log.place()
+    }
+
+    fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        self.0.log.wait(lsn, Durability::Disk)
+    }
+
+    fn free_log_before(&self, lsn: Lsn) -> Result<()> {
+        self.0.log.free_before(lsn).map(drop)
+    }
+
+    fn log_bytes_since(&self, lsn: Lsn) -> u64 {
+        self.0.log.bytes_since(lsn)
+    }
+
+    fn next_id(&self) -> u32 {
+        self.0.catalog.next_id()
+    }
+
+    fn loads(&self) -> &Mutex<Vec<LoadFile>> {
+        &self.0.loads
+    }
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {
@@ -135,31 +185,50 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     }
     let directory = disk.describe();
     let lock = disk.lock().map_err(|error| OpenError::directory(&directory, &error))?;
-    let found = create(&disk, &options)?;
+    let found = match HomeFile::exists(&*disk)? {
+        true => recover(&disk, &options, &directory)?,
+        false if options.create => create(&disk, &options)?,
+        false => return Err(OpenError::Missing { directory, what: "a database".to_owned() }),
+    };
     let opened_at = found.log.place();
     let core = Arc::new(Core {
         database_id: found.database_id,
         segments: found.segments,
         nodes: found.nodes,
         catalog: found.catalog,
-        locks: LockManager::new(LockOptions { owners_max: options.transactions_max, ..LockOptions::default() }),
+        locks: LockManager::new(LockOptions {
+            owners_max: options.transactions_max,
+            ..LockOptions::default()
+        }),
         log: found.log,
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
         counters: Counters::new(options.transactions_max),
         contexts: Contexts::new(options.transactions_max),
-        loads: Arc::new(Mutex::new(Vec::new())),
+        loads: Arc::new(Mutex::new(found.loads)),
         opened_at,
         closed: AtomicBool::new(false),
         disk,
         options,
     });
-    Ok(Running { core, closing: Mutex::new(false), _directory: lock })
+    let source = Arc::new(Source(core.clone()));
+    let checkpoints = CheckpointOptions {
+        interval: core.options.checkpoint_interval,
+        sweep_bytes_per_s: core.options.sweep_bytes_per_s,
+        log_bytes_max: core.options.log_bytes_max,
+    };
+    let clock = Arc::new(SystemClock::new());
+    let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
+    if core.options.checkpoint == Checkpointing::Fuzzy {
+        checkpointer.start()?;
+    }
+    Ok(Running { core, checkpointer, recovery: found.recovery, closing: Mutex::new(false), _directory: lock })
 }
 
 /// Memory for a database within the options' bound.
 pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>), OpenError> {
     let budget = Arc::new(Budget::new(options.memory_bytes));
-    let reserve = |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
+    let reserve =
+        |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
     let segments = Arc::new(Segments::reserve(budget.clone()).map_err(reserve)?);
     let nodes = NodePool::new(options.memory_bytes as usize, budget).map_err(reserve)?;
     Ok((segments, nodes))
@@ -179,13 +248,39 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let (segments, nodes) = memory(options)?;
     let catalog = Catalog::new(0);
-    let storage = Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
+    let storage =
+        Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
     for description in Description::of_system_tables() {
         catalog.publish(Arc::new(description.build(&storage)?));
     }
     let database_id = random_id();
     let log = Log::create(disk, database_id, &log_options(options))?;
-    Ok(Found { database_id, segments, nodes, catalog, log })
+    let next_id = catalog.next_id();
+    let home = HomeFile::create(&**disk, database_id, next_id)?;
+    Ok(Found { database_id, segments, nodes, catalog, log, home, loads: Vec::new(), recovery: None })
+}
+
+fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<Found, OpenError> {
+    let home = HomeFile::open(&**disk).map_err(|error| match error {
+        HomeError::NewerVersion { found, supported } => {
+            OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
+        }
+        HomeError::Failed(error) => error.into(),
+    })?;
+    let (segments, nodes) = memory(options)?;
+    let tell = options.progress.clone();
+    let tell = tell.as_ref().map(|tell| &**tell as &dyn Fn(&str));
+    let recovery =
+        Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
+    let recovered = recovery.run(home.block())?;
+    let database_id = home.block().database_id;
+    let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
+    let catalog = Catalog::new(recovered.next_id);
+    for table in recovered.tables {
+        catalog.publish(table);
+    }
+    let (loads, report) = (recovered.loads, Some(recovered.report));
+    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, recovery: report })
 }
 
 fn random_id() -> u128 {
@@ -212,9 +307,19 @@ impl Running {
             log_wait_ns: sums.log_wait_ns,
             locks,
             log: core.log.stats(),
+            checkpoints: self.checkpointer.stats(),
             memory_used: core.segments.budget().used(),
             memory_limit: core.segments.budget().limit(),
         }
+    }
+
+    pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.core.check_open()?;
+        self.checkpointer.run_now()
+    }
+
+    pub fn recovery(&self) -> Option<&RecoveryReport> {
+        self.recovery.as_ref()
     }
 
     /// Refuses new work, lets commits on their way finish, syncs.
@@ -227,6 +332,7 @@ impl Running {
         core.closed.store(true, Ordering::SeqCst);
         core.locks.shut_down();
         core.in_flight.drain();
+        self.checkpointer.stop();
         let outcome = core.log.close();
         core.contexts.clear();
         outcome

@@ -1,2 +1,33 @@
-//! (see ARCHITECTURE.md)
+//! Checkpoints: how the memory-resident tables come to disk (System M, sections 2.3, 2.5 and 3.1).
+//!
+//! Two complete backup copies of the segments are written in turn (ping-pong). A checkpoint sweeps over the segments and
+//! writes those that have changed since they were last written to the copy that is not in force; a write of the home
+//! block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
+//!
+//! - [`home`]: the home block, and its crash argument;
+//! - [`image`]: a segment's image in a backup copy; `load_file`: those of a bulk load;
+//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`]: the policy that says which and when;
+//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them.
+//!
+//! Kept here:
+//!
+//! - **I5** A checkpoint writes only to the copy that is not in force, after the home block that names that copy is
+//!   retired durably; it takes effect by one write of a home block after the copy is synced and the log is on disk up
+//!   to a place read after the sweep ended (clearance). The log and the load files that only the retired checkpoint
+//!   needed are freed after the retirement. The redo start is at or before the oldest packet in flight when the sweep
+//!   began, the queue's head having been read first.
+//! - **I9** Images and home blocks are checksummed; the checksum depends on the database.
+//! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
+
+pub(crate) mod checkpointer;
+pub(crate) mod fuzzy;
+pub mod home;
 pub(crate) mod image;
+pub(crate) mod load_file;
+pub(crate) mod sweep;
+#[cfg(test)]
+mod tests;
+
+pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer};
+pub use checkpointer::{CheckpointReport, CheckpointStats};
+pub(crate) use load_file::LoadFile;

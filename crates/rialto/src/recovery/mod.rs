@@ -1,1 +1,171 @@
-//! (see ARCHITECTURE.md)
+//! Recovery: from the files of a directory to the tables in memory (System M, sections 2.5 and 3).
+//!
+//! ```text
+//! home block ─▶ LOAD the copy in force ─▶ SYSTEM TABLES ─▶ their tables ─▶ REDO the log ─▶ SECONDARY INDEXES
+//!               in parallel (load.rs)     (catalog.rs)     primary index    by key,         in parallel, unique
+//!                                                          (table.rs)       in parallel     ones checked
+//!                                                                           (redo.rs)       (indexes.rs)
+//! ```
+//!
+//! # The redo rule
+//!
+//! The copy is fuzzy: each of its records is as some packet left it, of any place up to the clearance. Redo goes through
+//! the log from the redo start in order. A record whose `Lsn` is higher than the packet's is left alone: the copy has
+//! a later state of it. A put inserts or replaces; a patch or a delete of an absent row does nothing: a later packet
+//! removed the row, or moved it, and a move logs it whole. So whatever state the copy has each row in, after the
+//! packet that last wrote it the row is right; and redoing any of it again changes nothing (I8).
+//!
+//! # Tables come and go meanwhile
+//!
+//! The catalog is rows, recovered like any others, so at each place the system tables say which tables there are, which
+//! heap each has and by which key its redo records name rows. After a packet's records for them are redone, and before
+//! anything else is, [`redo`] brings the tables in line. Segments of a heap that no table has (yet) wait; what is left
+//! at the end belongs to a transaction that never committed, or to a table that is gone, and is freed.
+//!
+//! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes nothing but
+//! memory), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
+
+mod catalog;
+pub mod check;
+mod indexes;
+pub mod inspect;
+pub(crate) mod load;
+mod progress;
+pub(crate) mod redo;
+mod table;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+pub(crate) use self::progress::Progress;
+use self::redo::Redo;
+use crate::catalog::TableVersion;
+use crate::checkpoint::LoadFile;
+use crate::checkpoint::home::{HOME_FILE, HomeBlock};
+use crate::checkpoint::load_file::load_file_number;
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::Disk;
+use crate::log::{self, LogEnd};
+use crate::store::memory::Segments;
+use crate::store::memory::index::NodePool;
+
+/// What a recovery did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RecoveryReport {
+    /// The checkpoint that it began with.
+    pub checkpoint: u64,
+    /// Where redo began.
+    pub redo_start: Lsn,
+    /// The last place in the log.
+    pub log_end: Lsn,
+    /// Bytes of the backup copy.
+    pub loaded_bytes: u64,
+    /// Packets redone.
+    pub packets: u64,
+    /// Redo records in them, rows of load files included.
+    pub records: u64,
+    /// User tables.
+    pub tables: u64,
+    /// Rows in them.
+    pub rows: u64,
+    /// Reading the backup copy.
+    pub load_time: Duration,
+    /// Building the primary indexes of what was loaded.
+    pub primary_time: Duration,
+    /// Redoing the log.
+    pub redo_time: Duration,
+    /// Building the secondary indexes.
+    pub secondary_time: Duration,
+}
+
+impl RecoveryReport {
+    /// All of it.
+    pub fn took(&self) -> Duration {
+        self.load_time + self.primary_time + self.redo_time + self.secondary_time
+    }
+}
+
+/// Where and how to recover.
+pub(crate) struct Recovery<'a> {
+    pub disk: &'a Arc<dyn Disk>,
+    /// Empty.
+    pub segments: &'a Arc<Segments>,
+    pub nodes: &'a Arc<NodePool>,
+    pub threads: usize,
+    /// Told of the steps of a long recovery.
+    pub tell: Option<&'a dyn Fn(&str)>,
+}
+
+/// A database in memory, as its files say.
+pub(crate) struct Recovered {
+    /// All tables, the system's among them.
+    pub tables: Vec<Arc<TableVersion>>,
+    /// An identifier that was never used, nor was any above it.
+    pub next_id: u32,
+    /// The load files in the directory; those that no packet names have place 0, so the next checkpoint removes them.
+    pub loads: Vec<LoadFile>,
+    /// For [`Log::open`](crate::log::Log::open).
+    pub log_end: LogEnd,
+    pub report: RecoveryReport,
+}
+
+impl Recovery<'_> {
+    /// Brings the database of this home block into memory. Writes nothing to the disk.
+    ///
+    /// # Errors
+    /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
+    pub fn run(&self, home: &HomeBlock) -> Result<Recovered> {
+        let progress = Progress::new(self.tell);
+        let threads = self.threads.max(1);
+        let mut report = RecoveryReport {
+            checkpoint: home.sequence,
+            redo_start: home.redo_start,
+            ..RecoveryReport::default()
+        };
+
+        let began = Instant::now();
+        let loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
+        report.loaded_bytes = loaded.bytes;
+        report.load_time = began.elapsed();
+
+        let began = Instant::now();
+        let mut redo = Redo::new(self, home, loaded, &progress)?;
+        report.primary_time = began.elapsed();
+
+        let began = Instant::now();
+        let mut reader = log::recover(self.disk, home.database_id, home.redo_start)?;
+        redo.run(&mut reader)?;
+        let log_end = reader.finish()?;
+        if log_end.lsn() < home.clearance {
+            let what = format!(
+                "checkpoint {} holds changes up to place {}, but the log ends at place {}: log files are missing",
+                home.sequence,
+                home.clearance,
+                log_end.lsn()
+            );
+            return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
+        }
+        (report.packets, report.records) = (redo.packets, redo.records);
+        report.log_end = log_end.lsn();
+        report.redo_time = began.elapsed();
+
+        let began = Instant::now();
+        let loads = self.loads(&redo.loads)?;
+        let next_id = redo.next_id;
+        let tables = redo.finish(log_end.lsn())?;
+        report.secondary_time = began.elapsed();
+        let user = tables.iter().filter(|table| !catalog::is_system(table.id));
+        report.rows = user.clone().map(|table| table.heap.rows()).sum();
+        report.tables = user.count() as u64;
+        Ok(Recovered { tables, next_id, loads, log_end, report })
+    }
+
+    /// The load files that are there, with the places of those that were redone.
+    fn loads(&self, redone: &[LoadFile]) -> Result<Vec<LoadFile>> {
+        let numbers = self.disk.list()?.into_iter().filter_map(|name| load_file_number(&name));
+        let place =
+            |number| redone.iter().find(|load| load.number == number).map_or(Lsn::ZERO, |load| load.lsn);
+        Ok(numbers.map(|number| LoadFile { number, lsn: place(number) }).collect())
+    }
+}

@@ -200,6 +200,11 @@ fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
 
 /// The records of a packet's payload; the item after a malformed record is its offset, and the last.
 pub(crate) fn read(payload: &[u8]) -> impl Iterator<Item = Result<RedoRecord<'_>, usize>> {
+    read_with_bytes(payload).map(|item| item.map(|(record, _)| record))
+}
+
+/// As [`read`], each record with its bytes.
+pub(crate) fn read_with_bytes(payload: &[u8]) -> impl Iterator<Item = Result<(RedoRecord<'_>, &[u8]), usize>> {
     let mut rest = payload;
     std::iter::from_fn(move || {
         if rest.is_empty() {
@@ -207,7 +212,7 @@ pub(crate) fn read(payload: &[u8]) -> impl Iterator<Item = Result<RedoRecord<'_>
         }
         let offset = payload.len() - rest.len();
         match take_record(&mut rest) {
-            Some(record) => Some(Ok(record)),
+            Some(record) => Some(Ok((record, &payload[offset..payload.len() - rest.len()]))),
             None => {
                 rest = &[];
                 Some(Err(offset))

@@ -24,6 +24,8 @@ pub struct Heap {
     fill_bytes: usize,
     stripes: Box<[CachePadded<Mutex<Stripe>>]>,
     owned: Mutex<Vec<SegmentId>>,
+    /// Segments with room that recovery has adopted and no stripe fills yet: so that restarts do not waste any.
+    partial: Mutex<Vec<SegmentId>>,
     rows: Box<[CachePadded<AtomicI64>]>,
 }
 
@@ -63,6 +65,7 @@ impl Heap {
             fill_bytes: IMAGE_HEADER_BYTES + (SEGMENT_BYTES - IMAGE_HEADER_BYTES) * fill_percent / 100,
             stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Stripe::default()))).collect(),
             owned: Mutex::new(Vec::new()),
+            partial: Mutex::new(Vec::new()),
             rows: (0..STRIPES).map(|_| CachePadded::new(AtomicI64::new(0))).collect(),
         }
     }
@@ -104,6 +107,12 @@ impl Heap {
         if let Some(record) = stripe.open.and_then(fits) {
             return Some(record);
         }
+        while let Some(id) = self.pop_partial() {
+            if let Some(record) = fits(id) {
+                stripe.open = Some(id);
+                return Some(record);
+            }
+        }
         let id = self.segments.allocate(self.id)?;
         self.owned.lock().push(id);
         stripe.open = Some(id);
@@ -124,9 +133,16 @@ impl Heap {
         self.stripes[hint % STRIPES].lock().push(self.segments.units(record), record);
     }
 
+    fn pop_partial(&self) -> Option<SegmentId> {
+        self.partial.lock().pop()
+    }
+
     /// Takes over a segment that recovery has filled.
     pub fn adopt_segment(&self, id: SegmentId) {
         self.owned.lock().push(id);
+        if self.segments.used(id) < self.fill_bytes {
+            self.partial.lock().push(id);
+        }
     }
 
     /// Puts a free slot that recovery found on the free list.
@@ -139,6 +155,7 @@ impl Heap {
         for stripe in &self.stripes {
             *stripe.lock() = Stripe::default();
         }
+        self.partial.lock().clear();
         for id in self.owned.lock().drain(..) {
             self.segments.free(id);
         }

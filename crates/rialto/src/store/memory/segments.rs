@@ -100,6 +100,9 @@ impl Copy {
     }
 }
 
+/// Dirty for both copies.
+const BOTH_COPIES: u8 = 3;
+
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
     segments: &'a Segments,
@@ -130,7 +133,9 @@ impl Segments {
     pub fn reserve(budget: Arc<Budget>) -> std::io::Result<Segments> {
         let count = (budget.limit() as usize / SEGMENT_BYTES).max(1);
         let words = Region::reserve(count * SEGMENT_BYTES)?;
-        let metas = (0..count).map(|_| SegmentMeta::default()).collect();
+        // Dirty from the start: a segment that a sweep meets between its number and its claim gets an image too.
+        let fresh = || SegmentMeta { dirty: AtomicU8::new(BOTH_COPIES), ..SegmentMeta::default() };
+        let metas = (0..count).map(|_| fresh()).collect();
         let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
         Ok(Segments { words, metas, free, budget })
     }
@@ -138,6 +143,11 @@ impl Segments {
     /// The budget that segments are drawn from.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// The segments that the arena has room for.
+    pub fn capacity(&self) -> u64 {
+        self.metas.len() as u64
     }
 
     /// One more than the highest segment number ever in use.
@@ -239,8 +249,8 @@ impl Segments {
 
     fn mark_dirty(&self, latched: &Latched<'_>) {
         let dirty = &self.meta(latched.id).dirty;
-        if dirty.load(Ordering::Relaxed) != 3 {
-            dirty.store(3, Ordering::Relaxed);
+        if dirty.load(Ordering::Relaxed) != BOTH_COPIES {
+            dirty.store(BOTH_COPIES, Ordering::Relaxed);
         }
     }
 
@@ -281,6 +291,16 @@ impl Segments {
         let meta = self.meta(id);
         meta.dirty.store(meta.dirty.load(Ordering::Relaxed) & !copy.bit(), Ordering::Relaxed);
         meta.paint.store(true, Ordering::Relaxed);
+        self.copy_latched(id, buffer)
+    }
+
+    /// Copies the segment under its latch and changes nothing: for load files. As [`Segments::sweep`] otherwise.
+    pub fn copy_out(&self, id: SegmentId, buffer: &mut [u8]) -> (Option<HeapId>, usize) {
+        let _latched = self.latch(id);
+        self.copy_latched(id, buffer)
+    }
+
+    fn copy_latched(&self, id: SegmentId, buffer: &mut [u8]) -> (Option<HeapId>, usize) {
         let used = self.used(id);
         if used > IMAGE_HEADER_BYTES {
             let first = id.0 as usize * WORDS_PER_SEGMENT;

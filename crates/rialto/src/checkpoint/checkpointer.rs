@@ -1,0 +1,345 @@
+//! [`Checkpointer`]: one checkpoint from begin to home block, and the thread that makes them.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::fuzzy::Fuzzy;
+use super::home::{HomeBlock, HomeFile, NewHome};
+use super::image::{backup_name, seed_of};
+use super::load_file::{LoadFile, load_file_name};
+use super::sweep::{Sweep, SweepControl, SweepStats};
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::{Caching, Clock, Disk, Open};
+use crate::store::memory::Segments;
+use crate::store::memory::segments::Copy;
+
+/// How often the thread looks whether a checkpoint is due.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// After a failure, the least time until the next attempt.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What a checkpoint needs of the engine.
+pub(crate) trait CheckpointSource: Send + Sync {
+    /// The segments to copy.
+    fn segments(&self) -> &Segments;
+    /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in flight (I5).
+    fn redo_start(&self) -> Lsn;
+    /// The last place taken.
+    fn place(&self) -> Lsn;
+    /// Waits until the log is on disk up to `lsn`.
+    fn wait_durable(&self, lsn: Lsn) -> Result<()>;
+    /// Frees the log before `lsn`.
+    fn free_log_before(&self, lsn: Lsn) -> Result<()>;
+    /// About how many bytes of log follow `lsn`.
+    fn log_bytes_since(&self, lsn: Lsn) -> u64;
+    /// An identifier that nothing applied so far has, nor has any above it.
+    fn next_id(&self) -> u32;
+    /// The load files that are there.
+    fn loads(&self) -> &Mutex<Vec<LoadFile>>;
+}
+
+/// When checkpoints are made, and how fast.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct CheckpointOptions {
+    /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor).
+    pub interval: Duration,
+    /// How fast a background sweep writes; 0 for no pause.
+    pub sweep_bytes_per_s: u64,
+    /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; with
+    /// three quarters it makes no pauses.
+    pub log_bytes_max: u64,
+}
+
+/// What one checkpoint did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct CheckpointReport {
+    /// Its number.
+    pub sequence: u64,
+    /// Nothing had changed, so nothing was written: the last checkpoint still says it all.
+    pub skipped: bool,
+    /// Segments written.
+    pub segments: u64,
+    /// Bytes written to the backup copy.
+    pub written_bytes: u64,
+    /// Bytes copied under segment latches.
+    pub copied_bytes: u64,
+    /// The longest time that one segment latch was held.
+    pub hold_max: Duration,
+    /// From begin to the home block.
+    pub took: Duration,
+    /// Where redo begins now.
+    pub redo_start: Lsn,
+}
+
+/// What a database's checkpoints came to since it was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CheckpointStats {
+    /// Checkpoints completed.
+    pub completed: u64,
+    /// Checkpoints that failed; the database goes on with the last complete one.
+    pub failed: u64,
+    /// Bytes written to the backup copies.
+    pub written_bytes: u64,
+    /// Bytes copied under segment latches.
+    pub copied_bytes: u64,
+    /// The last complete one.
+    pub last: Option<CheckpointReport>,
+    /// Why the last one failed, until one succeeds.
+    pub failure: Option<String>,
+}
+
+/// Makes checkpoints: on its thread when one is due, and on demand.
+pub(crate) struct Checkpointer {
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    source: Arc<dyn CheckpointSource>,
+    options: CheckpointOptions,
+    /// Held for the length of a checkpoint.
+    home: Mutex<HomeFile>,
+    /// Checkpoints on demand that wait for `home`, or run.
+    demands: AtomicU64,
+    control: SweepControl,
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    stats: CheckpointStats,
+    redo_start: Lsn,
+    /// When the last one began, and when it failed if it did.
+    began: Option<Duration>,
+    failed: Option<Duration>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Checkpointer {
+    /// A checkpointer for the database of this home file. It has no thread yet.
+    pub fn new(
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        home: HomeFile,
+        source: Arc<dyn CheckpointSource>,
+        options: CheckpointOptions,
+    ) -> Arc<Checkpointer> {
+        let state = State { redo_start: home.block().redo_start, ..State::default() };
+        Arc::new(Checkpointer {
+            disk,
+            clock,
+            source,
+            options,
+            home: Mutex::new(home),
+            demands: AtomicU64::new(0),
+            control: SweepControl::default(),
+            state: Mutex::new(state),
+            wake: Condvar::new(),
+        })
+    }
+
+    /// Starts the thread that makes checkpoints in the background.
+    pub fn start(self: &Arc<Checkpointer>) -> Result<()> {
+        let checkpointer = self.clone();
+        let thread = std::thread::Builder::new()
+            .name("rialto-checkpoint".to_owned())
+            .spawn(move || checkpointer.serve())
+            .map_err(|error| Error::Io {
+                file: "rialto-checkpoint".to_owned(),
+                offset: 0,
+                operation: "start of the thread".to_owned(),
+                cause: error.to_string(),
+            })?;
+        self.state.lock().thread = Some(thread);
+        Ok(())
+    }
+
+    /// Stops a checkpoint that is being made, and the thread.
+    pub fn stop(&self) {
+        self.control.stop.store(true, Ordering::SeqCst);
+        let thread = {
+            let mut state = self.state.lock();
+            self.wake.notify_all();
+            state.thread.take()
+        };
+        if let Some(thread) = thread {
+            // Its panic is a failed checkpoint: the last complete one stands.
+            let _ = thread.join();
+        }
+    }
+
+    /// Makes a checkpoint that begins after this call, without pauses, and waits for it.
+    pub fn run_now(&self) -> Result<CheckpointReport> {
+        self.demands.fetch_add(1, Ordering::SeqCst);
+        self.control.urgent.store(true, Ordering::SeqCst);
+        let report = self.run();
+        if self.demands.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.control.urgent.store(false, Ordering::SeqCst);
+        }
+        report
+    }
+
+    /// What checkpoints came to so far.
+    pub fn stats(&self) -> CheckpointStats {
+        self.state.lock().stats.clone()
+    }
+
+    fn serve(&self) {
+        loop {
+            let mut state = self.state.lock();
+            self.wake.wait_for(&mut state, LOOK_EVERY);
+            if self.control.stop.load(Ordering::SeqCst) {
+                return;
+            }
+            let (began, failed, redo_start) = (state.began, state.failed, state.redo_start);
+            drop(state);
+            if self.is_due(began, failed, redo_start) {
+                // A failure is kept in the state; the next one is tried when it is due.
+                let _ = self.run();
+            }
+        }
+    }
+
+    fn is_due(&self, began: Option<Duration>, failed: Option<Duration>, redo_start: Lsn) -> bool {
+        let now = self.clock.now();
+        if failed.is_some_and(|failed| now < failed + RETRY_AFTER) {
+            return false;
+        }
+        let log_bytes = self.source.log_bytes_since(redo_start);
+        let pressing = log_bytes > self.options.log_bytes_max / 2;
+        if log_bytes > self.options.log_bytes_max / 4 * 3 {
+            self.control.urgent.store(true, Ordering::SeqCst);
+        }
+        // The first interval counts from the clock's origin.
+        let rested = now >= began.unwrap_or_default() + self.options.interval;
+        pressing || rested && self.source.place() >= redo_start
+    }
+
+    fn run(&self) -> Result<CheckpointReport> {
+        let mut home = self.home.lock();
+        if self.control.stop.load(Ordering::SeqCst) {
+            return Err(Error::Closed);
+        }
+        let began = self.clock.now();
+        self.state.lock().began = Some(began);
+        let outcome = self.checkpoint(&mut home, began);
+        if self.demands.load(Ordering::SeqCst) == 0 {
+            self.control.urgent.store(false, Ordering::SeqCst);
+        }
+        let mut state = self.state.lock();
+        match &outcome {
+            Ok(report) => {
+                state.redo_start = report.redo_start;
+                state.failed = None;
+                state.stats.failure = None;
+                if !report.skipped {
+                    state.stats.completed += 1;
+                    state.stats.written_bytes += report.written_bytes;
+                    state.stats.copied_bytes += report.copied_bytes;
+                    state.stats.last = Some(*report);
+                }
+            }
+            Err(Error::Closed) => {}
+            Err(error) => {
+                state.failed = Some(self.clock.now());
+                state.stats.failed += 1;
+                state.stats.failure = Some(error.to_string());
+            }
+        }
+        outcome
+    }
+
+    /// I5, in its order.
+    fn checkpoint(&self, home: &mut HomeFile, began: Duration) -> Result<CheckpointReport> {
+        let current = *home.block();
+        let redo_start = self.source.redo_start();
+        if redo_start <= current.redo_start {
+            return Ok(self.report(current.sequence, true, SweepStats::default(), began, current.redo_start));
+        }
+
+        // What only the older checkpoint needs goes, once that cannot be believed any more.
+        home.retire_other()?;
+        self.free_before(&current)?;
+
+        let copy = current.copy.map_or(Copy::Ping, Copy::other);
+        let name = backup_name(copy);
+        let file = match self.disk.open(&name, Open::Existing, Caching::Direct) {
+            Err(error) if error.is_missing() => {
+                let file = self.disk.open(&name, Open::Create, Caching::Direct)?;
+                self.disk.sync_directory()?;
+                file
+            }
+            file => file?,
+        };
+        let sweep = Sweep {
+            segments: self.source.segments(),
+            copy,
+            file: &*file,
+            seed: seed_of(current.database_id),
+            sequence: home.next_sequence(),
+            bytes_per_s: self.options.sweep_bytes_per_s,
+            clock: &*self.clock,
+            control: &self.control,
+        };
+        // Again, as late as possible: redo is the shorter.
+        let redo_start = self.source.redo_start();
+        let swept = sweep.run(&mut Fuzzy::default())?;
+
+        // Clearance: all that was applied before the sweep ended has a place by now.
+        let next_id = self.source.next_id();
+        let clearance = self.source.place();
+        self.source.wait_durable(clearance)?;
+
+        home.publish(NewHome { copy, segments: swept.end, redo_start, next_id, clearance })?;
+        Ok(self.report(home.block().sequence, false, swept, began, redo_start))
+    }
+
+    fn report(
+        &self,
+        sequence: u64,
+        skipped: bool,
+        swept: SweepStats,
+        began: Duration,
+        redo_start: Lsn,
+    ) -> CheckpointReport {
+        CheckpointReport {
+            sequence,
+            skipped,
+            segments: swept.segments,
+            written_bytes: swept.written_bytes,
+            copied_bytes: swept.copied_bytes,
+            hold_max: swept.hold_max,
+            took: self.clock.now() - began,
+            redo_start,
+        }
+    }
+
+    fn free_before(&self, current: &HomeBlock) -> Result<()> {
+        self.source.free_log_before(current.redo_start)?;
+        let mut loads = self.source.loads().lock();
+        let mut failed = None;
+        loads.retain(|load| {
+            if load.lsn >= current.redo_start || failed.is_some() {
+                return true;
+            }
+            match self.disk.remove(&load_file_name(load.number)) {
+                Err(error) if !error.is_missing() => {
+                    failed = Some(error);
+                    true
+                }
+                _ => false,
+            }
+        });
+        failed.map_or(Ok(()), |error| Err(error.into()))
+    }
+}
+
+impl fmt::Debug for Checkpointer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Checkpointer").field("options", &self.options).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,135 @@
+//! [`Sweep`]: the mechanism that copies segments to a backup copy. Which ones, in which order, a [`SweepPolicy`] says.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::image::{self, ImageHeader};
+use crate::error::{Error, Result};
+use crate::io::{AlignedBuffer, Clock, File};
+use crate::store::memory::segments::Copy;
+use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
+
+/// A pause is made when it has come to this much, and slept in steps of this length.
+const PAUSE_STEP: Duration = Duration::from_millis(5);
+
+/// What a policy may look at.
+pub(crate) struct SweepView<'a> {
+    segments: &'a Segments,
+    copy: Copy,
+    /// The sweep ends before this segment: those from here on came after it began.
+    pub end: u32,
+}
+
+impl SweepView<'_> {
+    /// Whether the segment has changed since it was last copied to this copy.
+    pub fn is_dirty(&self, segment: u32) -> bool {
+        self.segments.is_dirty(SegmentId(segment), self.copy)
+    }
+}
+
+/// Decides what a sweep copies next; does no I/O.
+pub(crate) trait SweepPolicy {
+    /// The next segment, or none when all have been visited.
+    fn next(&mut self, view: &SweepView<'_>) -> Option<SegmentId>;
+}
+
+/// What a sweep did.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct SweepStats {
+    /// Segments that have an image in the copy now: those below this number.
+    pub end: u32,
+    /// Segments copied.
+    pub segments: u64,
+    /// Bytes copied under latches.
+    pub copied_bytes: u64,
+    /// Bytes written.
+    pub written_bytes: u64,
+    /// The longest time that one latch was held, waiting for it included.
+    pub hold_max: Duration,
+}
+
+/// How a sweep is told to hurry or to stop.
+#[derive(Debug, Default)]
+pub(crate) struct SweepControl {
+    /// No more pauses: someone waits for the checkpoint, or the log needs its room.
+    pub urgent: AtomicBool,
+    /// The database closes.
+    pub stop: AtomicBool,
+}
+
+/// One sweep over the segments, to one copy.
+pub(crate) struct Sweep<'a> {
+    pub segments: &'a Segments,
+    pub copy: Copy,
+    /// The backup copy's file, opened for direct access.
+    pub file: &'a dyn File,
+    /// Of the database's images.
+    pub seed: u64,
+    /// Of this checkpoint.
+    pub sequence: u64,
+    /// How fast segments are written; 0 for no pause.
+    pub bytes_per_s: u64,
+    pub clock: &'a dyn Clock,
+    pub control: &'a SweepControl,
+}
+
+impl Sweep<'_> {
+    /// Copies what the policy says and syncs the copy. After an error all segments that were to be in the copy are
+    /// dirty for it again.
+    pub fn run(&self, policy: &mut dyn SweepPolicy) -> Result<SweepStats> {
+        let mut cleared = Vec::new();
+        let swept = self.sweep(policy, &mut cleared);
+        if swept.is_err() {
+            for id in cleared {
+                self.segments.set_dirty(id, self.copy);
+            }
+        }
+        swept
+    }
+
+    fn sweep(&self, policy: &mut dyn SweepPolicy, cleared: &mut Vec<SegmentId>) -> Result<SweepStats> {
+        let view = SweepView { segments: self.segments, copy: self.copy, end: self.segments.high_water() };
+        let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
+        let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
+        let began = self.clock.now();
+        while let Some(id) = policy.next(&view) {
+            if self.control.stop.load(Ordering::Relaxed) {
+                return Err(Error::Closed);
+            }
+            cleared.push(id);
+            let held = self.clock.now();
+            let (heap, used) = self.segments.sweep(id, self.copy, &mut buffer);
+            stats.hold_max = stats.hold_max.max(self.clock.now() - held);
+            let header = ImageHeader { heap, segment: id.0, used, sequence: self.sequence };
+            let image = image::seal(&mut buffer, &header, self.seed);
+            self.file.write_at(image, u64::from(id.0) * SEGMENT_BYTES as u64)?;
+            stats.segments += 1;
+            stats.copied_bytes += used as u64;
+            stats.written_bytes += image.len() as u64;
+            self.pause(began, stats.written_bytes)?;
+        }
+        self.file.sync()?;
+        Ok(stats)
+    }
+
+    /// Sleeps as long as the sweep is ahead of its pace.
+    fn pause(&self, began: Duration, written: u64) -> Result<()> {
+        if self.bytes_per_s == 0 {
+            return Ok(());
+        }
+        let due = began + Duration::from_secs_f64(written as f64 / self.bytes_per_s as f64);
+        if due < self.clock.now() + PAUSE_STEP {
+            return Ok(());
+        }
+        loop {
+            if self.control.stop.load(Ordering::Relaxed) {
+                return Err(Error::Closed);
+            }
+            let left = due.saturating_sub(self.clock.now());
+            if left.is_zero() || self.control.urgent.load(Ordering::Relaxed) {
+                return Ok(());
+            }
+            self.clock.sleep(left.min(PAUSE_STEP));
+        }
+    }
+}

@@ -1,0 +1,677 @@
+//! Checkpoints on faulty disks, against a model of the rows.
+//!
+//! The engine here is a stub: packets of rows, a log that a test makes durable, segments. Recovery is load and redo by
+//! the rule of the real one, from what the disk and the durable log hold.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::home::HomeFile;
+use super::sweep::{SweepPolicy, SweepView};
+use super::*;
+use crate::error::{Error, Result};
+use crate::ids::{HeapId, Lsn};
+use crate::io::{Caching, Disk, DiskResult, FaultKind, FaultyDisk, MemoryDisk, Open, Random, VirtualClock};
+use crate::recovery::{Progress, load};
+use crate::store::memory::segments::Copy;
+use crate::store::memory::{Budget, Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+
+const DATABASE: u128 = 0xabcd;
+const HEAP: HeapId = HeapId(70);
+
+/// One change of a packet: a row by its key, whole, or its end.
+type Change = (u32, Option<Vec<u8>>);
+
+/// The stub engine.
+struct Engine {
+    segments: Arc<Segments>,
+    heap: Heap,
+    rows: Mutex<BTreeMap<u32, RecordRef>>,
+    /// All packets from place 1 on.
+    log: Mutex<Vec<Vec<Change>>>,
+    durable: AtomicU64,
+    freed_before: AtomicU64,
+    /// The oldest packet that is not applied whole, or 0.
+    in_flight: AtomicU64,
+    log_broken: AtomicBool,
+    loads: Mutex<Vec<LoadFile>>,
+}
+
+impl Engine {
+    fn new() -> Arc<Engine> {
+        let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(64 << 20))).unwrap());
+        Arc::new(Engine {
+            heap: Heap::new(segments.clone(), HEAP, 100),
+            segments,
+            rows: Mutex::default(),
+            log: Mutex::default(),
+            durable: AtomicU64::new(0),
+            freed_before: AtomicU64::new(0),
+            in_flight: AtomicU64::new(0),
+            log_broken: AtomicBool::new(false),
+            loads: Mutex::default(),
+        })
+    }
+
+    /// Takes a place.
+    fn push(&self, packet: Vec<Change>) -> Lsn {
+        let mut log = self.log.lock();
+        log.push(packet);
+        Lsn(log.len() as u64)
+    }
+
+    fn body(key: u32, row: &[u8]) -> Vec<u8> {
+        [&key.to_le_bytes(), row].concat()
+    }
+
+    /// Applies one change of the packet at `lsn`, or redoes it.
+    fn apply(&self, lsn: Lsn, (key, row): &Change) {
+        let mut rows = self.rows.lock();
+        let found = rows.get(key).copied();
+        if found.is_some_and(|record| self.segments.lsn(record) > lsn) {
+            return;
+        }
+        match (row, found) {
+            (None, Some(record)) => {
+                rows.remove(key);
+                self.heap.release(0, record);
+            }
+            (None, None) => {}
+            (Some(row), found) => {
+                let body = Engine::body(*key, row);
+                match found {
+                    Some(record) if self.segments.room(record) >= body.len() => {
+                        self.segments.write(record, &body, lsn)
+                    }
+                    _ => {
+                        let record = self.heap.allocate(0, body.len()).unwrap();
+                        self.segments.write(record, &body, lsn);
+                        rows.insert(*key, record);
+                        if let Some(old) = found {
+                            self.heap.release(0, old);
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn commit(&self, packet: Vec<Change>) -> Lsn {
+        let lsn = self.push(packet.clone());
+        packet.iter().for_each(|change| self.apply(lsn, change));
+        lsn
+    }
+
+    fn sync(&self) {
+        self.durable.store(self.log.lock().len() as u64, Ordering::SeqCst);
+    }
+
+    /// The rows, as they are.
+    fn contents(&self) -> BTreeMap<u32, Vec<u8>> {
+        let mut body = Vec::new();
+        let rows = self.rows.lock();
+        rows.iter()
+            .map(|(&key, &record)| {
+                self.segments.read(record, &mut body);
+                (key, body[4..].to_vec())
+            })
+            .collect()
+    }
+
+    /// What a machine that has only the disk and the durable log comes to.
+    fn recover(disk: &dyn Disk, durable_log: &[Vec<Change>], freed_before: u64) -> Result<Arc<Engine>> {
+        let home = HomeFile::open(disk).unwrap();
+        let engine = Engine::new();
+        let block = *home.block();
+        assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
+        let loaded = load::load(disk, &block, &engine.segments, 2, &Progress::new(None))?;
+        let mut body = Vec::new();
+        for (id, heap) in loaded.segments {
+            assert_eq!(heap, HEAP);
+            engine.heap.adopt_segment(id);
+            for slot in engine.segments.slots(id) {
+                let slot = slot.unwrap();
+                if !engine.segments.settle_after_load(slot) {
+                    engine.heap.adopt_free(0, slot);
+                    continue;
+                }
+                engine.segments.read(slot, &mut body);
+                let key = u32::from_le_bytes(body[..4].try_into().unwrap());
+                let mut rows = engine.rows.lock();
+                match rows.get(&key).copied() {
+                    Some(other) if engine.segments.lsn(other) >= engine.segments.lsn(slot) => {
+                        engine.heap.release(0, slot);
+                    }
+                    other => {
+                        rows.insert(key, slot);
+                        other.into_iter().for_each(|other| engine.heap.release(0, other));
+                    }
+                }
+            }
+        }
+        for (at, packet) in durable_log.iter().enumerate().skip(block.redo_start.0 as usize - 1) {
+            packet.iter().for_each(|change| engine.apply(Lsn(at as u64 + 1), change));
+        }
+        *engine.log.lock() = durable_log.to_vec();
+        engine.sync();
+        Ok(engine)
+    }
+}
+
+impl CheckpointSource for Engine {
+    fn segments(&self) -> &Segments {
+        &self.segments
+    }
+
+    fn redo_start(&self) -> Lsn {
+        match self.in_flight.load(Ordering::SeqCst) {
+            0 => self.place().next(),
+            oldest => Lsn(oldest),
+        }
+    }
+
+    fn place(&self) -> Lsn {
+        Lsn(self.log.lock().len() as u64)
+    }
+
+    fn wait_durable(&self, lsn: Lsn) -> Result<()> {
+        if self.log_broken.load(Ordering::SeqCst) {
+            return Err(Error::Stopped { cause: "test".to_owned(), disk_full: false });
+        }
+        self.durable.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn free_log_before(&self, lsn: Lsn) -> Result<()> {
+        self.freed_before.fetch_max(lsn.0, Ordering::SeqCst);
+        Ok(())
+    }
+
+    fn log_bytes_since(&self, lsn: Lsn) -> u64 {
+        (self.place().0 + 1).saturating_sub(lsn.0) * 100
+    }
+
+    fn next_id(&self) -> u32 {
+        100
+    }
+
+    fn loads(&self) -> &Mutex<Vec<LoadFile>> {
+        &self.loads
+    }
+}
+
+fn options() -> CheckpointOptions {
+    CheckpointOptions { interval: Duration::from_secs(10), sweep_bytes_per_s: 0, log_bytes_max: 1 << 30 }
+}
+
+fn create(disk: Arc<dyn Disk>) -> DiskResult<(Arc<Engine>, Arc<Checkpointer>)> {
+    let home = HomeFile::create(&*disk, DATABASE, 64)?;
+    let engine = Engine::new();
+    Ok((engine.clone(), Checkpointer::new(disk, Arc::new(VirtualClock::new()), home, engine, options())))
+}
+
+fn row(random: &mut Random) -> Vec<u8> {
+    let length = if random.chance(1, 10) { random.below(9000) } else { random.below(200) };
+    vec![random.below(256) as u8; length as usize]
+}
+
+fn packet(random: &mut Random) -> Vec<Change> {
+    (0..1 + random.below(4))
+        .map(|_| {
+            let key = random.below(400) as u32;
+            (key, (!random.chance(1, 4)).then(|| row(random)))
+        })
+        .collect()
+}
+
+/// The rows that a prefix of the log makes.
+fn model(log: &[Vec<Change>]) -> BTreeMap<u32, Vec<u8>> {
+    let mut rows = BTreeMap::new();
+    for (key, row) in log.iter().flatten() {
+        match row {
+            Some(row) => rows.insert(*key, row.clone()),
+            None => rows.remove(key),
+        };
+    }
+    rows
+}
+
+#[test]
+fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    assert!(checkpointer.run_now().unwrap().skipped, "nothing was logged");
+    for key in 0..3000 {
+        engine.commit(vec![(key, Some(vec![1; 100]))]);
+    }
+    let all = engine.segments.high_water() as u64;
+    assert!(all > 4);
+    let first = checkpointer.run_now().unwrap();
+    assert_eq!((first.segments, first.redo_start, first.skipped), (all, Lsn(3001), false));
+    assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1);
+    assert!(checkpointer.run_now().unwrap().skipped);
+
+    // Dirty for both copies by the change, for the second since ever.
+    engine.commit(vec![(0, Some(vec![2; 100]))]);
+    assert_eq!(checkpointer.run_now().unwrap().segments, all);
+    assert_eq!(engine.freed_before.load(Ordering::SeqCst), 3001);
+    engine.commit(vec![(0, Some(vec![3; 100]))]);
+    let third = checkpointer.run_now().unwrap();
+    assert_eq!(third.segments, 1);
+    assert!(third.written_bytes <= SEGMENT_BYTES as u64);
+    assert_eq!(checkpointer.stats().completed, 3);
+    let log = engine.log.lock().clone();
+    let recovered = Engine::recover(&*disk, &log, engine.freed_before.load(Ordering::SeqCst)).unwrap();
+    assert_eq!(recovered.contents(), engine.contents());
+    assert_eq!(recovered.contents(), model(&log));
+}
+
+/// Crash at every step of a run with checkpoints: what was durable is there, and nothing else.
+#[test]
+fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
+    let base = Random::seed_from_environment();
+    let until = std::time::Instant::now() + Random::test_time_from_environment();
+    let mut rounds = 0;
+    while rounds < 3 || std::time::Instant::now() < until {
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
+        let mut random = Random::new(seed);
+        let disk = FaultyDisk::new(random.next());
+        let crash_at = 3 + random.below(120);
+        if random.chance(1, 4) {
+            disk.kill_at(crash_at);
+        } else {
+            disk.crash_at(crash_at);
+        }
+        let made = create(disk.clone());
+        let Ok((mut engine, mut checkpointer)) = made else { continue };
+        let mut disk = disk;
+        for _ in 0..3 {
+            let mut log_freed = engine.freed_before.load(Ordering::SeqCst);
+            for _ in 0..12 {
+                for _ in 0..random.below(40) {
+                    engine.commit(packet(&mut random));
+                }
+                if random.chance(1, 3) {
+                    disk.fail(
+                        FaultKind::Write,
+                        if random.chance(1, 2) { "backup" } else { "home" },
+                        random.below(3),
+                    );
+                }
+                let outcome = checkpointer.run_now();
+                log_freed = log_freed.max(engine.freed_before.load(Ordering::SeqCst));
+                if outcome.is_err() && disk.is_down() {
+                    break;
+                }
+                disk.mend();
+            }
+            disk.crash();
+            disk = disk.restart();
+            // Of what is not proven durable, any prefix may have survived.
+            let mut log = engine.log.lock().clone();
+            let durable = engine.durable.load(Ordering::SeqCst);
+            log.truncate((durable + random.below(log.len() as u64 - durable + 1)) as usize);
+            engine = Engine::recover(&*disk, &log, log_freed)
+                .unwrap_or_else(|error| panic!("seed {seed}, crash at {crash_at}: {error}"));
+            assert!(engine.contents() == model(&log), "seed {seed}, crash at {crash_at}");
+            engine.freed_before.store(log_freed, Ordering::SeqCst);
+            let home = HomeFile::open(&*disk).unwrap();
+            let clock = Arc::new(VirtualClock::new());
+            checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options());
+            disk.crash_at(disk.steps() + 1 + random.below(60));
+        }
+    }
+}
+
+/// Runs what is given before the sweep copies a segment.
+struct Between<F>(fuzzy::Fuzzy, F);
+
+impl<F: FnMut(SegmentId)> SweepPolicy for Between<F> {
+    fn next(&mut self, view: &SweepView<'_>) -> Option<SegmentId> {
+        let next = self.0.next(view)?;
+        (self.1)(next);
+        Some(next)
+    }
+}
+
+fn sweep(
+    engine: &Engine,
+    disk: &dyn Disk,
+    copy: Copy,
+    between: impl FnMut(SegmentId),
+) -> Result<sweep::SweepStats> {
+    let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
+    let control = sweep::SweepControl::default();
+    let clock = VirtualClock::new();
+    let sweep = sweep::Sweep {
+        segments: &engine.segments,
+        copy,
+        file: &*file,
+        seed: image::seed_of(DATABASE),
+        sequence: 2,
+        bytes_per_s: 0,
+        clock: &clock,
+        control: &control,
+    };
+    sweep.run(&mut Between(fuzzy::Fuzzy::default(), between))
+}
+
+fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
+    let mut home = HomeFile::open(disk).unwrap();
+    let new = home::NewHome {
+        copy: Copy::Ping,
+        segments: stats.end,
+        redo_start,
+        next_id: 100,
+        clearance: redo_start,
+    };
+    home.publish(new).unwrap();
+}
+
+/// Rows enough for several segments.
+fn filled(disk: Arc<dyn Disk>) -> Arc<Engine> {
+    let (engine, _) = create(disk).unwrap();
+    for key in 0..60 {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    }
+    assert!(engine.segments.high_water() > 6);
+    engine
+}
+
+#[test]
+fn a_record_that_moves_past_the_sweep_is_not_lost() {
+    let disk = MemoryDisk::new();
+    let engine = filled(disk.clone());
+    let redo_start = engine.redo_start();
+    // Key 50 lies in a late segment; its new place is a slot freed in the first one, which the sweep has passed.
+    let stats = sweep(&engine, &*disk, Copy::Ping, |segment| {
+        if segment == SegmentId(3) {
+            engine.commit(vec![(50, None)]);
+            engine.commit(vec![(0, None)]);
+            engine.commit(vec![(50, Some(vec![9; 8000]))]);
+        }
+    });
+    let now = engine.rows.lock()[&50];
+    assert!(now.segment() < SegmentId(3), "the test's own premise");
+    publish(&*disk, &stats.unwrap(), redo_start);
+    let recovered = Engine::recover(&*disk, &engine.log.lock().clone(), 0).unwrap();
+    assert_eq!(recovered.contents(), engine.contents());
+}
+
+#[test]
+fn a_record_that_the_sweep_catches_twice_is_kept_once() {
+    let disk = MemoryDisk::new();
+    let engine = filled(disk.clone());
+    let redo_start = engine.redo_start();
+    // Key 0 moves from the first segment, which was copied, to a new slot behind the sweep.
+    let stats = sweep(&engine, &*disk, Copy::Ping, |segment| {
+        if segment == SegmentId(3) {
+            engine.commit(vec![(0, Some(vec![9; 9000]))]);
+        }
+    });
+    assert!(engine.rows.lock()[&0].segment() > SegmentId(3), "the test's own premise");
+    publish(&*disk, &stats.unwrap(), redo_start);
+    let recovered = Engine::recover(&*disk, &engine.log.lock().clone(), 0).unwrap();
+    assert_eq!(recovered.contents(), engine.contents());
+}
+
+/// A packet is half applied when the sweep begins: redo has to begin with it, although its place is before the head.
+#[test]
+fn the_redo_start_covers_a_packet_that_is_applied_under_the_sweep() {
+    let disk = MemoryDisk::new();
+    let engine = filled(disk.clone());
+    let changes = vec![(5, Some(vec![7; 8000])), (55, Some(vec![7; 8000]))];
+    let lsn = engine.push(changes.clone());
+    engine.in_flight.store(lsn.0, Ordering::SeqCst);
+    engine.apply(lsn, &changes[1]);
+    engine.commit(vec![(30, Some(vec![8; 8000]))]);
+    let redo_start = engine.redo_start();
+    assert_eq!(redo_start, lsn);
+    let stats = sweep(&engine, &*disk, Copy::Ping, |segment| {
+        if segment == SegmentId(4) {
+            engine.apply(lsn, &changes[0]);
+            engine.in_flight.store(0, Ordering::SeqCst);
+        }
+    });
+    publish(&*disk, &stats.unwrap(), redo_start);
+    let recovered = Engine::recover(&*disk, &engine.log.lock().clone(), 0).unwrap();
+    assert_eq!(recovered.contents(), engine.contents());
+}
+
+/// Clearance: a copy holds half of a packet that never became durable, so the checkpoint must not take effect.
+#[test]
+fn without_clearance_the_checkpoint_does_not_count() {
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    for key in 0..60 {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    }
+    checkpointer.run_now().unwrap();
+    let durable = engine.durable.load(Ordering::SeqCst);
+    let changes = vec![(5, Some(vec![7; 8000])), (55, Some(vec![7; 8000]))];
+    let lsn = engine.push(changes.clone());
+    engine.in_flight.store(lsn.0, Ordering::SeqCst);
+    engine.apply(lsn, &changes[0]);
+    engine.log_broken.store(true, Ordering::SeqCst);
+    // The redo start does not pass the packet in flight, so another one has to be applied for there to be work.
+    engine.in_flight.store(0, Ordering::SeqCst);
+    assert!(matches!(checkpointer.run_now(), Err(Error::Stopped { .. })));
+    assert_eq!(checkpointer.stats().failed, 1);
+    disk.crash();
+    let disk = disk.restart();
+    let log = engine.log.lock()[..durable as usize].to_vec();
+    let recovered = Engine::recover(&*disk, &log, engine.freed_before.load(Ordering::SeqCst)).unwrap();
+    assert_eq!(recovered.contents(), model(&log));
+    assert_eq!(recovered.contents()[&5], vec![1; 8000]);
+}
+
+#[test]
+fn a_sweep_with_concurrent_writers_recovers_all_they_wrote() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    let stop = AtomicBool::new(false);
+    let seed = Random::seed_from_environment();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut random = Random::new(seed);
+            while !stop.load(Ordering::Relaxed) {
+                let changes = packet(&mut random);
+                engine.in_flight.store(engine.place().0 + 1, Ordering::SeqCst);
+                engine.commit(changes);
+                engine.in_flight.store(0, Ordering::SeqCst);
+            }
+        });
+        for _ in 0..8 {
+            checkpointer.run_now().unwrap();
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    engine.commit(vec![(1, Some(vec![1]))]);
+    let log = engine.log.lock().clone();
+    let recovered = Engine::recover(&*disk, &log, engine.freed_before.load(Ordering::SeqCst)).unwrap();
+    assert!(recovered.contents() == engine.contents(), "seed {seed}");
+}
+
+#[test]
+fn a_failed_sweep_sets_its_bits_again() {
+    for kind in [FaultKind::Write, FaultKind::Sync, FaultKind::Full] {
+        let disk = FaultyDisk::new(3);
+        let (engine, checkpointer) = create(disk.clone()).unwrap();
+        for key in 0..60 {
+            engine.commit(vec![(key, Some(vec![1; 8000]))]);
+        }
+        disk.fail(kind, "backup", if kind == FaultKind::Sync { 0 } else { 4 });
+        assert!(matches!(checkpointer.run_now(), Err(Error::Io { file, .. }) if file == "backup-0"));
+        let all = engine.segments.high_water();
+        assert!((0..all).all(|n| engine.segments.is_dirty(SegmentId(n), Copy::Ping)), "{kind:?}");
+        assert!(checkpointer.stats().failure.is_some());
+        disk.mend();
+        assert_eq!(checkpointer.run_now().unwrap().segments, u64::from(all));
+        assert_eq!(checkpointer.stats().failure, None);
+        let log = engine.log.lock().clone();
+        assert_eq!(Engine::recover(&*disk, &log, 0).unwrap().contents(), engine.contents());
+    }
+}
+
+#[test]
+fn missing_cut_or_damaged_copies_are_named() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    for key in 0..60 {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    }
+    checkpointer.run_now().unwrap();
+    let log = engine.log.lock().clone();
+    let expect = |expected: u64| match Engine::recover(&*disk, &log, 0) {
+        Err(Error::Corrupt { file, offset, .. }) => {
+            assert_eq!((file.as_str(), offset), ("backup-0", expected))
+        }
+        Err(other) => panic!("expected corruption at {expected}, found {other}"),
+        Ok(_) => panic!("expected corruption at {expected}"),
+    };
+    let file = disk.open("backup-0", Open::Existing, Caching::Buffered).unwrap();
+    let mut byte = [0];
+    for segment in [0u64, 2, 5] {
+        let at = segment * SEGMENT_BYTES as u64 + 1000 + segment;
+        file.read_at(&mut byte, at).unwrap();
+        file.write_at(&[byte[0] ^ 1], at).unwrap();
+        expect(segment * SEGMENT_BYTES as u64);
+        file.write_at(&byte, at).unwrap();
+    }
+    // The image of another segment.
+    let mut whole = vec![0; SEGMENT_BYTES];
+    file.read_at(&mut whole, 2 * SEGMENT_BYTES as u64).unwrap();
+    let mut first = vec![0; SEGMENT_BYTES];
+    file.read_at(&mut first, 0).unwrap();
+    file.write_at(&whole, 0).unwrap();
+    expect(0);
+    file.write_at(&first, 0).unwrap();
+    Engine::recover(&*disk, &log, 0).unwrap();
+    file.set_length(5 * SEGMENT_BYTES as u64 + 4096).unwrap();
+    expect(5 * SEGMENT_BYTES as u64);
+    disk.remove("backup-0").unwrap();
+    expect(0);
+}
+
+#[test]
+fn a_copy_that_does_not_fit_is_a_memory_error() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    for key in 0..60 {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    }
+    checkpointer.run_now().unwrap();
+    let home = *HomeFile::open(&*disk).unwrap().block();
+    let small = Segments::reserve(Arc::new(Budget::new(3 * SEGMENT_BYTES as u64))).unwrap();
+    let loaded = load::load(&*disk, &home, &small, 1, &Progress::new(None));
+    assert!(matches!(loaded, Err(Error::MemoryLimit { .. })));
+}
+
+#[test]
+fn the_other_copy_is_dirty_after_loading() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    for key in 0..60 {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    }
+    let freed = engine.rows.lock()[&0].segment();
+    checkpointer.run_now().unwrap();
+    engine.segments.free(freed);
+    engine.commit(vec![(59, Some(vec![2; 8000]))]);
+    let report = checkpointer.run_now().unwrap();
+    let home = *HomeFile::open(&*disk).unwrap().block();
+    assert_eq!((home.copy, report.segments), (Some(Copy::Pong), u64::from(engine.segments.high_water())));
+    let segments = Segments::reserve(Arc::new(Budget::new(64 << 20))).unwrap();
+    let loaded = load::load(&*disk, &home, &segments, 3, &Progress::new(None)).unwrap();
+    assert_eq!(loaded.segments.len() as u32, home.segments - 1);
+    assert_eq!(segments.heap(freed), None);
+    for n in 0..home.segments {
+        let id = SegmentId(n);
+        assert!(segments.is_dirty(id, Copy::Ping) && !segments.is_dirty(id, Copy::Pong), "segment {n}");
+    }
+    assert_eq!(segments.allocate(HeapId(99)), Some(freed));
+}
+
+#[test]
+fn the_sweep_keeps_its_pace_unless_someone_waits() {
+    for urgent in [false, true] {
+        let disk = MemoryDisk::new();
+        let engine = filled(disk.clone());
+        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+        let control = sweep::SweepControl::default();
+        control.urgent.store(urgent, Ordering::Relaxed);
+        let clock = VirtualClock::new();
+        let sweep = sweep::Sweep {
+            segments: &engine.segments,
+            copy: Copy::Ping,
+            file: &*file,
+            seed: 0,
+            sequence: 2,
+            bytes_per_s: 100_000,
+            clock: &clock,
+            control: &control,
+        };
+        let stats = sweep.run(&mut fuzzy::Fuzzy::default()).unwrap();
+        let took = crate::io::Clock::now(&clock).as_secs_f64();
+        let paced = stats.written_bytes as f64 / 100_000.0;
+        assert!(
+            if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
+            "{took} {paced}"
+        );
+        control.stop.store(true, Ordering::Relaxed);
+        engine.commit(vec![(3, Some(vec![1]))]);
+        assert_eq!(sweep.run(&mut fuzzy::Fuzzy::default()), Err(Error::Closed));
+    }
+}
+
+#[test]
+fn load_files_go_with_the_checkpoint_that_needed_them() {
+    let disk = MemoryDisk::new();
+    let (engine, checkpointer) = create(disk.clone()).unwrap();
+    image::write_load_file(&*disk, DATABASE, 80, &engine.heap).unwrap();
+    image::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
+    let lsn = engine.commit(vec![(1, Some(vec![1]))]);
+    // 81 was not committed; recovery has found it.
+    engine.loads.lock().extend([LoadFile { number: 80, lsn }, LoadFile { number: 81, lsn: Lsn::ZERO }]);
+    let there = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
+    checkpointer.run_now().unwrap();
+    assert_eq!((there(), engine.loads.lock().len()), (1, 1));
+    engine.commit(vec![(1, Some(vec![2]))]);
+    checkpointer.run_now().unwrap();
+    assert_eq!((there(), engine.loads.lock().len()), (0, 0));
+}
+
+#[test]
+fn the_thread_makes_checkpoints_when_they_are_due() {
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
+    let engine = Engine::new();
+    let clock = Arc::new(VirtualClock::new());
+    let options = CheckpointOptions { log_bytes_max: 1000, ..options() };
+    let checkpointer = Checkpointer::new(disk, clock.clone(), home, engine.clone(), options);
+    checkpointer.start().unwrap();
+    let wait_for = |count: u64| {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while checkpointer.stats().completed < count {
+            assert!(std::time::Instant::now() < until, "no checkpoint");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    engine.commit(vec![(1, Some(vec![1]))]);
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(checkpointer.stats().completed, 0, "the interval's floor");
+    clock.advance(Duration::from_secs(11));
+    wait_for(1);
+    // Half of the log's bound.
+    for _ in 0..6 {
+        engine.commit(vec![(1, Some(vec![1]))]);
+    }
+    wait_for(2);
+    checkpointer.stop();
+    assert_eq!(checkpointer.run_now(), Err(Error::Closed));
+}

@@ -1,0 +1,108 @@
+//! `rialto inspect`: what is in a directory, for people. Reads only.
+
+use std::fmt::Write;
+use std::sync::Arc;
+
+use super::Recovery;
+use super::check::memory;
+use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, read_home};
+use crate::checkpoint::image::backup_name;
+use crate::io::{Caching, Disk, Open};
+
+/// Describes the files of a database, and with a recovery in `memory_bytes` of memory its log and tables. Nobody may
+/// have it open.
+///
+/// # Errors
+/// As [`read_home`]. What keeps it from being recovered is part of the text.
+pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<String, HomeError> {
+    let mut out = String::new();
+    let mut line = |text: String| {
+        out.push_str(&text);
+        out.push('\n');
+    };
+    line(format!("directory  {}", disk.describe()));
+    let (slots, home) = read_home(&**disk)?;
+    line(format!("database   {:032x}", home.database_id));
+    for (number, slot) in slots.iter().enumerate() {
+        line(format!("home {number}     {}", describe(slot, &home)));
+    }
+    line("files".to_owned());
+    for name in disk.list()? {
+        // A shared map is not a file; its size is asked for in another way.
+        let bytes = match disk.open(&name, Open::ReadOnly, Caching::Buffered).and_then(|file| file.length()) {
+            Ok(bytes) => bytes,
+            Err(_) => disk.shared_bytes(&name)?.map_or(0, |bytes| bytes as u64),
+        };
+        line(format!("  {name:<16} {bytes:>14} bytes"));
+    }
+    let (segments, nodes) = memory(memory_bytes)?;
+    let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads, tell: None };
+    match recovery.run(&home) {
+        Ok(recovered) => {
+            let report = &recovered.report;
+            line(format!(
+                "log        places {} to {}: {} packets, {} redo records; recovered in {:.3} s",
+                report.redo_start,
+                report.log_end,
+                report.packets,
+                report.records,
+                report.took().as_secs_f64()
+            ));
+            line("tables".to_owned());
+            for table in &recovered.tables {
+                let schema = &table.schema;
+                line(format!(
+                    "  {} (table {}, heap {}): {} rows in {} segments",
+                    table.name(),
+                    table.id.0,
+                    table.heap.id().0,
+                    table.heap.rows(),
+                    table.heap.owned().len()
+                ));
+                for column in schema.columns() {
+                    let null = if column.nullable { "" } else { " not null" };
+                    line(format!("    {:<20} {}{null}", column.name, column.ty));
+                }
+                let names = |columns: &[usize]| {
+                    columns
+                        .iter()
+                        .map(|&at| schema.columns()[at].name.as_str())
+                        .collect::<Vec<_>>()
+                        .join(", ")
+                };
+                if let Some(key) = schema.primary_key() {
+                    line(format!("    primary key ({})", names(key)));
+                }
+                for index in schema.indexes() {
+                    let unique = if index.unique { "unique " } else { "" };
+                    line(format!("    {unique}index {} ({})", index.name, names(&index.columns)));
+                }
+            }
+        }
+        Err(error) => line(format!("not recoverable: {error}")),
+    }
+    Ok(out)
+}
+
+fn describe(slot: &HomeSlot, current: &HomeBlock) -> String {
+    match slot {
+        HomeSlot::Blank => "never written".to_owned(),
+        HomeSlot::Damaged(why) => format!("damaged: {why}"),
+        HomeSlot::Valid(block) => {
+            let mut text = format!("checkpoint {}", block.sequence);
+            match block.copy {
+                Some(copy) => write!(text, ", \"{}\" of {} segments", backup_name(copy), block.segments),
+                None => write!(text, ", no backup copy yet"),
+            }
+            .expect("writing to a string");
+            write!(text, ", redo from place {}, clearance {}", block.redo_start, block.clearance)
+                .expect("as above");
+            text.push_str(match (block.retired, block == current) {
+                (true, _) => " (retired)",
+                (false, true) => " (in force)",
+                (false, false) => " (older)",
+            });
+            text
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! Loading the backup copy in force into the segments, in parallel.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+
+use super::Progress;
+use crate::checkpoint::home::{HOME_FILE, HomeBlock};
+use crate::checkpoint::image::{self, backup_name, seed_of};
+use crate::error::{Error, Result};
+use crate::ids::HeapId;
+use crate::io::{Caching, Disk, File, Open};
+use crate::store::memory::segments::Copy;
+use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
+
+/// Segments that a thread reads at a time.
+const CHUNK: usize = 64;
+
+/// What was loaded.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    /// The segments in use and their heaps, in order of their numbers.
+    pub segments: Vec<(SegmentId, HeapId)>,
+    /// Bytes read.
+    pub bytes: u64,
+}
+
+/// Fills the segments from the copy that `home` names, each checked; they are clean for that copy and dirty for the
+/// other. Lock bits are still as they were when the copy was made.
+///
+/// # Errors
+/// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
+pub(crate) fn load(
+    disk: &dyn Disk,
+    home: &HomeBlock,
+    segments: &Segments,
+    threads: usize,
+    progress: &Progress<'_>,
+) -> Result<Loaded> {
+    let Some(copy) = home.copy else { return Ok(Loaded::default()) };
+    let file = open_copy(disk, copy)?;
+    let loader = Loader {
+        length: file.length()?,
+        file: &*file,
+        home,
+        copy,
+        segments,
+        next: AtomicUsize::new(0),
+        bytes: AtomicU64::new(0),
+        failed: AtomicBool::new(false),
+        found: Mutex::default(),
+        error: Mutex::default(),
+    };
+    std::thread::scope(|scope| {
+        for _ in 1..threads {
+            scope.spawn(|| loader.work(None));
+        }
+        loader.work(Some(progress));
+    });
+    if let Some((_, error)) = loader.error.into_inner() {
+        return Err(error);
+    }
+    segments.rebuild_free_list(home.segments);
+    let mut found = loader.found.into_inner();
+    found.sort_unstable_by_key(|&(id, _)| id);
+    Ok(Loaded { segments: found, bytes: loader.bytes.into_inner() })
+}
+
+/// Opens a backup copy for reading.
+pub(crate) fn open_copy(disk: &dyn Disk, copy: Copy) -> Result<std::sync::Arc<dyn File>> {
+    let name = backup_name(copy);
+    match disk.open(&name, Open::ReadOnly, Caching::Buffered) {
+        Err(error) if error.is_missing() => {
+            let what = format!("\"{HOME_FILE}\" names this backup copy, and it is missing");
+            Err(Error::Corrupt { file: name, offset: 0, what })
+        }
+        file => Ok(file?),
+    }
+}
+
+struct Loader<'a> {
+    file: &'a dyn File,
+    length: u64,
+    home: &'a HomeBlock,
+    copy: Copy,
+    segments: &'a Segments,
+    next: AtomicUsize,
+    bytes: AtomicU64,
+    failed: AtomicBool,
+    found: Mutex<Vec<(SegmentId, HeapId)>>,
+    /// Of several, the one of the lowest segment, so that a damaged file gives the same answer each time.
+    error: Mutex<Option<(usize, Error)>>,
+}
+
+impl Loader<'_> {
+    fn work(&self, progress: Option<&Progress<'_>>) {
+        let count = self.home.segments as usize;
+        let mut buffer = vec![0; CHUNK.min(count.max(1)) * SEGMENT_BYTES];
+        let mut found = Vec::new();
+        while !self.failed.load(Ordering::Relaxed) {
+            let first = self.next.fetch_add(CHUNK, Ordering::Relaxed);
+            if first >= count {
+                break;
+            }
+            let end = count.min(first + CHUNK);
+            if let Err((segment, error)) = self.chunk(first, end, &mut buffer, &mut found) {
+                self.failed.store(true, Ordering::Relaxed);
+                let mut kept = self.error.lock();
+                if kept.as_ref().is_none_or(|&(other, _)| segment < other) {
+                    *kept = Some((segment, error));
+                }
+            }
+            if let Some(progress) = progress {
+                progress.now_and_then(|| {
+                    let done = self.next.load(Ordering::Relaxed).min(count) * 100 / count;
+                    format!("loading \"{}\": {done}%", self.file.name())
+                });
+            }
+        }
+        self.found.lock().append(&mut found);
+    }
+
+    fn chunk(
+        &self,
+        first: usize,
+        end: usize,
+        buffer: &mut [u8],
+        found: &mut Vec<(SegmentId, HeapId)>,
+    ) -> Result<(), (usize, Error)> {
+        let offset = (first * SEGMENT_BYTES) as u64;
+        let there = self.length.saturating_sub(offset).min(((end - first) * SEGMENT_BYTES) as u64) as usize;
+        self.file.read_at(&mut buffer[..there], offset).map_err(|error| (first, error.into()))?;
+        self.bytes.fetch_add(there as u64, Ordering::Relaxed);
+        for number in first..end {
+            let from = ((number - first) * SEGMENT_BYTES).min(there);
+            let bytes = &mut buffer[from..there.min(from + SEGMENT_BYTES)];
+            self.segment(number, bytes, found).map_err(|error| (number, error))?;
+        }
+        Ok(())
+    }
+
+    fn segment(&self, number: usize, bytes: &mut [u8], found: &mut Vec<(SegmentId, HeapId)>) -> Result<()> {
+        let header = check_image(self.home, self.copy, number, bytes)?;
+        let id = SegmentId(number as u32);
+        if let Some(heap) = header.heap {
+            if !self.segments.adopt(id, heap) {
+                let budget = self.segments.budget();
+                return Err(Error::MemoryLimit { used: budget.used(), limit: budget.limit() });
+            }
+            self.segments.restore(id, &bytes[..header.used]);
+            found.push((id, heap));
+        }
+        if (number as u64) < self.segments.capacity() {
+            self.segments.clear_dirty(id, self.copy);
+        }
+        Ok(())
+    }
+}
+
+/// Checks the image that should lie at this place of a copy.
+pub(crate) fn check_image(
+    home: &HomeBlock,
+    copy: Copy,
+    number: usize,
+    bytes: &mut [u8],
+) -> Result<image::ImageHeader> {
+    let corrupt = |what: String| Error::Corrupt {
+        file: backup_name(copy),
+        offset: (number * SEGMENT_BYTES) as u64,
+        what,
+    };
+    let header = image::check(bytes, seed_of(home.database_id)).map_err(corrupt)?;
+    if header.segment as usize != number {
+        return Err(corrupt(format!(
+            "expected the image of segment {number}, found that of {}",
+            header.segment
+        )));
+    }
+    if header.sequence > home.sequence {
+        return Err(corrupt(format!(
+            "checkpoint {} is in force, but this image was written by checkpoint {}, which did not complete",
+            home.sequence, header.sequence
+        )));
+    }
+    Ok(header)
+}

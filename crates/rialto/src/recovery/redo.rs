@@ -1,0 +1,373 @@
+//! [`Redo`]: the log's packets onto the tables, in parallel by key, with the catalog kept in step.
+//!
+//! The reader parses packets and hands their records out in batches: a record's table and key say which worker gets
+//! it, so all records of a row are redone by one thread in their order. Records for the system tables are redone by the
+//! reader itself. After them it waits until the workers have caught up (a *barrier*), and brings the tables in line with
+//! what the system tables say then, before it goes on.
+
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+
+use hashbrown::{HashMap, HashSet};
+use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::catalog::{self, Described, is_system, senseless};
+use super::load::Loaded;
+use super::table::{Builder, RedoTable, Scratch};
+use super::{Progress, Recovery};
+use crate::catalog::system::HEAPS;
+use crate::catalog::{Description, TableVersion};
+use crate::checkpoint::LoadFile;
+use crate::checkpoint::home::HomeBlock;
+use crate::checkpoint::load_file::LoadFileReader;
+use crate::core::first_row_number;
+use crate::error::{Error, Result};
+use crate::ids::{HeapId, Lsn, TableId};
+use crate::io::Disk;
+use crate::log::{LogReader, Packet, PacketKind};
+use crate::row::Key;
+use crate::store::memory::SegmentId;
+use crate::txn::redo::{self, Change, RedoRecord};
+
+/// Bytes of a batch.
+const BATCH_BYTES: usize = 64 << 10;
+/// Batches on their way to one worker.
+const BATCHES_MAX: usize = 8;
+
+/// The tables, and the log on its way onto them.
+pub(super) struct Redo<'a> {
+    disk: &'a dyn Disk,
+    database_id: u128,
+    builder: Builder<'a>,
+    progress: &'a Progress<'a>,
+    system: Vec<Arc<RedoTable>>,
+    tables: HashMap<TableId, Arc<RedoTable>>,
+    /// Segments of heaps that no table has.
+    waiting: HashMap<HeapId, Vec<SegmentId>>,
+    /// A system table has changed since the tables were brought in line with them.
+    changed: bool,
+    /// Tables whose row in `rialto_heaps` was put since then.
+    rehoused: HashSet<TableId>,
+    pub next_id: u32,
+    pub loads: Vec<LoadFile>,
+    pub packets: u64,
+    pub records: u64,
+}
+
+impl<'a> Redo<'a> {
+    /// The tables of the backup copy.
+    pub fn new(
+        recovery: &Recovery<'a>,
+        home: &HomeBlock,
+        loaded: Loaded,
+        progress: &'a Progress<'a>,
+    ) -> Result<Redo<'a>> {
+        let builder =
+            Builder { segments: recovery.segments, nodes: recovery.nodes, threads: recovery.threads.max(1) };
+        let mut waiting: HashMap<HeapId, Vec<SegmentId>> = HashMap::new();
+        for (id, heap) in loaded.segments {
+            waiting.entry(heap).or_default().push(id);
+        }
+        let highest_heap = waiting.keys().map(|heap| heap.0).max().unwrap_or(0);
+        let mut system = Vec::new();
+        for description in Description::of_system_tables() {
+            let segments = waiting.remove(&description.heap).unwrap_or_default();
+            let described = Described { description, since: Lsn::ZERO };
+            system.push(Arc::new(builder.build(described, &segments, None)?));
+        }
+        let mut redo = Redo {
+            disk: &**recovery.disk,
+            database_id: home.database_id,
+            builder,
+            progress,
+            system,
+            tables: HashMap::new(),
+            waiting,
+            changed: false,
+            rehoused: HashSet::new(),
+            next_id: home.next_id.max(highest_heap + 1),
+            loads: Vec::new(),
+            packets: 0,
+            records: 0,
+        };
+        redo.bring_in_line(Lsn(home.redo_start.0.saturating_sub(1)), false)?;
+        Ok(redo)
+    }
+
+    /// Redoes the rest of the log.
+    pub fn run(&mut self, reader: &mut LogReader) -> Result<()> {
+        let error = Mutex::new(None);
+        std::thread::scope(|scope| {
+            let workers = (0..self.builder.threads)
+                .map(|thread| {
+                    let (sender, receiver) = sync_channel(BATCHES_MAX);
+                    let error = &error;
+                    scope.spawn(move || serve(thread, &receiver, error));
+                    Worker { sender, batch: Batch::default() }
+                })
+                .collect();
+            let mut workers = Workers { workers, error: &error };
+            while let Some(packet) = reader.next_packet()? {
+                self.packet(&packet, &mut workers)?;
+            }
+            workers.barrier()
+        })
+    }
+
+    fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
+        let lsn = packet.lsn;
+        if packet.kind != PacketKind::Commit {
+            let what = format!(
+                "the packet at place {lsn} of the log is of kind {:?}: a cluster wrote it",
+                packet.kind
+            );
+            return Err(Error::Unsupported { what });
+        }
+        for item in redo::read_with_bytes(packet.bytes) {
+            let (record, bytes) = item.map_err(|offset| Error::Corrupt {
+                file: format!("the log, place {lsn}"),
+                offset: offset as u64,
+                what: "expected a redo record; the packet's checksum is right, but the record makes no sense"
+                    .to_owned(),
+            })?;
+            self.records += 1;
+            if is_system(record.table) {
+                self.system_record(lsn, &record)?;
+                continue;
+            }
+            if self.changed {
+                workers.barrier()?;
+                self.bring_in_line(lsn, false)?;
+            }
+            if let Change::Load { file } = record.change {
+                self.load(lsn, record.table, file, workers)?;
+            } else if let Some(table) = self.tables.get(&record.table) {
+                workers.push(table, lsn, record.key, bytes)?;
+            }
+        }
+        if self.changed {
+            workers.barrier()?;
+            self.bring_in_line(lsn, false)?;
+        }
+        self.packets += 1;
+        let packets = self.packets;
+        self.progress.now_and_then(|| format!("redoing the log: {packets} packets, now at place {lsn}"));
+        Ok(())
+    }
+
+    fn system_record(&mut self, lsn: Lsn, record: &RedoRecord<'_>) -> Result<()> {
+        let Some(table) = self.system.iter().find(|table| table.description.id == record.table) else {
+            let what = format!(
+                "a redo record for system table {}, which this program does not know",
+                record.table.0
+            );
+            return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
+        };
+        self.changed = true;
+        match record.change {
+            Change::Put { row, .. } => {
+                let row = table.view(lsn, row)?;
+                self.next_id = self.next_id.max(catalog::highest_id(record.table, row) + 1);
+                if table.redo(lsn, record, &mut Scratch::new(0))? && record.table == HEAPS {
+                    let id = row.get_i32(0).map_err(|error| senseless(table, lsn, &error.to_string()))?;
+                    self.rehoused.insert(TableId(id as u32));
+                }
+            }
+            Change::Load { .. } => return Err(senseless(table, lsn, "a bulk load into a system table")),
+            _ => {
+                table.redo(lsn, record, &mut Scratch::new(0))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of a load file, as puts.
+    fn load(&mut self, lsn: Lsn, table: TableId, file: u64, workers: &mut Workers<'_>) -> Result<()> {
+        self.next_id = self.next_id.max(u32::try_from(file).map_or(u32::MAX, |file| file + 1));
+        self.loads.push(LoadFile { number: file, lsn });
+        let Some(table) = self.tables.get(&table).cloned() else { return Ok(()) };
+        if lsn < table.since {
+            return Ok(());
+        }
+        let numbered = table.description.numbered;
+        let (mut key, mut bytes) = (Key::new(), Vec::new());
+        let mut rows = 0;
+        LoadFileReader::open(self.disk, self.database_id, file)?.for_each_row(|body| {
+            let (number, row) = body.split_at_checked(if numbered { 8 } else { 0 }).unwrap_or((&[0; 8], &[]));
+            if row.len() < table.schema.row_bytes_min() {
+                return Err(senseless(&table, lsn, "a row of its load file is too short"));
+            }
+            let number = number.try_into().map_or(0, u64::from_le_bytes);
+            table.schema.primary_key_of_row(row, number, &mut key);
+            bytes.clear();
+            redo::write_put(&mut bytes, table.description.id, &key, numbered, body);
+            rows += 1;
+            workers.push(&table, lsn, &key, &bytes)
+        })?;
+        self.records += rows;
+        Ok(())
+    }
+
+    /// Makes the tables those that the system tables describe at place `at`.
+    fn bring_in_line(&mut self, at: Lsn, complete: bool) -> Result<()> {
+        let system: Vec<&RedoTable> = self.system.iter().map(|table| &**table).collect();
+        let described = catalog::tables_at(&system, at, complete)?;
+        let there: HashSet<TableId> = described.iter().map(|table| table.description.id).collect();
+        let gone: Vec<TableId> = self.tables.keys().filter(|id| !there.contains(*id)).copied().collect();
+        for id in gone {
+            if let Some(table) = self.tables.remove(&id) {
+                table.heap.clear();
+            }
+        }
+        for described in described {
+            let id = described.description.id;
+            // A heap that begins at this packet has only rows of later packets yet; the packet's own are still to come.
+            let forget = self.rehoused.contains(&id).then_some(at);
+            let old = self.tables.get(&id);
+            let new = match old {
+                Some(old) if old.description.heap == described.description.heap => {
+                    if forget.is_some() || old.identifies_otherwise(&described.description) {
+                        self.builder.rebuild(old, described, forget)?
+                    } else if old.description != described.description || old.since != described.since {
+                        RedoTable {
+                            schema: described.description.schema()?,
+                            description: described.description,
+                            heap: old.heap.clone(),
+                            primary: old.primary.clone(),
+                            since: described.since,
+                        }
+                    } else {
+                        continue;
+                    }
+                }
+                old => {
+                    if let Some(old) = old {
+                        old.heap.clear();
+                    }
+                    let segments = self.waiting.remove(&described.description.heap).unwrap_or_default();
+                    self.builder.build(described, &segments, forget)?
+                }
+            };
+            self.tables.insert(id, Arc::new(new));
+        }
+        self.changed = false;
+        self.rehoused.clear();
+        Ok(())
+    }
+
+    /// The tables with all of their indexes, once the log is redone up to its end.
+    pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
+        self.bring_in_line(end, true)?;
+        for id in self.waiting.into_values().flatten() {
+            self.builder.segments.free(id);
+        }
+        let mut finished = Vec::new();
+        for table in self.system.iter().chain(self.tables.values()) {
+            let (builder, name) = (&self.builder, table.schema.table());
+            self.progress.now_and_then(|| format!("building the indexes of table \"{name}\""));
+            finished.push(Arc::new(builder.finish(table, first_row_number(end))?));
+        }
+        finished.sort_unstable_by_key(|table| table.id);
+        Ok(finished)
+    }
+}
+
+/// Records for one worker: their bytes, and of each its table, its packet's place and where it ends.
+#[derive(Default)]
+struct Batch {
+    bytes: Vec<u8>,
+    records: Vec<(Arc<RedoTable>, Lsn, usize)>,
+}
+
+enum Message {
+    Batch(Batch),
+    /// Answer when all before is done.
+    Barrier(SyncSender<()>),
+}
+
+struct Worker {
+    sender: SyncSender<Message>,
+    batch: Batch,
+}
+
+/// The reader's end of the workers.
+struct Workers<'e> {
+    workers: Vec<Worker>,
+    error: &'e Mutex<Option<Error>>,
+}
+
+impl Workers<'_> {
+    fn push(&mut self, table: &Arc<RedoTable>, lsn: Lsn, key: &[u8], bytes: &[u8]) -> Result<()> {
+        let hash = xxh3_64_with_seed(key, u64::from(table.description.id.0));
+        let worker = (hash >> 32) as usize % self.workers.len();
+        let worker = &mut self.workers[worker];
+        worker.batch.bytes.extend_from_slice(bytes);
+        worker.batch.records.push((table.clone(), lsn, worker.batch.bytes.len()));
+        if worker.batch.bytes.len() >= BATCH_BYTES {
+            worker.flush();
+            self.check()?;
+        }
+        Ok(())
+    }
+
+    fn check(&self) -> Result<()> {
+        self.error.lock().clone().map_or(Ok(()), Err)
+    }
+
+    /// Waits until the workers have done all they were given.
+    fn barrier(&mut self) -> Result<()> {
+        let (sender, receiver) = sync_channel(self.workers.len());
+        for worker in &mut self.workers {
+            worker.flush();
+            worker.send(Message::Barrier(sender.clone()));
+        }
+        drop(sender);
+        while receiver.recv().is_ok() {}
+        self.check()
+    }
+}
+
+impl Worker {
+    fn flush(&mut self) {
+        let batch = std::mem::take(&mut self.batch);
+        self.send(Message::Batch(batch));
+    }
+
+    fn send(&self, message: Message) {
+        // It is gone only if it panicked, which the scope passes on.
+        let _ = self.sender.send(message);
+    }
+}
+
+/// A worker: redoes what it is sent. After an error it only empties its queue.
+fn serve(thread: usize, receiver: &Receiver<Message>, error: &Mutex<Option<Error>>) {
+    let mut scratch = Scratch::new(thread);
+    let mut failed = false;
+    while let Ok(message) = receiver.recv() {
+        match message {
+            Message::Batch(batch) if !failed => {
+                if let Err(found) = redo_batch(&batch, &mut scratch) {
+                    error.lock().get_or_insert(found);
+                    failed = true;
+                }
+            }
+            Message::Batch(_) => {}
+            Message::Barrier(sender) => {
+                let _ = sender.send(());
+            }
+        }
+    }
+}
+
+fn redo_batch(batch: &Batch, scratch: &mut Scratch) -> Result<()> {
+    let mut from = 0;
+    for (table, lsn, end) in &batch.records {
+        for record in redo::read(&batch.bytes[from..*end]) {
+            let record = record.expect("the reader has parsed it");
+            table.redo(*lsn, &record, scratch)?;
+        }
+        from = *end;
+    }
+    Ok(())
+}
