@@ -3,6 +3,8 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O.
 
+mod serve;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +32,8 @@ struct Program {
 enum Command {
     /// Run a workload, measure it, and verify its data
     Bench(Box<BenchArgs>),
+    /// Serve a database to PostgreSQL clients
+    Serve(serve::ServeArgs),
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
@@ -49,5 +53,6 @@ fn bench(args: &BenchArgs) -> ExitCode {
 fn main() -> ExitCode {
     match Program::parse().command {
         Command::Bench(args) => bench(&args),
+        Command::Serve(args) => serve::serve(&args),
     }
 }
