@@ -1,1 +1,35 @@
-//! See the workspace's ARCHITECTURE.md.
+//! `rialto bench`: workloads, closed-loop, ticket-based and open-loop clients, and what is measured while they run.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`args`] | the command line, and what of its contract is built |
+//! | [`workload`] | the seam between clients and what they run |
+//! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
+//! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
+//! | [`histogram`] | latencies |
+//! | [`counters`], [`alloc`] | instructions, wake-ups, allocations |
+//! | [`machine`] | what it ran on |
+//! | [`growth`] | whether a run fits |
+//! | [`session`] | one call of `rialto bench`, from the options to the exit code |
+//! | [`report`], [`json`] | the table and the JSON object |
+//!
+//! Kept here: clients share no cache line that one of them writes; a latency begins at the intended start in an open
+//! loop; the bank is verified on the real tables at the end of every run.
+
+pub mod alloc;
+pub mod args;
+pub mod counters;
+pub mod driver;
+mod error;
+pub mod growth;
+pub mod histogram;
+pub mod json;
+pub mod machine;
+pub mod report;
+pub mod session;
+pub mod tpcb;
+pub mod workload;
+
+pub use args::BenchArgs;
+pub use error::BenchError;
+pub use session::run;

@@ -1,2 +1,58 @@
 //! The `rialto` program.
-fn main() {}
+//!
+//! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
+//! unusable; 4 I/O.
+
+mod serve;
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use mimalloc::MiMalloc;
+use rialto_bench::BenchArgs;
+use rialto_bench::alloc::CountingAllocator;
+
+#[global_allocator]
+static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
+
+/// A memory-resident, durable, serializable transaction processing engine
+#[derive(Debug, Parser)]
+#[command(
+    name = "rialto",
+    version,
+    after_help = "Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; \
+    3 directory unusable (locked, newer version, missing, another shape); 4 I/O."
+)]
+struct Program {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Run a workload, measure it, and verify its data
+    Bench(Box<BenchArgs>),
+    /// Serve a database to PostgreSQL clients
+    Serve(serve::ServeArgs),
+}
+
+fn bench(args: &BenchArgs) -> ExitCode {
+    match rialto_bench::run(args, &mut std::io::stdout().lock()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => {
+            eprintln!("error: the data is inconsistent; the table says how");
+            ExitCode::from(1)
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+fn main() -> ExitCode {
+    match Program::parse().command {
+        Command::Bench(args) => bench(&args),
+        Command::Serve(args) => serve::serve(&args),
+    }
+}

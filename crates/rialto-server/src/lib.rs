@@ -1,1 +1,266 @@
-//! See the workspace's ARCHITECTURE.md.
+//! `rialto serve`: the PostgreSQL protocol, spoken to any PostgreSQL client.
+//!
+//! [`serve`] opens the sockets, says that it is ready, and serves until SIGTERM or SIGINT. Until roles come, any user
+//! and database name are accepted, so it listens on loopback and on a Unix socket only. `protocol` knows bytes,
+//! `connection` what they ask for; SQL is [`rialto_sql`]'s.
+//!
+//! The protocol's messages are read and written by this crate itself: see
+//! `docs/decisions/2026-11-21-own-protocol-messages.md`.
+
+pub mod connection;
+mod listen;
+pub mod protocol;
+mod shared;
+mod startup;
+
+use std::future::Future;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::Database;
+use tokio::signal::unix::{SignalKind, signal};
+
+use listen::{Listeners, SocketFile};
+pub use shared::Shared;
+
+/// How long a client may take for its start-up packets.
+const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long open transactions may take to finish after a SIGTERM.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long connections may take to end after that.
+const END_TIMEOUT: Duration = Duration::from_secs(5);
+/// Stack of the threads that run statements: expressions nest up to 200 levels.
+const STACK_BYTES: usize = 8 << 20;
+
+/// What `rialto serve` is told.
+#[derive(Debug, Clone)]
+pub struct ServeOptions {
+    /// The loopback address to listen on; `None` for no TCP. Port 0 picks a free one.
+    pub listen: Option<SocketAddr>,
+    /// The directory for the socket file `.s.PGSQL.PORT`; `None` for none.
+    pub socket_dir: Option<PathBuf>,
+    /// The port in the socket file's name; 0 for that of the TCP socket.
+    pub port: u16,
+    /// The most connections at a time.
+    pub max_connections: usize,
+    /// How the data directory is called in the ready line.
+    pub data_label: String,
+}
+
+impl Default for ServeOptions {
+    /// 127.0.0.1:5432, no socket file, 100 connections.
+    fn default() -> ServeOptions {
+        ServeOptions {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 5432))),
+            socket_dir: None,
+            port: 0,
+            max_connections: 100,
+            data_label: "memory".to_string(),
+        }
+    }
+}
+
+/// Why a server did not start, or did not end well.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// An address that others than this machine can reach.
+    #[error(
+        "--listen {address}: only loopback addresses are served until there are roles; use 127.0.0.1, ::1 or a Unix socket (--listen none --socket-dir DIR)"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+    /// No TCP and no socket file.
+    #[error("--listen none without --socket-dir: there is nowhere to listen; give one of the two")]
+    Nowhere,
+    /// No connections at all.
+    #[error("--max-connections 0: give at least 1")]
+    NoConnections,
+    /// A socket could not be opened.
+    #[error("cannot listen on {place}: {cause}")]
+    Listen {
+        /// The address or path.
+        place: String,
+        /// Why.
+        cause: io::Error,
+    },
+    /// The server's threads or signals could not be set up.
+    #[error("cannot start the server: {0}")]
+    Start(io::Error),
+    /// The database failed at the end.
+    #[error("closing the database failed: {0}")]
+    Database(#[from] rialto::Error),
+}
+
+impl ServeError {
+    /// The program's exit code: 2 for usage, 4 for I/O.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            ServeError::NotLoopback { .. } | ServeError::Nowhere | ServeError::NoConnections => 2,
+            ServeError::Listen { .. } | ServeError::Start(_) | ServeError::Database(_) => 4,
+        }
+    }
+}
+
+/// A server whose sockets are open.
+pub struct Server {
+    listeners: Listeners,
+    shared: Arc<Shared>,
+    tcp: Option<SocketAddr>,
+    data_label: String,
+}
+
+impl Server {
+    /// Opens the sockets. Call it in the runtime that is to serve.
+    pub async fn bind(database: Database, options: &ServeOptions) -> Result<Server, ServeError> {
+        if options.max_connections == 0 {
+            return Err(ServeError::NoConnections);
+        }
+        let mut port = options.port;
+        let tcp_only = Listeners::open(options.listen, None, 0);
+        let mut listeners = match options.listen {
+            Some(_) => tcp_only.await?,
+            None => Listeners { tcp: None, unix: None },
+        };
+        let tcp =
+            listeners.tcp.as_ref().map(|tcp| tcp.local_addr()).transpose().map_err(ServeError::Start)?;
+        if port == 0 {
+            port = tcp.map_or(5432, |address| address.port());
+        }
+        if options.socket_dir.is_some() || options.listen.is_none() {
+            listeners.unix = Listeners::open(None, options.socket_dir.as_deref(), port).await?.unix;
+        }
+        let shared = Shared::new(database, options.max_connections);
+        Ok(Server { listeners, shared, tcp, data_label: options.data_label.clone() })
+    }
+
+    /// The address of the TCP socket.
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        self.tcp
+    }
+
+    /// The path of the socket file.
+    pub fn socket(&self) -> Option<PathBuf> {
+        self.listeners.unix.as_ref().map(|(_, file)| file.path().to_path_buf())
+    }
+
+    /// `ready tcp=HOST:PORT socket=PATH data=DIR`.
+    pub fn ready_line(&self) -> String {
+        let tcp = self.tcp.map_or_else(|| "none".to_string(), |address| address.to_string());
+        let socket = self.socket().map_or_else(|| "none".to_string(), |path| path.display().to_string());
+        format!("ready tcp={tcp} socket={socket} data={}", self.data_label)
+    }
+
+    /// Serves until `stop` is done; then refuses new work, lets open transactions finish for a while, ends all
+    /// connections, syncs and closes the database.
+    pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let Server { listeners, shared, .. } = self;
+        let unix_file = accept_until(listeners, &shared, stop).await;
+        shared.drain();
+        let ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)).await;
+        if ended.is_err() {
+            shared.end();
+            let _ = tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await;
+        }
+        drop(unix_file);
+        let database = shared.database.clone();
+        tokio::task::block_in_place(|| {
+            database.sync()?;
+            database.close()
+        })?;
+        Ok(())
+    }
+}
+
+async fn all_ended(shared: &Shared) {
+    while shared.count() > 0 {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+/// Accepts connections until `stop` is done. The listening sockets close then; the socket file stays until it is
+/// dropped.
+async fn accept_until(
+    listeners: Listeners,
+    shared: &Arc<Shared>,
+    stop: impl Future<Output = ()>,
+) -> Option<SocketFile> {
+    let Listeners { tcp, unix } = listeners;
+    let (unix, file) = unix.unzip();
+    tokio::pin!(stop);
+    loop {
+        let accept_tcp = async {
+            match &tcp {
+                Some(tcp) => tcp.accept().await.map(|(stream, _)| stream),
+                None => std::future::pending().await,
+            }
+        };
+        let accept_unix = async {
+            match &unix {
+                Some(unix) => unix.accept().await.map(|(stream, _)| stream),
+                None => std::future::pending().await,
+            }
+        };
+        let failed = tokio::select! {
+            () = &mut stop => return file,
+            accepted = accept_tcp => match accepted {
+                Ok(stream) => {
+                    // Answers are whole already: nothing is gained by gathering more.
+                    let _ = stream.set_nodelay(true);
+                    tokio::spawn(connection::serve(stream, shared.clone()));
+                    false
+                }
+                Err(_) => true,
+            },
+            accepted = accept_unix => match accepted {
+                Ok(stream) => {
+                    tokio::spawn(connection::serve(stream, shared.clone()));
+                    false
+                }
+                Err(_) => true,
+            },
+        };
+        if failed {
+            // Out of file descriptors, most likely: others have to end first.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+}
+
+/// Serves the database until SIGTERM or SIGINT. Prints the ready line to stdout.
+pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError> {
+    let runtime = runtime(options.max_connections)?;
+    runtime.block_on(async {
+        // The server is its own task, so that it runs on a thread that may hand its work over.
+        let serving = tokio::spawn(async move {
+            let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Start)?;
+            let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Start)?;
+            let server = Server::bind(database, &options).await?;
+            println!("{}", server.ready_line());
+            let stop = async {
+                tokio::select! {
+                    _ = terminate.recv() => {}
+                    _ = interrupt.recv() => {}
+                }
+            };
+            server.run(stop).await
+        });
+        serving.await.map_err(|error| ServeError::Start(io::Error::other(error)))?
+    })
+}
+
+/// A runtime in which every connection can wait at the same time.
+pub fn runtime(max_connections: usize) -> Result<tokio::runtime::Runtime, ServeError> {
+    tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("rialto-session")
+        .thread_stack_size(STACK_BYTES)
+        // One for each connection that waits, and as many as there are workers to take over from them.
+        .max_blocking_threads(max_connections.saturating_add(64))
+        .build()
+        .map_err(ServeError::Start)
+}

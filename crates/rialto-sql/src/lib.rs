@@ -1,1 +1,33 @@
-//! See the workspace's ARCHITECTURE.md.
+//! SQL for Rialto: parse, bind, plan, run.
+//!
+//! A [`Session`] is one client's view of a database: it prepares statements ([`Session::prepare`]), runs them
+//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket and never waits but for locks, and
+//! for those only where its caller says so ([`LockPolicy`](rialto::LockPolicy)); a commit gives a
+//! [`Ticket`](rialto::Ticket), which the caller awaits before it tells the outcome (I3).
+//!
+//! Text becomes a statement in [`parse`], names become columns in [`bind`], conditions an access path in [`plan`], and
+//! [`run`] does it on a transaction. `docs/sql.md` lists what is accepted; all else is refused by name.
+
+pub mod bind;
+pub mod copy;
+pub mod error;
+pub mod expr;
+pub mod parse;
+pub mod plan;
+pub mod prepared;
+pub mod run;
+pub mod session;
+pub mod sqlstate;
+pub mod values;
+
+pub use bind::OutputColumn;
+pub use copy::CopyIn;
+pub use error::{Result, Severity, SqlError};
+pub use prepared::Prepared;
+pub use run::RowSink;
+pub use session::{Cancel, Completion, ReadStatement, Session, Tag, TransactionStatus};
+pub use sqlstate::SqlState;
+pub use values::SqlType;
+
+/// The version that clients are told, so that they use what PostgreSQL 15 has.
+pub const SERVER_VERSION: &str = "15.0 (Rialto 0.1.0)";

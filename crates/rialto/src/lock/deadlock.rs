@@ -8,6 +8,7 @@ use super::head::{Blockers, Heads};
 use super::interval::{IntervalTable, Intervals};
 use super::manager::LockManager;
 use super::mode::LockMode;
+use super::name::HeadName;
 use super::slot::WaitsFor;
 use super::sync::MutexGuard;
 
@@ -34,23 +35,39 @@ impl LockManager {
     pub(super) fn blockers(&self, owner: u16, waits_for: &WaitsFor) -> Option<(LockMode, Blockers)> {
         match waits_for {
             WaitsFor::Head(name) => {
-                let mut heads = self.partitions[Self::partition_of(*name)].lock();
-                let at = heads.find(*name)?;
-                heads.at(at).blockers(owner)
+                let heads = self.partitions[Self::partition_of(*name)].lock();
+                self.blockers_at(&heads, owner, *name)
             }
             WaitsFor::Interval(index, key) => {
                 let intervals = self.intervals.lock(IntervalTable::partition_of(*index));
                 let holders = intervals.blockers(owner, *index, key)?;
-                Some((LockMode::Exclusive, Blockers { holders, ahead: Vec::new() }))
+                Some((LockMode::Exclusive, Blockers { holders, ..Blockers::default() }))
             }
         }
     }
 
-    /// Looks for a cycle through `start` and, if there is one, makes one owner on it the victim.
+    /// Who keeps `owner` waiting for the lock of `name`, whose partition's latch is held.
+    fn blockers_at(&self, heads: &Heads, owner: u16, name: HeadName) -> Option<(LockMode, Blockers)> {
+        let (mode, mut blockers) = heads.get(heads.find(name)?).blockers(owner)?;
+        if blockers.anonymous
+            && let Some(record) = name.as_address()
+        {
+            for (other, slot) in self.slots[..self.lent_ever()].iter().enumerate() {
+                let other = other as u16;
+                // A list may still name a record that its owner is just giving back; but that owner does not wait.
+                if other != owner && !blockers.holders.contains(&other) && slot.thin.contains(record) {
+                    blockers.holders.push(other);
+                }
+            }
+        }
+        Some((mode, blockers))
+    }
+
+    /// Looks for cycles through `start` and makes one owner on each the victim. One wait can close several.
     pub(super) fn find_deadlock(&self, start: u16) {
         let _one_at_a_time = self.detector.lock();
-        // A victim leaves its cycle only when it wakes; the next detector must not sacrifice a second one for it.
-        if let Some(cycle) = self.find_cycle(start)
+        // A victim's edges do not count any more, so that neither this loop nor the next detector breaks a cycle twice.
+        while let Some(cycle) = self.find_cycle(start)
             && let Some(victim) = self.sacrifice(&cycle)
         {
             self.slots[usize::from(victim)].notify();
@@ -84,7 +101,7 @@ impl LockManager {
     fn step(&self, owner: u16) -> Option<Step> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
-        let (_, Blockers { holders: mut blockers, ahead }) = self.blockers(owner, &waits_for)?;
+        let (_, Blockers { holders: mut blockers, ahead, .. }) = self.blockers(owner, &waits_for)?;
         blockers.extend(ahead);
         (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, next: 0 })
     }
@@ -94,7 +111,9 @@ impl LockManager {
         let latches = Latches::take(self, cycle);
         for (at, (owner, waits_for)) in cycle.iter().enumerate() {
             let (next, _) = cycle[(at + 1) % cycle.len()];
-            if self.slots[usize::from(*owner)].flags() != 0 || !latches.blocked_by(*owner, waits_for, next) {
+            if self.slots[usize::from(*owner)].flags() != 0
+                || !latches.blocked_by(self, *owner, waits_for, next)
+            {
                 return None;
             }
         }
@@ -138,11 +157,11 @@ impl<'a> Latches<'a> {
     }
 
     /// Whether `owner` waits for `waits_for` and `other` is among those who keep it waiting.
-    fn blocked_by(&self, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
+    fn blocked_by(&self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
         match waits_for {
             WaitsFor::Head(name) => {
                 let heads = find(&self.heads, LockManager::partition_of(*name));
-                heads.find(*name).and_then(|at| heads.get(at).blockers(owner)).is_some_and(|(_, blockers)| {
+                manager.blockers_at(heads, owner, *name).is_some_and(|(_, blockers)| {
                     blockers.holders.contains(&other) || blockers.ahead.contains(&other)
                 })
             }

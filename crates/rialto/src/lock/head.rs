@@ -52,6 +52,8 @@ pub(super) struct Blockers {
     pub(super) holders: Vec<u16>,
     /// Those whose conflicting requests stand ahead.
     pub(super) ahead: Vec<u16>,
+    /// Whether sharers that only their own lists name are among the holders.
+    pub(super) anonymous: bool,
 }
 
 /// One lock: its holders and those who wait.
@@ -60,16 +62,27 @@ pub(super) struct Head {
     name: HeadName,
     /// The next head in the bucket's chain, or in the free list.
     next: u32,
-    counts: [u16; MODES],
+    /// How many hold each mode, the anonymous sharers included.
+    counts: [u32; MODES],
     /// The modes whose count is not 0.
     modes: ModeSet,
+    /// Sharers that a record's word only counted when the lock was inflated; their own lists name them.
+    anonymous: u32,
     granted: SmallVec<[Grant; 4]>,
     waiting: Vec<Request>,
 }
 
 impl Head {
     fn new(name: HeadName) -> Head {
-        Head { name, next: NONE, counts: [0; MODES], modes: 0, granted: SmallVec::new(), waiting: Vec::new() }
+        Head {
+            name,
+            next: NONE,
+            counts: [0; MODES],
+            modes: 0,
+            anonymous: 0,
+            granted: SmallVec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     /// Grants the request if it can be granted now, else says how it would have to wait.
@@ -131,6 +144,35 @@ impl Head {
     fn add(&mut self, owner: u16, mode: LockMode) {
         self.granted.push(Grant { owner, mode });
         self.count(mode);
+    }
+
+    /// Takes over a lock that was granted in another form.
+    pub(super) fn adopt(&mut self, owner: u16, mode: LockMode) {
+        self.add(owner, mode);
+    }
+
+    /// Takes over `sharers` shared locks of owners that are not known here.
+    pub(super) fn adopt_anonymous(&mut self, sharers: u32) {
+        self.anonymous += sharers;
+        (0..sharers).for_each(|_| self.count(LockMode::Shared));
+    }
+
+    /// Turns `sharers` of the anonymous shared locks into one of `owner`.
+    pub(super) fn name_anonymous(&mut self, owner: u16, sharers: u32) {
+        self.anonymous -= sharers;
+        self.add(owner, LockMode::Shared);
+        (0..sharers).for_each(|_| self.discount(LockMode::Shared));
+    }
+
+    /// Drops one anonymous shared lock.
+    pub(super) fn release_anonymous(&mut self) {
+        self.anonymous -= 1;
+        self.discount(LockMode::Shared);
+    }
+
+    /// Whether `owner` is a holder that is known here.
+    pub(super) fn names(&self, owner: u16) -> bool {
+        self.grant_of(owner).is_some()
     }
 
     #[inline]
@@ -224,7 +266,10 @@ impl Head {
         let at = self.waiting.iter().position(|request| request.owner == owner)?;
         let request = self.waiting[at];
         let in_conflict = |other: LockMode| request.mode.conflicts() & other.bit() != 0;
-        let mut blockers = Blockers::default();
+        let mut blockers = Blockers {
+            anonymous: self.anonymous > 0 && in_conflict(LockMode::Shared),
+            ..Blockers::default()
+        };
         blockers
             .holders
             .extend(self.granted.iter().filter(|g| g.owner != owner && in_conflict(g.mode)).map(|g| g.owner));
@@ -235,7 +280,7 @@ impl Head {
     }
 
     #[inline]
-    fn is_idle(&self) -> bool {
+    pub(super) fn is_idle(&self) -> bool {
         self.modes == 0 && self.waiting.is_empty()
     }
 }
@@ -265,9 +310,13 @@ impl Heads {
     /// The head of `name`, if it is held or waited for.
     #[inline]
     pub(super) fn find(&self, name: HeadName) -> Option<u32> {
-        let mut at = self.buckets[self.bucket(name)];
-        while at != NONE {
-            let head = &self.heads[at as usize];
+        self.find_in(self.bucket(name), name)
+    }
+
+    #[inline]
+    fn find_in(&self, bucket: usize, name: HeadName) -> Option<u32> {
+        let mut at = self.buckets[bucket];
+        while let Some(head) = self.heads.get(at as usize) {
             if head.name == name {
                 return Some(at);
             }
@@ -279,33 +328,41 @@ impl Heads {
     /// The head of `name`; a new one if there was none. It stays at its number while it is held or waited for.
     #[inline]
     pub(super) fn find_or_insert(&mut self, name: HeadName) -> u32 {
-        match self.find(name) {
+        let bucket = self.bucket(name);
+        match self.find_in(bucket, name) {
             Some(at) => at,
-            None => self.insert(name),
+            None => self.insert(bucket, name),
         }
     }
 
-    fn insert(&mut self, name: HeadName) -> u32 {
-        if self.used == self.buckets.len() {
-            self.grow();
+    #[inline]
+    fn insert(&mut self, bucket: usize, name: HeadName) -> u32 {
+        if self.free == NONE {
+            return self.insert_beyond(name);
         }
-        let bucket = self.bucket(name);
-        let at = if self.free == NONE {
-            self.heads.push(Head::new(name));
-            self.heads.len() as u32 - 1
-        } else {
-            let at = self.free;
-            self.free = self.heads[at as usize].next;
-            at
-        };
+        let at = self.free;
         let head = &mut self.heads[at as usize];
+        self.free = head.next;
         head.name = name;
         head.next = std::mem::replace(&mut self.buckets[bucket], at);
         self.used += 1;
         at
     }
 
+    /// Makes a head, and buckets to go with it: there are never fewer buckets than heads.
     #[cold]
+    fn insert_beyond(&mut self, name: HeadName) -> u32 {
+        if self.heads.len() == self.buckets.len() {
+            self.grow();
+        }
+        let at = self.heads.len() as u32;
+        self.heads.push(Head::new(name));
+        let bucket = self.bucket(name);
+        self.heads[at as usize].next = std::mem::replace(&mut self.buckets[bucket], at);
+        self.used += 1;
+        at
+    }
+
     fn grow(&mut self) {
         let mut old = std::mem::take(&mut self.buckets);
         self.buckets = vec![NONE; old.len() * 2];
@@ -329,14 +386,32 @@ impl Heads {
         &self.heads[at as usize]
     }
 
-    /// Gives the head back to the pool if nobody holds it or waits for it.
+    /// Gives the head back to the pool if nobody holds it or waits for it, and says whether it did.
     #[inline]
-    pub(super) fn retire_if_idle(&mut self, at: u32) {
-        if self.heads[at as usize].is_idle() {
+    pub(super) fn retire_if_idle(&mut self, at: u32) -> bool {
+        let idle = self.heads[at as usize].is_idle();
+        if idle {
             self.retire(at);
         }
+        idle
     }
 
+    /// Releases the lock and gives its head back, if `owner` is its one holder and nobody waits; else does nothing.
+    #[inline]
+    pub(super) fn release_sole(&mut self, at: u32, owner: u16) -> bool {
+        let head = &mut self.heads[at as usize];
+        if head.granted.len() != 1 || head.anonymous != 0 || !head.waiting.is_empty() {
+            return false;
+        }
+        let Some(grant) = head.granted.pop() else { return false };
+        debug_assert_eq!(grant.owner, owner, "a lock is released by its owner");
+        head.counts[grant.mode as usize] = 0;
+        head.modes = 0;
+        self.retire(at);
+        true
+    }
+
+    #[inline]
     fn retire(&mut self, at: u32) {
         let Head { name, next, .. } = self.heads[at as usize];
         let bucket = self.bucket(name);

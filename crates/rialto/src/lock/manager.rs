@@ -10,19 +10,35 @@ use smallvec::SmallVec;
 use super::counters::LockCounters;
 use super::deadlock::VictimPolicy;
 use super::head::{Answer, Heads, RequestKind};
+use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
 use super::mode::{Acquired, LockMode, RecordMode, TableMode};
 use super::name::{HeadName, LockName, LockTarget};
-use super::slot::{FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, VICTIM, WaitRecord, WaitsFor};
-use super::sync::{AtomicBool, Mutex};
+use super::slot::{
+    FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
+};
+use super::sync::{AtomicBool, Mutex, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
+
+/// How locks are kept while nobody competes for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockForm {
+    /// Present records are locked in their own words ([`LockManager::record_thin`]) and table intentions in the slots of
+    /// their owners; a lock becomes a head on conflict.
+    #[default]
+    Thin,
+    /// Every lock is a head: the baseline of the papers.
+    Central,
+}
 
 /// How a lock manager is made.
 #[derive(Debug, Clone)]
 pub struct LockOptions {
     /// How many transactions may be open at a time; 1 to 65535.
     pub owners_max: usize,
+    /// How uncontended locks are kept.
+    pub form: LockForm,
     /// Whom to sacrifice to a deadlock.
     pub victim: VictimPolicy,
     /// How long a wait lasts before it first looks for a deadlock.
@@ -33,6 +49,7 @@ impl Default for LockOptions {
     fn default() -> LockOptions {
         LockOptions {
             owners_max: 1024,
+            form: LockForm::default(),
             victim: VictimPolicy::default(),
             deadlock_check_after: Duration::from_millis(1),
         }
@@ -49,13 +66,15 @@ const CHECK_INTERVAL_MAX: Duration = Duration::from_millis(100);
 const SLEEP_MAX: Duration = Duration::from_secs(1);
 
 /// Owners to be woken once no latch is held.
-type Woken = SmallVec<[u16; 16]>;
+pub(super) type Woken = SmallVec<[u16; 16]>;
 
 /// Grants locks to owners. See the [module](super) for what it promises.
 #[derive(Debug)]
 pub struct LockManager {
     pub(super) partitions: Box<[CachePadded<Mutex<Heads>>]>,
     pub(super) intervals: IntervalTable,
+    /// Which tables somebody wants as a whole.
+    pub(super) wanted: WantedTables,
     pub(super) slots: Box<[CachePadded<Slot>]>,
     /// One look for a deadlock at a time.
     pub(super) detector: Mutex<()>,
@@ -86,6 +105,7 @@ impl LockManager {
         LockManager {
             partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect(),
             intervals: IntervalTable::default(),
+            wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
             detector: Mutex::new(()),
             free: FreeSlots::new(options.owners_max),
@@ -110,7 +130,17 @@ impl LockManager {
     }
 
     /// Takes a slot back, releasing what it still holds.
+    ///
+    /// # Panics
+    ///
+    /// If it still holds thin locks, whose words only [`LockManager::release_all_thin`] can find.
     pub fn end(&self, mut owner: Owner) {
+        assert_eq!(
+            owner.body.thin,
+            0,
+            "owner {} ends with thin locks; call release_all_thin first",
+            owner.id()
+        );
         if owner.holds_any() {
             self.release_all(&mut owner);
         }
@@ -122,7 +152,7 @@ impl LockManager {
         (name.spread() >> 48) as usize % PARTITIONS
     }
 
-    fn slot(&self, owner: &Owner) -> &Slot {
+    pub(super) fn slot(&self, owner: &Owner) -> &Slot {
         &self.slots[usize::from(owner.body.id)]
     }
 
@@ -142,17 +172,33 @@ impl LockManager {
                 return Ok(Acquired::Held);
             }
         }
+        if self.options.form == LockForm::Thin {
+            return self.table_thin(owner, table, mode, wait, held);
+        }
         let name = HeadName::table(table);
         let (acquired, head) = self.acquire(owner, name, mode, wait, || LockTarget::Table(table))?;
+        self.note_table(owner, table, mode, TableForm::Head(head), held);
+        Ok(acquired)
+    }
+
+    /// Enters a granted table lock into the owner's list; `held` is its place there, if it has one.
+    pub(super) fn note_table(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: LockMode,
+        form: TableForm,
+        held: Option<usize>,
+    ) {
         match held {
             Some(at) => {
                 let held = &mut owner.body.tables[at];
                 held.mode = held.mode.join(mode);
+                held.form = form;
             }
-            None => owner.body.tables.push(HeldTable { table, mode, head }),
+            None => owner.body.tables.push(HeldTable { table, mode, form, wanted: false }),
         }
         self.slot(owner).counters.higher.add(1);
-        Ok(acquired)
     }
 
     /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
@@ -178,7 +224,7 @@ impl LockManager {
         Ok(acquired)
     }
 
-    /// The grant path: one latch, no wait.
+    /// Asks the head of `name` for `mode`.
     #[inline]
     fn acquire(
         &self,
@@ -188,17 +234,38 @@ impl LockManager {
         wait: &Wait<'_>,
         target: impl FnOnce() -> LockTarget,
     ) -> Result<(Acquired, u32), LockError> {
+        let id = owner.body.id;
+        self.acquire_by(owner, name, wait, target, |heads| {
+            let at = heads.find_or_insert(name);
+            (at, heads.at(at).ask(id, mode))
+        })
+    }
+
+    /// The grant path: one latch, under which `ask` is called, no wait. If the answer is to wait, the slow path asks
+    /// once more.
+    #[inline]
+    pub(super) fn acquire_by(
+        &self,
+        owner: &Owner,
+        name: HeadName,
+        wait: &Wait<'_>,
+        target: impl FnOnce() -> LockTarget,
+        ask: impl Fn(&mut Heads) -> (u32, Answer),
+    ) -> Result<(Acquired, u32), LockError> {
         {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let at = heads.find_or_insert(name);
-            match heads.at(at).ask(owner.body.id, mode) {
-                Answer::New => return Ok((Acquired::New, at)),
-                Answer::Held => return Ok((Acquired::Held, at)),
-                Answer::Upgraded => return Ok((Acquired::Upgraded, at)),
-                Answer::Wait(_) => {}
+            match ask(&mut heads) {
+                (at, Answer::New) => return Ok((Acquired::New, at)),
+                (at, Answer::Held) => return Ok((Acquired::Held, at)),
+                (at, Answer::Upgraded) => return Ok((Acquired::Upgraded, at)),
+                (_, Answer::Wait(_)) => {}
             }
         }
-        self.acquire_slowly(owner, name, mode, wait, target())
+        if wait.policy == LockPolicy::Refuse {
+            self.slot(owner).counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        self.acquire_slowly(owner, name, wait, target(), ask)
     }
 
     #[cold]
@@ -206,45 +273,41 @@ impl LockManager {
         &self,
         owner: &Owner,
         name: HeadName,
-        mode: LockMode,
         wait: &Wait<'_>,
         target: LockTarget,
+        ask: impl Fn(&mut Heads) -> (u32, Answer),
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
-        if wait.policy == LockPolicy::Refuse {
-            slot.counters.refused.add(1);
-            return Err(LockError::WouldWait);
-        }
         let since = Instant::now();
         slot.begin_wait(WaitRecord { waits_for: WaitsFor::Head(name), target, since }, owner.locks_held());
         let queued = {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let at = heads.find_or_insert(name);
-            let head = heads.at(at);
-            match head.ask(owner.body.id, mode) {
-                Answer::New => Ok((Acquired::New, at)),
-                Answer::Held => Ok((Acquired::Held, at)),
-                Answer::Upgraded => Ok((Acquired::Upgraded, at)),
-                Answer::Wait(request) => {
-                    head.enqueue(request);
+            match ask(&mut heads) {
+                (at, Answer::New) => Ok((Acquired::New, at)),
+                (at, Answer::Held) => Ok((Acquired::Held, at)),
+                (at, Answer::Upgraded) => Ok((Acquired::Upgraded, at)),
+                (at, Answer::Wait(request)) => {
+                    heads.at(at).enqueue(request);
                     Err((at, request.kind))
                 }
             }
         };
-        let outcome = match queued {
-            Ok(granted) => Ok(granted),
-            Err((at, kind)) => {
-                let granted = match kind {
-                    RequestKind::New => Acquired::New,
-                    RequestKind::Upgrade => Acquired::Upgraded,
-                };
-                match self.sleep(owner.body.id, since, wait) {
-                    Woke::Granted => Ok((granted, at)),
-                    Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
-                    // Granted between the decision to leave and the latch: a granted lock is held, so take it.
-                    Woke::Not(_) => Ok((granted, at)),
-                }
+        let (at, kind) = match queued {
+            Ok(granted) => {
+                slot.end_wait();
+                return Ok(granted);
             }
+            Err(queued) => queued,
+        };
+        let granted = match kind {
+            RequestKind::New => Acquired::New,
+            RequestKind::Upgrade => Acquired::Upgraded,
+        };
+        let outcome = match self.sleep(owner.body.id, since, wait) {
+            Woke::Granted => Ok((granted, at)),
+            Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
+            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+            Woke::Not(_) => Ok((granted, at)),
         };
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome
@@ -261,7 +324,8 @@ impl LockManager {
         }
     }
 
-    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted.
+    /// Withdraws a waiting request and grants those that it stood before; false: it has been granted. The head stays:
+    /// whoever kept the request waiting still holds it (L1).
     fn withdraw(&self, owner: u16, name: HeadName, at: u32) -> bool {
         let mut woken = Woken::new();
         {
@@ -271,19 +335,19 @@ impl LockManager {
                 return false;
             }
             head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            heads.retire_if_idle(at);
+            debug_assert!(!head.is_idle(), "L1: a request waited for nobody");
         }
         self.wake(&woken);
         true
     }
 
-    fn mark_granted(&self, owner: u16, woken: &mut Woken) {
+    pub(super) fn mark_granted(&self, owner: u16, woken: &mut Woken) {
         self.slots[usize::from(owner)].set_granted();
         woken.push(owner);
     }
 
     #[inline]
-    fn wake(&self, woken: &Woken) {
+    pub(super) fn wake(&self, woken: &Woken) {
         for &owner in woken {
             self.slots[usize::from(owner)].notify();
         }
@@ -424,33 +488,48 @@ impl LockManager {
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
+        body.intents = 0;
         for held in body.tables.drain(..) {
-            self.release(body.id, HeadName::table(held.table), held.head);
+            match held.form {
+                TableForm::Head(at) if !held.wanted => self.release(body.id, HeadName::table(held.table), at),
+                _ => self.release_thin_table(body.id, &held),
+            }
         }
+        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
     }
 
     #[inline]
     fn release(&self, id: u16, name: HeadName, at: u32) {
-        let mut woken = Woken::new();
-        {
-            let mut heads = self.partitions[Self::partition_of(name)].lock();
-            let head = heads.at(at);
-            let held = head.release(id);
-            debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
-            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
-            heads.retire_if_idle(at);
+        let mut heads = self.partitions[Self::partition_of(name)].lock();
+        if !heads.release_sole(at, id) {
+            self.release_among_others(heads, id, name, at);
         }
+    }
+
+    fn release_among_others(&self, mut heads: MutexGuard<'_, Heads>, id: u16, name: HeadName, at: u32) {
+        let mut woken = Woken::new();
+        let head = heads.at(at);
+        let held = head.release(id);
+        debug_assert!(held, "owner {id} releases a lock that it does not hold: {name:?}");
+        head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+        heads.retire_if_idle(at);
+        drop(heads);
         self.wake(&woken);
     }
 
     /// What was counted since the manager was made.
     pub fn counters(&self) -> LockCounters {
         let mut total = LockCounters::default();
-        self.slots.iter().for_each(|slot| slot.counters.sum_into(&mut total));
+        self.slots[..self.lent_ever()].iter().for_each(|slot| slot.counters.sum_into(&mut total));
         total
     }
 
-    /// How many locks on records and tables are held or waited for now.
+    /// The slots from here on were never lent.
+    pub(super) fn lent_ever(&self) -> usize {
+        self.free.lent_ever()
+    }
+
+    /// How many lock heads there are now: locks on records and tables that are not in the thin form.
     pub fn locks_now(&self) -> usize {
         self.partitions.iter().map(|partition| partition.lock().len()).sum()
     }

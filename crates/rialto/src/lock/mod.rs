@@ -18,21 +18,31 @@
 //!   wake-up of a reused slot is harmless.
 //! - **L4** Nobody holds two partition latches at once, but for the deadlock detector, which takes them in ascending
 //!   order, heads before intervals. A slot's latches are innermost.
-//! - **L5** All locks are held to the end ([`LockManager::release_all`]), after the transaction has its place in the
-//!   log (I2).
+//! - **L5** All locks are held to the end ([`LockManager::release_all`], [`LockManager::release_all_thin`]), after the
+//!   transaction has its place in the log (I2).
+//! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
+//!   `intent`: an intention and a whole-table lock agree.
+//!
+//! Two forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
+//! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
+//! slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are the same code.
+//! Absent keys and intervals are always central.
 //!
 //! Reading order: `mode` (the compatibility of modes), `head` (one lock's holders and queue, and the partition's hash
-//! of heads), `slot` (owners and how they sleep), `manager` (the grant path), `interval`, `deadlock`, `view`.
+//! of heads), `slot` (owners and how they sleep), `manager` (the grant path), `interval`, `deadlock`, `view`, then
+//! `thin` and `intent`.
 
 mod counters;
 mod deadlock;
 mod head;
+mod intent;
 mod interval;
 mod manager;
 mod mode;
 mod name;
 mod slot;
 mod sync;
+mod thin;
 mod view;
 mod wait;
 
@@ -42,9 +52,10 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
-pub use manager::{LockManager, LockOptions};
+pub use manager::{LockForm, LockManager, LockOptions};
 pub use mode::{Acquired, LockMode, RecordMode, TableMode};
 pub use name::{LockName, LockTarget};
 pub use slot::Owner;
+pub use thin::{LockWords, ThinWord};
 pub use view::LockWait;
 pub use wait::{LockError, LockPolicy, Wait};

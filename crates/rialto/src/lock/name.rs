@@ -60,7 +60,7 @@ impl fmt::Display for LockTarget {
 /// A lock head's full name: tables and records share one hash of heads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct HeadName {
-    /// The index's number, or the table's with bit 32 set.
+    /// The index's number; the table's with bit 32 set; bit 33 alone for a record by its address.
     space: u64,
     hash: u64,
 }
@@ -75,6 +75,16 @@ impl HeadName {
 
     pub(super) fn record(name: LockName) -> HeadName {
         HeadName { space: u64::from(name.index.0), hash: name.hash }
+    }
+
+    /// A present record, by its address, for the thin form.
+    pub(super) fn address(record: u64) -> HeadName {
+        HeadName { space: 1 << 33, hash: record }
+    }
+
+    /// The record's address, if this is the name of one.
+    pub(super) fn as_address(self) -> Option<u64> {
+        (self.space == 1 << 33).then_some(self.hash)
     }
 
     /// Bits for partition (the top ones) and bucket (the ones below).

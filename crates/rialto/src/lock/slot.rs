@@ -7,9 +7,11 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 
 use super::counters::CounterCells;
+use super::intent::Intents;
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
+use super::thin::ThinList;
 use crate::ids::{IndexId, TableId};
 
 /// In a slot's state word: the wait is over, the lock is granted (or worth another try, for an interval).
@@ -49,6 +51,10 @@ pub(super) struct Slot {
     wake: Condvar,
     wait: Mutex<Option<WaitRecord>>,
     pub(super) counters: CounterCells,
+    /// The records that the owner has locked in the thin form.
+    pub(super) thin: ThinList,
+    /// The owner's thin table intentions.
+    pub(super) intents: Intents,
 }
 
 impl Slot {
@@ -128,7 +134,18 @@ pub(super) struct HeldRecord {
 pub(super) struct HeldTable {
     pub(super) table: TableId,
     pub(super) mode: LockMode,
-    pub(super) head: u32,
+    pub(super) form: TableForm,
+    /// Whether this owner's request is counted in the table's "exclusive wanted" word.
+    pub(super) wanted: bool,
+}
+
+/// Where an owner's table lock is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum TableForm {
+    /// In the head of this number.
+    Head(u32),
+    /// In this cell of the slot's intentions; somebody may have moved it into a head since.
+    Intent(usize),
 }
 
 /// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.
@@ -137,6 +154,10 @@ pub(super) struct Body {
     pub(super) id: u16,
     pub(super) records: Vec<HeldRecord>,
     pub(super) tables: Vec<HeldTable>,
+    /// The length of its list of thin locks.
+    pub(super) thin: usize,
+    /// How many cells of its slot's intentions it has used.
+    pub(super) intents: usize,
     /// The indexes in which it holds intervals.
     pub(super) intervals: Vec<IndexId>,
 }
@@ -162,7 +183,7 @@ impl Owner {
 
     /// How many locks on records and tables it holds.
     pub fn locks_held(&self) -> usize {
-        self.body.records.len() + self.body.tables.len()
+        self.body.records.len() + self.body.tables.len() + self.body.thin
     }
 
     /// Whether it holds any lock or interval.
@@ -203,13 +224,18 @@ impl FreeSlots {
 
     #[cold]
     fn take_elsewhere(&self, own: usize) -> Option<Owner> {
-        let fresh = self.fresh.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |next| {
+        let fresh = self.fresh.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |next| {
             (next < self.owners_max).then_some(next + 1)
         });
         if let Ok(id) = fresh {
             return Some(Owner::new(id as u16));
         }
         (1..SHARDS).find_map(|step| self.shards[(own + step) % SHARDS].lock().pop())
+    }
+
+    /// Slots from this number on were never lent.
+    pub(super) fn lent_ever(&self) -> usize {
+        self.fresh.load(Ordering::SeqCst) as usize
     }
 
     pub(super) fn give(&self, owner: Owner) {

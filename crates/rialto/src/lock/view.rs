@@ -29,7 +29,7 @@ impl LockManager {
     /// instant.
     pub fn waits(&self) -> Vec<LockWait> {
         let mut waits: Vec<LockWait> =
-            (0..self.slots.len()).filter_map(|id| self.wait_of(id as u16)).collect();
+            (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16)).collect();
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited));
         waits
     }

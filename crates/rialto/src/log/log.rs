@@ -18,7 +18,7 @@ use super::packet::{PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::turn::{Turn, Waited, Writer};
 use super::writer::{Counters, GroupWriter, LogStats};
-use super::{Durability, LogOptions, LogPosition, PACKET_BYTES_MAX, PacketKind};
+use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind};
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
 
@@ -91,11 +91,11 @@ impl Log {
             flush_interval: options.memory_flush_interval,
             wait_max: options.wait_max,
             packet_slots: options.packet_slots,
-            threaded: options.threads,
+            threaded: options.threads == LogThreads::Background,
         });
         debug_assert!(core.ring.released() == position);
         let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
-        if options.threads {
+        if options.threads == LogThreads::Background {
             let (server, files) = (log.core.clone(), log.core.files.clone());
             log.spawn("rialto-log", move || server.serve())?;
             log.spawn("rialto-log-file", move || files.serve())?;
@@ -427,7 +427,10 @@ impl Core {
             match group_writer.write(to, lsn) {
                 Ok(()) => {
                     turn.publish(lsn);
-                    self.mark(Lsn(lsn), to);
+                    if gathered == Gathered::All {
+                        // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
+                        self.mark(Lsn(lsn), to);
+                    }
                 }
                 Err(error) => {
                     // The first error stays; nothing is tried again.

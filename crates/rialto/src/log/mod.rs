@@ -144,6 +144,16 @@ impl PacketKind {
     }
 }
 
+/// Who does what no committer does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum LogThreads {
+    /// Two threads: the log server, and one that prepares files.
+    Background,
+    /// None: every caller does all work itself, and the bound of I3 holds only for those who wait. For tests that have
+    /// to go the same way each time.
+    None,
+}
+
 /// How a log is set up.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
@@ -165,11 +175,10 @@ pub struct LogOptions {
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a slot or for log space before it fails (I10).
     pub wait_max: Duration,
-    /// How the log files are written.
+    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]).
     pub caching: Caching,
-    /// Whether the log has its two threads (log server, file preparer). Without them it needs a caller for everything,
-    /// and the bound of I3 holds only for those who wait: for tests that have to be the same at each run.
-    pub(crate) threads: bool,
+    /// Whether the log has its two threads.
+    pub threads: LogThreads,
 }
 
 impl LogOptions {
@@ -189,8 +198,8 @@ impl Default for LogOptions {
             packet_slots: 8192,
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),
-            caching: Caching::Buffered,
-            threads: true,
+            caching: Caching::Direct,
+            threads: LogThreads::Background,
         }
     }
 }

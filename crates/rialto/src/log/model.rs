@@ -62,10 +62,10 @@ mod sync {
     }
 }
 
-#[allow(dead_code, reason = "the model uses a part of it")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other atomics")]
 #[path = "queue.rs"]
 mod queue;
-#[allow(dead_code, reason = "the model uses a part of it")]
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other atomics")]
 #[path = "turn.rs"]
 mod turn;
 

@@ -59,10 +59,10 @@ impl Log {
     pub fn create(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions) -> Result<Arc<Log>> {
         options.check()?;
         for name in disk.list()? {
-            if files::sequence(&name).is_none() {
-                continue;
-            }
-            if LogEnd::holds_blocks(&**disk, &name)? {
+            let Some(sequence) = files::sequence(&name) else { continue };
+            // All that a creation itself writes is the pad of the first opening, one page.
+            let used = if sequence == 1 { 2 * PAGE } else { PAGE } as u64;
+            if LogEnd::holds_block(&**disk, &name, used)? {
                 let what =
                     format!("\"{name}\" is there already: open the log, or make it in an empty directory");
                 return Err(Error::Unsupported { what });
@@ -89,6 +89,8 @@ impl Log {
         let files =
             files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
         let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
+        // A file that an earlier process named just before it was killed is there, but its name may not be durable.
+        disk.sync_directory()?;
         if table.at(position).is_none() {
             table.prepare()?;
         }

@@ -70,14 +70,14 @@ impl LogEnd {
         LogPosition(self.position)
     }
 
-    /// Whether a log file holds anything behind its header; `false` also for one without a whole header.
-    pub(super) fn holds_blocks(disk: &dyn Disk, name: &str) -> Result<bool> {
+    /// Whether a log file holds a block at this offset; `false` also for a file that is too short.
+    pub(super) fn holds_block(disk: &dyn Disk, name: &str, offset: u64) -> Result<bool> {
         let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
-        if file.length()? < (PAGE + HEADER) as u64 {
+        if file.length()? < offset + HEADER as u64 {
             return Ok(false);
         }
         let mut header = [0; HEADER];
-        file.read_at(&mut header, PAGE as u64)?;
+        file.read_at(&mut header, offset)?;
         Ok(u32_at(&header, 8) == block::MAGIC)
     }
 }
@@ -165,7 +165,10 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         incarnation: header.incarnation,
         proven: position,
         tail: Vec::new(),
-        marks: files[..contiguous].iter().filter_map(|file| Some((file.first()?, file.start))).collect(),
+        marks: files[..contiguous]
+            .iter()
+            .filter_map(|file| Some((Lsn(file.first()?.0 - 1), file.start)))
+            .collect(),
         block: Vec::new(),
         header: None,
         cursor: 0,
@@ -323,7 +326,8 @@ impl LogReader {
             // A packet whose last part was not written before that opening does not count.
             self.parts_length = None;
         }
-        if header.position == self.files[self.at].start || self.marks_due(header.position) {
+        if !header.inside && (header.position == self.files[self.at].start || self.marks_due(header.position))
+        {
             self.marks.push((Lsn(self.lsn), header.position));
         }
         self.incarnation = header.incarnation;

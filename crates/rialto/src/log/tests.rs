@@ -84,7 +84,7 @@ fn flip(disk: &Arc<dyn Disk>, name: &str, offset: u64) {
 }
 
 fn alone() -> LogOptions {
-    LogOptions { threads: false, ..small() }
+    LogOptions { threads: LogThreads::None, ..small() }
 }
 
 fn recovery_error(disk: &Arc<dyn Disk>, from: u64) -> Error {
@@ -106,6 +106,27 @@ fn three_blocks_in_one_group(disk: &Arc<dyn Disk>) -> u64 {
     }
     log.close().unwrap();
     middle + PAGE as u64
+}
+
+#[test]
+fn the_kinds_for_two_phase_commit_travel_like_any_other() {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    let kinds = [PacketKind::Prepare, PacketKind::Commit, PacketKind::Decide];
+    for (kind, length) in kinds.into_iter().zip([10, 20, 200_000]) {
+        let mut slot = log.borrow_packet().unwrap();
+        slot.bytes_mut().resize(length, 3);
+        log.reserve(&mut slot, 0).unwrap();
+        let lsn = log.push(&mut slot, kind);
+        log.applied(slot);
+        log.wait(lsn, Durability::Disk).unwrap();
+    }
+    drop(log);
+    let mut reader = recover(&disk, DATABASE, Lsn(1)).unwrap();
+    for kind in kinds {
+        assert_eq!(reader.next_packet().unwrap().unwrap().kind, kind);
+    }
+    assert_eq!(reader.next_packet().unwrap(), None);
 }
 
 #[test]
@@ -238,9 +259,9 @@ fn files_are_switched_freed_and_reused() {
     let mut names = std::collections::BTreeSet::new();
     for lsn in 1..=400 {
         let lsn = commit(&log, &packet(lsn, 30_000));
-        log.wait(lsn, if lsn.0 % 5 == 0 { Durability::Disk } else { Durability::Memory }).unwrap();
+        log.wait(lsn, if lsn.0.is_multiple_of(5) { Durability::Disk } else { Durability::Memory }).unwrap();
         names.extend(disk.list().unwrap());
-        if lsn.0 % 50 == 0 {
+        if lsn.0.is_multiple_of(50) {
             log.free_before(Lsn(lsn.0 - 20)).unwrap();
             let since = log.bytes_since(Lsn(lsn.0 - 20));
             assert!((20 * 30_000..1_600_000).contains(&since), "{since} bytes since 20 packets ago");
@@ -283,7 +304,7 @@ fn a_missing_file_is_named() {
 
 #[test]
 fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place() {
-    for threads in [true, false] {
+    for threads in [LogThreads::Background, LogThreads::None] {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let wait_max = Duration::from_millis(50);
         let options = LogOptions { bytes_max: 1 << 20, threads, wait_max, ..small() };
@@ -423,7 +444,10 @@ fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
 #[test]
 fn a_log_is_not_made_over_another_and_bad_options_are_refused() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
-    drop(Log::create(&disk, DATABASE, &small()).unwrap());
+    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    let lsn = commit(&log, b"something to lose");
+    log.wait(lsn, Durability::Disk).unwrap();
+    drop(log);
     assert!(matches!(Log::create(&disk, DATABASE, &small()), Err(Error::Unsupported { .. })));
     assert!(matches!(recover(&disk, DATABASE + 1, Lsn(1)), Err(Error::Corrupt { .. })));
     let disk: Arc<dyn Disk> = MemoryDisk::new();

@@ -307,7 +307,7 @@ impl Turn<'_> {
         std::mem::forget(self);
         let number = writer.flight.load(Ordering::SeqCst) & 0xffff;
         let served = &writer.buckets[(number & 1) as usize];
-        let next = &writer.buckets[(number + 1 & 1) as usize];
+        let next = &writer.buckets[((number + 1) & 1) as usize];
         writer.word.store(FREE, Ordering::SeqCst);
         if served.wake() {
             writer.wakes.fetch_add(1, Ordering::Relaxed);

@@ -1,11 +1,13 @@
 //! Tests of the lock manager, by subject.
 
+mod cost;
 mod deadlocks;
 mod grants;
 mod intervals;
 mod model;
 mod modes;
 mod stress;
+mod thin;
 mod waits;
 
 use std::sync::Arc;

@@ -9,6 +9,8 @@ mod counters;
 mod deadlock;
 #[path = "../head.rs"]
 mod head;
+#[path = "../intent.rs"]
+mod intent;
 #[path = "../interval.rs"]
 mod interval;
 #[path = "../manager.rs"]
@@ -19,6 +21,8 @@ mod mode;
 mod name;
 #[path = "../slot.rs"]
 mod slot;
+#[path = "../thin.rs"]
+mod thin;
 #[path = "../view.rs"]
 mod view;
 #[path = "../wait.rs"]
@@ -72,12 +76,14 @@ use std::time::Duration;
 use shuttle::thread;
 
 use super::{INDEX, test_seconds};
+use crate::ids::TableId;
 use deadlock::VictimPolicy;
 use interval::Admission;
-use manager::{LockManager, LockOptions};
+use manager::{LockForm, LockManager, LockOptions};
 use mode::{Acquired, RecordMode, TableMode};
 use name::LockName;
 use slot::Owner;
+use thin::LockWords;
 use wait::{LockError, LockPolicy, Wait};
 
 static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
@@ -105,19 +111,25 @@ fn manager(detect: Detect) -> Arc<LockManager> {
         Detect::Never => Duration::from_secs(3600),
     };
     Arc::new(LockManager::new(LockOptions {
+        form: LockForm::Thin,
         owners_max: 4,
         deadlock_check_after,
         victim: VictimPolicy::Youngest,
     }))
 }
 
-/// Runs `body` under random schedules for a share of the test time; a failure prints the schedule that led to it.
-fn check(body: impl Fn() + Send + Sync + 'static) {
-    let mut config = shuttle::Config::new();
-    config.max_time = Some(test_seconds() / 2);
-    config.stack_size = 0x2_0000;
-    let scheduler = shuttle::scheduler::RandomScheduler::new(3000);
-    shuttle::Runner::new(scheduler, config).run(body);
+/// Runs `body` under random schedules, and under such in which one task stands still while others run far, each for a
+/// share of the test time; a failure prints the schedule that led to it.
+fn check(body: impl Fn() + Send + Sync + Clone + 'static) {
+    use shuttle::scheduler::{PctScheduler, RandomScheduler};
+    let config = || {
+        let mut config = shuttle::Config::new();
+        config.max_time = Some(test_seconds() / 4);
+        config.stack_size = 0x2_0000;
+        config
+    };
+    shuttle::Runner::new(RandomScheduler::new(3000), config()).run(body.clone());
+    shuttle::Runner::new(PctScheduler::new(3, 3000), config()).run(body);
 }
 
 fn record(
@@ -130,8 +142,10 @@ fn record(
     manager.record(owner, LockName { index: INDEX, hash: u64::from(key) }, &[key], mode, wait)
 }
 
+type Task = Box<dyn FnOnce(&LockManager) + Send>;
+
 /// Runs the tasks and then checks that nothing is held or waited for.
-fn run(manager: &Arc<LockManager>, tasks: Vec<Box<dyn FnOnce(&LockManager) + Send>>) {
+fn run(manager: &Arc<LockManager>, tasks: Vec<Task>) {
     let handles: Vec<_> = tasks
         .into_iter()
         .map(|task| {
@@ -176,7 +190,7 @@ fn every_waiter_is_woken_and_none_is_inside_with_an_enemy() {
                     manager.end(owner);
                 }
             };
-            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+            Box::new(task) as Task
         });
         run(&manager, tasks.into());
     });
@@ -203,7 +217,7 @@ fn who_leaves_a_queue_leaves_no_gap() {
                 }
                 manager.end(owner);
             };
-            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+            Box::new(task) as Task
         });
         run(&manager, tasks.into());
     });
@@ -221,7 +235,7 @@ fn who_closes_a_cycle_finds_it() {
                     .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
                 manager.end(owner);
             };
-            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+            Box::new(task) as Task
         });
         run(&manager, tasks.collect());
         assert!(manager.counters().deadlocks <= 1, "one victim is enough for one cycle");
@@ -240,7 +254,7 @@ fn upgraders_do_not_hang() {
                     .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
                 manager.end(owner);
             };
-            Box::new(task) as Box<dyn FnOnce(&LockManager) + Send>
+            Box::new(task) as Task
         });
         run(&manager, tasks.collect());
     });
@@ -318,7 +332,7 @@ fn a_scan_sees_no_phantom() {
     check(|| {
         let manager = manager(Detect::AtOnce);
         let leaf = LatchedLeaf::default();
-        let mut tasks: Vec<Box<dyn FnOnce(&LockManager) + Send>> = Vec::new();
+        let mut tasks: Vec<Task> = Vec::new();
         for _ in 0..2 {
             let leaf = leaf.clone();
             tasks.push(Box::new(move |manager| {
@@ -340,5 +354,126 @@ fn a_scan_sees_no_phantom() {
         }
         run(&manager, tasks);
         assert_eq!(leaf.lock().unwrap().keys.len(), 2);
+    });
+}
+
+/// Records' words, whose steps the checker schedules too.
+#[derive(Clone)]
+struct Words(Arc<[shuttle::sync::atomic::AtomicU64; 2]>);
+
+impl Words {
+    fn new() -> Words {
+        Words(Arc::new([0; 2].map(shuttle::sync::atomic::AtomicU64::new)))
+    }
+
+    fn lock(
+        &self,
+        manager: &LockManager,
+        owner: &mut Owner,
+        record: u64,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        manager.record_thin(owner, self.lock_word(record), record, INDEX, b"key", mode, wait)
+    }
+
+    fn assert_free(&self) {
+        assert!(self.0.iter().all(|word| word.load(Ordering::SeqCst) == 0));
+    }
+}
+
+impl LockWords for Words {
+    fn lock_word(&self, record: u64) -> &shuttle::sync::atomic::AtomicU64 {
+        &self.0[record as usize]
+    }
+}
+
+#[test]
+fn thin_locks_inflate_and_deflate_without_losing_anybody() {
+    check(|| {
+        let manager = manager(Detect::Never);
+        let words = Words::new();
+        let inside = Arc::new(Inside::default());
+        let tasks = [
+            (RecordMode::Exclusive, FOREVER),
+            (RecordMode::Shared, FOREVER),
+            (RecordMode::Exclusive, IMPATIENT),
+            (RecordMode::Shared, FOREVER),
+        ]
+        .map(|(mode, wait)| {
+            let (inside, words) = (inside.clone(), words.clone());
+            let task = move |manager: &LockManager| {
+                for _ in 0..2 {
+                    let mut owner = manager.begin().unwrap();
+                    if words.lock(manager, &mut owner, 0, mode, &wait).is_ok() {
+                        inside.visit(mode);
+                    }
+                    manager.release_all_thin(&mut owner, &words);
+                    manager.end(owner);
+                }
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
+        words.assert_free();
+    });
+}
+
+#[test]
+fn thin_upgraders_and_rings_do_not_hang() {
+    check(|| {
+        let manager = manager(Detect::AtOnce);
+        let words = Words::new();
+        let tasks = [[0, 0], [0, 1], [1, 0]].map(|[first, second]| {
+            let words = words.clone();
+            let task = move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                words
+                    .lock(manager, &mut owner, first, RecordMode::Shared, &FOREVER)
+                    .and_then(|_| words.lock(manager, &mut owner, second, RecordMode::Exclusive, &FOREVER))
+                    .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
+                manager.release_all_thin(&mut owner, &words);
+                manager.end(owner);
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
+        words.assert_free();
+    });
+}
+
+#[test]
+fn thin_intentions_and_whole_tables_exclude_each_other() {
+    check(|| {
+        let manager = manager(Detect::AtOnce);
+        let inside = Arc::new(Inside::default());
+        let tasks = [
+            (TableMode::IntentExclusive, RecordMode::Shared, true),
+            (TableMode::Shared, RecordMode::Exclusive, false),
+            (TableMode::IntentExclusive, RecordMode::Shared, false),
+            (TableMode::Exclusive, RecordMode::Exclusive, false),
+        ]
+        .map(|(mode, role, raised)| {
+            let inside = inside.clone();
+            let task = move |manager: &LockManager| {
+                for _ in 0..2 {
+                    let mut owner = manager.begin().unwrap();
+                    if raised {
+                        manager.table(&mut owner, TableId(1), TableMode::IntentShared, &FOREVER).unwrap();
+                    }
+                    match manager.table(&mut owner, TableId(1), mode, &FOREVER) {
+                        Ok(acquired) => {
+                            let expected = if raised { Acquired::Upgraded } else { Acquired::New };
+                            assert_eq!(acquired, expected, "an intention was lost");
+                            inside.visit(role);
+                        }
+                        Err(error) => assert_eq!(error, LockError::Deadlock),
+                    }
+                    manager.end(owner);
+                }
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
     });
 }

@@ -4,9 +4,13 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
-use super::{Dice, INDEX, manager, patient, seed, test_seconds};
+use super::thin::{Words, lock as thin_lock};
+use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
-use crate::lock::{Acquired, LockError, LockName, RecordMode, TableMode};
+use crate::lock::{
+    Acquired, LockError, LockForm, LockManager, LockName, LockOptions, LockWords, Owner, RecordMode,
+    TableMode,
+};
 
 /// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
 #[derive(Default)]
@@ -30,62 +34,91 @@ impl Inside {
 }
 
 #[test]
-fn nobody_is_ever_inside_a_lock_with_an_enemy() {
+fn nobody_is_ever_inside_a_central_lock_with_an_enemy() {
+    stress(LockForm::Central);
+}
+
+#[test]
+fn nobody_is_ever_inside_a_thin_lock_with_an_enemy() {
+    stress(LockForm::Thin);
+}
+
+fn stress(form: LockForm) {
     const KEYS: u64 = 24;
     const THREADS: u64 = 6;
     let seed = seed();
     println!("RIALTO_SEED={seed}");
-    let manager = manager();
-    let inside: Vec<Inside> = (0..KEYS).map(|_| Inside::default()).collect();
+    let manager = LockManager::new(LockOptions { owners_max: 64, form, ..LockOptions::default() });
+    let words = Words::new(KEYS as usize);
+    let inside: Vec<Inside> = (0..=KEYS).map(|_| Inside::default()).collect();
+    let table = &inside[KEYS as usize];
     let (committed, sacrificed) = (AtomicU64::new(0), AtomicU64::new(0));
     let end = Instant::now() + test_seconds();
+    let run = |dice: &mut Dice, owner: &mut Owner, held: &mut Vec<(usize, bool)>| -> Result<(), LockError> {
+        match dice.below(12) {
+            0..=1 => {
+                let acquired = manager.table(owner, TableId(1), TableMode::Shared, &patient())?;
+                table.enter(RecordMode::Shared, acquired);
+                held.push((KEYS as usize, false));
+            }
+            2 => {
+                let acquired = manager.table(owner, TableId(1), TableMode::Exclusive, &patient())?;
+                table.enter(RecordMode::Exclusive, acquired);
+                held.push((KEYS as usize, true));
+            }
+            3..=5 => {
+                // To the oracle intentions and shared table locks are alike: only an exclusive one excludes both.
+                let acquired = manager.table(owner, TableId(1), TableMode::IntentShared, &patient())?;
+                table.enter(RecordMode::Shared, acquired);
+                held.push((KEYS as usize, false));
+                if dice.below(2) == 0 {
+                    manager.table(owner, TableId(1), TableMode::IntentExclusive, &patient())?;
+                }
+            }
+            _ => {}
+        }
+        for _ in 0..dice.below(8) {
+            let key = dice.below(KEYS);
+            let mode = if dice.below(2) == 0 { RecordMode::Shared } else { RecordMode::Exclusive };
+            let bytes = key.to_be_bytes();
+            let acquired = match form {
+                LockForm::Thin => thin_lock(&manager, owner, &words, key, mode, &patient())?,
+                LockForm::Central => {
+                    manager.record(owner, LockName::new(INDEX, &bytes), &bytes, mode, &patient())?
+                }
+            };
+            inside[key as usize].enter(mode, acquired);
+            // The store changes its own bits of the word meanwhile; twice, so that the pattern is whole at the end.
+            words.lock_word(key).fetch_xor(1 << 40, Ordering::SeqCst);
+            match held.iter_mut().find(|(held, _)| *held == key as usize) {
+                Some((_, exclusive)) => *exclusive |= mode == RecordMode::Exclusive,
+                None => held.push((key as usize, mode == RecordMode::Exclusive)),
+            }
+            if dice.below(16) == 0 {
+                thread::yield_now();
+            }
+            words.lock_word(key).fetch_xor(1 << 40, Ordering::SeqCst);
+        }
+        Ok(())
+    };
     thread::scope(|scope| {
         for thread in 0..THREADS {
-            let (manager, inside, committed, sacrificed) = (&manager, &inside, &committed, &sacrificed);
+            let (manager, words, inside, run) = (&manager, &words, &inside, &run);
+            let (committed, sacrificed) = (&committed, &sacrificed);
             scope.spawn(move || {
                 let mut dice = Dice::new(seed + thread);
                 while Instant::now() < end {
                     let mut owner = manager.begin().unwrap();
                     let mut held: Vec<(usize, bool)> = Vec::new();
-                    let mut outcome = Ok(Acquired::New);
-                    if dice.below(4) == 0 {
-                        let mode = [TableMode::IntentShared, TableMode::IntentExclusive, TableMode::Shared]
-                            [dice.below(3) as usize];
-                        outcome = manager.table(&mut owner, TableId(1), mode, &patient());
-                    }
-                    for _ in 0..dice.below(8) {
-                        if outcome.is_err() {
-                            break;
-                        }
-                        let key = dice.below(KEYS);
-                        let mode =
-                            if dice.below(2) == 0 { RecordMode::Shared } else { RecordMode::Exclusive };
-                        let bytes = key.to_be_bytes();
-                        outcome = manager.record(
-                            &mut owner,
-                            LockName::new(INDEX, &bytes),
-                            &bytes,
-                            mode,
-                            &patient(),
-                        );
-                        let Ok(acquired) = outcome else { break };
-                        inside[key as usize].enter(mode, acquired);
-                        match held.iter_mut().find(|(held, _)| *held == key as usize) {
-                            Some((_, exclusive)) => *exclusive |= mode == RecordMode::Exclusive,
-                            None => held.push((key as usize, mode == RecordMode::Exclusive)),
-                        }
-                        if dice.below(16) == 0 {
-                            thread::yield_now();
-                        }
-                    }
-                    match outcome {
-                        Ok(_) => committed.fetch_add(1, Ordering::Relaxed),
+                    match run(&mut dice, &mut owner, &mut held) {
+                        Ok(()) => committed.fetch_add(1, Ordering::Relaxed),
                         Err(LockError::Deadlock) => sacrificed.fetch_add(1, Ordering::Relaxed),
                         Err(other) => panic!("{other}"),
                     };
                     for (key, exclusive) in held {
                         inside[key].leave(exclusive);
                     }
+                    manager.release_all_thin(&mut owner, words);
                     manager.end(owner);
                 }
             });
@@ -93,6 +126,7 @@ fn nobody_is_ever_inside_a_lock_with_an_enemy() {
     });
     assert_eq!(manager.locks_now(), 0);
     assert!(manager.waits().is_empty());
+    words.assert_all_free();
     assert!(inside.iter().all(|inside| inside.0.load(Ordering::SeqCst) == 0));
     assert_eq!(manager.counters().deadlocks, sacrificed.load(Ordering::Relaxed));
     println!(

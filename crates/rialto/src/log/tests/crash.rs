@@ -41,7 +41,7 @@ fn options(random: &mut Random) -> LogOptions {
         packet_slots: 16,
         bytes_max: 4 << 20,
         spare_files_max: 2,
-        threads: false,
+        threads: LogThreads::None,
         caching,
         ..LogOptions::default()
     }
@@ -199,5 +199,32 @@ fn what_was_answered_survives_a_crash_at_any_step() {
             std::panic::resume_unwind(panic);
         }
         seed = seed.wrapping_add(1);
+    }
+}
+
+#[test]
+fn a_creation_that_was_cut_short_can_be_done_again() {
+    for kill in [false, true] {
+        for step in 1.. {
+            let mut faulty = FaultyDisk::new(step);
+            if kill {
+                faulty.kill_at(step)
+            } else {
+                faulty.crash_at(step)
+            }
+            let options = options(&mut Random::new(step));
+            let created = Log::create(&(faulty.clone() as Arc<dyn Disk>), DATABASE, &options);
+            if !faulty.is_down() {
+                break;
+            }
+            drop(created);
+            faulty = faulty.restart();
+            let disk: Arc<dyn Disk> = faulty.clone();
+            // Of another database: its identifier was drawn anew.
+            let log = Log::create(&disk, DATABASE + 1, &options)
+                .unwrap_or_else(|error| panic!("step {step}: {error}"));
+            drop(log);
+            assert_eq!(recover(&disk, DATABASE + 1, Lsn(1)).unwrap().finish().unwrap().lsn(), Lsn(0));
+        }
     }
 }

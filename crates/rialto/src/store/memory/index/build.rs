@@ -1,7 +1,8 @@
 //! Bulk loads: an index from entries in order, for recovery and for CREATE INDEX.
 
+use super::image::Image;
 use super::key::{KeyBuf, MAX_KEY_BYTES, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Image, MAX_ENTRIES, VALUE_BITS};
+use super::node::{BODY_WORDS, MAX_ENTRIES, VALUE_BITS};
 use super::{Full, Index, NodePool};
 use std::sync::Arc;
 
@@ -178,11 +179,18 @@ fn build<K: AsRef<[u8]>>(
     let fill = |level: &mut Level<'_>| {
         for (key, value) in entries {
             let key = key.as_ref();
-            assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
+            assert!(
+                key.len() <= MAX_KEY_BYTES,
+                "a key of {} bytes; an index takes {MAX_KEY_BYTES}",
+                key.len()
+            );
             assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
             let last = match &mut last {
                 Some(last) => {
-                    assert!(last.as_slice() < key, "keys for an index are not strictly ascending: {key:02x?}");
+                    assert!(
+                        last.as_slice() < key,
+                        "keys for an index are not strictly ascending: {key:02x?}"
+                    );
                     last
                 }
                 None => last.insert(KeyBuf::new()),

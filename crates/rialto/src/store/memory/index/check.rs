@@ -1,9 +1,9 @@
 //! The structural verifier, and counts.
 
+use super::Index;
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, Probe};
 use super::node::{BODY_WORDS, MAX_ENTRIES};
-use super::Index;
 
 impl Index {
     /// The number of entries, leaf by leaf: exact if nobody writes meanwhile.
@@ -71,7 +71,10 @@ impl Index {
         if control.level() != level {
             return wrong(format!("expected level {level}, found {}", control.level()));
         }
-        if count > MAX_ENTRIES || control.heap() < 2 * count || control.heap() + control.prefix_words() > BODY_WORDS {
+        if count > MAX_ENTRIES
+            || control.heap() < 2 * count
+            || control.heap() + control.prefix_words() > BODY_WORDS
+        {
             return wrong(format!("{count} entries, heap at {}: they overlap", control.heap()));
         }
         let live: usize = (0..count).map(|at| super::key::tail_words(node.suffix_len(at))).sum();
@@ -83,11 +86,16 @@ impl Index {
         if control.prefix_bytes() > 0 {
             let prefix = key.as_slice();
             if !low.starts_with(prefix) || !high.is_some_and(|high| high.starts_with(prefix)) {
-                return wrong(format!("prefix {prefix:02x?} is not common to its fences {low:02x?} and {high:02x?}"));
+                return wrong(format!(
+                    "prefix {prefix:02x?} is not common to its fences {low:02x?} and {high:02x?}"
+                ));
             }
         }
         if level > 0 && (count == 0 || node.suffix_len(0) != 0) {
-            return wrong(format!("inner node with {count} children, first key of {} bytes", node.suffix_len(0)));
+            return wrong(format!(
+                "inner node with {count} children, first key of {} bytes",
+                node.suffix_len(0)
+            ));
         }
         let mut places: Vec<_> = (0..count).filter_map(|at| node.tail_place(at)).collect();
         places.sort_unstable();
@@ -106,7 +114,9 @@ impl Index {
             let bounded = level > 0 && at == 0;
             if !bounded {
                 if this.as_slice() < low || high.is_some_and(|high| this.as_slice() >= high) {
-                    return wrong(format!("key {this:02x?} is outside its fences {low:02x?} and {high:02x?}"));
+                    return wrong(format!(
+                        "key {this:02x?} is outside its fences {low:02x?} and {high:02x?}"
+                    ));
                 }
                 if below.as_ref().is_some_and(|below| *below >= this) {
                     return wrong(format!("key {this:02x?} is not above the one before it"));

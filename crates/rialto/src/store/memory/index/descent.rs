@@ -84,20 +84,23 @@ impl Index {
 
     /// As `reach`; the outer None: begin again.
     fn try_reach(&self, seek: Seek<'_>, level: u8, fences: &mut Fences) -> Option<Option<Reached<'_>>> {
-        fences.bounded_below = false;
-        fences.bounded_above = false;
+        // The deepest nodes with a separator to the left and to the right of the way: only theirs are read.
+        let (mut low, mut high) = (None, None);
         let mut id = self.root;
         let mut node = self.region.node(id);
         let mut version = node.latch.read()?;
-        loop {
+        let there = loop {
             let control = node.control();
             if control.level() <= level {
-                // The level of a node other than the root follows from its parent's, which was validated.
-                let there = control.level() == level;
-                return node.latch.validate(version).then(|| there.then_some(Reached { id, node, version }));
+                break control.level() == level;
             }
             let slot = seek.slot(node, control);
-            fences.narrow(node, control, slot, slot);
+            if slot > 0 {
+                low = Some((node, version, control, slot));
+            }
+            if slot + 1 < control.count() {
+                high = Some((node, version, control, slot + 1));
+            }
             id = node.child(slot);
             let child = self.region.get(id)?;
             let child_version = child.latch.read()?;
@@ -105,6 +108,18 @@ impl Index {
                 return None;
             }
             (node, version) = (child, child_version);
-        }
+        };
+        // An ancestor that is still unchanged was so when the node's version was read.
+        let read = |fence, key: &mut KeyBuf| {
+            let Some((node, version, control, slot)): Option<(&Node, u64, Control, usize)> = fence else {
+                return Some(false);
+            };
+            node.read_key(control, slot, key);
+            node.latch.validate(version).then_some(true)
+        };
+        fences.bounded_below = read(low, &mut fences.low)?;
+        fences.bounded_above = read(high, &mut fences.high)?;
+        // The level of a node other than the root follows from its parent's, which was validated.
+        node.latch.validate(version).then(|| there.then_some(Reached { id, node, version }))
     }
 }

@@ -37,11 +37,7 @@ fn be_word_short(bytes: &[u8]) -> u64 {
 /// The words that the tail of a suffix of `len` bytes takes.
 #[inline]
 pub(super) const fn tail_words(len: usize) -> usize {
-    if len <= HEAD_BYTES {
-        0
-    } else {
-        1 + len.saturating_sub(HEAD_BYTES + FIRST_TAIL_BYTES).div_ceil(8)
-    }
+    if len <= HEAD_BYTES { 0 } else { 1 + len.saturating_sub(HEAD_BYTES + FIRST_TAIL_BYTES).div_ceil(8) }
 }
 
 /// Word `at` of the tail of `suffix`, which is longer than a head.

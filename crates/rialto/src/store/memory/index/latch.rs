@@ -7,7 +7,7 @@
 //!
 //! The orderings are a sequence lock's. Writer: latch (acquire), release fence, relaxed stores, unlatch (release).
 //! Reader: note (acquire), relaxed loads, acquire fence, load again. A reader that saw any store of a writer sees, behind
-//! the two fences, at least that writer's latched word. `tests/latch` below explores this with loom.
+//! the two fences, at least that writer's latched word. `tests/latch.rs` explores this with loom.
 
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,6 +60,12 @@ pub(super) struct Latch<W = AtomicU64> {
 }
 
 impl<W: Word> Latch<W> {
+    /// An open latch over `word`, which is zero.
+    #[cfg(test)]
+    pub(super) fn over(word: W) -> Latch<W> {
+        Latch { word }
+    }
+
     /// Begins an optimistic read: waits until the node is not latched and gives its word. None: the node is free.
     #[inline(always)]
     pub(super) fn read(&self) -> Option<u64> {

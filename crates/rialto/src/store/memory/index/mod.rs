@@ -15,18 +15,19 @@
 //! 2. The leaves' intervals cover the whole key space without gap or overlap, at any time. So the leaves that a scan
 //!    walks, each from the fence of the one before, cover every position of its range, whatever splits and merges do in
 //!    between; what is said of a leaf (guard, removal Lsn) is copied by a split and joined by a merge.
-//! 3. A version never goes back, and a node's memory is only ever a node ([`pool`]).
+//! 3. A version never goes back, and a node's memory is only ever a node (`pool`).
 //! 4. The root stays the root: a tree grows and shrinks by moving the root's entries to and from children.
 //! 5. Removing and re-pointing need no node and cannot fail (I10).
 //! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
 //! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
 //!
-//! Where to go next: [`node`] for the bytes, [`latch`] for the protocol, [`descent`] for the ways down, [`structure`] for
-//! splits and merges, [`scan`] for ranges, [`build`] for bulk loads, [`check`] for the verifier.
+//! Where to go next: `node` and `image` for the bytes, `latch` for the protocol, `descent` for the ways down, `structure` for
+//! splits and merges, `scan` for ranges, `build` for bulk loads, `check` for the verifier.
 
 mod build;
 mod check;
 mod descent;
+mod image;
 mod key;
 mod latch;
 mod node;
@@ -36,8 +37,9 @@ mod structure;
 #[cfg(test)]
 mod tests;
 
+use self::image::Image;
 use self::key::{Probe, tail_words};
-use self::node::{Image, Node};
+use self::node::Node;
 use self::pool::Region;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
@@ -217,27 +219,10 @@ impl Index {
         }
     }
 
-    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile.
+    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile. The one leaf that
+    /// is left has the guards and the removal `Lsn` of all that were.
     pub fn clear(&self) {
-        let mut batch = Batch::new();
-        loop {
-            // A pass over all leaves: emptied ones may stay in the tree, so an empty leaf is no end.
-            batch.begin();
-            let mut removed = false;
-            loop {
-                let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
-                for (key, _) in batch.iter() {
-                    self.remove(key, None);
-                    removed = true;
-                }
-                if more == More::No {
-                    break;
-                }
-            }
-            if !removed {
-                return;
-            }
-        }
+        self.free_all_but_the_root();
     }
 
     /// The leaf that covers `probe`, not yet validated. None: begin again.

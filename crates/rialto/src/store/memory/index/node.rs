@@ -24,7 +24,8 @@
 
 #![allow(unsafe_code)]
 
-use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, Probe, be_word, tail_word, tail_words};
+use super::image::Image;
+use super::key::{FIRST_TAIL_BYTES, HEAD_BYTES, KeyBuf, MAX_KEY_BYTES, Probe, tail_word, tail_words};
 use super::latch::Latch;
 use std::cmp::Ordering as Order;
 use std::hint::select_unpredictable;
@@ -52,7 +53,9 @@ pub(super) struct Control(u64);
 impl Control {
     pub(super) const fn new(level: u8, guarded: bool, prefix_bytes: usize) -> Control {
         let heap = BODY_WORDS - prefix_bytes.div_ceil(8);
-        Control((level as u64) << 8 | (guarded as u64) << 16 | (prefix_bytes as u64) << 24 | (heap as u64) << 36)
+        Control(
+            (level as u64) << 8 | (guarded as u64) << 16 | (prefix_bytes as u64) << 24 | (heap as u64) << 36,
+        )
     }
 
     /// How many entries; never more than a body holds.
@@ -210,30 +213,58 @@ impl Node {
         (tag & LONG != 0).then(|| ((tag & !LONG) as usize, tail_words(self.suffix_len(at))))
     }
 
-    /// The number of the first `count` entries whose head is below `head`. Branch-free: heads are unpredictable.
+    /// The number of the first `count` entries (at most [`MAX_ENTRIES`]) whose heads are `below` something; heads only
+    /// go up, so these come first.
+    ///
+    /// Branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step either the
+    /// answer lies below `step`, or it lies in the last `step` places, which may overlap the first ones: so that no
+    /// later step can lead past the end. Positions count words, two for an entry, to save a multiplication.
     #[inline(always)]
-    fn heads_below(&self, count: usize, head: u64) -> usize {
-        let (mut from, mut left) = (0, count);
-        while left > 1 {
-            let half = left / 2;
-            let mid = from + half;
-            from = select_unpredictable(self.head(mid - 1) < head, mid, from);
-            left -= half;
+    fn partition_heads(&self, count: usize, below: impl Fn(u64) -> bool) -> usize {
+        if count == 0 {
+            return 0;
         }
-        from + usize::from(left > 0 && self.head(from) < head)
+        debug_assert!(count <= MAX_ENTRIES);
+        let head_before = |words: usize| {
+            // SAFETY: 2 <= words <= 2 * count <= BODY_WORDS by the argument above.
+            unsafe { self.body.get_unchecked(words - 2) }.load(Ordering::Relaxed)
+        };
+        let first = 2usize << count.ilog2();
+        let mut at = select_unpredictable(below(head_before(first)), 2 * count + 2 - first, 0);
+        let mut go = |step: usize| at = select_unpredictable(below(head_before(at + step)), at + step, at);
+        // Written out, so that each step is three instructions and its length a constant.
+        if first >= 32 {
+            if first >= 256 {
+                go(128);
+            }
+            if first >= 128 {
+                go(64);
+            }
+            if first >= 64 {
+                go(32);
+            }
+            go(16);
+            go(8);
+            go(4);
+            go(2);
+        } else {
+            let mut step = first;
+            while step > 2 {
+                step >>= 1;
+                go(step);
+            }
+        }
+        at / 2
     }
 
-    /// The number of the first `count` entries whose head is at most `head`.
+    #[inline(always)]
+    fn heads_below(&self, count: usize, head: u64) -> usize {
+        self.partition_heads(count, |this| this < head)
+    }
+
     #[inline(always)]
     fn heads_up_to(&self, count: usize, head: u64) -> usize {
-        let (mut from, mut left) = (0, count);
-        while left > 1 {
-            let half = left / 2;
-            let mid = from + half;
-            from = select_unpredictable(self.head(mid - 1) <= head, mid, from);
-            left -= half;
-        }
-        from + usize::from(left > 0 && self.head(from) <= head)
+        self.partition_heads(count, |this| this <= head)
     }
 
     /// Where `probe` lies or would lie in a leaf, and whether it is there.
@@ -269,10 +300,9 @@ impl Node {
     /// The number of entries below `probe`, or at most equal to it.
     #[inline(always)]
     pub(super) fn rank(&self, control: Control, probe: &Probe<'_>, equal: Equal) -> usize {
-        let count = control.count();
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
-        let up_to = self.heads_up_to(count, head);
+        let up_to = self.heads_up_to(control.count(), head);
         if up_to == 0 || self.head(up_to - 1) != head {
             return up_to;
         }
@@ -286,7 +316,14 @@ impl Node {
     }
 
     /// The rank of a suffix among the entries with its head, which begin at `from`.
-    fn rank_among_equal_heads(&self, from: usize, count: usize, head: u64, suffix: &[u8], equal: Equal) -> usize {
+    fn rank_among_equal_heads(
+        &self,
+        from: usize,
+        count: usize,
+        head: u64,
+        suffix: &[u8],
+        equal: Equal,
+    ) -> usize {
         let (mut from, mut to) = (from, count);
         while from < to {
             let mid = from.midpoint(to);
@@ -481,106 +518,47 @@ impl<'n> Held<'n> {
 
     /// Moves the words `from..to` to `target`.
     fn shift(&self, from: usize, to: usize, target: usize) {
+        const AT_ONCE: usize = 4;
         let body = &self.node.body;
         let len = to - from;
-        let (source, dest) = (from, target);
-        assert!(source + len <= BODY_WORDS && dest + len <= BODY_WORDS);
-        let copy = |word: usize| {
-            let moved = body[source + word].load(Ordering::Relaxed);
-            body[dest + word].store(moved, Ordering::Relaxed);
+        assert!(from <= to && to <= BODY_WORDS && target + len <= BODY_WORDS, "entries stay in the body");
+        // Several words are loaded before they are stored: the compiler does not merge atomic stores by itself.
+        let copy = |at: usize| {
+            let moved: [u64; AT_ONCE] = std::array::from_fn(|word| {
+                // SAFETY: at + AT_ONCE <= len, see the assertion above.
+                unsafe { body.get_unchecked(from + at + word) }.load(Ordering::Relaxed)
+            });
+            for (word, moved) in moved.into_iter().enumerate() {
+                // SAFETY: as above.
+                unsafe { body.get_unchecked(target + at + word) }.store(moved, Ordering::Relaxed);
+            }
         };
+        let copy_one =
+            |at: usize| body[target + at].store(body[from + at].load(Ordering::Relaxed), Ordering::Relaxed);
         if target > from {
-            (0..len).rev().for_each(copy);
+            let mut at = len;
+            while at >= AT_ONCE {
+                at -= AT_ONCE;
+                copy(at);
+            }
+            (0..at).rev().for_each(copy_one);
         } else {
-            (0..len).for_each(copy);
+            let mut at = 0;
+            while at + AT_ONCE <= len {
+                copy(at);
+                at += AT_ONCE;
+            }
+            (at..len).for_each(copy_one);
         }
     }
 
-    /// Makes the node what `image` is.
+    /// Makes the node one with these entries and this heap. Both end inside the body.
     pub(super) fn become_image(&mut self, image: &Image) {
-        let control = image.control;
+        let (control, body) = image.parts();
         for at in (0..2 * control.count()).chain(control.heap()..BODY_WORDS) {
-            self.put(at, image.body[at]);
+            self.put(at, body[at]);
         }
         self.set_control(control);
         self.node.removal.store(image.removal, Ordering::Relaxed);
-    }
-}
-
-/// A node under construction, in private memory: splits, merges, compactions and bulk loads build one and publish it.
-pub(super) struct Image {
-    control: Control,
-    /// The removal Lsn.
-    pub(super) removal: u64,
-    body: [u64; BODY_WORDS],
-}
-
-impl Image {
-    /// An empty node of keys that begin with `prefix`.
-    pub(super) fn new(level: u8, guarded: bool, removal: u64, prefix: &[u8]) -> Image {
-        let control = Control::new(level, guarded, prefix.len());
-        let mut image = Image { control, removal, body: [0; BODY_WORDS] };
-        for (word, chunk) in prefix.chunks(8).enumerate() {
-            image.body[control.heap() + word] = be_word(chunk);
-        }
-        image
-    }
-
-    pub(super) fn control(&self) -> Control {
-        self.control
-    }
-
-    /// Appends an entry whose key, behind the prefix, is `suffix`. False: it does not fit.
-    #[must_use]
-    pub(super) fn push(&mut self, suffix: &[u8], value: u64) -> bool {
-        let words = tail_words(suffix.len());
-        if 2 + words > self.control.room() {
-            return false;
-        }
-        let mut tag = suffix.len() as u64;
-        if words > 0 {
-            let place = self.control.heap() - words;
-            for word in 0..words {
-                self.body[place + word] = tail_word(suffix, word);
-            }
-            tag = LONG | place as u64;
-        }
-        self.append(be_word(suffix), value << 16 | tag, words);
-        true
-    }
-
-    fn append(&mut self, head: u64, payload: u64, words: usize) {
-        let at = 2 * self.control.count();
-        self.body[at] = head;
-        self.body[at + 1] = payload;
-        self.control = self.control.plus(words);
-    }
-
-    /// Appends entries `range` of a latched node. False: they do not fit.
-    #[must_use]
-    pub(super) fn push_entries(&mut self, node: &Held<'_>, range: std::ops::Range<usize>) -> bool {
-        let control = node.control();
-        let (old, new) = (control.prefix_bytes(), self.control.prefix_bytes());
-        let mut key = KeyBuf::new();
-        node.read_prefix(control, &mut key);
-        for at in range {
-            let tag = node.tag(at);
-            if tag & LONG == 0 && new >= old && tag as usize >= new - old {
-                if self.control.room() < 2 {
-                    return false;
-                }
-                let cut = new - old;
-                let head = if cut < HEAD_BYTES { node.head(at) << (8 * cut) } else { 0 };
-                self.append(head, node.value(at) << 16 | (tag - cut as u64), 0);
-                continue;
-            }
-            node.read_suffix(control, at, &mut key);
-            // An inner node's entry 0 has no key to keep.
-            let suffix = key.as_slice().get(new..).unwrap_or(&[]);
-            if !self.push(suffix, node.value(at)) {
-                return false;
-            }
-        }
-        true
     }
 }

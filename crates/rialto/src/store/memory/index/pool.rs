@@ -94,7 +94,10 @@ impl NodePool {
         let nodes = u32::try_from(reserve_bytes / NODE_BYTES).unwrap_or(u32::MAX);
         // One huge page more, so that the nodes can begin where one begins.
         let mapping_bytes = (nodes as usize * NODE_BYTES).checked_add(HUGE_PAGE_BYTES).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidInput, format!("cannot reserve {reserve_bytes} bytes of address space"))
+            io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("cannot reserve {reserve_bytes} bytes of address space"),
+            )
         })?;
         // SAFETY: a fresh private mapping at a place of the kernel's choice.
         let mapping = unsafe {

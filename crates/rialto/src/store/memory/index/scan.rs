@@ -181,7 +181,13 @@ impl Index {
     ///
     /// A leaf of the range without an entry in it gives an empty batch and [`More::Yes`]. An empty range reads, and
     /// guards, the leaf that would hold its entries.
-    pub fn read_leaf(&self, range: &ScanRange<'_>, direction: Direction, guard: Guard, batch: &mut Batch) -> More {
+    pub fn read_leaf(
+        &self,
+        range: &ScanRange<'_>,
+        direction: Direction,
+        guard: Guard,
+        batch: &mut Batch,
+    ) -> More {
         if batch.stage == Stage::End {
             batch.clear();
             return More::No;

@@ -6,8 +6,9 @@
 //! begins again; so each step leaves a whole tree behind.
 
 use super::descent::{Fences, Seek};
+use super::image::Image;
 use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, Equal, Held, Image};
+use super::node::{BODY_WORDS, Control, Equal, Held};
 use super::{Full, Index};
 use std::sync::atomic::Ordering;
 
@@ -40,8 +41,12 @@ impl Index {
         }
         let mut prefix = KeyBuf::new();
         node.read_prefix(control, &mut prefix);
-        let mut image =
-            Image::new(control.level(), control.guarded(), node.removal.load(Ordering::Relaxed), prefix.as_slice());
+        let mut image = Image::new(
+            control.level(),
+            control.guarded(),
+            node.removal.load(Ordering::Relaxed),
+            prefix.as_slice(),
+        );
         let fits = image.push_entries(node, 0..control.count());
         debug_assert!(fits && image.control().garbage() == 0, "a node fits into a node");
         node.become_image(&image);
@@ -70,7 +75,12 @@ impl Index {
 
     /// Splits the child of `parent` that covers `probe`. False, and no change: the parent has no room.
     #[inline(never)]
-    fn split_child(&self, parent: &mut Held<'_>, mut fences: Fences, probe: &Probe<'_>) -> Result<bool, Full> {
+    fn split_child(
+        &self,
+        parent: &mut Held<'_>,
+        mut fences: Fences,
+        probe: &Probe<'_>,
+    ) -> Result<bool, Full> {
         let control = parent.control();
         let slot = parent.slot(control, probe);
         let mut left = self.lock(parent.child(slot));
@@ -126,10 +136,11 @@ impl Index {
     /// Joins the node of `level` that covers `key` with a sibling, if the two fit into one; and its parents, as they
     /// become underfull in turn. True if something was joined.
     pub(super) fn merge(&self, level: u8, key: &[u8]) -> bool {
+        let mut merged = false;
         loop {
             let mut fences = Fences::new();
             let probe = Probe::new(key);
-            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return false };
+            let Some(parent) = self.reach(Seek::At(probe), level + 1, &mut fences) else { return merged };
             let parent_id = parent.id;
             let Some(mut parent) = parent.node.upgrade(parent.version) else { continue };
             if parent.control().count() == 1 {
@@ -139,24 +150,24 @@ impl Index {
                 }
                 // No sibling under this parent: it has to find one for itself first.
                 drop(parent);
-                if self.merge(level + 1, key) {
-                    continue;
+                if !self.merge(level + 1, key) {
+                    return merged;
                 }
-                return false;
+                continue;
             }
-            let merged = self.merge_child(&mut parent, fences, &probe);
+            let joined = self.merge_child(&mut parent, fences, &probe);
             let control = parent.control();
             drop(parent);
-            let Some(joined) = merged else { return false };
+            let Some(joined) = joined else { return merged };
+            merged = true;
             if wants_merge(control) {
                 self.merge(level + 1, key);
             }
             // What was joined may take the next sibling in too, one that was tried in vain when it became underfull; and
             // it may be the root's last child.
-            if joined.used() < UNDERFULL_WORDS || control.count() == 1 {
-                self.merge(level, key);
+            if joined.used() >= UNDERFULL_WORDS && control.count() > 1 {
+                return true;
             }
-            return true;
         }
     }
 
@@ -172,13 +183,16 @@ impl Index {
             let mut left = self.lock(parent.child(first));
             let right_id = parent.child(first + 1);
             let right = self.lock(right_id);
-            // Their tails may grow with a shorter prefix; then the image does not fit, and they stay apart.
-            if left.control().used() + right.control().used() > MERGED_WORDS {
+            // An empty leaf always goes, lest scans meet it for ever. A shorter prefix may make tails longer: if the
+            // image does not fit, the two stay apart.
+            let one_is_empty = left.control().count() == 0 || right.control().count() == 0;
+            let most = if one_is_empty { BODY_WORDS } else { MERGED_WORDS };
+            if !one_is_empty && left.control().used() + right.control().used() > most {
                 continue;
             }
             let Some(mut fences) = fences.take() else { break };
             fences.narrow(parent, control, first, first + 1);
-            let Some(image) = join(&left, &right, parent, first + 1, &fences) else { break };
+            let Some(image) = join(&left, &right, parent, first + 1, &fences, most) else { break };
             left.become_image(&image);
             parent.remove(first + 1);
             self.pool.free(right_id, right);
@@ -210,18 +224,45 @@ impl Index {
 
     /// Gives all nodes back. Nobody else uses the index.
     pub(super) fn free_all(&mut self) {
-        self.free_under(self.root);
+        let _ = self.free_under(self.root);
     }
 
-    fn free_under(&self, id: u32) {
+    /// Makes the root an empty leaf and gives all other nodes back. Nobody else uses the index.
+    pub(super) fn free_all_but_the_root(&self) {
+        let mut root = self.lock(self.root);
+        let control = root.control();
+        let mut image = Image::new(
+            0,
+            control.level() == 0 && control.guarded(),
+            root.removal.load(Ordering::Relaxed),
+            &[],
+        );
+        if control.level() > 0 {
+            let (mut guarded, mut removal) = (false, 0);
+            for at in 0..control.count() {
+                let (guard_under, removal_under) = self.free_under(root.child(at));
+                guarded |= guard_under;
+                removal = removal_under.max(removal);
+            }
+            image = Image::new(0, guarded, removal, &[]);
+        }
+        root.become_image(&image);
+    }
+
+    /// Frees a node and all below it; says whether a leaf of them was guarded, and their highest removal Lsn.
+    fn free_under(&self, id: u32) -> (bool, u64) {
         let node = self.lock(id);
         let control = node.control();
+        let mut seen = (control.guarded(), node.removal.load(Ordering::Relaxed));
         if control.level() > 0 {
+            seen = (false, 0);
             for at in 0..control.count() {
-                self.free_under(node.child(at));
+                let under = self.free_under(node.child(at));
+                seen = (seen.0 | under.0, seen.1.max(under.1));
             }
         }
         self.pool.free(id, node);
+        seen
     }
 }
 
@@ -284,12 +325,8 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     let control = node.control();
     let removal = node.removal.load(Ordering::Relaxed);
     let separator = division.separator.as_slice();
-    let mut left = Image::new(
-        control.level(),
-        control.guarded(),
-        removal,
-        &separator[..common_prefix(low, separator)],
-    );
+    let mut left =
+        Image::new(control.level(), control.guarded(), removal, &separator[..common_prefix(low, separator)]);
     let prefix = high.map_or(0, |high| common_prefix(separator, high));
     let mut right = Image::new(control.level(), control.guarded(), removal, &separator[..prefix]);
     let mut from = division.at;
@@ -304,8 +341,16 @@ fn part(node: &Held<'_>, division: &Division, low: &[u8], high: Option<&[u8]>) -
     (left, right)
 }
 
-/// Two siblings as one node with the fences `fences`, if they fit. `slot` is the right one's in the parent.
-fn join(left: &Held<'_>, right: &Held<'_>, parent: &Held<'_>, slot: usize, fences: &Fences) -> Option<Image> {
+/// Two siblings as one node with the fences `fences`, if that uses at most `most` words. `slot` is the right one's in the
+/// parent.
+fn join(
+    left: &Held<'_>,
+    right: &Held<'_>,
+    parent: &Held<'_>,
+    slot: usize,
+    fences: &Fences,
+    most: usize,
+) -> Option<Image> {
     let (of_left, of_right) = (left.control(), right.control());
     let removal = left.removal.load(Ordering::Relaxed).max(right.removal.load(Ordering::Relaxed));
     let guarded = of_left.guarded() || of_right.guarded();
@@ -326,5 +371,5 @@ fn join(left: &Held<'_>, right: &Held<'_>, parent: &Held<'_>, slot: usize, fence
         fits &= image.push_entries(left, 0..of_left.count());
     }
     fits &= image.push_entries(right, from..of_right.count());
-    (fits && image.control().used() <= MERGED_WORDS).then_some(image)
+    (fits && image.control().used() <= most).then_some(image)
 }

@@ -1,6 +1,7 @@
 //! Tests of the index as a whole: against a model, by many threads, and the latch under a model checker.
 
 mod latch;
+mod measure;
 mod model;
 mod shapes;
 mod threads;
@@ -37,9 +38,12 @@ pub(super) struct Seed(pub(super) u64);
 
 impl Seed {
     pub(super) fn get() -> Seed {
-        let given = std::env::var("RIALTO_SEED").ok().map(|seed| seed.parse().expect("RIALTO_SEED is a number"));
+        let given =
+            std::env::var("RIALTO_SEED").ok().map(|seed| seed.parse().expect("RIALTO_SEED is a number"));
         Seed(given.unwrap_or_else(|| {
-            std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(1, |now| now.as_nanos() as u64)
+            std::time::SystemTime::now()
+                .duration_since(std::time::UNIX_EPOCH)
+                .map_or(1, |now| now.as_nanos() as u64)
         }))
     }
 }
@@ -54,7 +58,9 @@ impl Drop for Seed {
 
 /// How long a randomised test goes on: RIALTO_TEST_SECONDS, 2 by default.
 pub(super) fn deadline() -> Instant {
-    let seconds = std::env::var("RIALTO_TEST_SECONDS").ok().map(|s| s.parse().expect("RIALTO_TEST_SECONDS is a number"));
+    let seconds = std::env::var("RIALTO_TEST_SECONDS")
+        .ok()
+        .map(|s| s.parse().expect("RIALTO_TEST_SECONDS is a number"));
     Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(2.0))
 }
 
@@ -71,7 +77,12 @@ pub(super) fn put(index: &Index, key: &[u8], value: u64) -> Result<Insert, Full>
 }
 
 /// All entries of a range, by as many steps as it takes; checks that they are in order.
-pub(super) fn scan(index: &Index, range: &ScanRange<'_>, direction: Direction, batch: &mut Batch) -> Vec<(Vec<u8>, u64)> {
+pub(super) fn scan(
+    index: &Index,
+    range: &ScanRange<'_>,
+    direction: Direction,
+    batch: &mut Batch,
+) -> Vec<(Vec<u8>, u64)> {
     let mut all: Vec<(Vec<u8>, u64)> = Vec::new();
     loop {
         let more = index.read_leaf(range, direction, Guard::Leave, batch);

@@ -50,7 +50,13 @@ fn check_against(index: &Index, model: &BTreeMap<Vec<u8>, u64>) {
     assert_eq!(index.count(), model.len() as u64);
 }
 
-fn check_range(index: &Index, model: &BTreeMap<Vec<u8>, u64>, random: &mut Random, kind: Keys, batch: &mut Batch) {
+fn check_range(
+    index: &Index,
+    model: &BTreeMap<Vec<u8>, u64>,
+    random: &mut Random,
+    kind: Keys,
+    batch: &mut Batch,
+) {
     let (low, high) = (key(kind, random), key(kind, random));
     let bound = |which: u64, key| match which {
         0 => Bound::Unbounded,
@@ -98,7 +104,7 @@ fn run(kind: Keys, share: f64) {
     let mut round = 0u64;
     while Instant::now() < end {
         // Tides: mostly inserts, then mostly removals, down to nothing.
-        let inserts = if round % 2 == 0 { 80 } else { 5 };
+        let inserts = if round.is_multiple_of(2) { 80 } else { 5 };
         for step in 0..4000 {
             let key = key(kind, &mut random);
             let value = random.below(1 << 48);

@@ -40,7 +40,8 @@ fn random_keys_leave_leaves_two_thirds_full() {
 #[test]
 fn a_bulk_load_fills_nine_tenths() {
     let pool = pool(1 << 12);
-    let index = Index::build_sorted(pool.clone(), (0..100_000).map(|n| (number(n), n))).expect("enough nodes");
+    let index =
+        Index::build_sorted(pool.clone(), (0..100_000).map(|n| (number(n), n))).expect("enough nodes");
     assert_eq!(index.check(), Ok(100_000));
     let per_node = 100_000 / pool.nodes_in_use();
     assert!((215..240).contains(&per_node), "{per_node} entries per node");
@@ -176,7 +177,9 @@ fn guards_cover_a_range_whatever_the_tree_does_later() {
         }
         let (low, high) = (number(10_001), number(30_001));
         assert!(guard(&index, &from_to(&low, &high), direction) > 5);
-        let inside = |index: &Index| (10_001..30_001).step_by(37).filter(|n| n % 10 != 0).all(|n| asks(index, &number(n)));
+        let inside = |index: &Index| {
+            (10_001..30_001).step_by(37).filter(|n| n % 10 != 0).all(|n| asks(index, &number(n)))
+        };
         assert!(inside(&index));
         assert!(!asks(&index, &number(1)) && !asks(&index, &number(49_999)));
         // Split all leaves, with consent.
@@ -228,4 +231,34 @@ fn a_panic_in_admit_leaves_the_leaf_usable() {
     }));
     assert!(panicked.is_err());
     assert_eq!(put(&index, b"a", 2), Ok(Insert::Done));
+}
+
+#[test]
+fn clearing_gives_all_nodes_but_one_back() {
+    for size in [0u64, 1, 300, 100_000] {
+        let pool = pool(1 << 12);
+        let index =
+            Index::build_sorted(pool.clone(), (0..size).map(|n| (number(n), n))).expect("enough nodes");
+        guard(&index, &from_to(&number(0), &number(5)), Direction::Forward);
+        let removed = index.remove(&number(size / 2), Some(Lsn(9)));
+        index.clear();
+        assert_eq!((index.check(), pool.nodes_in_use()), (Ok(0), 1));
+        let removal = if removed.is_some() { Lsn(9) } else { Lsn::ZERO };
+        assert_eq!(index.get(&number(1)).removal, removal);
+        assert!(asks(&index, &number(1)));
+    }
+}
+
+#[test]
+fn an_emptied_leaf_goes_even_between_full_ones() {
+    let index =
+        Index::build_sorted(pool(1 << 12), (0..10_000).map(|n| (number(n), n))).expect("enough nodes");
+    for n in 1000..3000 {
+        index.remove(&number(n), None).expect("it was there");
+    }
+    assert_eq!(index.check(), Ok(8000));
+    let mut batch = Batch::new();
+    while index.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch) == More::Yes {
+        assert!(!batch.is_empty(), "an empty leaf at {:02x?}", batch.next_key());
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 /// Keys of two shapes; every third has a tail.
 fn key(n: u64) -> Vec<u8> {
     let mut key = n.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_be_bytes().to_vec();
-    if n % 3 == 0 {
+    if n.is_multiple_of(3) {
         key.extend_from_slice(b"-and-a-tail");
         key.extend_from_slice(&n.to_be_bytes());
     }
@@ -48,7 +48,10 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
                         let growing = change / 20_000 % 2 == 0;
                         for _ in 0..100 {
                             change += 1;
-                            let n = random.below(KEYS / 10 / WRITERS) * WRITERS * 10 + writer * 10 + 1 + random.below(9);
+                            let n = random.below(KEYS / 10 / WRITERS) * WRITERS * 10
+                                + writer * 10
+                                + 1
+                                + random.below(9);
                             if n >= KEYS {
                                 continue;
                             }
@@ -82,8 +85,11 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
             while !done.load(Ordering::Relaxed) {
                 let n = random.below(KEYS);
                 let found = index.get(&key(n)).value;
-                assert!(found.is_none_or(|found| found >> 24 == n), "key {n} has the value {found:?} of another");
-                assert!(n % 10 != 0 || found.is_some(), "stable key {n} went missing");
+                assert!(
+                    found.is_none_or(|found| found >> 24 == n),
+                    "key {n} has the value {found:?} of another"
+                );
+                assert!(!n.is_multiple_of(10) || found.is_some(), "stable key {n} went missing");
             }
         });
         scope.spawn(move || {
@@ -105,7 +111,8 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
                 };
             }
         });
-        let left: Vec<_> = writers.into_iter().map(|writer| writer.join().expect("no writer fails")).collect();
+        let left: Vec<_> =
+            writers.into_iter().map(|writer| writer.join().expect("no writer fails")).collect();
         left
     });
     let mut expected = stable.len() as u64;
@@ -175,7 +182,7 @@ fn an_insert_asks_or_is_seen() {
             put(&index, &key(random.below(1000)), 1).expect("enough nodes");
         }
         let filled = index.count();
-        let direction = if rounds % 2 == 0 { Direction::Forward } else { Direction::Backward };
+        let direction = if rounds.is_multiple_of(2) { Direction::Forward } else { Direction::Backward };
         // The interval table: whether the scan's interval (all keys) is in it.
         let intervals = Mutex::new(false);
         let (missed, seen) = std::thread::scope(|scope| {
@@ -208,7 +215,10 @@ fn an_insert_asks_or_is_seen() {
             (missed, scanner.join().expect("the scan does not fail"))
         });
         for key in &missed {
-            assert!(seen.contains(key), "round {rounds}: {key:02x?} was inserted without asking, and not seen");
+            assert!(
+                seen.contains(key),
+                "round {rounds}: {key:02x?} was inserted without asking, and not seen"
+            );
         }
         assert_eq!(index.check(), Ok(filled + missed.len() as u64));
         rounds += 1;

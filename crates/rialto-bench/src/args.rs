@@ -1,0 +1,467 @@
+//! The command line of `rialto bench`: the design's section 7, as far as it is built.
+//!
+//! A value that is not built yet is no value of its option here, so that `--help` does not show it and clap answers
+//! with those that are. An option that is not built at all, or that no workload here takes, is known but hidden, and
+//! [`BenchArgs::check`] answers with what is available.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use rialto::io::SimulatedDisk;
+use rialto::{Checkpointing, Durability, GroupCommitDesign, Options};
+
+use crate::error::BenchError;
+
+/// What clients run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum WorkloadName {
+    /// TPC-B: one transaction that moves money at a branch, 85 of 100 times for an account of the same branch
+    Tpcb,
+}
+
+/// How transactions meet threads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum EngineName {
+    /// Each transaction on one thread
+    Conventional,
+}
+
+/// How durable "committed" is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum DurabilityName {
+    /// Level 1: in memory that outlives the process, not the machine
+    Memory,
+    /// Level 3: on disk
+    Disk,
+}
+
+impl From<DurabilityName> for Durability {
+    fn from(name: DurabilityName) -> Durability {
+        match name {
+            DurabilityName::Memory => Durability::Memory,
+            DurabilityName::Disk => Durability::Disk,
+        }
+    }
+}
+
+/// What goes into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LoggingName {
+    /// The changed fields, or the whole row
+    Value,
+}
+
+/// How memory is brought to disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum CheckpointName {
+    /// Segments as they are, one at a time
+    Fuzzy,
+    /// Not at all: to measure what checkpoints cost
+    None,
+}
+
+/// Where the tables live.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum ResidenceName {
+    /// In memory
+    Memory,
+}
+
+/// Where the database's files lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DiskName {
+    /// In a directory.
+    File,
+    /// In memory.
+    Memory,
+    /// On a simulated device.
+    Simulated(String),
+}
+
+impl FromStr for DiskName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<DiskName, String> {
+        let simulated = |name: &str| SimulatedDisk::names().any(|(preset, _)| preset == name);
+        match text {
+            "file" => Ok(DiskName::File),
+            "memory" => Ok(DiskName::Memory),
+            _ => match text.strip_prefix("sim:") {
+                Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
+                _ => {
+                    let presets =
+                        SimulatedDisk::names().map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
+                    Err(format!("no such disk; available:\n  file\n  memory{}", presets.collect::<String>()))
+                }
+            },
+        }
+    }
+}
+
+impl fmt::Display for DiskName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            DiskName::File => f.write_str("file"),
+            DiskName::Memory => f.write_str("memory"),
+            DiskName::Simulated(name) => write!(f, "sim:{name}"),
+        }
+    }
+}
+
+/// The load that an open loop offers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Rate {
+    /// Transactions a second.
+    PerSecond(f64),
+    /// Percent of what a closed loop reaches, measured first.
+    PercentOfPeak(f64),
+}
+
+impl FromStr for Rate {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Rate, String> {
+        let (number, rate): (&str, fn(f64) -> Rate) = match text.strip_suffix('%') {
+            Some(number) => (number, Rate::PercentOfPeak),
+            None => (text, Rate::PerSecond),
+        };
+        match number.parse::<f64>() {
+            Ok(number) if number > 0.0 && number.is_finite() => Ok(rate(number)),
+            _ => {
+                Err("expected transactions a second (12000), or a share of the peak (80%), above zero"
+                    .to_owned())
+            }
+        }
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=1e6).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 1000000".to_owned())
+}
+
+/// The branches, unless told otherwise.
+pub const SCALE: u32 = 10;
+/// The accounts, unless told otherwise.
+pub const ACCOUNTS: u32 = 1_000_000;
+/// Where the data is, unless told otherwise.
+pub const DATA: &str = "./rialto-data/tpcb";
+
+/// Run a workload and measure it.
+#[derive(Debug, Clone, Args)]
+pub struct BenchArgs {
+    /// What the clients run
+    #[arg(value_enum)]
+    pub workload: WorkloadName,
+    /// How transactions meet threads
+    #[arg(long, value_enum, default_value = "conventional")]
+    pub engine: EngineName,
+    /// Clients; each is a thread
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub clients: u32,
+    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50_000))]
+    pub in_flight: u32,
+    /// Open loop: this many transactions a second, or percent of a peak that is measured first; latencies count from
+    /// the intended start
+    #[arg(long, value_name = "TPS|PCT%")]
+    pub rate: Option<Rate>,
+    /// How long to measure
+    #[arg(long, value_name = "S", default_value = "10", value_parser = seconds)]
+    pub seconds: Duration,
+    /// How long to run before measuring (at least 0.2 s, in which the growth is judged)
+    #[arg(long, value_name = "S", default_value = "2", value_parser = seconds)]
+    pub warmup: Duration,
+    /// Measure so often, and print the median by throughput
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub repeat: u32,
+    /// Branches [default: 10]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub scale: Option<u32>,
+    /// Accounts in all, at any scale [default: 1000000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
+    pub accounts: Option<u32>,
+    /// How durable "committed" is
+    #[arg(long, value_enum, default_value = "disk")]
+    pub durability: DurabilityName,
+    /// Who writes the log, and when
+    #[arg(long, value_name = "NAME", default_value_t = GroupCommitDesign::default())]
+    pub group_commit: GroupCommitDesign,
+    /// What goes into the log
+    #[arg(long, value_enum, default_value = "value")]
+    pub logging: LoggingName,
+    /// How memory is brought to disk in the background
+    #[arg(long, value_enum, default_value = "fuzzy")]
+    pub checkpoint: CheckpointName,
+    /// The shortest time from one checkpoint's begin to the next one's
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub checkpoint_interval_s: Option<Duration>,
+    /// How fast a checkpoint goes through memory; 0 is without a pause
+    #[arg(long, value_name = "N")]
+    pub sweep_bytes_per_s: Option<u64>,
+    /// The bound on the log
+    #[arg(long, value_name = "N")]
+    pub log_bytes_max: Option<u64>,
+    /// The bound on the memory of tables and indexes
+    #[arg(long, value_name = "N")]
+    pub memory_bytes: Option<u64>,
+    /// Where the tables live
+    #[arg(long, value_enum, default_value = "memory")]
+    pub residence: ResidenceName,
+    /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it
+    #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
+    pub disk: DiskName,
+    /// The data directory; one that holds the workload already is used [default: ./rialto-data/tpcb]
+    #[arg(long, value_name = "DIR")]
+    pub data: Option<PathBuf>,
+    /// Where the random choices come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+    /// Print the result as one JSON object, too, on the last line
+    #[arg(long)]
+    pub json: bool,
+
+    #[command(flatten)]
+    unbuilt: Unbuilt,
+}
+
+/// What the contract names and this program does not take yet.
+#[derive(Debug, Clone, Default, Args)]
+struct Unbuilt {
+    #[arg(long, hide = true, num_args = 0..=1)]
+    executors: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    queue: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    mix: Option<Option<String>>,
+    #[arg(long, hide = true)]
+    spool: bool,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    cache_bytes: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    two_stage: Option<Option<String>>,
+    #[arg(long, hide = true, num_args = 0..=1)]
+    locks: Option<Option<String>>,
+}
+
+impl Unbuilt {
+    /// The first option given, and what there is instead.
+    fn given(&self) -> Option<(&'static str, &'static str)> {
+        let options = [
+            (self.executors.is_some(), "--executors", "--engine conventional, which has no executors"),
+            (self.queue.is_some(), "--queue", "--engine conventional, which has no inboxes"),
+            (self.mix.is_some(), "--mix", "tpcb, which is one transaction type and takes no mix"),
+            (self.spool, "--spool", "checkpoints that are not spooled"),
+            (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
+            (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
+            (self.locks.is_some(), "--locks", "one lock manager, the central one, which needs no option"),
+        ];
+        options.into_iter().find(|(given, ..)| *given).map(|(_, option, instead)| (option, instead))
+    }
+}
+
+/// Packet slots beyond those that the clients may fill.
+const PACKETS_SPARE: usize = 1_024;
+const PACKETS_MAX: usize = 60_000;
+const CLIENTS_SPARE: usize = 16;
+
+impl BenchArgs {
+    /// Refuses what clap cannot see: options that are not built, or that do not go together.
+    ///
+    /// # Errors
+    /// [`BenchError::Usage`], naming the option and what is available.
+    pub fn check(&self) -> Result<(), BenchError> {
+        let usage = |text: String| Err(BenchError::Usage(text));
+        if let Some((option, instead)) = self.unbuilt.given() {
+            return usage(format!("{option} does not apply here or is not built yet; available: {instead}"));
+        }
+        if self.disk == DiskName::Memory && self.data.is_some() {
+            return usage(
+                "--data does not apply to --disk memory; available: --disk file --data DIR".to_owned(),
+            );
+        }
+        if self.seconds.is_zero() {
+            return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
+        }
+        if self.accounts() < self.scale() {
+            return usage(format!(
+                "--accounts {} is fewer than one for each of {} branches; give at least --accounts {}",
+                self.accounts(),
+                self.scale(),
+                self.scale()
+            ));
+        }
+        let outstanding = self.outstanding();
+        if outstanding + PACKETS_SPARE > PACKETS_MAX {
+            return usage(format!(
+                "--clients {} with --in-flight {} are {outstanding} transactions in flight; at most {} can be",
+                self.clients,
+                self.in_flight,
+                PACKETS_MAX - PACKETS_SPARE
+            ));
+        }
+        let no_checkpoints = self.checkpoint == CheckpointName::None;
+        for (given, option) in [
+            (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
+            (self.sweep_bytes_per_s.is_some(), "--sweep-bytes-per-s"),
+        ] {
+            if given && no_checkpoints {
+                return usage(format!(
+                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy"
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    /// The branches.
+    pub fn scale(&self) -> u32 {
+        self.scale.unwrap_or(SCALE)
+    }
+
+    /// The accounts.
+    pub fn accounts(&self) -> u32 {
+        self.accounts.unwrap_or(ACCOUNTS)
+    }
+
+    /// Transactions in flight, over all clients.
+    pub fn outstanding(&self) -> usize {
+        self.clients as usize * self.in_flight as usize
+    }
+
+    /// The directory, if there is one.
+    pub fn directory(&self) -> Option<PathBuf> {
+        match (&self.disk, &self.data) {
+            (DiskName::Memory, _) | (DiskName::Simulated(_), None) => None,
+            (_, Some(data)) => Some(data.clone()),
+            (DiskName::File, None) => Some(PathBuf::from(DATA)),
+        }
+    }
+
+    /// What the database is opened with.
+    pub fn options(&self) -> Options {
+        let defaults = Options::default();
+        Options {
+            durability: self.durability.into(),
+            memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
+            checkpoint: match self.checkpoint {
+                CheckpointName::Fuzzy => Checkpointing::Fuzzy,
+                CheckpointName::None => Checkpointing::None,
+            },
+            checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
+            sweep_bytes_per_s: self.sweep_bytes_per_s.unwrap_or(defaults.sweep_bytes_per_s),
+            log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
+            group_commit: self.group_commit,
+            transactions_max: defaults.transactions_max.max(self.clients as usize + CLIENTS_SPARE),
+            packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
+            ..defaults
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        bench: BenchArgs,
+    }
+
+    fn parse(line: &str) -> BenchArgs {
+        Command::try_parse_from(format!("bench {line}").split(' '))
+            .unwrap_or_else(|error| panic!("{error}"))
+            .bench
+    }
+
+    fn refusal(line: &str) -> String {
+        match Command::try_parse_from(format!("bench {line}").split(' ')) {
+            Err(error) => error.to_string(),
+            Ok(command) => command.bench.check().unwrap_err().to_string(),
+        }
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_contract() {
+        let args = parse("tpcb");
+        args.check().unwrap();
+        assert_eq!((args.clients, args.in_flight, args.scale(), args.accounts()), (32, 1, 10, 1_000_000));
+        assert_eq!((args.seconds, args.warmup), (Duration::from_secs(10), Duration::from_secs(2)));
+        assert_eq!((args.rate, args.repeat, args.json), (None, 1, false));
+        assert_eq!((args.durability, args.disk.clone()), (DurabilityName::Disk, DiskName::File));
+        assert_eq!(args.directory(), Some(PathBuf::from("./rialto-data/tpcb")));
+    }
+
+    #[test]
+    fn values_that_are_not_built_are_answered_with_those_that_are() {
+        for (line, available) in [
+            ("tatp", "tpcb"),
+            ("tpcc", "tpcb"),
+            ("card", "tpcb"),
+            ("commit", "tpcb"),
+            ("tpcb --engine data-oriented", "conventional"),
+            ("tpcb --logging action", "value"),
+            ("tpcb --logging transaction", "value"),
+            ("tpcb --logging none", "value"),
+            ("tpcb --checkpoint acbw", "fuzzy, none"),
+            ("tpcb --group-commit hiber", "log-server"),
+            ("tpcb --residence disk", "memory"),
+            ("tpcb --executors 2", "--engine conventional"),
+            ("tpcb --queue 100", "--engine conventional"),
+            ("tpcb --mix a=1", "tpcb"),
+            ("tpcb --spool", "not spooled"),
+            ("tpcb --cache-bytes 1", "--residence memory"),
+            ("tpcb --two-stage tste", "--residence memory"),
+            ("tpcb --locks thin", "central"),
+            ("tpcb --disk sim:nothing", "sim:koda"),
+            ("tpcb --disk tape", "file"),
+            ("tpcb --rate fast", "80%"),
+            ("tpcb --rate 0", "80%"),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains(available), "{line}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn options_that_do_not_go_together_are_refused() {
+        for (line, named) in [
+            ("tpcb --disk memory --data here", "--data"),
+            ("tpcb --seconds 0", "--seconds"),
+            ("tpcb --scale 10 --accounts 9", "--accounts 10"),
+            ("tpcb --clients 100 --in-flight 1000", "--in-flight 1000"),
+            ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
+            ("tpcb --clients 0", "1..=10000"),
+        ] {
+            let refusal = refusal(line);
+            assert!(refusal.contains(named), "{line}: {refusal}");
+        }
+    }
+
+    #[test]
+    fn help_does_not_show_what_is_not_built() {
+        let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
+        for absent in
+            ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp", "hiber"]
+        {
+            assert!(!help.contains(absent), "{absent} is in:\n{help}");
+        }
+        assert!(help.contains("--in-flight"));
+    }
+
+    #[test]
+    fn rates_and_options() {
+        assert_eq!(parse("tpcb --rate 80%").rate, Some(Rate::PercentOfPeak(80.0)));
+        assert_eq!(parse("tpcb --rate 1200.5").rate, Some(Rate::PerSecond(1200.5)));
+        let options =
+            parse("tpcb --clients 2000 --in-flight 20 --memory-bytes 5000000 --durability memory").options();
+        assert_eq!((options.transactions_max, options.packets_max), (2016, 41_024));
+        assert_eq!((options.memory_bytes, options.durability), (5_000_000, Durability::Memory));
+    }
+}

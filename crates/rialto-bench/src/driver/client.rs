@@ -1,0 +1,246 @@
+//! One client's thread.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::{Duration, Instant};
+
+use rialto::io::Random;
+use rialto::{Error, Result};
+
+use super::{Cell, Load, Phase, Shared};
+use crate::histogram::Latencies;
+use crate::workload::{Pending, Workload};
+
+/// What came of one client.
+pub(super) struct Done {
+    pub latencies: Vec<Latencies>,
+    pub queue_ns: u64,
+    pub aborted_user: u64,
+    pub acknowledged: u64,
+    pub attempted: u64,
+    pub failed: Option<Error>,
+}
+
+/// A submitted transaction.
+struct Outstanding<T> {
+    ticket: T,
+    procedure: usize,
+    intended: Instant,
+    begun: Instant,
+}
+
+struct Client<'a, W: Workload> {
+    workload: &'a W,
+    state: W::Client,
+    shared: &'a Shared,
+    cell: &'a Cell,
+    done: Done,
+}
+
+/// Intended starts: exponential gaps, so that all clients together are a Poisson process.
+struct Arrivals {
+    random: Random,
+    mean_s: f64,
+    next: Instant,
+}
+
+impl Arrivals {
+    fn new(load: &Load, number: u32, began: Instant) -> Option<Arrivals> {
+        let rate = load.rate? / f64::from(load.clients);
+        let random = Random::new(load.seed ^ (u64::from(number) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93));
+        let mut arrivals = Arrivals { random, mean_s: 1.0 / rate, next: began };
+        arrivals.advance();
+        Some(arrivals)
+    }
+
+    fn advance(&mut self) {
+        // Above zero, so that its logarithm is finite.
+        let uniform = ((self.random.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
+        self.next += Duration::from_secs_f64(-uniform.ln() * self.mean_s);
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, number: u32) -> Done {
+    let latencies = vec![Latencies::default(); workload.procedures().len()];
+    let done = Done { latencies, queue_ns: 0, aborted_user: 0, acknowledged: 0, attempted: 0, failed: None };
+    let state = workload.client(number, load.seed);
+    let cell = &shared.cells[number as usize];
+    let mut client = Client { workload, state, shared, cell, done };
+    let arrivals = Arrivals::new(load, number, shared.began);
+    let outcome = match (load.in_flight, arrivals) {
+        (1, None) => client.blocking(),
+        (1, Some(arrivals)) => client.blocking_open(arrivals),
+        (in_flight, None) => client.tickets(in_flight),
+        (in_flight, Some(arrivals)) => client.tickets_open(in_flight, arrivals),
+    };
+    if let Err(error) = outcome {
+        shared.end();
+        client.done.failed = Some(error);
+    }
+    client.done
+}
+
+/// How long a client sleeps at most before it looks at the phase.
+const NAP: Duration = Duration::from_millis(20);
+
+impl<W: Workload> Client<'_, W> {
+    fn blocking(&mut self) -> Result<()> {
+        let mut now = Instant::now();
+        while self.shared.phase() != Phase::End {
+            now = self.block_on_one(now, now)?;
+        }
+        Ok(())
+    }
+
+    fn blocking_open(&mut self, mut arrivals: Arrivals) -> Result<()> {
+        while self.shared.phase() != Phase::End {
+            let now = Instant::now();
+            if now < arrivals.next {
+                std::thread::sleep((arrivals.next - now).min(NAP));
+                continue;
+            }
+            self.block_on_one(arrivals.next, now)?;
+            arrivals.advance();
+        }
+        Ok(())
+    }
+
+    /// Returns when it was done.
+    fn block_on_one(&mut self, intended: Instant, begun: Instant) -> Result<Instant> {
+        self.done.attempted += 1;
+        let outcome = self.workload.run_one(&mut self.state, begun);
+        let now = Instant::now();
+        if let Some(procedure) = self.judge(outcome)? {
+            self.committed(procedure, intended, begun, now);
+        }
+        Ok(now)
+    }
+
+    fn tickets(&mut self, in_flight: usize) -> Result<()> {
+        let mut ring = VecDeque::with_capacity(in_flight);
+        while self.shared.phase() != Phase::End {
+            if ring.len() == in_flight {
+                self.await_oldest(&mut ring)?;
+            }
+            let now = Instant::now();
+            self.submit_one(&mut ring, now, now)?;
+            self.harvest(&mut ring)?;
+        }
+        self.drain(ring)
+    }
+
+    fn tickets_open(&mut self, in_flight: usize, mut arrivals: Arrivals) -> Result<()> {
+        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let mut context = Context::from_waker(&waker);
+        let mut ring: VecDeque<Outstanding<W::Ticket>> = VecDeque::with_capacity(in_flight);
+        while self.shared.phase() != Phase::End {
+            let now = Instant::now();
+            if now >= arrivals.next && ring.len() < in_flight {
+                self.submit_one(&mut ring, arrivals.next, now)?;
+                arrivals.advance();
+                self.harvest(&mut ring)?;
+                continue;
+            }
+            // Woken by the oldest ticket, or when the next transaction is due.
+            if let Some(oldest) = ring.front_mut()
+                && let Poll::Ready(outcome) = Pin::new(&mut oldest.ticket).poll(&mut context)
+            {
+                let now = Instant::now();
+                let oldest = ring.pop_front().expect("it was just there");
+                self.settle(oldest, outcome, now)?;
+                self.harvest(&mut ring)?;
+                continue;
+            }
+            let due = if ring.len() < in_flight { arrivals.next.saturating_duration_since(now) } else { NAP };
+            std::thread::park_timeout(due.min(NAP));
+        }
+        self.drain(ring)
+    }
+
+    fn submit_one(
+        &mut self,
+        ring: &mut VecDeque<Outstanding<W::Ticket>>,
+        intended: Instant,
+        begun: Instant,
+    ) -> Result<()> {
+        self.done.attempted += 1;
+        let outcome = self.workload.submit_one(&mut self.state, begun);
+        if let Some((procedure, ticket)) = self.judge(outcome)? {
+            ring.push_back(Outstanding { ticket, procedure, intended, begun });
+        }
+        Ok(())
+    }
+
+    fn await_oldest(&mut self, ring: &mut VecDeque<Outstanding<W::Ticket>>) -> Result<()> {
+        let Some(Outstanding { ticket, procedure, intended, begun }) = ring.pop_front() else {
+            return Ok(());
+        };
+        ticket.wait()?;
+        self.committed(procedure, intended, begun, Instant::now());
+        self.harvest(ring)
+    }
+
+    /// Takes what is done, the oldest first, without waiting.
+    fn harvest(&mut self, ring: &mut VecDeque<Outstanding<W::Ticket>>) -> Result<()> {
+        let mut now = None;
+        while let Some(outcome) = ring.front().and_then(|oldest| oldest.ticket.poll_done()) {
+            let oldest = ring.pop_front().expect("it was just there");
+            self.settle(oldest, outcome, *now.get_or_insert_with(Instant::now))?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, mut ring: VecDeque<Outstanding<W::Ticket>>) -> Result<()> {
+        while !ring.is_empty() {
+            self.await_oldest(&mut ring)?;
+        }
+        Ok(())
+    }
+
+    fn settle(&mut self, done: Outstanding<W::Ticket>, outcome: Result<()>, now: Instant) -> Result<()> {
+        outcome?;
+        self.committed(done.procedure, done.intended, done.begun, now);
+        Ok(())
+    }
+
+    fn committed(&mut self, procedure: usize, intended: Instant, begun: Instant, now: Instant) {
+        self.done.acknowledged += 1;
+        self.cell.committed.store(self.done.acknowledged, Ordering::Relaxed);
+        if self.shared.phase() == Phase::Window {
+            self.done.latencies[procedure].record(now.saturating_duration_since(intended));
+            self.done.queue_ns += begun.saturating_duration_since(intended).as_nanos() as u64;
+        }
+    }
+
+    /// `None` for a transaction that aborted and lets the run go on.
+    fn judge<T>(&mut self, outcome: Result<T>) -> Result<Option<T>> {
+        match outcome {
+            Ok(value) => Ok(Some(value)),
+            Err(Error::Aborted { .. }) => {
+                if self.shared.phase() == Phase::Window {
+                    self.done.aborted_user += 1;
+                }
+                Ok(None)
+            }
+            // The kernel has counted it.
+            Err(Error::Deadlock { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}

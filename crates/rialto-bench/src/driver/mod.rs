@@ -1,0 +1,259 @@
+//! The clients: threads that run a workload through a warm-up and a measured window.
+//!
+//! A client keeps [`Load::in_flight`] transactions outstanding: with one it blocks until each is durable; with more it
+//! submits, and harvests the tickets, the oldest first. With a rate the load is open: transactions have intended starts,
+//! drawn from the seed with exponential gaps, and a latency begins there, however late the client is.
+//!
+//! Kept here: a client writes only its own cache lines ([`Cell`]); all read one word, the phase, which changes twice.
+
+mod client;
+#[cfg(test)]
+mod tests;
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use crossbeam_utils::CachePadded;
+use rialto::Error;
+
+use crate::histogram::Latencies;
+use crate::workload::Workload;
+
+/// What the clients do.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Load {
+    /// How many clients; each is a thread.
+    pub clients: u32,
+    /// How many transactions each keeps outstanding.
+    pub in_flight: usize,
+    /// Transactions a second, over all clients; `None` for a closed loop.
+    pub rate: Option<f64>,
+    /// Before the window.
+    pub warmup: Duration,
+    /// The window.
+    pub window: Duration,
+    /// Where the random choices come from.
+    pub seed: u64,
+}
+
+/// Told what happens, on the thread that called [`drive`].
+pub trait Observer {
+    /// The warm-up is over: so many transactions committed in it. `Err` ends the run.
+    ///
+    /// # Errors
+    /// The observer's own.
+    fn window_begins(&mut self, committed: u64, warmed_up: Duration) -> Result<(), String>;
+    /// The window is over.
+    fn window_ends(&mut self);
+    /// About once a second: how long the window is open (`None` in the warm-up), and what committed in the last slice.
+    fn tick(&mut self, open: Option<Duration>, committed_per_s: f64);
+}
+
+/// What came of a run.
+#[derive(Debug, Clone, Default)]
+pub struct Outcome {
+    /// How long the window was.
+    pub window: Duration,
+    /// Latencies of what committed in the window, by transaction type.
+    pub latencies: Vec<Latencies>,
+    /// From the intended start to the start, over what committed in the window.
+    pub queue_ns: u64,
+    /// Transactions of the window that aborted themselves.
+    pub aborted_user: u64,
+    /// Transactions whose commit was acknowledged, from the first to the last.
+    pub acknowledged: u64,
+    /// Transactions begun, from the first to the last.
+    pub attempted: u64,
+}
+
+impl Outcome {
+    /// Committed in the window.
+    pub fn committed(&self) -> u64 {
+        self.latencies.iter().map(Latencies::count).sum()
+    }
+
+    /// Of all types.
+    pub fn all_latencies(&self) -> Latencies {
+        let mut all = Latencies::default();
+        self.latencies.iter().for_each(|latencies| all.merge(latencies));
+        all
+    }
+}
+
+/// Why a run ended early.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Ended {
+    /// A transaction failed.
+    Failed(Error),
+    /// The observer ended it.
+    Refused(String),
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Phase {
+    Warmup,
+    Window,
+    End,
+}
+
+/// One client's progress; only the client writes it.
+#[derive(Debug, Default)]
+struct Cell {
+    committed: AtomicU64,
+}
+
+/// What the clients share.
+struct Shared {
+    phase: CachePadded<AtomicU8>,
+    cells: Vec<CachePadded<Cell>>,
+    began: Instant,
+}
+
+impl Shared {
+    fn new(clients: u32) -> Shared {
+        let cells = (0..clients).map(|_| CachePadded::new(Cell::default())).collect();
+        Shared { phase: CachePadded::new(AtomicU8::new(Phase::Warmup as u8)), cells, began: Instant::now() }
+    }
+
+    #[inline]
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Relaxed) {
+            0 => Phase::Warmup,
+            1 => Phase::Window,
+            _ => Phase::End,
+        }
+    }
+
+    /// Moves on, unless a failed client has ended the run.
+    fn enter(&self, from: Phase, to: Phase) -> bool {
+        self.phase.compare_exchange(from as u8, to as u8, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+    }
+
+    fn end(&self) {
+        self.phase.store(Phase::End as u8, Ordering::Relaxed);
+    }
+
+    fn committed(&self) -> u64 {
+        self.cells.iter().map(|cell| cell.committed.load(Ordering::Relaxed)).sum()
+    }
+}
+
+/// Ends the run when dropped, so that a panic on this thread does not leave the clients running.
+struct EndOnDrop<'a>(&'a Shared);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// How often the calling thread looks whether a client has failed.
+const LOOK: Duration = Duration::from_millis(50);
+const TICK: Duration = Duration::from_secs(1);
+
+struct Ticker<'a> {
+    shared: &'a Shared,
+    next: Instant,
+    slice: (Instant, u64),
+}
+
+impl<'a> Ticker<'a> {
+    fn new(shared: &'a Shared) -> Ticker<'a> {
+        let now = Instant::now();
+        Ticker { shared, next: now + TICK, slice: (now, shared.committed()) }
+    }
+
+    /// Sleeps until `end`, with a tick each second. False if a client ended the run.
+    fn sleep(
+        &mut self,
+        phase: Phase,
+        end: Instant,
+        opened: Option<Instant>,
+        observer: &mut dyn Observer,
+    ) -> bool {
+        loop {
+            let now = Instant::now();
+            if self.shared.phase() != phase {
+                return false;
+            }
+            if now >= end {
+                return true;
+            }
+            if now >= self.next {
+                let committed = self.shared.committed();
+                let per_s = (committed - self.slice.1) as f64 / (now - self.slice.0).as_secs_f64();
+                observer.tick(opened.map(|opened| now - opened), per_s);
+                self.slice = (now, committed);
+                self.next += TICK;
+            }
+            std::thread::sleep(
+                LOOK.min(end - now).min(self.next.saturating_duration_since(now).max(LOOK / 50)),
+            );
+        }
+    }
+}
+
+/// Runs the workload. Returns when every transaction that was begun has its outcome.
+///
+/// # Errors
+/// The first failure of a client, or the observer's.
+pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer) -> Result<Outcome, Ended> {
+    let shared = Shared::new(load.clients);
+    std::thread::scope(|scope| {
+        let clients: Vec<_> = (0..load.clients)
+            .map(|number| {
+                let shared = &shared;
+                let name = format!("client-{number}");
+                let spawned = std::thread::Builder::new()
+                    .name(name)
+                    .spawn_scoped(scope, move || client::run(workload, load, shared, number));
+                spawned.inspect_err(|_| shared.end())
+            })
+            .collect();
+        let end_on_drop = EndOnDrop(&shared);
+        let mut refused = None;
+        let mut window = Duration::ZERO;
+        let mut ticker = Ticker::new(&shared);
+        if ticker.sleep(Phase::Warmup, shared.began + load.warmup, None, observer) {
+            match observer.window_begins(shared.committed(), shared.began.elapsed()) {
+                Err(reason) => refused = Some(reason),
+                Ok(()) => {
+                    let opened = Instant::now();
+                    if shared.enter(Phase::Warmup, Phase::Window) {
+                        ticker.sleep(Phase::Window, opened + load.window, Some(opened), observer);
+                        shared.end();
+                        window = opened.elapsed();
+                        observer.window_ends();
+                    }
+                }
+            }
+        }
+        drop(end_on_drop);
+        let mut outcome = Outcome { window, ..Outcome::default() };
+        let mut failed = None;
+        for client in clients {
+            let client = client.map_err(|error| no_thread(&error)).map_err(Ended::Failed)?;
+            let own = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            failed = failed.or(own.failed);
+            outcome.queue_ns += own.queue_ns;
+            outcome.aborted_user += own.aborted_user;
+            outcome.acknowledged += own.acknowledged;
+            outcome.attempted += own.attempted;
+            if outcome.latencies.is_empty() {
+                outcome.latencies = own.latencies;
+            } else {
+                outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
+            }
+        }
+        match (failed, refused) {
+            (Some(error), _) => Err(Ended::Failed(error)),
+            (None, Some(reason)) => Err(Ended::Refused(reason)),
+            (None, None) => Ok(outcome),
+        }
+    })
+}
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::Unsupported { what: format!("starting a thread for each client ({error}); use fewer --clients") }
+}

@@ -1,0 +1,189 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use rialto::{Error, Result};
+
+use super::*;
+use crate::workload::Pending;
+
+/// Takes `service` for each transaction; aborts every tenth of type 1; fails at `fail_at`.
+struct Timed {
+    service: Duration,
+    fail_at: u64,
+    begun: AtomicU64,
+    outstanding: AtomicU64,
+    outstanding_max: AtomicU64,
+}
+
+impl Timed {
+    fn new(service: Duration) -> Timed {
+        let zero = || AtomicU64::new(0);
+        Timed { service, fail_at: u64::MAX, begun: zero(), outstanding: zero(), outstanding_max: zero() }
+    }
+}
+
+struct Due {
+    at: Instant,
+}
+
+impl Future for Due {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if Instant::now() >= self.at {
+            return Poll::Ready(Ok(()));
+        }
+        let (waker, at) = (context.waker().clone(), self.at);
+        std::thread::spawn(move || {
+            std::thread::sleep(at.saturating_duration_since(Instant::now()));
+            waker.wake();
+        });
+        Poll::Pending
+    }
+}
+
+impl Pending for Due {
+    fn poll_done(&self) -> Option<Result<()>> {
+        (Instant::now() >= self.at).then_some(Ok(()))
+    }
+
+    fn wait(self) -> Result<()> {
+        std::thread::sleep(self.at.saturating_duration_since(Instant::now()));
+        Ok(())
+    }
+}
+
+impl Workload for Timed {
+    type Client = u64;
+    type Ticket = Due;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &["even", "odd"]
+    }
+
+    fn client(&self, number: u32, _seed: u64) -> u64 {
+        u64::from(number)
+    }
+
+    fn run_one(&self, client: &mut u64, now: Instant) -> Result<usize> {
+        let (procedure, ticket) = self.submit_one(client, now)?;
+        ticket.wait()?;
+        Ok(procedure)
+    }
+
+    fn submit_one(&self, client: &mut u64, now: Instant) -> Result<(usize, Due)> {
+        *client += 1;
+        if self.begun.fetch_add(1, Ordering::Relaxed) == self.fail_at {
+            return Err(Error::Closed);
+        }
+        if *client % 10 == 1 {
+            return Err(Error::aborted("every tenth"));
+        }
+        let outstanding = self.outstanding.fetch_add(1, Ordering::Relaxed) + 1;
+        self.outstanding_max.fetch_max(outstanding, Ordering::Relaxed);
+        Ok(((*client % 2) as usize, Due { at: now + self.service }))
+    }
+}
+
+#[derive(Default)]
+struct Watch {
+    began: u64,
+    ended: u64,
+    refuse: bool,
+    warmed_up: Duration,
+}
+
+impl Observer for Watch {
+    fn window_begins(&mut self, _committed: u64, warmed_up: Duration) -> std::result::Result<(), String> {
+        self.began += 1;
+        self.warmed_up = warmed_up;
+        if self.refuse { Err("too large".into()) } else { Ok(()) }
+    }
+
+    fn window_ends(&mut self) {
+        self.ended += 1;
+    }
+
+    fn tick(&mut self, _open: Option<Duration>, committed_per_s: f64) {
+        assert!(committed_per_s >= 0.0);
+    }
+}
+
+fn load(clients: u32, in_flight: usize, rate: Option<f64>) -> Load {
+    let (warmup, window) = (Duration::from_millis(50), Duration::from_millis(400));
+    Load { clients, in_flight, rate, warmup, window, seed: 7 }
+}
+
+#[test]
+fn blocking_clients_count_every_transaction_and_every_abort() {
+    let workload = Timed::new(Duration::from_millis(1));
+    let mut watch = Watch::default();
+    let outcome = drive(&workload, &load(4, 1, None), &mut watch).unwrap();
+    assert_eq!((watch.began, watch.ended), (1, 1));
+    assert!(watch.warmed_up >= Duration::from_millis(50));
+    assert_eq!(outcome.attempted, workload.begun.load(Ordering::Relaxed));
+    assert_eq!(outcome.acknowledged, workload.outstanding.load(Ordering::Relaxed));
+    assert!(outcome.aborted_user > 0 && outcome.committed() > 0);
+    assert!(outcome.committed() < outcome.acknowledged, "the warm-up is not in the window");
+    assert_eq!(outcome.queue_ns, 0);
+    let latencies = outcome.all_latencies().percentiles().unwrap();
+    assert!(latencies.p50_us >= 1000.0, "{latencies:?}");
+    assert!(outcome.latencies.iter().all(|latencies| latencies.count() > 0));
+}
+
+#[test]
+fn tickets_keep_as_many_in_flight_as_asked_and_are_all_waited_for() {
+    let workload = Timed::new(Duration::from_millis(5));
+    let outcome = drive(&workload, &load(2, 20, None), &mut Watch::default()).unwrap();
+    let submitted = workload.outstanding.load(Ordering::Relaxed);
+    assert_eq!(outcome.acknowledged, submitted);
+    // A blocking client would have come to about 90 in this time.
+    assert!(submitted > 400, "{submitted}");
+    assert!(outcome.all_latencies().percentiles().unwrap().p50_us >= 5000.0);
+}
+
+#[test]
+fn an_open_loop_offers_its_rate_and_counts_from_the_intended_start() {
+    for in_flight in [1, 8] {
+        let workload = Timed::new(Duration::from_micros(500));
+        let outcome = drive(&workload, &load(2, in_flight, Some(500.0)), &mut Watch::default()).unwrap();
+        let expected = 500.0 * (watch_seconds(&outcome) + 0.05);
+        let begun = outcome.attempted as f64;
+        assert!((expected * 0.6..expected * 1.5).contains(&begun), "{begun} begun, {expected} expected");
+
+        // At ten times what one client can do, it falls behind, and the latencies say so.
+        let workload = Timed::new(Duration::from_millis(5));
+        let outcome =
+            drive(&workload, &load(1, in_flight, Some(in_flight as f64 * 2000.0)), &mut Watch::default());
+        let outcome = outcome.unwrap();
+        let latencies = outcome.all_latencies().percentiles().unwrap();
+        assert!(latencies.p50_us > 50_000.0, "{in_flight} in flight: {latencies:?}");
+        assert!(outcome.queue_ns > 0);
+    }
+}
+
+fn watch_seconds(outcome: &Outcome) -> f64 {
+    outcome.window.as_secs_f64()
+}
+
+#[test]
+fn a_failure_ends_the_run_at_once() {
+    for in_flight in [1, 4] {
+        let workload = Timed { fail_at: 20, ..Timed::new(Duration::from_millis(1)) };
+        let long = Load { window: Duration::from_secs(60), ..load(2, in_flight, None) };
+        let started = Instant::now();
+        assert_eq!(drive(&workload, &long, &mut Watch::default()).unwrap_err(), Ended::Failed(Error::Closed));
+        assert!(started.elapsed() < Duration::from_secs(10));
+    }
+}
+
+#[test]
+fn the_observer_can_refuse_the_window() {
+    let mut watch = Watch { refuse: true, ..Watch::default() };
+    let outcome = drive(&Timed::new(Duration::from_millis(1)), &load(2, 1, None), &mut watch);
+    assert_eq!(outcome.unwrap_err(), Ended::Refused("too large".into()));
+    assert_eq!((watch.began, watch.ended), (1, 0));
+}

@@ -1,0 +1,333 @@
+//! One call of `rialto bench`: opens the disk and the bank, drives the clients, verifies, reports.
+
+use std::io::Write;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::{Checkpointing, Database, Metrics, Options};
+
+use crate::args::{BenchArgs, DiskName, DurabilityName, Rate};
+use crate::counters::{Counters, Counts};
+use crate::driver::{Ended, Load, Observer, Outcome, drive};
+use crate::error::BenchError;
+use crate::growth::{self, Room};
+use crate::machine::{Machine, memory_available};
+use crate::report::{Measured, Setting, median, seconds, thousands};
+use crate::tpcb::{BankError, MEMORY_PER_TRANSACTION, Shape, Tpcb, Verdict};
+use crate::workload::Workload;
+
+/// The shortest warm-up: the growth of the run is judged by it.
+const WARMUP_MIN: Duration = Duration::from_millis(200);
+/// The longest measurement of a peak for `--rate PCT%`.
+const PEAK_WINDOW_MAX: Duration = Duration::from_secs(5);
+/// What a transaction writes to the log, about, until it is measured.
+const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
+/// Copies of memory on disk: two backups.
+const BACKUPS: f64 = 2.0;
+
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Runs the workload and writes the result to `out`; progress goes to stderr. Returns whether the data was consistent at
+/// the end. Call it before the program has other threads: they would not be counted.
+///
+/// # Errors
+/// [`BenchError`], each with its exit code.
+pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
+    args.check()?;
+    let counters = Counters::open();
+    let disk = open_disk(args)?;
+    let mut options = args.options();
+    options.progress = Some(Arc::new(|text: &str| say(&format!("  {text}"))));
+    let data = args.directory().map(|path| absolute(&path));
+    let place = data.clone().unwrap_or_else(|| disk.describe());
+    let database = Database::open_on(disk.clone(), options.clone())
+        .map_err(|cause| BenchError::Open { data: place.clone(), cause })?;
+    let bank = open_bank(args, &database, &place)?;
+    let audit = bank.audit().map_err(BenchError::during("reading the bank"))?;
+    let found = bank.judge(&audit, audit.history_count..=audit.history_count);
+    if !found.consistent {
+        return Err(BenchError::Inconsistent(format!(
+            "{place} holds a bank that is inconsistent before the run: {}; remove the directory to load another",
+            found.text
+        )));
+    }
+
+    let mut session =
+        Session { args, database, bank, options, counters, windows: 0, acknowledged: 0, attempted: 0 };
+    let setting = session.setting(data, &disk);
+    let windows = session.measure()?;
+    let (measured, spread) = median(windows).expect("at least one window");
+    say("verifying the bank on its tables");
+    let verdict = session.verify(audit.history_count)?;
+    let text = result_text(&session, &setting, &measured, &verdict, spread.windows > 1);
+    let spread_line = match spread.windows {
+        1 => String::new(),
+        n => format!(
+            "  median of {n} windows, {} to {} transactions/s\n",
+            thousands(spread.least_per_s),
+            thousands(spread.most_per_s)
+        ),
+    };
+    let written = write!(out, "{text}{spread_line}");
+    let json = args.json.then(|| measured.json(&setting, verdict.consistent));
+    session.database.close().map_err(BenchError::during("closing the database"))?;
+    let written = written.and_then(|()| match json {
+        Some(json) => writeln!(out, "{json}"),
+        None => Ok(()),
+    });
+    written
+        .and_then(|()| out.flush())
+        .map_err(|cause| BenchError::Io { during: "writing the result", cause })?;
+    Ok(verdict.consistent)
+}
+
+fn absolute(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn open_disk(args: &BenchArgs) -> Result<Arc<dyn Disk>, BenchError> {
+    let inner: Arc<dyn Disk> = match args.directory() {
+        None => MemoryDisk::new(),
+        Some(path) => FileDisk::create(&path).map_err(|error| {
+            BenchError::Directory(format!(
+                "the data directory cannot be used: {error}; choose another with --data DIR"
+            ))
+        })?,
+    };
+    let DiskName::Simulated(name) = &args.disk else {
+        return Ok(inner);
+    };
+    let disk = SimulatedDisk::named(name, inner, Arc::new(SystemClock::new()))
+        .ok_or_else(|| BenchError::Usage(format!("there is no simulated disk \"{name}\"")))?;
+    say(&format!("simulated disk: {}", disk.describe()));
+    Ok(disk)
+}
+
+fn open_bank(args: &BenchArgs, database: &Database, place: &str) -> Result<Tpcb, BenchError> {
+    let shape = Shape { branches: args.scale(), accounts: args.accounts() };
+    let opened = Tpcb::open_or_load(database, shape, &mut |text| say(&format!("  {text}")));
+    match opened {
+        Ok((bank, true)) => {
+            say(&format!("using the bank in {place}: {shape}"));
+            Ok(bank)
+        }
+        Ok((bank, false)) => {
+            say(&format!("loaded a bank into {place}: {shape}"));
+            Ok(bank)
+        }
+        Err(BankError::OtherShape { found, expected }) => Err(BenchError::Directory(format!(
+            "{place} holds {found}, expected {expected}: choose another directory with --data DIR, or options that fit it"
+        ))),
+        Err(BankError::Failed(cause)) => Err(BenchError::Transaction { during: "loading the bank", cause }),
+    }
+}
+
+/// A run with its database open.
+struct Session<'a> {
+    args: &'a BenchArgs,
+    database: Database,
+    bank: Tpcb,
+    options: Options,
+    counters: Counters,
+    /// Begun so far, that of the peak included.
+    windows: u64,
+    /// Over all windows.
+    acknowledged: u64,
+    attempted: u64,
+}
+
+/// Watches one window.
+struct Watch<'a> {
+    session: &'a Session<'a>,
+    /// The time that is still to run after the warm-up, over all windows.
+    left: Duration,
+    rate: Option<f64>,
+    log_bytes_at_start: u64,
+    begin: Option<(Metrics, Counts)>,
+    end: Option<(Metrics, Counts)>,
+}
+
+impl Observer for Watch<'_> {
+    fn window_begins(&mut self, committed: u64, warmed_up: Duration) -> Result<(), String> {
+        let session = self.session;
+        let metrics = session.database.metrics();
+        let per_s = committed as f64 / warmed_up.as_secs_f64();
+        let logged = (metrics.log.bytes - self.log_bytes_at_start) as f64 / committed.max(1) as f64;
+        growth::check(&session.rooms(&metrics, logged), self.rate.unwrap_or(per_s), self.left)?;
+        self.begin = Some((metrics, session.counters.read()));
+        Ok(())
+    }
+
+    fn window_ends(&mut self) {
+        let counts = self.session.counters.read();
+        self.end = Some((self.session.database.metrics(), counts));
+    }
+
+    fn tick(&mut self, open: Option<Duration>, committed_per_s: f64) {
+        let when = open.map_or_else(|| "warm-up".to_owned(), seconds);
+        say(&format!("  {when:>8}  {:>12} transactions/s", thousands(committed_per_s)));
+    }
+}
+
+impl Session<'_> {
+    fn setting(&self, data: Option<String>, disk: &Arc<dyn Disk>) -> Setting {
+        let args = self.args;
+        Setting {
+            workload: "tpcb",
+            shape: self.bank.shape().to_string(),
+            procedures: self.bank.procedures(),
+            engine: "conventional",
+            durability: match args.durability {
+                DurabilityName::Memory => "memory (level 1)",
+                DurabilityName::Disk => "disk (level 3)",
+            },
+            clients: args.clients,
+            in_flight: args.in_flight,
+            seed: args.seed,
+            data,
+            disk: disk.describe(),
+            machine: Machine::here(),
+            uncounted: self.counters.missing_because().map(str::to_owned),
+        }
+    }
+
+    /// What can run out, and how fast.
+    fn rooms(&self, metrics: &Metrics, log_bytes: f64) -> Vec<Room> {
+        let mut rooms = vec![Room {
+            what: "memory for tables (--memory-bytes)".to_owned(),
+            free: metrics.memory_limit.saturating_sub(metrics.memory_used),
+            bytes_per_transaction: MEMORY_PER_TRANSACTION,
+        }];
+        if self.options.checkpoint == Checkpointing::None {
+            rooms.push(Room {
+                what: "the log (--log-bytes-max), which --checkpoint none never frees,".to_owned(),
+                free: self.options.log_bytes_max.saturating_sub(metrics.log.bytes),
+                bytes_per_transaction: log_bytes,
+            });
+        }
+        match self.args.directory() {
+            None => rooms.extend(memory_available().map(|free| Room {
+                what: "the machine's memory, where the disk is too,".to_owned(),
+                free,
+                bytes_per_transaction: MEMORY_PER_TRANSACTION * (1.0 + BACKUPS) + log_bytes,
+            })),
+            Some(path) => rooms.extend(rustix::fs::statvfs(&path).ok().map(|system| Room {
+                what: format!("the file system of {}", path.display()),
+                free: (system.f_bavail * system.f_frsize).saturating_sub(self.options.log_bytes_max),
+                bytes_per_transaction: MEMORY_PER_TRANSACTION * BACKUPS,
+            })),
+        }
+        rooms
+    }
+
+    fn measure(&mut self) -> Result<Vec<Measured>, BenchError> {
+        let args = self.args;
+        let repeat = args.repeat;
+        let rate = match args.rate {
+            None => None,
+            Some(Rate::PerSecond(rate)) => Some(rate),
+            Some(Rate::PercentOfPeak(percent)) => {
+                say(&format!("measuring the peak, of which {percent}% will be offered"));
+                let peak =
+                    self.window(None, args.seconds.min(PEAK_WINDOW_MAX), Duration::ZERO)?.committed_per_s();
+                say(&format!("  the peak is {} transactions/s", thousands(peak)));
+                Some((peak * percent / 100.0).max(f64::MIN_POSITIVE))
+            }
+        };
+        if let Some(rate) = rate {
+            let whole = (args.seconds + self.warmup()) * repeat;
+            growth::check(&self.rooms(&self.database.metrics(), LOG_BYTES_PER_TRANSACTION), rate, whole)
+                .map_err(BenchError::Usage)?;
+        }
+        (0..repeat)
+            .map(|number| {
+                if repeat > 1 {
+                    say(&format!("window {} of {repeat}", number + 1));
+                }
+                let later = (args.seconds + self.warmup()) * (repeat - 1 - number);
+                self.window(rate, args.seconds, later)
+            })
+            .collect()
+    }
+
+    fn warmup(&self) -> Duration {
+        self.args.warmup.max(WARMUP_MIN)
+    }
+
+    /// Runs one warm-up and window; `later` is what comes after it.
+    fn window(
+        &mut self,
+        rate: Option<f64>,
+        window: Duration,
+        later: Duration,
+    ) -> Result<Measured, BenchError> {
+        let args = self.args;
+        let load = Load {
+            clients: args.clients,
+            in_flight: args.in_flight as usize,
+            rate,
+            warmup: self.warmup(),
+            window,
+            // Other transactions in each window, the same in each run.
+            seed: args.seed.wrapping_add(self.windows << 32),
+        };
+        self.windows += 1;
+        say(&format!("running {} s after {} s of warm-up", window.as_secs_f64(), load.warmup.as_secs_f64()));
+        let log_bytes_at_start = self.database.metrics().log.bytes;
+        let mut watch =
+            Watch { session: self, left: window + later, rate, log_bytes_at_start, begin: None, end: None };
+        let ended = drive(&self.bank, &load, &mut watch);
+        let (begin, end) = (watch.begin.take(), watch.end.take());
+        let outcome: Outcome = ended.map_err(|ended| match ended {
+            Ended::Failed(cause) => BenchError::Transaction { during: "running transactions", cause },
+            Ended::Refused(reason) => BenchError::Usage(reason),
+        })?;
+        self.acknowledged += outcome.acknowledged;
+        self.attempted += outcome.attempted;
+        let (metrics, counts) = begin.zip(end).map_or_else(Default::default, |(begin, end)| {
+            let counts = end.1.since(&begin.1);
+            ((begin.0, end.0), counts)
+        });
+        Ok(Measured { outcome, offered_per_s: rate, metrics, counts })
+    }
+
+    fn verify(&self, history_before: u64) -> Result<Verdict, BenchError> {
+        let audit = self.bank.audit().map_err(BenchError::during("verifying the bank"))?;
+        let history = history_before + self.acknowledged..=history_before + self.attempted;
+        Ok(self.bank.judge(&audit, history))
+    }
+}
+
+fn result_text(
+    session: &Session<'_>,
+    setting: &Setting,
+    measured: &Measured,
+    verdict: &Verdict,
+    repeated: bool,
+) -> String {
+    let loop_name = match (measured.offered_per_s, setting.in_flight) {
+        (None, 1) => "each blocking until its transaction is durable".to_owned(),
+        (None, n) => format!("each keeping {n} transactions in flight"),
+        (Some(_), n) => format!("open loop, at most {n} in flight each"),
+    };
+    let clients = if setting.clients == 1 { "1 client" } else { &format!("{} clients", setting.clients) };
+    let consistent = if verdict.consistent { "yes" } else { "NO" };
+    let window = if repeated { " (the median window)" } else { "" };
+    let data = setting.data.clone().unwrap_or_else(|| format!("gone with the process ({})", setting.disk));
+    let tail = [("consistent", format!("{consistent}: {}", verdict.text)), ("data", data)];
+    let Machine { cpu, cores, memory_bytes, kernel } = &setting.machine;
+    format!(
+        "TPC-B, {}\n{clients}, {loop_name}; durability {}, {} engine, {} group commit{window}\n{cpu}, {cores} cores, \
+         {:.0} GiB, {kernel}\n\n{}",
+        setting.shape,
+        setting.durability,
+        setting.engine,
+        session.options.group_commit,
+        *memory_bytes as f64 / (1u64 << 30) as f64,
+        measured.table(setting, tail),
+    )
+}

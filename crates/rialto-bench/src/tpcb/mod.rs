@@ -1,0 +1,158 @@
+//! TPC-B as the papers have it: branches, ten tellers each, accounts; records of 100 bytes, a history row of 50.
+//!
+//! A transaction takes a teller at random, with its branch; in 85 of 100 an account of that branch, else one of another
+//! branch; and adds a delta to account, teller and branch, in this order, so that no two of them can deadlock and the
+//! branch, which is hottest, is held shortest. It inserts what it did into the history, which has no key.
+//!
+//! Consistency: the deltas of the history of each branch add up to the balance of the branch and to those of its
+//! tellers, all of them to the balances of all accounts, and the history has a row for each acknowledged transaction and
+//! none for one that was never begun.
+
+mod bank;
+mod history;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rialto::io::Random;
+use rialto::{Database, Error, Result, Table, Ticket, Transaction};
+
+pub use self::bank::{BankError, Shape};
+use self::history::HistoryRow;
+pub use self::verify::{Audit, Verdict};
+use crate::workload::Workload;
+
+/// Tellers of each branch.
+pub const TELLERS_PER_BRANCH: u32 = 10;
+/// The largest amount that a transaction moves, either way.
+const DELTA_MAX: u64 = 999_999;
+/// Percent of transactions whose account is of the teller's branch.
+const LOCAL_PERCENT: u64 = 85;
+
+/// Memory that a transaction adds, in bytes: its history row with header and its entry in the index of row numbers.
+pub const MEMORY_PER_TRANSACTION: f64 = 110.0;
+
+/// The position of the balance in branches.
+const BRANCH_BALANCE: usize = 1;
+/// The position of the balance in tellers and accounts.
+const BALANCE: usize = 2;
+
+/// The bank, open.
+#[derive(Debug, Clone)]
+pub struct Tpcb {
+    database: Database,
+    shape: Shape,
+    branches: Table,
+    tellers: Table,
+    accounts: Table,
+    history: Table,
+    began: Instant,
+    began_us: i64,
+}
+
+/// One client's own state.
+#[derive(Debug)]
+pub struct Client {
+    random: Random,
+    row: HistoryRow,
+}
+
+/// What one transaction does.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Movement {
+    account: i32,
+    teller: i32,
+    branch: i32,
+    delta: i64,
+}
+
+impl Movement {
+    fn draw(shape: &Shape, random: &mut Random) -> Movement {
+        let teller = random.below(u64::from(shape.branches * TELLERS_PER_BRANCH)) as u32;
+        let branch = teller / TELLERS_PER_BRANCH;
+        let local = shape.branches == 1 || random.below(100) < LOCAL_PERCENT;
+        let accounts_of = if local {
+            branch
+        } else {
+            // Any other branch, each as likely.
+            (branch + 1 + random.below(u64::from(shape.branches - 1)) as u32) % shape.branches
+        };
+        let accounts = shape.accounts_of(accounts_of);
+        let account = accounts.start + random.below(u64::from(accounts.end - accounts.start)) as u32;
+        let delta = random.below(2 * DELTA_MAX + 1) as i64 - DELTA_MAX as i64;
+        Movement { account: account as i32, teller: teller as i32, branch: branch as i32, delta }
+    }
+}
+
+fn missing(table: &str, key: i32) -> Error {
+    Error::aborted(format!("row {key} of table \"{table}\" is missing: this is no TPC-B bank any more"))
+}
+
+impl Tpcb {
+    /// The bank's size.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Draws the next transaction, and writes its history row.
+    #[inline]
+    fn next(&self, client: &mut Client, now: Instant) -> Movement {
+        let movement = Movement::draw(&self.shape, &mut client.random);
+        let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        client.row.set(&movement, time_us);
+        movement
+    }
+
+    #[inline]
+    fn body(&self, transaction: &mut Transaction, movement: &Movement, row: &[u8]) -> Result<()> {
+        let Movement { account, teller, branch, delta } = *movement;
+        let add = |column| move |fields: &mut rialto::Fields<'_>| fields.add_i64(column, delta).map(drop);
+        if !transaction.modify(&self.accounts, account, add(BALANCE))? {
+            return Err(missing("accounts", account));
+        }
+        transaction.insert_row(&self.history, row)?;
+        if !transaction.modify(&self.tellers, teller, add(BALANCE))? {
+            return Err(missing("tellers", teller));
+        }
+        if !transaction.modify(&self.branches, branch, add(BRANCH_BALANCE))? {
+            return Err(missing("branches", branch));
+        }
+        Ok(())
+    }
+}
+
+impl Workload for Tpcb {
+    type Client = Client;
+    type Ticket = Ticket;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &["tpcb"]
+    }
+
+    fn client(&self, number: u32, seed: u64) -> Client {
+        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        Client { random, row: HistoryRow::new(&self.history.schema()) }
+    }
+
+    #[inline]
+    fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
+        let movement = self.next(client, now);
+        let row = client.row.bytes();
+        self.database.transact(|transaction| self.body(transaction, &movement, row))?;
+        Ok(0)
+    }
+
+    #[inline]
+    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
+        let movement = self.next(client, now);
+        let row = client.row.bytes();
+        let ((), ticket) = self.database.submit(|transaction| self.body(transaction, &movement, row))?;
+        Ok((0, ticket))
+    }
+}
+
+fn microseconds_since_1970() -> i64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_micros() as i64)
+}

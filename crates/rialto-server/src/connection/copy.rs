@@ -1,0 +1,85 @@
+//! COPY from the client: the messages while its data comes.
+
+use std::io;
+
+use rialto::LockPolicy;
+use rialto_sql::{Completion, CopyIn, SqlError, SqlState};
+use tokio::task::block_in_place;
+
+use super::{Connection, Mode, Stream, wait};
+use crate::protocol::frontend::Message;
+
+/// A COPY whose data is coming.
+pub(super) struct CopyState {
+    copy: CopyIn,
+    /// Whether it was in a simple query, and not in a pipeline.
+    simple: bool,
+    /// What is left of the query string: statements, and the characters before each.
+    pub(super) rest: Vec<(String, usize)>,
+}
+
+impl CopyState {
+    pub(super) fn simple(copy: CopyIn) -> CopyState {
+        CopyState { copy, simple: true, rest: Vec::new() }
+    }
+
+    pub(super) fn in_pipeline(copy: CopyIn) -> CopyState {
+        CopyState { copy, simple: false, rest: Vec::new() }
+    }
+}
+
+impl<S: Stream> Connection<S> {
+    /// A message while a COPY's data comes.
+    pub(super) async fn copy_message(&mut self, message: Message<'_>) -> io::Result<()> {
+        let Mode::CopyIn(mut state) = std::mem::replace(&mut self.mode, Mode::Ready) else { return Ok(()) };
+        let answer = match message {
+            Message::CopyData(data) => {
+                state.copy.push(data);
+                self.run_copy(&mut state.copy, false)
+            }
+            Message::CopyDone => self.run_copy(&mut state.copy, true),
+            Message::CopyFail(reason) => {
+                let message = format!("COPY from stdin failed: {reason}");
+                Err(SqlError::new(SqlState::Cancelled, message))
+            }
+            // A client may have sent these before it knew that a COPY had begun.
+            Message::Flush | Message::Sync => Ok(None),
+            _ => {
+                let message = "unexpected message during COPY from stdin";
+                Err(SqlError::new(SqlState::ProtocolViolation, message))
+            }
+        };
+        match answer {
+            Ok(None) => self.mode = Mode::CopyIn(state),
+            Ok(Some(completion)) => {
+                if let Err(error) = wait(completion.ticket).await {
+                    return self.copy_failed(*state, error).await;
+                }
+                self.complete(completion.tag);
+                if state.simple {
+                    return self.rest_of_query(state.rest).await;
+                }
+            }
+            Err(error) => return self.copy_failed(*state, error).await,
+        }
+        Ok(())
+    }
+
+    async fn copy_failed(&mut self, state: CopyState, error: SqlError) -> io::Result<()> {
+        if state.simple {
+            self.fail(error).await;
+            return self.ready().await;
+        }
+        self.fail_pipeline(error).await;
+        Ok(())
+    }
+
+    fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>, SqlError> {
+        match self.session.run_copy(copy, LockPolicy::Refuse, last) {
+            Err(error) if error.is_would_wait() => {
+                block_in_place(|| self.session.run_copy(copy, LockPolicy::Wait, last))
+            }
+            answer => answer,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Simple queries: one string, any number of statements, one answer.
+
+use std::io;
+
+use rialto_sql::parse::{CopyDirection, Piece, split};
+use rialto_sql::{ReadStatement, SqlError};
+
+use super::copy::CopyState;
+use super::{Connection, Length, Mode, Stream};
+use crate::protocol::backend;
+use crate::protocol::frontend::Format;
+
+impl<S: Stream> Connection<S> {
+    /// Runs a query string.
+    pub(super) async fn query(&mut self, sql: &str) -> io::Result<()> {
+        self.in_pipeline = true;
+        // As in PostgreSQL, a simple query ends the unnamed statement and portal.
+        self.statements.remove("");
+        self.portals.remove("");
+        let pieces = split(sql);
+        if pieces.is_empty() {
+            backend::bare(&mut self.out, b'I');
+            return self.ready().await;
+        }
+        // A syntax error anywhere means that nothing is run.
+        let mut read = Vec::with_capacity(pieces.len());
+        for piece in &pieces {
+            match self.session.read(piece.text) {
+                Ok(statement) => read.push(statement),
+                Err(error) => {
+                    self.fail(piece.move_error(error)).await;
+                    return self.ready().await;
+                }
+            }
+        }
+        let mut rest = pieces.iter();
+        let mut read = read.into_iter();
+        while let (Some(piece), Some(statement)) = (rest.next(), read.next()) {
+            match self.statement(piece, statement).await {
+                Ok(None) => {}
+                Ok(Some(mut copy)) => {
+                    copy.rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
+                    self.mode = Mode::CopyIn(Box::new(copy));
+                    return self.flush().await;
+                }
+                Err(error) => {
+                    self.fail(piece.move_error(error)).await;
+                    break;
+                }
+            }
+        }
+        self.ready().await
+    }
+
+    /// What is left of a query string after a COPY.
+    pub(super) async fn rest_of_query(&mut self, rest: Vec<(String, usize)>) -> io::Result<()> {
+        let mut rest = rest.into_iter();
+        while let Some((text, chars_before)) = rest.next() {
+            let piece = Piece { text: &text, chars_before };
+            let answer = match self.session.read(&text) {
+                Ok(statement) => self.statement(&piece, statement).await,
+                Err(error) => Err(error),
+            };
+            match answer {
+                Ok(None) => {}
+                Ok(Some(mut copy)) => {
+                    copy.rest = rest.collect();
+                    self.mode = Mode::CopyIn(Box::new(copy));
+                    return self.flush().await;
+                }
+                Err(error) => {
+                    self.fail(piece.move_error(error)).await;
+                    break;
+                }
+            }
+        }
+        self.ready().await
+    }
+
+    /// Runs one statement; a COPY from the client is only begun.
+    async fn statement(
+        &mut self,
+        piece: &Piece<'_>,
+        read: ReadStatement,
+    ) -> Result<Option<CopyState>, SqlError> {
+        let prepared = self.session.prepare_read(piece.text, read, &[])?;
+        if !prepared.params.is_empty() {
+            let message = "there is no parameter $1: a simple query has none";
+            return Err(SqlError::new(rialto_sql::SqlState::UndefinedParameter, message));
+        }
+        match prepared.copy() {
+            Some((CopyDirection::FromStdin, columns)) => {
+                let copy = self.session.begin_copy(&prepared)?;
+                backend::copy_response(&mut self.out, b'G', columns);
+                return Ok(Some(CopyState::simple(copy)));
+            }
+            Some((CopyDirection::ToStdout, columns)) => backend::copy_response(&mut self.out, b'H', columns),
+            None if !prepared.columns.is_empty() => {
+                backend::row_description(&mut self.out, &prepared.columns, |_| Format::Text);
+            }
+            None => {}
+        }
+        let tag = self.execute(&prepared, &[], &[], Length::Streamed).await?;
+        if prepared.copy().is_some() {
+            backend::bare(&mut self.out, b'c');
+        }
+        self.complete(tag);
+        Ok(None)
+    }
+}

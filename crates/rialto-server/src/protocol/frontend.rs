@@ -1,0 +1,370 @@
+//! What clients send: the start-up packet, and the messages after it.
+
+use super::Malformed;
+
+/// The longest message that is accepted after start-up, in bytes, as PostgreSQL has it.
+pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The longest start-up packet that is accepted, in bytes, as PostgreSQL has it.
+pub const STARTUP_BYTES_MAX: usize = 10_000;
+
+const SSL_REQUEST: u32 = 80_877_103;
+const GSS_REQUEST: u32 = 80_877_104;
+const CANCEL_REQUEST: u32 = 80_877_102;
+
+/// The first packet of a connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Startup {
+    /// A wish for TLS or GSS encryption, answered with one byte.
+    Encryption,
+    /// A request to cancel what another connection runs.
+    Cancel {
+        /// The other connection's process number.
+        process: u32,
+        /// The secret it was given.
+        secret: u32,
+    },
+    /// The start of a session.
+    Session {
+        /// The minor version that was asked for.
+        minor: u16,
+        /// User, database and settings.
+        parameters: Vec<(String, String)>,
+    },
+}
+
+/// What a statement or portal message is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Target {
+    /// A prepared statement.
+    Statement,
+    /// A portal.
+    Portal,
+}
+
+/// One message after start-up; strings and bytes borrow from the read buffer.
+#[derive(Debug, PartialEq)]
+pub enum Message<'a> {
+    /// A simple query: one string, any number of statements.
+    Query(&'a str),
+    /// Prepare a statement.
+    Parse {
+        /// The statement's name; empty for the unnamed one.
+        name: &'a str,
+        /// Its text.
+        sql: &'a str,
+        /// Type numbers of the parameters; zero where the server is to find the type.
+        types: Vec<u32>,
+    },
+    /// Give a statement its arguments.
+    Bind(Bind<'a>),
+    /// Ask for parameter types and columns.
+    Describe(Target, &'a str),
+    /// Run a portal.
+    Execute {
+        /// The portal's name.
+        portal: &'a str,
+        /// The number of rows after which to stop; zero for all.
+        max_rows: u32,
+    },
+    /// Forget a statement or portal.
+    Close(Target, &'a str),
+    /// The end of a pipeline.
+    Sync,
+    /// Send what there is.
+    Flush,
+    /// A piece of COPY input.
+    CopyData(&'a [u8]),
+    /// The end of COPY input.
+    CopyDone,
+    /// The client gives up its COPY, with its reason.
+    CopyFail(&'a str),
+    /// The end of the session.
+    Terminate,
+    /// A message kind that exists and is not served, by name.
+    Unserved(&'static str),
+}
+
+/// Arguments for a prepared statement.
+#[derive(Debug, PartialEq)]
+pub struct Bind<'a> {
+    /// The portal to make; empty for the unnamed one.
+    pub portal: &'a str,
+    /// The statement it comes from.
+    pub statement: &'a str,
+    /// Formats of the arguments.
+    pub formats: Formats<'a>,
+    /// The arguments, `None` for null.
+    pub arguments: Vec<Option<&'a [u8]>>,
+    /// Formats of the result columns.
+    pub result_formats: Formats<'a>,
+}
+
+/// Formats as Bind gives them: none (all text), one for all, or one each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Formats<'a>(&'a [u8]);
+
+/// How a value is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// As text.
+    Text,
+    /// In PostgreSQL's binary form for the type.
+    Binary,
+}
+
+impl Formats<'_> {
+    /// The number of formats given.
+    pub fn count(&self) -> usize {
+        self.0.len() / 2
+    }
+
+    /// The format of value `index`.
+    pub fn get(&self, index: usize) -> Result<Format, Malformed> {
+        let at = match self.count() {
+            0 => return Ok(Format::Text),
+            1 => 0,
+            _ => index,
+        };
+        let code = self
+            .0
+            .get(at * 2..at * 2 + 2)
+            .ok_or_else(|| Malformed::new(format!("no format code for value {}", index + 1)))?;
+        match u16::from_be_bytes([code[0], code[1]]) {
+            0 => Ok(Format::Text),
+            1 => Ok(Format::Binary),
+            other => Err(Malformed::new(format!("format code {other}; expected 0 (text) or 1 (binary)"))),
+        }
+    }
+}
+
+/// Reads the fields of one message.
+struct Fields<'a> {
+    rest: &'a [u8],
+    kind: &'static str,
+}
+
+impl<'a> Fields<'a> {
+    fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
+        if count > self.rest.len() {
+            return Err(Malformed::new(format!(
+                "{} message ends early: {count} bytes expected, {} left",
+                self.kind,
+                self.rest.len()
+            )));
+        }
+        let (head, rest) = self.rest.split_at(count);
+        self.rest = rest;
+        Ok(head)
+    }
+
+    fn u8(&mut self) -> Result<u8, Malformed> {
+        Ok(self.bytes(1)?[0])
+    }
+
+    fn u16(&mut self) -> Result<u16, Malformed> {
+        let bytes = self.bytes(2)?;
+        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        let bytes = self.bytes(4)?;
+        Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn string(&mut self) -> Result<&'a str, Malformed> {
+        let end = self
+            .rest
+            .iter()
+            .position(|&byte| byte == 0)
+            .ok_or_else(|| Malformed::new(format!("a string in a {} message has no end", self.kind)))?;
+        let bytes = &self.rest[..end];
+        self.rest = &self.rest[end + 1..];
+        std::str::from_utf8(bytes)
+            .map_err(|_| Malformed::new(format!("a string in a {} message is not UTF-8", self.kind)))
+    }
+
+    fn target(&mut self) -> Result<Target, Malformed> {
+        match self.u8()? {
+            b'S' => Ok(Target::Statement),
+            b'P' => Ok(Target::Portal),
+            other => Err(Malformed::new(format!("{} of kind {other:#04x}; expected 'S' or 'P'", self.kind))),
+        }
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.rest.is_empty() {
+            Ok(())
+        } else {
+            Err(Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len())))
+        }
+    }
+}
+
+/// Reads the body of a start-up packet, its length word taken off.
+pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
+    let mut fields = Fields { rest: body, kind: "start-up" };
+    match fields.u32()? {
+        SSL_REQUEST | GSS_REQUEST => Ok(Startup::Encryption),
+        CANCEL_REQUEST => Ok(Startup::Cancel { process: fields.u32()?, secret: fields.u32()? }),
+        version if version >> 16 == 3 => {
+            let mut parameters = Vec::new();
+            loop {
+                let name = fields.string()?;
+                if name.is_empty() {
+                    break;
+                }
+                parameters.push((name.to_string(), fields.string()?.to_string()));
+            }
+            fields.end()?;
+            Ok(Startup::Session { minor: version as u16, parameters })
+        }
+        version => Err(Malformed::new(format!(
+            "protocol version {}.{} is not spoken here; version 3.0 is",
+            version >> 16,
+            version & 0xffff
+        ))),
+    }
+}
+
+/// Reads one message after start-up: its tag, and its body with the length word taken off.
+pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
+    let mut fields = Fields { rest: body, kind: kind_name(tag)? };
+    let message = match tag {
+        b'Q' => Message::Query(fields.string()?),
+        b'P' => {
+            let name = fields.string()?;
+            let sql = fields.string()?;
+            let count = fields.u16()?;
+            let types = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
+            Message::Parse { name, sql, types }
+        }
+        b'B' => Message::Bind(bind(&mut fields)?),
+        b'D' => Message::Describe(fields.target()?, fields.string()?),
+        b'E' => Message::Execute { portal: fields.string()?, max_rows: fields.u32()? },
+        b'C' => Message::Close(fields.target()?, fields.string()?),
+        b'S' => Message::Sync,
+        b'H' => Message::Flush,
+        b'd' => return Ok(Message::CopyData(body)),
+        b'c' => Message::CopyDone,
+        b'f' => Message::CopyFail(fields.string()?),
+        b'X' => Message::Terminate,
+        b'F' => return Ok(Message::Unserved("function call")),
+        _ => return Ok(Message::Unserved("password")),
+    };
+    fields.end()?;
+    Ok(message)
+}
+
+fn kind_name(tag: u8) -> Result<&'static str, Malformed> {
+    Ok(match tag {
+        b'Q' => "Query",
+        b'P' => "Parse",
+        b'B' => "Bind",
+        b'D' => "Describe",
+        b'E' => "Execute",
+        b'C' => "Close",
+        b'S' => "Sync",
+        b'H' => "Flush",
+        b'd' => "CopyData",
+        b'c' => "CopyDone",
+        b'f' => "CopyFail",
+        b'X' => "Terminate",
+        b'F' => "FunctionCall",
+        b'p' => "password",
+        other => return Err(Malformed::new(format!("unknown message kind {other:#04x}"))),
+    })
+}
+
+fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
+    let portal = fields.string()?;
+    let statement = fields.string()?;
+    let count = fields.u16()? as usize;
+    let formats = Formats(fields.bytes(count * 2)?);
+    let count = fields.u16()? as usize;
+    if formats.count() > 1 && formats.count() != count {
+        return Err(Malformed::new(format!(
+            "Bind has {} format codes for {count} arguments",
+            formats.count()
+        )));
+    }
+    let mut arguments = Vec::with_capacity(count);
+    for _ in 0..count {
+        let length = fields.u32()?;
+        arguments.push(if length == u32::MAX { None } else { Some(fields.bytes(length as usize)?) });
+    }
+    let count = fields.u16()? as usize;
+    let result_formats = Formats(fields.bytes(count * 2)?);
+    Ok(Bind { portal, statement, formats, arguments, result_formats })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn packet(version: u32, rest: &[u8]) -> Vec<u8> {
+        let mut body = version.to_be_bytes().to_vec();
+        body.extend_from_slice(rest);
+        body
+    }
+
+    #[test]
+    fn a_startup_packet_gives_its_parameters() {
+        let body = packet(196_608, b"user\0ann\0database\0bank\0\0");
+        let Startup::Session { minor, parameters } = startup(&body).unwrap() else { panic!("no session") };
+        assert_eq!(minor, 0);
+        assert_eq!(parameters[1], ("database".to_string(), "bank".to_string()));
+        assert_eq!(startup(&packet(SSL_REQUEST, b"")).unwrap(), Startup::Encryption);
+        assert!(startup(&packet(2 << 16, b"\0")).unwrap_err().0.contains("version 2.0"));
+    }
+
+    #[test]
+    fn a_bind_is_read_in_full() {
+        let mut body = b"\0stmt\0".to_vec();
+        body.extend_from_slice(&[0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff, 0, 0]);
+        let Message::Bind(bind) = message(b'B', &body).unwrap() else { panic!("no bind") };
+        assert_eq!(bind.statement, "stmt");
+        assert_eq!(bind.arguments, vec![Some(&[7u8][..]), None]);
+        assert_eq!(bind.formats.get(1).unwrap(), Format::Binary);
+        assert_eq!(bind.result_formats.get(4).unwrap(), Format::Text);
+    }
+
+    #[test]
+    fn every_cut_of_every_message_is_an_error_and_no_panic() {
+        let mut bind = b"p\0stmt\0".to_vec();
+        bind.extend_from_slice(&[0, 1, 0, 1, 0, 1, 0, 0, 0, 1, 7, 0, 1, 0, 0]);
+        let bodies: [(u8, Vec<u8>); 6] = [
+            (b'Q', b"select 1\0".to_vec()),
+            (b'P', b"s\0select $1\0\0\x01\0\0\0\x17".to_vec()),
+            (b'B', bind),
+            (b'D', b"Sname\0".to_vec()),
+            (b'E', b"p\0\0\0\0\x05".to_vec()),
+            (b'f', b"why\0".to_vec()),
+        ];
+        for (tag, body) in bodies {
+            message(tag, &body).unwrap();
+            for cut in 0..body.len() {
+                assert!(message(tag, &body[..cut]).is_err(), "{} cut at {cut}", tag as char);
+            }
+            let mut long = body.clone();
+            long.push(0);
+            assert!(message(tag, &long).is_err(), "{} with a byte too many", tag as char);
+        }
+    }
+
+    #[test]
+    fn random_bytes_never_panic() {
+        let mut state = 0x9e37_79b9_7f4a_7c15u64;
+        for _ in 0..20_000 {
+            let mut body = Vec::new();
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for _ in 0..state >> 59 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                body.push((state >> 33) as u8 & 0x3f);
+            }
+            for tag in b"QPBDECSHdcfXFp?" {
+                let _ = message(*tag, &body);
+            }
+            let _ = startup(&body);
+        }
+    }
+}

@@ -1,0 +1,145 @@
+//! The start of a connection: encryption is declined, any user and database name are accepted, settings are read.
+
+use std::io;
+use std::sync::Arc;
+
+use rialto_sql::{Session, Severity, SqlError, SqlState};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use crate::connection::Stream;
+use crate::protocol::backend::{self, Status};
+use crate::protocol::frontend::{self, STARTUP_BYTES_MAX, Startup};
+use crate::shared::{Place, Shared};
+
+/// Settings that clients are told at the start, and by their names on the wire.
+const TOLD: [(&str, &str); 11] = [
+    ("server_version", "server_version"),
+    ("server_encoding", "server_encoding"),
+    ("client_encoding", "client_encoding"),
+    ("application_name", "application_name"),
+    ("default_transaction_read_only", "default_transaction_read_only"),
+    ("in_hot_standby", "in_hot_standby"),
+    ("is_superuser", "is_superuser"),
+    ("DateStyle", "datestyle"),
+    ("IntervalStyle", "intervalstyle"),
+    ("TimeZone", "timezone"),
+    ("integer_datetimes", "integer_datetimes"),
+];
+
+/// Reads start-up packets until a session begins; `None` if there is to be none.
+pub(crate) async fn start(
+    stream: &mut impl Stream,
+    shared: &Arc<Shared>,
+) -> io::Result<Option<(Session, Place)>> {
+    loop {
+        let length = stream.read_u32().await? as usize;
+        if !(8..=STARTUP_BYTES_MAX).contains(&length) {
+            let message = format!("start-up packet of {length} bytes; 8 to {STARTUP_BYTES_MAX} are allowed");
+            refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message)).await?;
+            return Ok(None);
+        }
+        let mut body = vec![0; length - 4];
+        stream.read_exact(&mut body).await?;
+        match frontend::startup(&body) {
+            Ok(Startup::Encryption) => stream.write_all(b"N").await?,
+            Ok(Startup::Cancel { process, secret }) => {
+                shared.cancel(process, secret);
+                return Ok(None);
+            }
+            Ok(Startup::Session { minor, parameters }) => {
+                return match session(stream, shared, minor, &parameters).await {
+                    Ok(session) => Ok(Some(session)),
+                    Err(error) => {
+                        refuse(stream, &error).await?;
+                        Ok(None)
+                    }
+                };
+            }
+            Err(malformed) => {
+                let error = SqlError::new(SqlState::ProtocolViolation, malformed.to_string());
+                refuse(stream, &error).await?;
+                return Ok(None);
+            }
+        }
+    }
+}
+
+async fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<()> {
+    let mut out = Vec::new();
+    backend::error(&mut out, Severity::Fatal, error);
+    stream.write_all(&out).await
+}
+
+async fn session(
+    stream: &mut impl Stream,
+    shared: &Arc<Shared>,
+    minor: u16,
+    parameters: &[(String, String)],
+) -> Result<(Session, Place), SqlError> {
+    let find =
+        |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
+    let user = find("user").unwrap_or("rialto");
+    let name = find("database").filter(|name| !name.is_empty()).unwrap_or(user);
+    let mut session = Session::new(shared.database.clone(), user, name);
+    let mut unknown = Vec::new();
+    for (name, value) in parameters {
+        match name.as_str() {
+            "user" | "database" => {}
+            "replication" if matches!(value.as_str(), "false" | "off" | "no" | "0") => {}
+            "replication" => return Err(SqlError::unsupported("a replication connection")),
+            "options" => set_options(&mut session, value)?,
+            // Protocol extensions are declined, not refused.
+            extension if extension.starts_with("_pq_.") => unknown.push(extension),
+            setting => session.set(setting, value)?,
+        }
+    }
+    let Some(place) = shared.register(session.cancel()) else {
+        let message = format!(
+            "sorry, too many clients already: all {} connections are in use",
+            shared.connections_max()
+        );
+        let error = SqlError::new(SqlState::TooManyConnections, message);
+        return Err(error.hint("Close some, or start the server with a higher --max-connections."));
+    };
+    let mut out = Vec::with_capacity(512);
+    if minor > 0 || !unknown.is_empty() {
+        backend::negotiate_version(&mut out, &unknown);
+    }
+    backend::authentication_ok(&mut out);
+    for (told, name) in TOLD {
+        backend::parameter_status(&mut out, told, &session.show(name));
+    }
+    backend::parameter_status(&mut out, "standard_conforming_strings", "on");
+    backend::parameter_status(&mut out, "session_authorization", user);
+    backend::key_data(&mut out, place.process, place.secret);
+    backend::ready(&mut out, Status::Idle);
+    stream.write_all(&out).await.map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
+    Ok((session, place))
+}
+
+/// The `options` of a start-up packet: `-c name=value`, any number of times; a backslash keeps a blank.
+fn set_options(session: &mut Session, options: &str) -> Result<(), SqlError> {
+    let mut words = vec![String::new()];
+    let mut characters = options.chars();
+    while let Some(character) = characters.next() {
+        match character {
+            '\\' => words.last_mut().expect("never empty").extend(characters.next()),
+            character if character.is_whitespace() => words.push(String::new()),
+            character => words.last_mut().expect("never empty").push(character),
+        }
+    }
+    let mut words = words.into_iter().filter(|word| !word.is_empty());
+    while let Some(word) = words.next() {
+        let setting = match word.strip_prefix("-c") {
+            Some("") => words.next(),
+            Some(setting) => Some(setting.to_string()),
+            None => word.strip_prefix("--").map(str::to_string),
+        };
+        let Some((name, value)) = setting.as_deref().and_then(|setting| setting.split_once('=')) else {
+            let message = format!("invalid option \"{word}\" in the start-up packet: write -c name=value");
+            return Err(SqlError::new(SqlState::InvalidParameterValue, message));
+        };
+        session.set(name, value)?;
+    }
+    Ok(())
+}

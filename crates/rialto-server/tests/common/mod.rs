@@ -1,0 +1,296 @@
+//! A server in this process, and programs and sockets that talk to it.
+#![allow(dead_code, reason = "each test file uses its own part of this")]
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Output};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::io::{Disk, MemoryDisk};
+use rialto::{Database, Options};
+use rialto_server::{ServeOptions, Server};
+use tokio::runtime::Runtime;
+use tokio::sync::oneshot;
+
+/// A server on a database in memory; it ends when this is dropped.
+pub struct TestServer {
+    pub address: SocketAddr,
+    pub database: Database,
+    runtime: Option<Runtime>,
+    stop: Option<oneshot::Sender<()>>,
+    ended: Option<tokio::task::JoinHandle<Result<(), rialto_server::ServeError>>>,
+}
+
+impl TestServer {
+    pub fn start() -> TestServer {
+        TestServer::with(Options::default(), 20)
+    }
+
+    pub fn with(options: Options, max_connections: usize) -> TestServer {
+        TestServer::on(MemoryDisk::new(), options, max_connections)
+    }
+
+    pub fn on(disk: Arc<dyn Disk>, options: Options, max_connections: usize) -> TestServer {
+        let database = Database::open_on(disk, options).expect("a new database opens");
+        let runtime = rialto_server::runtime(max_connections).expect("a runtime starts");
+        let options = ServeOptions {
+            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
+            max_connections,
+            ..ServeOptions::default()
+        };
+        let server =
+            runtime.block_on(Server::bind(database.clone(), &options)).expect("a free port is there");
+        let address = server.tcp().expect("it listens on TCP");
+        let (stop, stopped) = oneshot::channel();
+        let ended = runtime.spawn(server.run(async {
+            let _ = stopped.await;
+        }));
+        TestServer { address, database, runtime: Some(runtime), stop: Some(stop), ended: Some(ended) }
+    }
+
+    /// Asks the server to end.
+    pub fn ask_to_stop(&mut self) {
+        let _ = self.stop.take().map(|stop| stop.send(()));
+    }
+
+    /// Waits until it has ended.
+    pub fn wait(mut self) -> Result<(), rialto_server::ServeError> {
+        self.ask_to_stop();
+        let (runtime, ended) = (self.runtime.take().unwrap(), self.ended.take().unwrap());
+        runtime.block_on(ended).expect("the server does not panic")
+    }
+
+    /// Runs psql with these commands, each its own string.
+    pub fn psql(&self, commands: &[&str]) -> (String, String) {
+        let mut psql = self.program("psql");
+        psql.args(["-X", "-A", "-t", "-v", "VERBOSITY=verbose"]);
+        for command in commands {
+            psql.args(["-c", command]);
+        }
+        texts(psql.output().expect("psql runs"))
+    }
+
+    /// A client program that is told where the server is.
+    pub fn program(&self, name: &str) -> Command {
+        let mut command = Command::new(name);
+        command
+            .env("PGHOST", self.address.ip().to_string())
+            .env("PGPORT", self.address.port().to_string())
+            .env("PGUSER", "ann")
+            .env("PGDATABASE", "bank")
+            .env("LC_ALL", "C.UTF-8")
+            .env_remove("PGOPTIONS");
+        command
+    }
+
+    pub fn connect(&self) -> Client {
+        Client::connect(self.address)
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        self.ask_to_stop();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_timeout(Duration::from_secs(5));
+        }
+    }
+}
+
+pub fn texts(output: Output) -> (String, String) {
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).expect("programs print UTF-8");
+    (text(output.stdout), text(output.stderr))
+}
+
+/// Whether a program is there. With `CI=true` it has to be.
+pub fn has(program: &str) -> bool {
+    let found = Command::new(program).arg("--version").output().is_ok();
+    if !found {
+        assert!(
+            std::env::var("CI").as_deref() != Ok("true"),
+            "{program} is missing: install Debian's postgresql-client and postgresql-contrib"
+        );
+        println!("skipped: {program} is not installed");
+    }
+    found
+}
+
+/// One message from the server: its tag and its body.
+pub type Message = (u8, Vec<u8>);
+
+/// A socket that speaks the protocol in bytes.
+pub struct Client {
+    pub stream: TcpStream,
+    pub process: u32,
+    pub secret: u32,
+    pub parameters: Vec<(String, String)>,
+}
+
+impl Client {
+    pub fn connect(address: SocketAddr) -> Client {
+        let mut client = Client::raw(address);
+        let mut body = 196_608u32.to_be_bytes().to_vec();
+        body.extend_from_slice(b"user\0ann\0database\0bank\0\0");
+        client.send_startup(&body);
+        loop {
+            let (tag, body) = client.read().expect("the server answers");
+            match tag {
+                b'K' => {
+                    client.process = u32::from_be_bytes(body[..4].try_into().unwrap());
+                    client.secret = u32::from_be_bytes(body[4..].try_into().unwrap());
+                }
+                b'S' => {
+                    let mut words =
+                        body.split(|&byte| byte == 0).map(|word| String::from_utf8(word.to_vec()).unwrap());
+                    client.parameters.push((words.next().unwrap(), words.next().unwrap()));
+                }
+                b'Z' => return client,
+                b'R' => {}
+                tag => panic!("unexpected {} at start-up: {}", tag as char, String::from_utf8_lossy(&body)),
+            }
+        }
+    }
+
+    /// A socket before its start-up packet.
+    pub fn raw(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Client { stream, process: 0, secret: 0, parameters: Vec::new() }
+    }
+
+    pub fn send_startup(&mut self, body: &[u8]) {
+        let mut packet = (body.len() as u32 + 4).to_be_bytes().to_vec();
+        packet.extend_from_slice(body);
+        self.stream.write_all(&packet).unwrap();
+    }
+
+    pub fn send(&mut self, messages: &[u8]) {
+        self.stream.write_all(messages).unwrap();
+    }
+
+    pub fn read(&mut self) -> Option<Message> {
+        let mut head = [0; 5];
+        self.stream.read_exact(&mut head).ok()?;
+        let mut body = vec![0; u32::from_be_bytes(head[1..].try_into().unwrap()) as usize - 4];
+        self.stream.read_exact(&mut body).ok()?;
+        Some((head[0], body))
+    }
+
+    /// All messages up to ReadyForQuery, it included; or up to the end.
+    pub fn answer(&mut self) -> Vec<Message> {
+        let mut messages = Vec::new();
+        while let Some(message) = self.read() {
+            let last = message.0 == b'Z';
+            messages.push(message);
+            if last {
+                break;
+            }
+        }
+        messages
+    }
+
+    pub fn query(&mut self, sql: &str) -> Vec<Message> {
+        self.send(&query(sql));
+        self.answer()
+    }
+
+    /// A query that has to succeed.
+    pub fn run(&mut self, sql: &str) -> Vec<Message> {
+        let answer = self.query(sql);
+        assert_eq!(error_code(&answer), None, "{sql}: {}", error_text(&answer));
+        answer
+    }
+}
+
+pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {
+    let mut message = vec![tag];
+    message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    message.extend_from_slice(body);
+    message
+}
+
+fn strings(words: &[&str]) -> Vec<u8> {
+    words.iter().flat_map(|word| word.bytes().chain([0])).collect()
+}
+
+pub fn query(sql: &str) -> Vec<u8> {
+    message(b'Q', &strings(&[sql]))
+}
+
+pub fn parse(name: &str, sql: &str) -> Vec<u8> {
+    let mut body = strings(&[name, sql]);
+    body.extend_from_slice(&[0, 0]);
+    message(b'P', &body)
+}
+
+/// Bind with text arguments and text results.
+pub fn bind(portal: &str, statement: &str, arguments: &[&str]) -> Vec<u8> {
+    let mut body = strings(&[portal, statement]);
+    body.extend_from_slice(&[0, 0]);
+    body.extend_from_slice(&(arguments.len() as u16).to_be_bytes());
+    for argument in arguments {
+        body.extend_from_slice(&(argument.len() as u32).to_be_bytes());
+        body.extend_from_slice(argument.as_bytes());
+    }
+    body.extend_from_slice(&[0, 0]);
+    message(b'B', &body)
+}
+
+pub fn describe(kind: u8, name: &str) -> Vec<u8> {
+    let mut body = vec![kind];
+    body.extend_from_slice(&strings(&[name]));
+    message(b'D', &body)
+}
+
+pub fn execute(portal: &str, max_rows: u32) -> Vec<u8> {
+    let mut body = strings(&[portal]);
+    body.extend_from_slice(&max_rows.to_be_bytes());
+    message(b'E', &body)
+}
+
+pub fn sync() -> Vec<u8> {
+    message(b'S', &[])
+}
+
+/// The tags of messages, as text.
+pub fn tags(messages: &[Message]) -> String {
+    messages.iter().map(|(tag, _)| *tag as char).collect()
+}
+
+/// The SQLSTATE of the first error.
+pub fn error_code(messages: &[Message]) -> Option<String> {
+    let (_, body) = messages.iter().find(|(tag, _)| *tag == b'E')?;
+    let field = body.split(|&byte| byte == 0).find(|field| field.first() == Some(&b'C'))?;
+    Some(String::from_utf8(field[1..].to_vec()).unwrap())
+}
+
+pub fn error_text(messages: &[Message]) -> String {
+    let errors = messages.iter().filter(|(tag, _)| *tag == b'E');
+    errors.map(|(_, body)| String::from_utf8_lossy(body).replace('\0', " ")).collect()
+}
+
+/// The rows, values as text.
+pub fn rows(messages: &[Message]) -> Vec<Vec<Option<String>>> {
+    let read = |body: &[u8]| {
+        let mut at = 2;
+        let mut values = Vec::new();
+        while at < body.len() {
+            let length = i32::from_be_bytes(body[at..at + 4].try_into().unwrap());
+            at += 4;
+            values.push((length >= 0).then(|| {
+                let value = &body[at..at + length as usize];
+                at += length as usize;
+                String::from_utf8(value.to_vec()).unwrap()
+            }));
+        }
+        values
+    };
+    messages.iter().filter(|(tag, _)| *tag == b'D').map(|(_, body)| read(body)).collect()
+}
+
+/// The state in the last ReadyForQuery.
+pub fn state(messages: &[Message]) -> char {
+    messages.iter().rfind(|(tag, _)| *tag == b'Z').map_or('?', |(_, body)| body[0] as char)
+}

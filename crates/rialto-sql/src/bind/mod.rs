@@ -1,0 +1,197 @@
+//! From [`Statement`](crate::parse::Statement) to a bound statement: names become columns, types are settled.
+//!
+//! A literal in quotes and a parameter have no type of their own; they take that of what they stand beside. What is
+//! still open at the end is text. Kept here: a bound expression needs no further check of types.
+
+mod expr;
+mod statement;
+
+use std::sync::Arc;
+
+use rialto::row::{Schema, Value};
+
+pub(crate) use statement::column_positions;
+pub use statement::{
+    BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Order, RowSource, bind_delete, bind_insert,
+    bind_select, bind_update,
+};
+
+use crate::error::{Result, SqlError, SqlState};
+use crate::expr::Expr;
+use crate::expr::cast::{self, CastContext};
+use crate::parse::{Name, Places};
+use crate::values::SqlType;
+
+/// What columns an expression can name.
+#[derive(Debug, Clone)]
+pub enum Scope {
+    /// None.
+    Nothing,
+    /// Those of a table.
+    Table {
+        /// The name that the table goes by.
+        name: String,
+        /// Its schema.
+        schema: Arc<Schema>,
+    },
+    /// The one of generate_series.
+    Series {
+        /// Its name.
+        name: String,
+        /// Its type.
+        sql_type: SqlType,
+    },
+}
+
+impl Scope {
+    /// The names of all columns.
+    pub fn names(&self) -> Vec<&str> {
+        match self {
+            Scope::Nothing => Vec::new(),
+            Scope::Table { schema, .. } => {
+                schema.columns().iter().map(|column| column.name.as_str()).collect()
+            }
+            Scope::Series { name, .. } => vec![name],
+        }
+    }
+
+    fn column_type(&self, index: usize) -> SqlType {
+        match self {
+            Scope::Nothing => SqlType::Unknown,
+            Scope::Table { schema, .. } => SqlType::of_column(schema.columns()[index].ty),
+            Scope::Series { sql_type, .. } => *sql_type,
+        }
+    }
+
+    fn qualifier(&self) -> &str {
+        match self {
+            Scope::Nothing => "",
+            Scope::Table { name, .. } | Scope::Series { name, .. } => name,
+        }
+    }
+
+    fn find(&self, name: &Name) -> Result<usize> {
+        self.names().iter().position(|column| *column == name.text).ok_or_else(|| {
+            let message = format!("column \"{}\" does not exist", name.text);
+            SqlError::new(SqlState::UndefinedColumn, message).at(name.position)
+        })
+    }
+}
+
+/// A bound expression with its type.
+#[derive(Debug, Clone)]
+pub struct Typed {
+    /// The expression.
+    pub expr: Expr,
+    /// Its type.
+    pub sql_type: SqlType,
+    /// Where it begins in the text.
+    pub position: Option<usize>,
+}
+
+/// A column of a result.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputColumn {
+    /// Its name.
+    pub name: String,
+    /// Its type.
+    pub sql_type: SqlType,
+}
+
+/// Binds the expressions of one statement.
+pub struct Binder<'a> {
+    /// To find places in the text.
+    places: Places<'a>,
+    /// The types of the parameters, as far as they are known.
+    params: Vec<SqlType>,
+    /// Whether the client said how many parameters there are, and of which types: `true` for those it fixed.
+    declared: Vec<bool>,
+    /// Facts of the session that expressions can ask for.
+    facts: &'a Facts,
+}
+
+/// Facts of a session that expressions can ask for.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The user's name.
+    pub user: String,
+    /// The database's name.
+    pub database: String,
+}
+
+impl<'a> Binder<'a> {
+    /// For the statement `text`, with the types of the parameters that the client fixed.
+    pub fn new(text: &'a str, types: &[SqlType], facts: &'a Facts) -> Binder<'a> {
+        let declared = types.iter().map(|sql_type| *sql_type != SqlType::Unknown).collect();
+        Binder { places: Places::new(text), params: types.to_vec(), declared, facts }
+    }
+
+    /// The types of all parameters: text where nothing says more.
+    pub fn into_params(self) -> Vec<SqlType> {
+        let open = |sql_type| if sql_type == SqlType::Unknown { SqlType::Text } else { sql_type };
+        self.params.into_iter().map(open).collect()
+    }
+
+    /// Settles an open literal or parameter to `sql_type`.
+    fn settle(&mut self, typed: Typed, sql_type: SqlType) -> Result<Typed> {
+        if typed.sql_type != SqlType::Unknown || sql_type == SqlType::Unknown {
+            return Ok(typed);
+        }
+        let position = typed.position;
+        let expr = match typed.expr {
+            Expr::Param(index) => {
+                self.params[index] = sql_type.plain();
+                Expr::Param(index)
+            }
+            Expr::Const(Value::Text(text)) => {
+                Expr::Const(crate::values::text::parse(sql_type, &text).map_err(|error| error.at(position))?)
+            }
+            Expr::Const(value) => Expr::Const(value),
+            other => Expr::Cast(Box::new(other), SqlType::Text, sql_type),
+        };
+        Ok(Typed { expr, sql_type, position })
+    }
+
+    /// Settles what is still open as text.
+    fn settle_text(&mut self, typed: Typed) -> Result<Typed> {
+        self.settle(typed, SqlType::Text)
+    }
+
+    /// The expression as one of type `to`.
+    fn cast(&mut self, typed: Typed, to: SqlType) -> Result<Typed> {
+        let typed = self.settle(typed, to.plain())?;
+        let position = typed.position;
+        if typed.sql_type == to {
+            return Ok(typed);
+        }
+        let expr = match typed.expr {
+            Expr::Const(value) => {
+                Expr::Const(cast::cast(value, typed.sql_type, to).map_err(|error| error.at(position))?)
+            }
+            // Values of one plain type differ in nothing but a decimal's digits.
+            expr if typed.sql_type.plain() == to && !matches!(to, SqlType::Decimal(Some(_))) => expr,
+            expr => Expr::Cast(Box::new(expr), typed.sql_type, to),
+        };
+        Ok(Typed { expr, sql_type: to, position })
+    }
+
+    /// The expression as the value of a column, as INSERT and UPDATE put it.
+    fn assign(&mut self, typed: Typed, column: &str, to: SqlType) -> Result<Expr> {
+        if !cast::exists(typed.sql_type, to, CastContext::Assignment) {
+            let message = format!(
+                "column \"{column}\" is of type {} but expression is of type {}",
+                to.name(),
+                typed.sql_type.plain().name()
+            );
+            let error = SqlError::new(SqlState::TypeMismatch, message).at(typed.position);
+            return Err(error.hint("You will need to rewrite or cast the expression."));
+        }
+        // A cast to char(n) cuts; a column refuses what is too long.
+        let to = if matches!(to, SqlType::Char(_)) { SqlType::Char(None) } else { to };
+        Ok(self.cast(typed, to)?.expr)
+    }
+
+    fn undefined(&self, message: String, position: Option<usize>) -> SqlError {
+        SqlError::new(SqlState::UndefinedFunction, message).at(position)
+    }
+}

@@ -1,0 +1,524 @@
+//! Binds SELECT, INSERT, UPDATE and DELETE.
+
+use std::sync::Arc;
+
+use rialto::Table;
+use rialto::row::{Schema, Value};
+use sqlparser::ast::{self, SelectItem};
+
+use super::{Binder, OutputColumn, Scope, Typed};
+use crate::error::{Result, SqlError, SqlState};
+use crate::expr::Expr;
+use crate::parse::{self, InsertSource, Name, OrderItem, Source};
+use crate::values::SqlType;
+
+/// Finds a table by its name.
+pub type Lookup<'a> = &'a mut dyn FnMut(&Name) -> Result<Table>;
+
+/// Where rows come from.
+#[derive(Clone)]
+pub enum RowSource {
+    /// One row without columns.
+    Nothing,
+    /// A table.
+    Table(Table, Arc<Schema>),
+    /// generate_series: start, stop, step, and the type of its values.
+    Series(Box<[Expr; 3]>, SqlType),
+}
+
+/// One key to sort by.
+#[derive(Clone)]
+pub struct Order {
+    /// What to sort by.
+    pub expr: Expr,
+    /// Whether the largest comes first.
+    pub descending: bool,
+    /// Whether nulls come first.
+    pub nulls_first: bool,
+}
+
+/// A bound SELECT.
+pub struct BoundSelect {
+    /// Where rows come from.
+    pub source: RowSource,
+    /// The conditions that all have to hold.
+    pub filter: Vec<Expr>,
+    /// What is asked for.
+    pub items: Vec<Expr>,
+    /// How it is called.
+    pub columns: Vec<OutputColumn>,
+    /// Sort keys.
+    pub order: Vec<Order>,
+    /// LIMIT.
+    pub limit: Option<Expr>,
+    /// OFFSET.
+    pub offset: Option<Expr>,
+    /// Whether the items count rows.
+    pub counts: bool,
+    /// FOR UPDATE.
+    pub for_update: bool,
+}
+
+/// A bound INSERT.
+pub struct BoundInsert {
+    /// The table.
+    pub table: Table,
+    /// Its schema.
+    pub schema: Arc<Schema>,
+    /// Rows, one expression for each of the table's columns.
+    pub rows: Vec<Vec<Expr>>,
+    /// What the expressions are evaluated on: once for `Nothing`, once for each row of a series that passes the filter.
+    pub source: RowSource,
+    /// The conditions on rows of the source.
+    pub filter: Vec<Expr>,
+    /// RETURNING.
+    pub returning: Vec<Expr>,
+    /// How it is called.
+    pub columns: Vec<OutputColumn>,
+}
+
+/// A bound UPDATE.
+pub struct BoundUpdate {
+    /// The table.
+    pub table: Table,
+    /// Its schema.
+    pub schema: Arc<Schema>,
+    /// Columns and their new values.
+    pub assignments: Vec<(usize, Expr)>,
+    /// The conditions that all have to hold.
+    pub filter: Vec<Expr>,
+    /// RETURNING.
+    pub returning: Vec<Expr>,
+    /// How it is called.
+    pub columns: Vec<OutputColumn>,
+}
+
+/// A bound DELETE.
+pub struct BoundDelete {
+    /// The table.
+    pub table: Table,
+    /// Its schema.
+    pub schema: Arc<Schema>,
+    /// The conditions that all have to hold.
+    pub filter: Vec<Expr>,
+    /// RETURNING.
+    pub returning: Vec<Expr>,
+    /// How it is called.
+    pub columns: Vec<OutputColumn>,
+}
+
+fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
+    let schema = table.schema();
+    let name = alias.map_or_else(|| table.name(), |alias| alias.text.clone());
+    (Scope::Table { name, schema: schema.clone() }, schema)
+}
+
+/// Binds a SELECT.
+pub fn bind_select(
+    binder: &mut Binder<'_>,
+    select: &parse::Select,
+    lookup: Lookup<'_>,
+) -> Result<BoundSelect> {
+    let (typed, bound) = select_parts(binder, select, lookup)?;
+    let mut answer = bound;
+    for (item, column) in typed.into_iter().zip(&mut answer.columns) {
+        let item = binder.settle_text(item)?;
+        column.sql_type = item.sql_type;
+        answer.items.push(item.expr);
+    }
+    Ok(answer)
+}
+
+/// Everything of a SELECT but its items, which come with types still open.
+fn select_parts(
+    binder: &mut Binder<'_>,
+    select: &parse::Select,
+    lookup: Lookup<'_>,
+) -> Result<(Vec<Typed>, BoundSelect)> {
+    let (scope, source) = match &select.source {
+        Source::Nothing => (Scope::Nothing, RowSource::Nothing),
+        Source::Table { table, alias } => {
+            let table = lookup(table)?;
+            let (scope, schema) = table_scope(&table, alias.as_ref());
+            (scope, RowSource::Table(table, schema))
+        }
+        Source::Series { arguments, alias } => {
+            let (bounds, sql_type) = series(binder, arguments)?;
+            (
+                Scope::Series { name: alias.text.clone(), sql_type },
+                RowSource::Series(Box::new(bounds), sql_type),
+            )
+        }
+    };
+    if select.for_update && !matches!(source, RowSource::Table(..)) {
+        return Err(SqlError::unsupported("FOR UPDATE without a table"));
+    }
+    let filter = filter(binder, &scope, select.filter.as_ref())?;
+    let (items, columns) = items(binder, &scope, &select.items)?;
+    if items.is_empty() {
+        return Err(SqlError::unsupported("SELECT without columns"));
+    }
+    let counts = items.iter().any(|item| item.expr.has_count());
+    if counts {
+        if let Some(item) = items.iter().find(|item| item.expr.has_columns()) {
+            let message = "a column beside count(*) must appear in a GROUP BY clause, which is not supported";
+            return Err(SqlError::new(SqlState::GroupingError, message).at(item.position));
+        }
+        if select.for_update {
+            return Err(SqlError::unsupported("FOR UPDATE with count(*)"));
+        }
+    }
+    let order = select
+        .order
+        .iter()
+        .map(|item| order_item(binder, &scope, item, &items, &columns))
+        .collect::<Result<Vec<_>>>()?;
+    if counts && !order.is_empty() {
+        return Err(SqlError::unsupported("ORDER BY with count(*)"));
+    }
+    let limit = select.limit.as_ref().map(|limit| row_count(binder, limit, "LIMIT")).transpose()?;
+    let offset = select.offset.as_ref().map(|offset| row_count(binder, offset, "OFFSET")).transpose()?;
+    let for_update = select.for_update;
+    let bound =
+        BoundSelect { source, filter, items: Vec::new(), columns, order, limit, offset, counts, for_update };
+    Ok((items, bound))
+}
+
+/// The bounds of generate_series, and whether it counts by int4 or int8.
+fn series(binder: &mut Binder<'_>, arguments: &[ast::Expr]) -> Result<([Expr; 3], SqlType)> {
+    let mut bound = arguments
+        .iter()
+        .map(|argument| {
+            let typed = binder.expr(&Scope::Nothing, argument)?;
+            binder.settle(typed, SqlType::Int8)
+        })
+        .collect::<Result<Vec<_>>>()?;
+    let mut sql_type = SqlType::Int4;
+    for argument in &bound {
+        match argument.sql_type {
+            SqlType::Int2 | SqlType::Int4 => {}
+            SqlType::Int8 => sql_type = SqlType::Int8,
+            other => {
+                let what = format!("generate_series of {}", other.name());
+                return Err(SqlError::unsupported(what).at(argument.position));
+            }
+        }
+    }
+    if bound.len() == 2 {
+        bound.push(Typed { expr: Expr::Const(Value::Int8(1)), sql_type: SqlType::Int8, position: None });
+    }
+    let bounds = bound
+        .into_iter()
+        .map(|argument| Ok(binder.cast(argument, SqlType::Int8)?.expr))
+        .collect::<Result<Vec<Expr>>>()?;
+    let bounds = bounds.try_into().expect("there are three of them");
+    Ok((bounds, sql_type))
+}
+
+/// WHERE as conditions that all have to hold.
+fn filter(binder: &mut Binder<'_>, scope: &Scope, node: Option<&ast::Expr>) -> Result<Vec<Expr>> {
+    let Some(node) = node else { return Ok(Vec::new()) };
+    let condition = binder.condition(scope, node, "WHERE")?;
+    if condition.has_count() {
+        let message = "aggregate functions are not allowed in WHERE";
+        return Err(SqlError::new(SqlState::GroupingError, message));
+    }
+    Ok(match condition {
+        Expr::And(items) => items
+            .into_iter()
+            .flat_map(|item| match item {
+                Expr::And(inner) => inner,
+                other => vec![other],
+            })
+            .collect(),
+        other => vec![other],
+    })
+}
+
+/// A select list: expressions and names.
+fn items(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    items: &[SelectItem],
+) -> Result<(Vec<Typed>, Vec<OutputColumn>)> {
+    let mut typed = Vec::with_capacity(items.len());
+    let mut columns = Vec::with_capacity(items.len());
+    for item in items {
+        let (expr, name) = match item {
+            SelectItem::UnnamedExpr(expr) => (expr, column_name(binder, expr)),
+            SelectItem::ExprWithAlias { expr, alias } => (expr, binder.places.name(alias).text),
+            SelectItem::Wildcard(options) => {
+                if *options != ast::WildcardAdditionalOptions::default() {
+                    return Err(SqlError::unsupported("* with options"));
+                }
+                all_columns(scope, &mut typed, &mut columns)?;
+                continue;
+            }
+            SelectItem::QualifiedWildcard(
+                ast::SelectItemQualifiedWildcardKind::ObjectName(name),
+                options,
+            ) if *options == ast::WildcardAdditionalOptions::default() => {
+                let name = binder.places.object(name)?;
+                if name.text != scope.qualifier() {
+                    let message = format!("missing FROM-clause entry for table \"{}\"", name.text);
+                    return Err(SqlError::new(SqlState::UndefinedTable, message).at(name.position));
+                }
+                all_columns(scope, &mut typed, &mut columns)?;
+                continue;
+            }
+            _ => return Err(SqlError::unsupported("this form of select list")),
+        };
+        let item = binder.expr(scope, expr)?;
+        columns.push(OutputColumn { name, sql_type: item.sql_type });
+        typed.push(item);
+    }
+    Ok((typed, columns))
+}
+
+fn all_columns(scope: &Scope, typed: &mut Vec<Typed>, columns: &mut Vec<OutputColumn>) -> Result<()> {
+    if matches!(scope, Scope::Nothing) {
+        return Err(SqlError::new(SqlState::SyntaxError, "SELECT * with no tables specified is not valid"));
+    }
+    for (index, name) in scope.names().into_iter().enumerate() {
+        let sql_type = scope.column_type(index);
+        typed.push(Typed { expr: Expr::Column(index), sql_type, position: None });
+        columns.push(OutputColumn { name: name.to_string(), sql_type });
+    }
+    Ok(())
+}
+
+/// What PostgreSQL calls a column without an alias.
+fn column_name(binder: &Binder<'_>, expr: &ast::Expr) -> String {
+    match expr {
+        ast::Expr::Identifier(ident) => binder.places.name(ident).text,
+        ast::Expr::CompoundIdentifier(idents) => {
+            idents.last().map_or_else(String::new, |ident| binder.places.name(ident).text)
+        }
+        ast::Expr::Function(function) => {
+            let name = function.name.to_string().to_lowercase();
+            name.strip_prefix("pg_catalog.").unwrap_or(&name).to_string()
+        }
+        ast::Expr::Nested(inner) => column_name(binder, inner),
+        ast::Expr::Cast { expr, data_type, .. } => match column_name(binder, expr).as_str() {
+            "?column?" => match crate::parse::column_type(data_type, None) {
+                Ok(rialto::row::ColumnType::Char(_)) => "bpchar".to_string(),
+                Ok(rialto::row::ColumnType::Decimal { .. }) => "numeric".to_string(),
+                Ok(column) => column.to_string(),
+                Err(_) => data_type.to_string().to_lowercase(),
+            },
+            name => name.to_string(),
+        },
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_string(),
+        _ => "?column?".to_string(),
+    }
+}
+
+fn order_item(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    item: &OrderItem,
+    items: &[Typed],
+    columns: &[OutputColumn],
+) -> Result<Order> {
+    let expr = match &item.expr {
+        // A number is a place in the select list, a bare name the name of an output column first.
+        ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)) => {
+            let number = match &value.value {
+                ast::Value::Number(digits, _) => digits.parse::<usize>().ok(),
+                _ => None,
+            };
+            match number.and_then(|number| items.get(number.checked_sub(1)?)) {
+                Some(item) => item.expr.clone(),
+                None => {
+                    let message = format!("ORDER BY position {} is not in select list", value.value);
+                    let position = binder.places.position(value.span.start);
+                    return Err(SqlError::new(SqlState::InvalidColumnReference, message).at(position));
+                }
+            }
+        }
+        ast::Expr::Identifier(ident) => {
+            let name = binder.places.name(ident);
+            match columns.iter().position(|column| column.name == name.text) {
+                Some(index) => items[index].expr.clone(),
+                None => binder.expr(scope, &item.expr)?.expr,
+            }
+        }
+        other => {
+            let typed = binder.expr(scope, other)?;
+            binder.settle_text(typed)?.expr
+        }
+    };
+    Ok(Order { expr, descending: item.descending, nulls_first: item.nulls_first })
+}
+
+fn row_count(binder: &mut Binder<'_>, node: &ast::Expr, what: &str) -> Result<Expr> {
+    let typed = binder.expr(&Scope::Nothing, node)?;
+    let typed = binder.settle(typed, SqlType::Int8)?;
+    if typed.sql_type.number_rank().is_none() {
+        let message = format!("argument of {what} must be type bigint, not type {}", typed.sql_type.name());
+        return Err(SqlError::new(SqlState::TypeMismatch, message).at(typed.position));
+    }
+    if typed.expr.has_count() {
+        let message = format!("aggregate functions are not allowed in {what}");
+        return Err(SqlError::new(SqlState::GroupingError, message).at(typed.position));
+    }
+    Ok(binder.cast(typed, SqlType::Int8)?.expr)
+}
+
+fn returning(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    list: &[SelectItem],
+) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
+    let (typed, mut columns) = items(binder, scope, list)?;
+    let mut exprs = Vec::with_capacity(typed.len());
+    for (item, column) in typed.into_iter().zip(&mut columns) {
+        if item.expr.has_count() {
+            let message = "aggregate functions are not allowed in RETURNING";
+            return Err(SqlError::new(SqlState::GroupingError, message).at(item.position));
+        }
+        let item = binder.settle_text(item)?;
+        column.sql_type = item.sql_type;
+        exprs.push(item.expr);
+    }
+    Ok((exprs, columns))
+}
+
+/// The positions of columns named in a list, each at most once.
+pub(crate) fn column_positions(schema: &Schema, names: &[Name]) -> Result<Vec<usize>> {
+    let mut positions = Vec::with_capacity(names.len());
+    for name in names {
+        let index = schema.position_of(&name.text).map_err(|_| {
+            let message =
+                format!("column \"{}\" of relation \"{}\" does not exist", name.text, schema.table());
+            SqlError::new(SqlState::UndefinedColumn, message).at(name.position)
+        })?;
+        if positions.contains(&index) {
+            let message = format!("column \"{}\" specified more than once", name.text);
+            return Err(SqlError::new(SqlState::DuplicateColumn, message).at(name.position));
+        }
+        positions.push(index);
+    }
+    Ok(positions)
+}
+
+/// Whether this is the word DEFAULT, which here always means null.
+fn is_default(node: &ast::Expr) -> bool {
+    matches!(node, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+}
+
+/// Binds an INSERT.
+pub fn bind_insert(
+    binder: &mut Binder<'_>,
+    insert: &parse::Insert,
+    lookup: Lookup<'_>,
+) -> Result<BoundInsert> {
+    let table = lookup(&insert.table)?;
+    let (scope, schema) = table_scope(&table, None);
+    let positions = match insert.columns[..] {
+        [] => (0..schema.columns().len()).collect(),
+        _ => column_positions(&schema, &insert.columns)?,
+    };
+    let null = Expr::Const(Value::Null);
+    let (rows, source, filter) = match &insert.source {
+        InsertSource::Values(rows) => {
+            let mut bound = Vec::with_capacity(rows.len());
+            for row in rows {
+                let values = row
+                    .iter()
+                    .map(|value| match is_default(value) {
+                        true => Ok(Typed { expr: null.clone(), sql_type: SqlType::Unknown, position: None }),
+                        false => binder.expr(&Scope::Nothing, value),
+                    })
+                    .collect::<Result<Vec<_>>>()?;
+                bound.push(full_row(binder, &schema, &positions, values, insert)?);
+            }
+            (bound, RowSource::Nothing, Vec::new())
+        }
+        InsertSource::Select(select) => {
+            let (items, bound) = select_parts(binder, select, lookup)?;
+            if bound.counts || !bound.order.is_empty() || bound.limit.is_some() || bound.offset.is_some() {
+                return Err(SqlError::unsupported(
+                    "INSERT ... SELECT with count(*), ORDER BY, LIMIT or OFFSET",
+                ));
+            }
+            (vec![full_row(binder, &schema, &positions, items, insert)?], bound.source, bound.filter)
+        }
+    };
+    if rows.iter().flatten().any(Expr::has_count) {
+        let message = "aggregate functions are not allowed in VALUES";
+        return Err(SqlError::new(SqlState::GroupingError, message));
+    }
+    let (returning, columns) = returning(binder, &scope, &insert.returning)?;
+    Ok(BoundInsert { table, schema, rows, source, filter, returning, columns })
+}
+
+/// One expression for each column of the table: those given, nulls elsewhere.
+fn full_row(
+    binder: &mut Binder<'_>,
+    schema: &Schema,
+    positions: &[usize],
+    values: Vec<Typed>,
+    insert: &parse::Insert,
+) -> Result<Vec<Expr>> {
+    let more = values.len() > positions.len();
+    let fewer = values.len() < positions.len() && !insert.columns.is_empty();
+    if more || fewer {
+        let (first, second) =
+            if more { ("expressions", "target columns") } else { ("target columns", "expressions") };
+        let message = format!("INSERT has more {first} than {second}");
+        let position =
+            if more { values[positions.len()].position } else { insert.columns[values.len()].position };
+        return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
+    }
+    let mut row = vec![Expr::Const(Value::Null); schema.columns().len()];
+    for (value, position) in values.into_iter().zip(positions) {
+        let column = &schema.columns()[*position];
+        row[*position] = binder.assign(value, &column.name, SqlType::of_column(column.ty))?;
+    }
+    Ok(row)
+}
+
+/// Binds an UPDATE.
+pub fn bind_update(
+    binder: &mut Binder<'_>,
+    update: &parse::Update,
+    lookup: Lookup<'_>,
+) -> Result<BoundUpdate> {
+    let table = lookup(&update.table)?;
+    let (scope, schema) = table_scope(&table, update.alias.as_ref());
+    let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(update.assignments.len());
+    for (name, value) in &update.assignments {
+        let index = column_positions(&schema, std::slice::from_ref(name))?[0];
+        if assignments.iter().any(|(other, _)| *other == index) {
+            let message = format!("multiple assignments to same column \"{}\"", name.text);
+            return Err(SqlError::new(SqlState::SyntaxError, message).at(name.position));
+        }
+        let typed = match is_default(value) {
+            true => Typed { expr: Expr::Const(Value::Null), sql_type: SqlType::Unknown, position: None },
+            false => binder.expr(&scope, value)?,
+        };
+        if typed.expr.has_count() {
+            let message = "aggregate functions are not allowed in UPDATE";
+            return Err(SqlError::new(SqlState::GroupingError, message).at(typed.position));
+        }
+        let column = &schema.columns()[index];
+        assignments.push((index, binder.assign(typed, &column.name, SqlType::of_column(column.ty))?));
+    }
+    let filter = filter(binder, &scope, update.filter.as_ref())?;
+    let (returning, columns) = returning(binder, &scope, &update.returning)?;
+    Ok(BoundUpdate { table, schema, assignments, filter, returning, columns })
+}
+
+/// Binds a DELETE.
+pub fn bind_delete(
+    binder: &mut Binder<'_>,
+    delete: &parse::Delete,
+    lookup: Lookup<'_>,
+) -> Result<BoundDelete> {
+    let table = lookup(&delete.table)?;
+    let (scope, schema) = table_scope(&table, delete.alias.as_ref());
+    let filter = filter(binder, &scope, delete.filter.as_ref())?;
+    let (returning, columns) = returning(binder, &scope, &delete.returning)?;
+    Ok(BoundDelete { table, schema, filter, returning, columns })
+}

@@ -1,0 +1,350 @@
+//! COPY in its text format: lines to rows, and rows to lines.
+//!
+//! Kept here: a line is taken out of the input only when its row is in the table, so that a row that was refused a lock
+//! can be tried again; input is read to its end marker or its end, whichever comes first.
+
+use std::sync::Arc;
+
+use rialto::row::{ColumnType, RowEncoder, Schema, Value, ValueRef};
+use rialto::{Table, Transaction};
+
+use crate::bind::OutputColumn;
+use crate::error::{Result, SqlError, SqlState};
+use crate::prepared::{CopyPlan, Kind, Prepared};
+use crate::values::{SqlType, binary, text};
+
+/// The longest line that is accepted, in bytes.
+const LINE_BYTES_MAX: usize = 1 << 24;
+
+/// A COPY from the client that is going on.
+pub struct CopyIn {
+    table: Table,
+    schema: Arc<Schema>,
+    /// For each of the data's values, the column.
+    columns: Vec<usize>,
+    delimiter: u8,
+    null: Vec<u8>,
+    /// Input that is not a row yet.
+    pending: Vec<u8>,
+    /// How much of `pending` is done with.
+    done: usize,
+    rows: u64,
+    line: u64,
+    ended: bool,
+    scratch: Scratch,
+}
+
+/// Buffers that are used again for each line.
+#[derive(Default)]
+struct Scratch {
+    /// The values' bytes, escapes undone, one after another.
+    bytes: Vec<u8>,
+    /// Where each value ends in `bytes`; `None` for null.
+    ends: Vec<Option<usize>>,
+    row: Vec<u8>,
+}
+
+impl CopyIn {
+    /// Begins; `None` if the statement is no COPY FROM.
+    pub fn new(prepared: &Prepared) -> Option<CopyIn> {
+        let Kind::Copy(CopyPlan { table, schema, columns, options, .. }) = &prepared.kind else {
+            return None;
+        };
+        Some(CopyIn {
+            table: table.clone(),
+            schema: schema.clone(),
+            columns: columns.clone(),
+            delimiter: options.delimiter,
+            null: options.null.clone().into_bytes(),
+            pending: Vec::new(),
+            done: 0,
+            rows: 0,
+            line: 0,
+            ended: false,
+            scratch: Scratch::default(),
+        })
+    }
+
+    /// Rows so far.
+    pub fn rows(&self) -> u64 {
+        self.rows
+    }
+
+    /// Takes input in.
+    pub fn push(&mut self, data: &[u8]) {
+        self.pending.drain(..self.done);
+        self.done = 0;
+        if !self.ended {
+            self.pending.extend_from_slice(data);
+        }
+    }
+
+    /// Puts all complete lines into the table. After a lock was refused it may be called again.
+    pub fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+        while !self.ended {
+            let rest = &self.pending[self.done..];
+            let Some(length) = rest.iter().position(|&byte| byte == b'\n') else {
+                if rest.len() > LINE_BYTES_MAX {
+                    let message =
+                        format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
+                    return Err(SqlError::new(SqlState::LimitExceeded, message));
+                }
+                return Ok(());
+            };
+            self.one_line(tx, length)?;
+            self.done += length + 1;
+        }
+        Ok(())
+    }
+
+    /// After the last input: what is left is a last line without its end.
+    pub fn finish(&mut self, tx: &mut Transaction) -> Result<u64> {
+        self.run(tx)?;
+        let length = self.pending.len() - self.done;
+        if length > 0 && !self.ended {
+            self.one_line(tx, length)?;
+            self.done += length;
+        }
+        Ok(self.rows)
+    }
+
+    fn one_line(&mut self, tx: &mut Transaction, length: usize) -> Result<()> {
+        let line = &self.pending[self.done..self.done + length];
+        let line = line.strip_suffix(b"\r").unwrap_or(line);
+        if line == b"\\." {
+            self.ended = true;
+            return Ok(());
+        }
+        let number = self.line + 1;
+        split(line, self.delimiter, &self.null, &mut self.scratch);
+        encode(&self.schema, &self.columns, &mut self.scratch).map_err(|error| {
+            let place = format!("COPY {}, line {number}", self.schema.table());
+            if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
+        })?;
+        tx.insert_row(&self.table, &self.scratch.row)?;
+        self.line = number;
+        self.rows += 1;
+        Ok(())
+    }
+}
+
+/// Splits a line into values and undoes their escapes.
+fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) {
+    scratch.bytes.clear();
+    scratch.ends.clear();
+    let mut at = 0;
+    loop {
+        let start = at;
+        let written = scratch.bytes.len();
+        while at < line.len() && line[at] != delimiter {
+            if line[at] == b'\\' && at + 1 < line.len() {
+                at = unescape(line, at + 1, &mut scratch.bytes);
+            } else {
+                scratch.bytes.push(line[at]);
+                at += 1;
+            }
+        }
+        // What stands for null does so before escapes are undone.
+        if &line[start..at] == null {
+            scratch.bytes.truncate(written);
+            scratch.ends.push(None);
+        } else {
+            scratch.ends.push(Some(scratch.bytes.len()));
+        }
+        if at >= line.len() {
+            return;
+        }
+        at += 1;
+    }
+}
+
+/// Undoes the escape whose character behind the backslash is at `at`; gives the place after it.
+fn unescape(line: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
+    let digits = |from: usize, radix: u32, most: usize| {
+        let digits = line[from..].iter().take(most).map_while(|&byte| (byte as char).to_digit(radix));
+        digits.fold((0u32, 0usize), |(value, count), digit| (value * radix + digit, count + 1))
+    };
+    let (byte, next) = match line[at] {
+        b'b' => (8, at + 1),
+        b'f' => (12, at + 1),
+        b'n' => (b'\n', at + 1),
+        b'r' => (b'\r', at + 1),
+        b't' => (b'\t', at + 1),
+        b'v' => (11, at + 1),
+        b'0'..=b'7' => {
+            let (value, count) = digits(at, 8, 3);
+            (value as u8, at + count)
+        }
+        b'x' => match digits(at + 1, 16, 2) {
+            (_, 0) => (b'x', at + 1),
+            (value, count) => (value as u8, at + 1 + count),
+        },
+        other => (other, at + 1),
+    };
+    out.push(byte);
+    next
+}
+
+/// Encodes the row that a line's values make.
+fn encode(schema: &Schema, columns: &[usize], scratch: &mut Scratch) -> Result<()> {
+    let Scratch { bytes, ends, row } = scratch;
+    let wrong = |message: String| Err(SqlError::new(SqlState::BadCopyFormat, message));
+    if ends.len() > columns.len() {
+        return wrong("extra data after last expected column".to_string());
+    }
+    if ends.len() < columns.len() {
+        let missing = &schema.columns()[columns[ends.len()]].name;
+        return wrong(format!("missing data for column \"{missing}\""));
+    }
+    row.clear();
+    let mut encoder = RowEncoder::new(schema, row);
+    let in_order = columns.len() == schema.columns().len()
+        && columns.iter().enumerate().all(|(at, column)| at == *column);
+    let mut start = 0;
+    if in_order {
+        for (end, column) in ends.iter().zip(schema.columns()) {
+            match end {
+                None => encoder.put(ValueRef::Null)?,
+                Some(end) => {
+                    put(&mut encoder, column.ty, &bytes[start..*end])?;
+                    start = *end;
+                }
+            }
+        }
+    } else {
+        let mut parts: Vec<Option<&[u8]>> = vec![None; schema.columns().len()];
+        for (end, column) in ends.iter().zip(columns) {
+            if let Some(end) = end {
+                parts[*column] = Some(&bytes[start..*end]);
+                start = *end;
+            }
+        }
+        for (part, column) in parts.iter().zip(schema.columns()) {
+            match part {
+                None => encoder.put(ValueRef::Null)?,
+                Some(part) => put(&mut encoder, column.ty, part)?,
+            }
+        }
+    }
+    encoder.finish()?;
+    Ok(())
+}
+
+fn put(encoder: &mut RowEncoder<'_>, column: ColumnType, bytes: &[u8]) -> Result<()> {
+    let text = binary::utf8(bytes)?;
+    match column {
+        ColumnType::Text | ColumnType::Char(_) => {
+            if bytes.contains(&0) {
+                let message = "invalid byte sequence for encoding \"UTF8\": 0x00";
+                return Err(SqlError::new(SqlState::BadEncoding, message));
+            }
+            encoder.put(ValueRef::Text(text))?;
+        }
+        ColumnType::Decimal { .. } => {
+            let sql_type = SqlType::of_column(column);
+            let value =
+                crate::expr::cast::cast(text::parse(sql_type, text)?, SqlType::Decimal(None), sql_type)?;
+            encoder.put(value.borrow())?;
+        }
+        other => encoder.put(text::parse(SqlType::of_column(other), text)?.borrow())?,
+    }
+    Ok(())
+}
+
+/// Appends a row as a line.
+pub fn write_line(values: &[Value], columns: &[OutputColumn], prepared: &Prepared, out: &mut Vec<u8>) {
+    let Kind::Copy(plan) = &prepared.kind else { return };
+    let mut plain = Vec::new();
+    for (index, (value, column)) in values.iter().zip(columns).enumerate() {
+        if index > 0 {
+            out.push(plan.options.delimiter);
+        }
+        plain.clear();
+        match text::write(value, column.sql_type, &mut plain) {
+            None => out.extend_from_slice(plan.options.null.as_bytes()),
+            Some(()) => {
+                for &byte in &plain {
+                    escape(byte, plan.options.delimiter, out);
+                }
+            }
+        }
+    }
+    out.push(b'\n');
+}
+
+fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
+    let letter = match byte {
+        b'\\' => b'\\',
+        8 => b'b',
+        12 => b'f',
+        b'\n' => b'n',
+        b'\r' => b'r',
+        b'\t' => b't',
+        11 => b'v',
+        byte if byte == delimiter => byte,
+        byte => return out.push(byte),
+    };
+    out.extend_from_slice(&[b'\\', letter]);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn values(line: &str) -> Vec<Option<String>> {
+        let mut scratch = Scratch::default();
+        split(line.as_bytes(), b'\t', b"\\N", &mut scratch);
+        let mut start = 0;
+        let take = |end: &Option<usize>| {
+            end.map(|end| {
+                let value = String::from_utf8(scratch.bytes[start..end].to_vec()).unwrap();
+                start = end;
+                value
+            })
+        };
+        scratch.ends.iter().map(take).collect()
+    }
+
+    fn some(text: &str) -> Option<String> {
+        Some(text.to_string())
+    }
+
+    #[test]
+    fn a_line_is_split_at_tabs() {
+        assert_eq!(values("1\t\\N\t"), [some("1"), None, some("")]);
+        assert_eq!(values(""), [some("")]);
+        assert_eq!(values("a\\\tb\tc"), [some("a\tb"), some("c")]);
+    }
+
+    #[test]
+    fn escapes_are_undone() {
+        assert_eq!(values(r"a\nb\\N\x41\102\q\."), [some("a\nb\\NABq.")]);
+        assert_eq!(values(r"\x"), [some("x")]);
+        assert_eq!(values(r"\\N"), [some("\\N")]);
+        assert_eq!(values(r"\0"), [some("\0")]);
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let text = "a\tb\\c\nd\r\u{8}é";
+        let mut line = Vec::new();
+        for byte in text.bytes() {
+            escape(byte, b'\t', &mut line);
+        }
+        assert_eq!(values(std::str::from_utf8(&line).unwrap()), [some(text)]);
+    }
+
+    #[test]
+    fn random_lines_never_panic() {
+        let mut state = 7u64;
+        for _ in 0..20_000 {
+            let mut line = Vec::new();
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            for _ in 0..state >> 60 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                line.push(b"\\\tN0x7fb."[(state >> 33) as usize % 9]);
+            }
+            split(&line, b'\t', b"\\N", &mut Scratch::default());
+        }
+    }
+}

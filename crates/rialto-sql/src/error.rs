@@ -1,0 +1,109 @@
+//! [`SqlError`]: what a client hears when a statement fails.
+
+use rialto::Error;
+
+pub use crate::sqlstate::SqlState;
+
+/// The result of one step of a statement.
+pub type Result<T, E = SqlError> = std::result::Result<T, E>;
+
+/// How bad a message is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Severity {
+    /// The statement failed.
+    Error,
+    /// The connection ends.
+    Fatal,
+    /// Something the user may not have meant.
+    Warning,
+    /// Something worth knowing.
+    Notice,
+}
+
+impl Severity {
+    /// The word on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Severity::Error => "ERROR",
+            Severity::Fatal => "FATAL",
+            Severity::Warning => "WARNING",
+            Severity::Notice => "NOTICE",
+        }
+    }
+}
+
+/// An error, a warning or a notice, with what PostgreSQL's clients can show of it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("{message}")]
+pub struct SqlError {
+    /// What kind of error.
+    pub sqlstate: SqlState,
+    /// One sentence: what is wrong, with the name of the thing.
+    pub message: String,
+    /// More about it.
+    pub detail: Option<String>,
+    /// What to do.
+    pub hint: Option<String>,
+    /// Where in the text of the query: characters, from 1.
+    pub position: Option<usize>,
+    /// The kernel's error, when it is the cause.
+    pub cause: Option<Box<Error>>,
+}
+
+impl SqlError {
+    /// An error with a code and a message.
+    pub fn new(sqlstate: SqlState, message: impl Into<String>) -> SqlError {
+        SqlError { sqlstate, message: message.into(), detail: None, hint: None, position: None, cause: None }
+    }
+
+    /// Valid SQL that is not built: SQLSTATE 0A000, naming the construct.
+    pub fn unsupported(construct: impl std::fmt::Display) -> SqlError {
+        let mut error = SqlError::new(SqlState::FeatureNotSupported, format!("{construct} is not supported"));
+        error.hint = Some("docs/sql.md lists what is accepted.".to_string());
+        error
+    }
+
+    /// The same error, at a place in the text (unless it has one already).
+    pub fn at(mut self, position: Option<usize>) -> SqlError {
+        self.position = self.position.or(position);
+        self
+    }
+
+    /// The same error with a hint.
+    pub fn hint(mut self, hint: impl Into<String>) -> SqlError {
+        self.hint = Some(hint.into());
+        self
+    }
+
+    /// The same error with a detail.
+    pub fn detail(mut self, detail: impl Into<String>) -> SqlError {
+        self.detail = Some(detail.into());
+        self
+    }
+
+    /// Whether the kernel refused to wait for a lock: the statement may be run again where waiting is allowed.
+    pub fn is_would_wait(&self) -> bool {
+        matches!(self.cause.as_deref(), Some(Error::WouldWait { .. }))
+    }
+
+    /// Whether the transaction was a deadlock's victim.
+    pub fn is_deadlock(&self) -> bool {
+        matches!(self.cause.as_deref(), Some(Error::Deadlock { .. }))
+    }
+
+    /// Whether nothing but an abort is allowed after this error.
+    pub fn ends_transaction(&self) -> bool {
+        matches!(
+            self.cause.as_deref(),
+            Some(
+                Error::Deadlock { .. }
+                    | Error::LockTimeout { .. }
+                    | Error::Timeout { .. }
+                    | Error::Cancelled
+                    | Error::OutcomeUnknown { .. }
+                    | Error::Stopped { .. }
+                    | Error::Closed
+            )
+        )
+    }
+}

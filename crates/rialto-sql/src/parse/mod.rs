@@ -1,0 +1,350 @@
+//! From text to [`Statement`]: a statement that is valid SQL and accepted, or the error that says where it is not.
+//!
+//! Kept here: nothing that is parsed is ignored. What a statement may carry is taken out of sqlparser's tree field by
+//! field, and what is then left has to equal an empty statement of its kind; else it is refused with SQLSTATE 0A000,
+//! naming the construct. Utility statements, which sqlparser reads in the way of other databases, are read here from
+//! its tokens. No table is looked up: that is [`bind`](crate::bind)'s.
+
+mod create;
+mod cursor;
+mod dml;
+mod split;
+mod utility;
+
+use sqlparser::ast;
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::parser::{Parser, ParserError};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+
+pub(crate) use create::column_type;
+pub use create::{CreateIndex, CreateTable};
+pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
+pub use split::{Piece, split};
+pub use utility::{Access, Copy, CopyDirection, Modes, SetValue};
+
+use crate::error::{Result, SqlError, SqlState};
+
+/// A name in a statement, with its place.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Name {
+    /// The name, folded to lower case unless it was quoted.
+    pub text: String,
+    /// Where it stands, in characters from 1.
+    pub position: Option<usize>,
+}
+
+/// A statement that is accepted.
+#[derive(Debug, Clone)]
+pub enum Statement {
+    /// BEGIN, START TRANSACTION.
+    Begin(Modes),
+    /// COMMIT, END.
+    Commit,
+    /// ROLLBACK, ABORT.
+    Rollback,
+    /// SAVEPOINT.
+    Savepoint(Name),
+    /// RELEASE SAVEPOINT.
+    Release(Name),
+    /// ROLLBACK TO SAVEPOINT.
+    RollbackTo(Name),
+    /// SET TRANSACTION.
+    SetTransaction(Modes),
+    /// SET SESSION CHARACTERISTICS AS TRANSACTION.
+    SetSessionModes(Modes),
+    /// SET.
+    Set(Name, SetValue),
+    /// RESET; `None` for RESET ALL.
+    Reset(Option<Name>),
+    /// SHOW; `None` for SHOW ALL.
+    Show(Option<Name>),
+    /// VACUUM and ANALYZE, with the tables named.
+    Maintain {
+        /// "VACUUM" or "ANALYZE".
+        command: &'static str,
+        /// The tables; none means all.
+        tables: Vec<Name>,
+    },
+    /// TRUNCATE.
+    Truncate(Vec<Name>),
+    /// DROP TABLE.
+    DropTable {
+        /// The tables.
+        names: Vec<Name>,
+        /// Whether an absent one is a notice only.
+        if_exists: bool,
+    },
+    /// DROP INDEX.
+    DropIndex {
+        /// The indexes.
+        names: Vec<Name>,
+        /// Whether an absent one is a notice only.
+        if_exists: bool,
+    },
+    /// ALTER TABLE ... ADD PRIMARY KEY.
+    AddPrimaryKey {
+        /// The table.
+        table: Name,
+        /// The key's columns.
+        columns: Vec<Name>,
+    },
+    /// CREATE TABLE.
+    CreateTable(CreateTable),
+    /// CREATE INDEX.
+    CreateIndex(CreateIndex),
+    /// COPY.
+    Copy(Copy),
+    /// SELECT.
+    Select(Box<Select>),
+    /// INSERT.
+    Insert(Box<Insert>),
+    /// UPDATE.
+    Update(Box<Update>),
+    /// DELETE.
+    Delete(Box<Delete>),
+    /// EXPLAIN of one of the four above.
+    Explain(Box<Statement>),
+}
+
+/// Finds the place of a token in the text.
+pub(crate) struct Places<'a>(&'a str);
+
+impl<'a> Places<'a> {
+    /// For places in `text`.
+    pub(crate) fn new(text: &'a str) -> Places<'a> {
+        Places(text)
+    }
+
+    /// Characters from 1; `None` for the empty location.
+    pub(crate) fn position(&self, location: Location) -> Option<usize> {
+        if location.line == 0 {
+            return None;
+        }
+        let lines_before = location.line as usize - 1;
+        let before: usize =
+            self.0.split_inclusive('\n').take(lines_before).map(|line| line.chars().count()).sum();
+        Some(before + location.column as usize)
+    }
+
+    /// The name that an identifier gives.
+    pub(crate) fn name(&self, ident: &ast::Ident) -> Name {
+        let text = match ident.quote_style {
+            Some(_) => ident.value.clone(),
+            None => ident.value.to_lowercase(),
+        };
+        Name { text, position: self.position(ident.span.start) }
+    }
+
+    /// The name of a table or index: bare, or in schema `public`.
+    pub(crate) fn object(&self, name: &ast::ObjectName) -> Result<Name> {
+        let mut idents = Vec::new();
+        for part in &name.0 {
+            match part {
+                ast::ObjectNamePart::Identifier(ident) => idents.push(ident),
+                ast::ObjectNamePart::Function(_) => return Err(SqlError::unsupported("a computed name")),
+            }
+        }
+        match idents[..] {
+            [ident] => Ok(self.name(ident)),
+            [schema, ident] if self.name(schema).text == "public" => Ok(self.name(ident)),
+            [schema, _] => {
+                let schema = self.name(schema);
+                Err(SqlError::unsupported(format!("schema \"{}\"", schema.text)).at(schema.position))
+            }
+            _ => Err(SqlError::unsupported(format!("the qualified name {name}"))),
+        }
+    }
+}
+
+/// Parses one statement, as [`split`] gives it.
+pub fn parse(text: &str) -> Result<Statement> {
+    let dialect = PostgreSqlDialect {};
+    let places = Places::new(text);
+    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
+        let message = format!("syntax error: {}", error.message);
+        SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
+    })?;
+    if let Some(statement) = utility::parse(&places, &tokens)? {
+        return Ok(statement);
+    }
+    let mut parser =
+        Parser::new(&dialect).with_recursion_limit(200).with_tokens_with_locations(tokens.clone());
+    let parsed = parser.parse_statement().and_then(|statement| {
+        let next = parser.peek_token();
+        if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
+    });
+    match parsed {
+        Ok(statement) => lower(&places, statement, &tokens),
+        // PostgreSQL knows commands that sqlparser does not.
+        Err(error) => match known_command(&tokens) {
+            Some(command) => Err(SqlError::unsupported(command).at(first_position(&places, &tokens))),
+            None => Err(syntax_error(&places, text, error)),
+        },
+    }
+}
+
+fn lower(places: &Places<'_>, statement: ast::Statement, tokens: &[TokenWithSpan]) -> Result<Statement> {
+    Ok(match statement {
+        ast::Statement::Query(query) => Statement::Select(Box::new(dml::select(places, *query)?)),
+        ast::Statement::Insert(insert) => Statement::Insert(Box::new(dml::insert(places, insert)?)),
+        ast::Statement::Update(update) => Statement::Update(Box::new(dml::update(places, update)?)),
+        ast::Statement::Delete(delete) => Statement::Delete(Box::new(dml::delete(places, delete)?)),
+        ast::Statement::CreateTable(table) => Statement::CreateTable(create::table(places, table)?),
+        ast::Statement::CreateIndex(index) => Statement::CreateIndex(create::index(places, index)?),
+        _ => {
+            let command = command_words(tokens);
+            return Err(SqlError::unsupported(command).at(first_position(places, tokens)));
+        }
+    })
+}
+
+fn words(tokens: &[TokenWithSpan]) -> impl Iterator<Item = &TokenWithSpan> {
+    tokens.iter().filter(|token| !matches!(token.token, Token::Whitespace(_)))
+}
+
+fn first_position(places: &Places<'_>, tokens: &[TokenWithSpan]) -> Option<usize> {
+    words(tokens).next().and_then(|token| places.position(token.span.start))
+}
+
+/// The words that name a statement's kind, for messages: the verb, and for CREATE and the like what it is about.
+fn command_words(tokens: &[TokenWithSpan]) -> String {
+    let mut command = String::new();
+    for token in words(tokens) {
+        let Token::Word(word) = &token.token else { break };
+        let text = word.value.to_uppercase();
+        let filler =
+            matches!(text.as_str(), "OR" | "REPLACE" | "TEMP" | "TEMPORARY" | "UNLOGGED" | "RECURSIVE");
+        if filler && !command.is_empty() {
+            continue;
+        }
+        let verb = command.is_empty();
+        if !verb {
+            command.push(' ');
+        }
+        let more = matches!(
+            text.as_str(),
+            "CREATE" | "DROP" | "ALTER" | "SET" | "MATERIALIZED" | "FOREIGN" | "EVENT"
+        );
+        command.push_str(&text);
+        if !(verb && more || matches!(text.as_str(), "MATERIALIZED" | "FOREIGN" | "EVENT")) {
+            break;
+        }
+    }
+    if command.is_empty() { "this statement".to_string() } else { command }
+}
+
+/// The command's name if its verb is one of PostgreSQL's that sqlparser may not know in PostgreSQL's form.
+fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
+    let command = command_words(tokens);
+    let verb = command.split(' ').next().unwrap_or_default();
+    let known = [
+        "CALL",
+        "CHECKPOINT",
+        "CLOSE",
+        "CLUSTER",
+        "COMMENT",
+        "DEALLOCATE",
+        "DECLARE",
+        "DISCARD",
+        "DO",
+        "EXECUTE",
+        "FETCH",
+        "GRANT",
+        "IMPORT",
+        "LISTEN",
+        "LOAD",
+        "LOCK",
+        "MERGE",
+        "MOVE",
+        "NOTIFY",
+        "PREPARE",
+        "REASSIGN",
+        "REFRESH",
+        "REINDEX",
+        "REVOKE",
+        "SECURITY",
+        "UNLISTEN",
+    ];
+    let created = [
+        "ACCESS",
+        "AGGREGATE",
+        "CAST",
+        "COLLATION",
+        "CONVERSION",
+        "DATABASE",
+        "DOMAIN",
+        "EVENT",
+        "EXTENSION",
+        "FOREIGN",
+        "FUNCTION",
+        "GROUP",
+        "LANGUAGE",
+        "MATERIALIZED",
+        "OPERATOR",
+        "POLICY",
+        "PROCEDURE",
+        "PUBLICATION",
+        "ROLE",
+        "ROUTINE",
+        "RULE",
+        "SCHEMA",
+        "SEQUENCE",
+        "SERVER",
+        "STATISTICS",
+        "SUBSCRIPTION",
+        "TABLESPACE",
+        "TEXT",
+        "TRANSFORM",
+        "TRIGGER",
+        "TYPE",
+        "USER",
+        "VIEW",
+    ];
+    let object = command.split(' ').nth(1).unwrap_or_default();
+    let is_definition = matches!(verb, "CREATE" | "DROP" | "ALTER") && created.contains(&object);
+    (known.contains(&verb) || is_definition).then_some(command)
+}
+
+/// PostgreSQL's words for a syntax error, with sqlparser's as the detail.
+fn syntax_error(places: &Places<'_>, text: &str, error: ParserError) -> SqlError {
+    let message = match error {
+        ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
+        ParserError::RecursionLimitExceeded => {
+            let message = "statement is nested too deeply: the limit is 200 levels";
+            return SqlError::new(SqlState::LimitExceeded, message);
+        }
+    };
+    let (what, location) = match message.rfind(" at Line: ") {
+        Some(at) => (message[..at].to_string(), parse_location(&message[at..])),
+        None => (message, None),
+    };
+    let position = location.and_then(|location| places.position(location));
+    let found = what.rsplit_once(", found: ").map(|(_, found)| found);
+    let mut answer = match found {
+        None => SqlError::new(SqlState::SyntaxError, format!("syntax error: {what}")),
+        Some("EOF") => {
+            let end = text.trim_end().chars().count() + 1;
+            SqlError::new(SqlState::SyntaxError, "syntax error at end of input").at(Some(end))
+        }
+        Some(found) => SqlError::new(SqlState::SyntaxError, format!("syntax error at or near \"{found}\"")),
+    };
+    answer.position = answer.position.or(position);
+    if found.is_some() {
+        answer.detail = Some(format!("{what}."));
+    }
+    answer
+}
+
+/// Reads " at Line: 1, Column: 8".
+fn parse_location(text: &str) -> Option<Location> {
+    let (line, column) = text.strip_prefix(" at Line: ")?.split_once(", Column: ")?;
+    Some(Location { line: line.parse().ok()?, column: column.trim().parse().ok()? })
+}
+
+/// Refuses what is left of a tree once all that is accepted was taken out.
+fn left_over(what: &str, is_empty: bool) -> Result<()> {
+    if is_empty { Ok(()) } else { Err(SqlError::unsupported(format!("this form of {what}"))) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,160 @@
+//! Splits a query string into its statements, at the semicolons that stand outside quotes and comments.
+
+use crate::error::SqlError;
+
+/// One statement of a query string.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Piece<'a> {
+    /// Its text, without the semicolon.
+    pub text: &'a str,
+    /// The number of characters before it, for positions in errors.
+    pub chars_before: usize,
+}
+
+impl Piece<'_> {
+    /// The error with its place counted from the start of the query string.
+    pub fn move_error(&self, mut error: SqlError) -> SqlError {
+        error.position = error.position.map(|position| position + self.chars_before);
+        error
+    }
+}
+
+/// The statements of `sql`; empty ones, comments only, are left out.
+pub fn split(sql: &str) -> Vec<Piece<'_>> {
+    let bytes = sql.as_bytes();
+    let mut pieces = Vec::new();
+    let mut start = 0;
+    let mut at = 0;
+    let mut blank = true;
+    while at < bytes.len() {
+        match bytes[at] {
+            b';' => {
+                if !blank {
+                    pieces.push(piece(sql, start, at));
+                }
+                at += 1;
+                start = at;
+                blank = true;
+            }
+            b'-' if bytes.get(at + 1) == Some(&b'-') => at = line_end(bytes, at),
+            b'/' if bytes.get(at + 1) == Some(&b'*') => at = comment_end(bytes, at),
+            byte if byte.is_ascii_whitespace() => at += 1,
+            byte => {
+                blank = false;
+                at = match byte {
+                    b'\'' => quote_end(bytes, at, b'\'', has_escapes(bytes, at)),
+                    b'"' => quote_end(bytes, at, b'"', false),
+                    b'$' => dollar_end(bytes, at),
+                    _ => at + 1,
+                };
+            }
+        }
+    }
+    if !blank {
+        pieces.push(piece(sql, start, bytes.len()));
+    }
+    pieces
+}
+
+fn piece(sql: &str, start: usize, end: usize) -> Piece<'_> {
+    Piece { text: &sql[start..end], chars_before: sql[..start].chars().count() }
+}
+
+fn line_end(bytes: &[u8], at: usize) -> usize {
+    bytes[at..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |length| at + length + 1)
+}
+
+/// The end of a comment, which may contain comments.
+fn comment_end(bytes: &[u8], mut at: usize) -> usize {
+    let mut depth = 0;
+    while at < bytes.len() {
+        match &bytes[at..] {
+            [b'/', b'*', ..] => {
+                depth += 1;
+                at += 2;
+            }
+            [b'*', b'/', ..] => {
+                depth -= 1;
+                at += 2;
+                if depth == 0 {
+                    return at;
+                }
+            }
+            _ => at += 1,
+        }
+    }
+    at
+}
+
+/// Whether the quote at `at` follows an `E` that is a word of its own, so that backslashes escape.
+fn has_escapes(bytes: &[u8], at: usize) -> bool {
+    let word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80;
+    at > 0 && matches!(bytes[at - 1], b'e' | b'E') && (at < 2 || !word(bytes[at - 2]))
+}
+
+fn quote_end(bytes: &[u8], mut at: usize, quote: u8, escapes: bool) -> usize {
+    at += 1;
+    while at < bytes.len() {
+        match bytes[at] {
+            b'\\' if escapes => at += 2,
+            byte if byte == quote => {
+                if bytes.get(at + 1) != Some(&quote) {
+                    return at + 1;
+                }
+                at += 2;
+            }
+            _ => at += 1,
+        }
+    }
+    bytes.len()
+}
+
+/// The end of `$tag$...$tag$`, or of the `$` alone (a parameter).
+fn dollar_end(bytes: &[u8], at: usize) -> usize {
+    let after_word = at > 0 && (bytes[at - 1].is_ascii_alphanumeric() || bytes[at - 1] == b'_');
+    let length = bytes[at + 1..]
+        .iter()
+        .position(|&byte| !(byte.is_ascii_alphanumeric() || byte == b'_' || byte >= 0x80))
+        .unwrap_or(bytes.len() - at - 1);
+    let tag_end = at + 1 + length;
+    let is_tag = bytes.get(tag_end) == Some(&b'$') && !bytes[at + 1].is_ascii_digit();
+    if after_word || !is_tag {
+        return at + 1;
+    }
+    let tag = &bytes[at..=tag_end];
+    let body = tag_end + 1;
+    bytes[body..]
+        .windows(tag.len())
+        .position(|window| window == tag)
+        .map_or(bytes.len(), |end| body + end + tag.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(sql: &str) -> Vec<&str> {
+        split(sql).into_iter().map(|piece| piece.text).collect()
+    }
+
+    #[test]
+    fn semicolons_inside_quotes_and_comments_do_not_split() {
+        assert_eq!(texts("select ';'; select 2"), ["select ';'", " select 2"]);
+        assert_eq!(texts("select 'it''s;'; x"), ["select 'it''s;'", " x"]);
+        assert_eq!(texts(r"select E'\';'; x"), [r"select E'\';'", " x"]);
+        assert_eq!(texts(r"select '\'; x"), [r"select '\'", " x"]);
+        assert_eq!(texts("select \";\"; x"), ["select \";\"", " x"]);
+        assert_eq!(texts("select $$;$$; select $a$;$$;$a$"), ["select $$;$$", " select $a$;$$;$a$"]);
+        assert_eq!(texts("select $1; x"), ["select $1", " x"]);
+        assert_eq!(texts("a -- ; \n b; c"), ["a -- ; \n b", " c"]);
+        assert_eq!(texts("a /* ; /* ; */ ; */ b; c"), ["a /* ; /* ; */ ; */ b", " c"]);
+    }
+
+    #[test]
+    fn empty_statements_are_left_out_and_places_are_kept() {
+        assert!(split(" ; ;-- nothing\n").is_empty());
+        let pieces = split("é; x");
+        assert_eq!(pieces[1], Piece { text: " x", chars_before: 2 });
+        assert_eq!(texts("unterminated '; x"), ["unterminated '; x"]);
+    }
+}

@@ -1,0 +1,108 @@
+use super::*;
+
+fn utility(sql: &str) -> Statement {
+    parse(sql).unwrap_or_else(|error| panic!("{sql}: {error}"))
+}
+
+fn code(sql: &str) -> &'static str {
+    match parse(sql) {
+        Ok(statement) => panic!("{sql} was accepted as {statement:?}"),
+        Err(error) => error.sqlstate.code(),
+    }
+}
+
+#[test]
+fn names_are_folded_unless_quoted() {
+    let Statement::DropTable { names, if_exists } = utility("DROP TABLE IF EXISTS Foo, \"Foo\", public.Bar")
+    else {
+        panic!("no drop")
+    };
+    let texts: Vec<&str> = names.iter().map(|name| name.text.as_str()).collect();
+    assert_eq!((texts, if_exists), (vec!["foo", "Foo", "bar"], true));
+    assert_eq!(names[1].position, Some(27));
+}
+
+#[test]
+fn what_pgbench_sends_is_understood() {
+    for sql in [
+        "drop table if exists pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers",
+        "create table pgbench_history(tid int,bid int,aid    int,delta int,mtime timestamp,filler char(22))",
+        "create table pgbench_tellers(tid int not null,bid int,tbalance int,filler char(84)) with (fillfactor=100)",
+        "truncate table pgbench_accounts, pgbench_branches, pgbench_history, pgbench_tellers",
+        "copy pgbench_accounts from stdin with (freeze on)",
+        "vacuum analyze pgbench_branches",
+        "alter table pgbench_branches add primary key (bid)",
+        "insert into pgbench_tellers(tid,bid,tbalance) select tid, (tid - 1) / 10 + 1, 0 from generate_series(1, 10) as tid",
+        "UPDATE pgbench_accounts SET abalance = abalance + $1 WHERE aid = $2",
+        "INSERT INTO pgbench_history (tid, bid, aid, delta, mtime) VALUES ($1, $2, $3, $4, CURRENT_TIMESTAMP)",
+        "END",
+    ] {
+        utility(sql);
+    }
+}
+
+#[test]
+fn options_that_would_do_nothing_here_are_refused_not_ignored() {
+    for sql in [
+        "select distinct on (a) a from t",
+        "select a from t for update of t",
+        "select a from t tablesample system (10)",
+        "select a from t as x (y)",
+        "insert into t as x values (1)",
+        "insert into t overriding system value values (1)",
+        "create table t (a int) tablespace x",
+        "create table t (a int) using heap",
+        "create table t (a int collate \"C\")",
+        "create table t (a int, exclude using gist (a with =))",
+        "create index i on t (a) include (b)",
+        "create index i on t (a) with (fillfactor = 50)",
+        "create index i on t (a text_ops)",
+        "alter table t add primary key (a) include (b)",
+        "alter table t add primary key (a) deferrable",
+        "rollback and chain",
+        "commit prepared 'x'",
+        "copy t from stdin (force_null (a))",
+        "copy t from stdin where a > 1",
+        "vacuum t (a)",
+    ] {
+        // Where sqlparser does not know PostgreSQL's form, a syntax error refuses it as well.
+        assert!(matches!(code(sql), "0A000" | "42601"), "{sql}: {}", code(sql));
+    }
+}
+
+#[test]
+fn syntax_errors_are_told_from_what_is_not_built() {
+    for sql in [
+        "begin foo",
+        "commit now",
+        "truncate",
+        "drop table",
+        "set x",
+        "copy t",
+        "copy t from",
+        "vacuum (foo) t",
+        "reset",
+    ] {
+        assert_eq!(code(sql), "42601", "{sql}");
+    }
+    for sql in [
+        "reindex table t",
+        "create extension x",
+        "alter role x superuser",
+        "merge into t using u on true when matched then delete",
+    ] {
+        assert_eq!(code(sql), "0A000", "{sql}");
+    }
+}
+
+#[test]
+fn deep_nesting_is_an_error_and_no_overflow() {
+    let sql = format!("select {}1{}", "(".repeat(5_000), ")".repeat(5_000));
+    assert_eq!(code(&sql), "54000");
+}
+
+#[test]
+fn explain_keeps_places() {
+    let error = parse("explain\n select nope nope nope").unwrap_err();
+    assert_eq!(error.position, Some(27));
+}

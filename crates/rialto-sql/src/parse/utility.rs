@@ -1,0 +1,513 @@
+//! Statements about transactions, settings and whole tables, read from tokens in PostgreSQL's form.
+
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use super::cursor::Cursor;
+use super::{Name, Places, Statement};
+use crate::error::{Result, SqlError, SqlState};
+
+/// What a transaction is asked to be. Every isolation level runs serializable.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Modes {
+    /// Whether an isolation level was named.
+    pub isolation: bool,
+    /// READ ONLY or READ WRITE, if named.
+    pub access: Option<Access>,
+}
+
+/// Whether a transaction may write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Access {
+    /// It may not.
+    ReadOnly,
+    /// It may.
+    ReadWrite,
+}
+
+/// The value of a SET.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum SetValue {
+    /// SET name TO DEFAULT.
+    Default,
+    /// SET name TO value, several values joined by commas.
+    Text(String),
+}
+
+/// COPY.
+#[derive(Debug, Clone)]
+pub struct Copy {
+    /// The table.
+    pub table: Name,
+    /// Its columns; none means all.
+    pub columns: Vec<Name>,
+    /// Which way.
+    pub direction: CopyDirection,
+    /// The character between values.
+    pub delimiter: u8,
+    /// What stands for null.
+    pub null: String,
+}
+
+/// Which way a COPY goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyDirection {
+    /// From the client.
+    FromStdin,
+    /// To the client.
+    ToStdout,
+}
+
+/// Reads a utility statement; `None` if it is none.
+pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Option<Statement>> {
+    let mut cursor = Cursor::new(places, tokens);
+    let Some(verb) = cursor.peek_word() else { return Ok(None) };
+    let explained = verb == "EXPLAIN";
+    if explained {
+        return explain(places, tokens).map(Some);
+    }
+    let known = [
+        "BEGIN",
+        "START",
+        "COMMIT",
+        "END",
+        "ROLLBACK",
+        "ABORT",
+        "SAVEPOINT",
+        "RELEASE",
+        "SET",
+        "RESET",
+        "SHOW",
+        "VACUUM",
+        "ANALYZE",
+        "TRUNCATE",
+        "DROP",
+        "ALTER",
+        "COPY",
+    ];
+    if !known.contains(&verb.as_str()) {
+        return Ok(None);
+    }
+    cursor.take(&verb);
+    let statement = match verb.as_str() {
+        "BEGIN" => {
+            let _ = cursor.take("WORK") || cursor.take("TRANSACTION");
+            Statement::Begin(modes(&mut cursor)?)
+        }
+        "START" => {
+            cursor.expect("TRANSACTION")?;
+            Statement::Begin(modes(&mut cursor)?)
+        }
+        "COMMIT" | "END" | "ROLLBACK" | "ABORT" => end(&mut cursor, &verb)?,
+        "SAVEPOINT" => Statement::Savepoint(cursor.name()?),
+        "RELEASE" => {
+            cursor.take("SAVEPOINT");
+            Statement::Release(cursor.name()?)
+        }
+        "SET" => set(&mut cursor)?,
+        "RESET" => {
+            if cursor.take("ALL") {
+                Statement::Reset(None)
+            } else {
+                Statement::Reset(Some(setting_name(&mut cursor)?))
+            }
+        }
+        "SHOW" => {
+            if cursor.take("ALL") {
+                Statement::Show(None)
+            } else {
+                Statement::Show(Some(setting_name(&mut cursor)?))
+            }
+        }
+        "VACUUM" | "ANALYZE" => maintain(&mut cursor, &verb)?,
+        "TRUNCATE" => truncate(&mut cursor)?,
+        "DROP" => match drop(&mut cursor)? {
+            Some(statement) => statement,
+            None => return Ok(None),
+        },
+        "ALTER" => match alter(&mut cursor)? {
+            Some(statement) => statement,
+            None => return Ok(None),
+        },
+        _ => copy(&mut cursor)?,
+    };
+    cursor.expect_end()?;
+    Ok(Some(statement))
+}
+
+fn explain<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Statement> {
+    let mut cursor = Cursor::new(places, tokens);
+    cursor.take("EXPLAIN");
+    let position = cursor.position();
+    let options = if cursor.peek_is(&Token::LParen) {
+        Some("EXPLAIN with options")
+    } else {
+        [("ANALYZE", "EXPLAIN ANALYZE"), ("VERBOSE", "EXPLAIN VERBOSE")]
+            .into_iter()
+            .find_map(|(word, name)| cursor.take(word).then_some(name))
+    };
+    if let Some(options) = options {
+        return Err(SqlError::unsupported(options).at(position));
+    }
+    // The rest, with blanks for the words before it, so that places stay as they are.
+    let at = position.unwrap_or(1) - 1;
+    let blank = |c| if c == '\n' { c } else { ' ' };
+    let text: String = places.0.chars().enumerate().map(|(i, c)| if i < at { blank(c) } else { c }).collect();
+    match super::parse(&text)? {
+        inner @ (Statement::Select(_)
+        | Statement::Insert(_)
+        | Statement::Update(_)
+        | Statement::Delete(_)) => Ok(Statement::Explain(Box::new(inner))),
+        _ => Err(SqlError::unsupported("EXPLAIN of this statement").at(position)),
+    }
+}
+
+fn modes(cursor: &mut Cursor<'_>) -> Result<Modes> {
+    let mut modes = Modes::default();
+    while !cursor.is_end() {
+        let position = cursor.position();
+        if cursor.take_all(&["ISOLATION", "LEVEL"]) {
+            let levels: [&[&str]; 4] = [
+                &["SERIALIZABLE"],
+                &["REPEATABLE", "READ"],
+                &["READ", "COMMITTED"],
+                &["READ", "UNCOMMITTED"],
+            ];
+            if !levels.iter().any(|level| cursor.take_all(level)) {
+                return Err(cursor.unexpected("an isolation level"));
+            }
+            modes.isolation = true;
+        } else if cursor.take_all(&["READ", "ONLY"]) {
+            modes.access = Some(Access::ReadOnly);
+        } else if cursor.take_all(&["READ", "WRITE"]) {
+            modes.access = Some(Access::ReadWrite);
+        } else if cursor.take_all(&["NOT", "DEFERRABLE"]) {
+            // What every transaction is.
+        } else if cursor.take("DEFERRABLE") {
+            return Err(SqlError::unsupported("a DEFERRABLE transaction").at(position));
+        } else {
+            return Err(cursor.unexpected("ISOLATION LEVEL, READ ONLY or READ WRITE"));
+        }
+        cursor.take_token(&Token::Comma);
+    }
+    Ok(modes)
+}
+
+fn end(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
+    let position = cursor.position();
+    if cursor.take("PREPARED") {
+        return Err(SqlError::unsupported(format!("{verb} PREPARED")).at(position));
+    }
+    let _ = cursor.take("WORK") || cursor.take("TRANSACTION");
+    if verb == "ROLLBACK" && cursor.take("TO") {
+        cursor.take("SAVEPOINT");
+        return Ok(Statement::RollbackTo(cursor.name()?));
+    }
+    let position = cursor.position();
+    if cursor.take_all(&["AND", "CHAIN"]) {
+        return Err(SqlError::unsupported("AND CHAIN").at(position));
+    }
+    cursor.take_all(&["AND", "NO", "CHAIN"]);
+    Ok(if matches!(verb, "COMMIT" | "END") { Statement::Commit } else { Statement::Rollback })
+}
+
+/// A setting's name, in its one-word form.
+fn setting_name(cursor: &mut Cursor<'_>) -> Result<Name> {
+    let position = cursor.position();
+    let name = |text: &str| Ok(Name { text: text.to_string(), position });
+    if cursor.take_all(&["TRANSACTION", "ISOLATION", "LEVEL"]) {
+        return name("transaction_isolation");
+    }
+    if cursor.take_all(&["TIME", "ZONE"]) {
+        return name("timezone");
+    }
+    let mut name = cursor.dotted()?;
+    name.text.make_ascii_lowercase();
+    Ok(name)
+}
+
+fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    let position = cursor.position();
+    if cursor.take_all(&["SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"]) {
+        return Ok(Statement::SetSessionModes(modes(cursor)?));
+    }
+    for (word, what) in [("LOCAL", "SET LOCAL"), ("ROLE", "SET ROLE"), ("CONSTRAINTS", "SET CONSTRAINTS")] {
+        if cursor.take(word) {
+            return Err(SqlError::unsupported(what).at(position));
+        }
+    }
+    if cursor.take_all(&["SESSION", "AUTHORIZATION"]) {
+        return Err(SqlError::unsupported("SET SESSION AUTHORIZATION").at(position));
+    }
+    cursor.take("SESSION");
+    if cursor.take("TRANSACTION") {
+        let position = cursor.position();
+        if cursor.take("SNAPSHOT") {
+            return Err(SqlError::unsupported("SET TRANSACTION SNAPSHOT").at(position));
+        }
+        return Ok(Statement::SetTransaction(modes(cursor)?));
+    }
+    let position = cursor.position();
+    let name = if cursor.take("NAMES") {
+        Name { text: "client_encoding".to_string(), position }
+    } else if cursor.take_all(&["TIME", "ZONE"]) {
+        Name { text: "timezone".to_string(), position }
+    } else {
+        let name = setting_name(cursor)?;
+        if !(cursor.take("TO") || cursor.take_token(&Token::Eq)) {
+            return Err(cursor.unexpected("TO or ="));
+        }
+        name
+    };
+    if cursor.take("DEFAULT") {
+        return Ok(Statement::Set(name, SetValue::Default));
+    }
+    let values = cursor.list(Cursor::literal)?;
+    Ok(Statement::Set(name, SetValue::Text(values.join(", "))))
+}
+
+/// VACUUM and ANALYZE. Nothing here ever needs either, so their options, which say how, are checked and then moot.
+fn maintain(cursor: &mut Cursor<'_>, verb: &str) -> Result<Statement> {
+    let options = [
+        "FULL",
+        "FREEZE",
+        "VERBOSE",
+        "ANALYZE",
+        "DISABLE_PAGE_SKIPPING",
+        "SKIP_LOCKED",
+        "INDEX_CLEANUP",
+        "PROCESS_TOAST",
+        "TRUNCATE",
+        "PARALLEL",
+    ];
+    if cursor.take_token(&Token::LParen) {
+        cursor.list(|cursor| {
+            if !options.iter().any(|option| cursor.take(option)) {
+                return Err(cursor.unexpected("an option of VACUUM"));
+            }
+            if !cursor.peek_is(&Token::Comma) && !cursor.peek_is(&Token::RParen) {
+                cursor.literal()?;
+            }
+            Ok(())
+        })?;
+        cursor.expect_token(&Token::RParen)?;
+    } else {
+        while ["FULL", "FREEZE", "VERBOSE", "ANALYZE"].iter().any(|option| cursor.take(option)) {}
+    }
+    let mut tables = Vec::new();
+    if !cursor.is_end() {
+        tables = cursor.list(|cursor| {
+            let table = cursor.object()?;
+            if cursor.peek_is(&Token::LParen) {
+                return Err(SqlError::unsupported("ANALYZE of single columns").at(cursor.position()));
+            }
+            Ok(table)
+        })?;
+    }
+    let command = if verb == "VACUUM" { "VACUUM" } else { "ANALYZE" };
+    Ok(Statement::Maintain { command, tables })
+}
+
+fn truncate(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    cursor.take("TABLE");
+    cursor.take("ONLY");
+    let tables = cursor.list(|cursor| {
+        let table = cursor.object()?;
+        cursor.take_token(&Token::Mul);
+        Ok(table)
+    })?;
+    let position = cursor.position();
+    // There are no sequences, so CONTINUE IDENTITY is what happens; and no references, so RESTRICT is.
+    if cursor.take("RESTART") {
+        return Err(SqlError::unsupported("TRUNCATE ... RESTART IDENTITY").at(position));
+    }
+    cursor.take_all(&["CONTINUE", "IDENTITY"]);
+    behaviour(cursor, "TRUNCATE")?;
+    Ok(Statement::Truncate(tables))
+}
+
+/// RESTRICT, the default, or CASCADE, which is refused.
+fn behaviour(cursor: &mut Cursor<'_>, command: &str) -> Result<()> {
+    let position = cursor.position();
+    if cursor.take("CASCADE") {
+        return Err(SqlError::unsupported(format!("{command} ... CASCADE")).at(position));
+    }
+    cursor.take("RESTRICT");
+    Ok(())
+}
+
+fn drop(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
+    let is_table = cursor.take("TABLE");
+    if !is_table && !cursor.take("INDEX") {
+        return Ok(None);
+    }
+    let position = cursor.position();
+    if !is_table && cursor.take("CONCURRENTLY") {
+        return Err(SqlError::unsupported("DROP INDEX CONCURRENTLY").at(position));
+    }
+    let if_exists = cursor.take_all(&["IF", "EXISTS"]);
+    let names = cursor.list(Cursor::object)?;
+    behaviour(cursor, if is_table { "DROP TABLE" } else { "DROP INDEX" })?;
+    Ok(Some(if is_table {
+        Statement::DropTable { names, if_exists }
+    } else {
+        Statement::DropIndex { names, if_exists }
+    }))
+}
+
+fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
+    if !cursor.take("TABLE") {
+        return Ok(None);
+    }
+    let position = cursor.position();
+    if cursor.take_all(&["IF", "EXISTS"]) {
+        return Err(SqlError::unsupported("ALTER TABLE IF EXISTS").at(position));
+    }
+    cursor.take("ONLY");
+    let table = cursor.object()?;
+    let position = cursor.position();
+    if cursor.take_all(&["ADD", "CONSTRAINT"]) {
+        return Err(SqlError::unsupported("ALTER TABLE ... ADD CONSTRAINT").at(position));
+    }
+    if !cursor.take_all(&["ADD", "PRIMARY", "KEY"]) {
+        let words: Vec<String> = (0..2)
+            .map_while(|_| {
+                let word = cursor.peek_word()?;
+                cursor.take(&word);
+                Some(word)
+            })
+            .collect();
+        if words.is_empty() {
+            return Err(cursor.unexpected("ADD PRIMARY KEY"));
+        }
+        return Err(SqlError::unsupported(format!("ALTER TABLE ... {}", words.join(" "))).at(position));
+    }
+    let position = cursor.position();
+    if cursor.take("USING") {
+        return Err(SqlError::unsupported("ADD PRIMARY KEY USING INDEX").at(position));
+    }
+    let columns = cursor.column_list()?;
+    let position = cursor.position();
+    for (word, what) in [
+        ("INCLUDE", "INCLUDE"),
+        ("WITH", "ADD PRIMARY KEY with storage options"),
+        ("USING", "USING INDEX TABLESPACE"),
+        ("DEFERRABLE", "a DEFERRABLE constraint"),
+        ("INITIALLY", "a deferred constraint"),
+    ] {
+        if cursor.take(word) {
+            return Err(SqlError::unsupported(what).at(position));
+        }
+    }
+    if cursor.peek_is(&Token::Comma) {
+        return Err(SqlError::unsupported("ALTER TABLE with several actions").at(position));
+    }
+    Ok(Some(Statement::AddPrimaryKey { table, columns }))
+}
+
+fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    let position = cursor.position();
+    if cursor.peek_is(&Token::LParen) {
+        return Err(SqlError::unsupported("COPY of a query").at(position));
+    }
+    if cursor.take("BINARY") {
+        return Err(SqlError::unsupported("COPY in format binary").at(position));
+    }
+    let table = cursor.object()?;
+    let columns = if cursor.peek_is(&Token::LParen) { cursor.column_list()? } else { Vec::new() };
+    let from = cursor.take("FROM");
+    if !from {
+        cursor.expect("TO")?;
+    }
+    let position = cursor.position();
+    let direction = if from && cursor.take("STDIN") {
+        CopyDirection::FromStdin
+    } else if !from && cursor.take("STDOUT") {
+        CopyDirection::ToStdout
+    } else if cursor.take("PROGRAM") {
+        return Err(SqlError::unsupported("COPY with a program").at(position));
+    } else if cursor.string().is_ok() {
+        return Err(SqlError::unsupported("COPY with a file of the server").at(position));
+    } else {
+        return Err(cursor.unexpected(if from { "STDIN" } else { "STDOUT" }));
+    };
+    let mut copy = Copy { table, columns, direction, delimiter: b'\t', null: "\\N".to_string() };
+    let with = cursor.take("WITH");
+    if cursor.take_token(&Token::LParen) {
+        cursor.list(|cursor| copy_option(cursor, &mut copy))?;
+        cursor.expect_token(&Token::RParen)?;
+    } else if cursor.peek_word().is_some_and(|word| word != "WHERE") {
+        return Err(SqlError::unsupported("COPY options without parentheses").at(cursor.position()));
+    } else if with {
+        return Err(cursor.unexpected("("));
+    }
+    let position = cursor.position();
+    if cursor.take("WHERE") {
+        return Err(SqlError::unsupported("COPY ... WHERE").at(position));
+    }
+    Ok(Statement::Copy(copy))
+}
+
+fn copy_option(cursor: &mut Cursor<'_>, copy: &mut Copy) -> Result<()> {
+    let position = cursor.position();
+    let option = cursor.name()?.text;
+    let wrong = |message: String| Err(SqlError::new(SqlState::InvalidParameterValue, message).at(position));
+    match option.as_str() {
+        "format" => {
+            let format = cursor.literal()?;
+            if !format.eq_ignore_ascii_case("text") {
+                return Err(SqlError::unsupported(format!("COPY in format {format}")).at(position));
+            }
+        }
+        // Rows are visible to nobody before they are committed, so every COPY is as FREEZE asks.
+        "freeze" => {
+            boolean(cursor)?;
+        }
+        "header" => {
+            if boolean(cursor)? {
+                return Err(SqlError::unsupported("COPY with a header").at(position));
+            }
+        }
+        "delimiter" => {
+            let text = cursor.string()?;
+            match text.as_bytes() {
+                [byte] if !b"\\\r\n.abcdefghijklmnopqrstuvwxyz0123456789".contains(byte) => {
+                    copy.delimiter = *byte
+                }
+                _ => {
+                    return wrong(format!(
+                        "COPY delimiter \"{text}\" has to be one byte, no letter, digit, dot, backslash or line end"
+                    ));
+                }
+            }
+        }
+        "null" => {
+            copy.null = cursor.string()?;
+            if copy.null.contains(['\r', '\n']) {
+                return wrong("COPY null representation cannot hold a line end".to_string());
+            }
+        }
+        "encoding" => {
+            let encoding = cursor.string()?;
+            if !encoding.eq_ignore_ascii_case("utf8") && !encoding.eq_ignore_ascii_case("utf-8") {
+                return Err(SqlError::unsupported(format!("COPY in encoding {encoding}")).at(position));
+            }
+        }
+        other => return Err(SqlError::unsupported(format!("COPY option {other}")).at(position)),
+    }
+    Ok(())
+}
+
+fn boolean(cursor: &mut Cursor<'_>) -> Result<bool> {
+    if cursor.peek_is(&Token::Comma) || cursor.peek_is(&Token::RParen) {
+        return Ok(true);
+    }
+    let position = cursor.position();
+    match cursor.literal()?.to_ascii_lowercase().as_str() {
+        "true" | "on" | "1" => Ok(true),
+        "false" | "off" | "0" => Ok(false),
+        other => {
+            let message = format!("\"{other}\" is no boolean: write on or off");
+            Err(SqlError::new(SqlState::InvalidParameterValue, message).at(position))
+        }
+    }
+}

@@ -1,0 +1,380 @@
+//! Chooses how a statement's rows are found: one key, a range of an index, or the whole table.
+//!
+//! Kept here: conditions that the access path implies are left out of the rest; a value that no key can express (found
+//! only when it is known, at execution) makes the statement fall back to the whole table with all conditions.
+
+use rialto::row::{Schema, Value, WhichIndex};
+use rialto::{Direction, KeyBound, Scan, ScanMode};
+
+use crate::bind::Order;
+use crate::error::Result;
+use crate::expr::cast::{Fit, fit};
+use crate::expr::{CompareOp, Context, Expr, NoColumns, print};
+
+/// One end of a range on a column.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// The end.
+    pub expr: Expr,
+    /// Whether the end itself is in the range.
+    pub inclusive: bool,
+}
+
+/// How rows are found.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Path {
+    /// The row of one primary key.
+    Point(Vec<Expr>),
+    /// A range of an index.
+    Range(Range),
+}
+
+/// A range of an index: equal values for the first columns, then bounds on the next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Range {
+    /// The index.
+    pub index: WhichIndex,
+    /// Values of the first columns.
+    pub equal: Vec<Expr>,
+    /// Lower end on the next column.
+    pub lower: Option<Bound>,
+    /// Upper end on the next column.
+    pub upper: Option<Bound>,
+    /// Which way the index is read.
+    pub direction: Direction,
+}
+
+/// How a statement finds its rows.
+#[derive(Clone, Debug)]
+pub struct Access {
+    /// The way.
+    pub path: Path,
+    /// What has to be checked on each row found.
+    pub rest: Vec<Expr>,
+    /// All conditions, for the whole table when keys cannot express a value.
+    pub all: Vec<Expr>,
+    /// Whether the order asked for is the index's.
+    pub ordered: bool,
+}
+
+/// What an access path comes to for given arguments.
+#[derive(Debug)]
+pub enum Found {
+    /// No row can fit.
+    Nothing,
+    /// The row of this primary key.
+    Point(Vec<Value>),
+    /// Rows of this scan.
+    Scan(Scan),
+    /// Keys cannot tell: the whole table, and all conditions.
+    Everything,
+}
+
+/// A condition on one column that an index can answer.
+struct Usable<'a> {
+    column: usize,
+    op: CompareOp,
+    expr: &'a Expr,
+    /// Its place among the conditions.
+    at: usize,
+}
+
+fn usable(filter: &[Expr]) -> Vec<Usable<'_>> {
+    let mut found = Vec::new();
+    for (at, condition) in filter.iter().enumerate() {
+        let Expr::Compare(op, left, right) = condition else { continue };
+        let (column, op, expr) = match (&**left, &**right) {
+            (Expr::Column(column), other) if !other.has_columns() => (*column, *op, other),
+            (other, Expr::Column(column)) if !other.has_columns() => (*column, op.mirrored(), other),
+            _ => continue,
+        };
+        if op != CompareOp::NotEq {
+            found.push(Usable { column, op, expr, at });
+        }
+    }
+    found
+}
+
+/// One index and how far the conditions and the order go with it.
+struct Candidate {
+    range: Range,
+    used: Vec<usize>,
+    ordered: bool,
+    point: bool,
+}
+
+fn candidate(
+    index: WhichIndex,
+    columns: &[usize],
+    unique: bool,
+    usable: &[Usable<'_>],
+    order: &[Order],
+    schema: &Schema,
+) -> Candidate {
+    let mut range =
+        Range { index, equal: Vec::new(), lower: None, upper: None, direction: Direction::Forward };
+    let mut used = Vec::new();
+    for column in columns {
+        match usable.iter().find(|condition| condition.column == *column && condition.op == CompareOp::Eq) {
+            Some(condition) => {
+                range.equal.push(condition.expr.clone());
+                used.push(condition.at);
+            }
+            None => break,
+        }
+    }
+    let equal = range.equal.len();
+    if let Some(next) = columns.get(equal) {
+        for condition in usable.iter().filter(|condition| condition.column == *next) {
+            let (end, inclusive) = match condition.op {
+                CompareOp::Greater => (&mut range.lower, false),
+                CompareOp::GreaterEq => (&mut range.lower, true),
+                CompareOp::Less => (&mut range.upper, false),
+                CompareOp::LessEq => (&mut range.upper, true),
+                CompareOp::Eq | CompareOp::NotEq => continue,
+            };
+            if end.is_none() {
+                *end = Some(Bound { expr: condition.expr.clone(), inclusive });
+                used.push(condition.at);
+            }
+        }
+    }
+    let point = equal == columns.len() && unique;
+    let direction = reads_in_order(columns, equal, order, schema);
+    range.direction = direction.unwrap_or(Direction::Forward);
+    Candidate { range, used, ordered: point || direction.is_some(), point }
+}
+
+/// The direction in which the index gives the order asked for, if it does. Keys have nulls last.
+fn reads_in_order(columns: &[usize], equal: usize, order: &[Order], schema: &Schema) -> Option<Direction> {
+    let mut rest = columns[equal..].iter();
+    let mut direction = None;
+    for item in order {
+        let Expr::Column(column) = item.expr else {
+            return None;
+        };
+        if columns[..equal].contains(&column) {
+            continue;
+        }
+        if rest.next() != Some(&column) {
+            return None;
+        }
+        if schema.columns()[column].nullable && item.nulls_first != item.descending {
+            return None;
+        }
+        let wanted = if item.descending { Direction::Backward } else { Direction::Forward };
+        if *direction.get_or_insert(wanted) != wanted {
+            return None;
+        }
+    }
+    Some(direction.unwrap_or(Direction::Forward))
+}
+
+/// Chooses the access path for the conditions and the order.
+pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) -> Access {
+    let usable = usable(filter);
+    let primary: &[usize] = schema.primary_key().unwrap_or(&[]);
+    let mut candidates =
+        vec![candidate(WhichIndex::Primary, primary, !primary.is_empty(), &usable, order, schema)];
+    for (position, index) in schema.indexes().iter().enumerate() {
+        let which = WhichIndex::Secondary(position);
+        candidates.push(candidate(which, &index.columns, index.unique, &usable, order, schema));
+    }
+    let score = |candidate: &Candidate| {
+        let ends =
+            usize::from(candidate.range.lower.is_some()) + usize::from(candidate.range.upper.is_some());
+        let secondary = candidate.range.index != WhichIndex::Primary;
+        let useful = !candidate.range.equal.is_empty() || ends > 0;
+        // An index read only for its order pays a hop for each row; that is worth it when a limit ends it early.
+        let order = candidate.ordered && !order.is_empty() && (useful || !secondary || limited);
+        (candidate.point, candidate.range.equal.len(), ends, order, !secondary)
+    };
+    let best = candidates.into_iter().max_by_key(score).expect("the primary index is always there");
+    let ordered = best.ordered || order.is_empty();
+    let rest = filter
+        .iter()
+        .enumerate()
+        .filter(|(at, _)| !best.used.contains(at))
+        .map(|(_, condition)| condition.clone());
+    let rest = rest.collect();
+    let path = match best.range.index {
+        WhichIndex::Primary if best.point => Path::Point(best.range.equal),
+        _ => Path::Range(best.range),
+    };
+    Access { path, rest, all: filter.to_vec(), ordered }
+}
+
+enum KeyValue {
+    Exact(Value),
+    After(Value),
+    Below,
+    Above,
+    Null,
+    CannotTell,
+}
+
+fn key_value(expr: &Expr, column: usize, schema: &Schema, context: Context<'_>) -> Result<KeyValue> {
+    let value = match expr {
+        Expr::Const(value) => value.clone(),
+        expr => expr.eval(&NoColumns, context)?,
+    };
+    if value.is_null() {
+        return Ok(KeyValue::Null);
+    }
+    Ok(match fit(&value, schema.columns()[column].ty) {
+        Some(Fit::Exact(value)) => KeyValue::Exact(value),
+        Some(Fit::After(value)) => KeyValue::After(value),
+        Some(Fit::Below) => KeyValue::Below,
+        Some(Fit::Above) => KeyValue::Above,
+        None => KeyValue::CannotTell,
+    })
+}
+
+/// The values of the columns that are equal to something; `Err` of what that comes to if they have none.
+fn equal_values(
+    exprs: &[Expr],
+    columns: &[usize],
+    schema: &Schema,
+    context: Context<'_>,
+) -> Result<std::result::Result<Vec<Value>, Found>> {
+    let mut values = Vec::with_capacity(exprs.len() + 1);
+    for (expr, column) in exprs.iter().zip(columns) {
+        match key_value(expr, *column, schema, context)? {
+            KeyValue::Exact(value) => values.push(value),
+            KeyValue::CannotTell => return Ok(Err(Found::Everything)),
+            _ => return Ok(Err(Found::Nothing)),
+        }
+    }
+    Ok(Ok(values))
+}
+
+impl Path {
+    /// What the path comes to for these arguments.
+    pub fn find(&self, schema: &Schema, context: Context<'_>, mode: ScanMode) -> Result<Found> {
+        let range = match self {
+            Path::Point(exprs) => {
+                let columns = schema.primary_key().unwrap_or(&[]);
+                return Ok(match equal_values(exprs, columns, schema, context)? {
+                    Ok(values) => Found::Point(values),
+                    Err(found) => found,
+                });
+            }
+            Path::Range(range) => range,
+        };
+        let columns = range.columns(schema);
+        let prefix = match equal_values(&range.equal, columns, schema, context)? {
+            Ok(values) => values,
+            Err(found) => return Ok(found),
+        };
+        let whole = match prefix.is_empty() {
+            true => KeyBound::Unbounded,
+            false => KeyBound::Included(prefix.clone()),
+        };
+        let (mut lower, mut upper) = (whole.clone(), whole);
+        let with = |value: Value| {
+            let mut values = prefix.clone();
+            values.push(value);
+            values
+        };
+        if let Some(next) = columns.get(range.equal.len()) {
+            let bounded = range.lower.is_some() || range.upper.is_some();
+            if bounded && range.upper.is_none() && schema.columns()[*next].nullable {
+                // Nulls are last in an index, and no comparison holds for them.
+                upper = KeyBound::Excluded(with(Value::Null));
+            }
+            if let Some(bound) = &range.lower {
+                lower = match key_value(&bound.expr, *next, schema, context)? {
+                    KeyValue::Exact(value) if bound.inclusive => KeyBound::Included(with(value)),
+                    KeyValue::Exact(value) | KeyValue::After(value) => KeyBound::Excluded(with(value)),
+                    KeyValue::Below => lower,
+                    KeyValue::Above | KeyValue::Null => return Ok(Found::Nothing),
+                    KeyValue::CannotTell => return Ok(Found::Everything),
+                };
+            }
+            if let Some(bound) = &range.upper {
+                upper = match key_value(&bound.expr, *next, schema, context)? {
+                    KeyValue::Exact(value) if !bound.inclusive => KeyBound::Excluded(with(value)),
+                    KeyValue::Exact(value) | KeyValue::After(value) => KeyBound::Included(with(value)),
+                    KeyValue::Above if schema.columns()[*next].nullable => {
+                        KeyBound::Excluded(with(Value::Null))
+                    }
+                    KeyValue::Above => upper,
+                    KeyValue::Below | KeyValue::Null => return Ok(Found::Nothing),
+                    KeyValue::CannotTell => return Ok(Found::Everything),
+                };
+            }
+        }
+        let (index, direction) = (range.index, range.direction);
+        Ok(Found::Scan(Scan { index, lower, upper, direction, mode, limit: None }))
+    }
+}
+
+impl Range {
+    /// The columns of the index.
+    pub fn columns<'a>(&self, schema: &'a Schema) -> &'a [usize] {
+        match self.index {
+            WhichIndex::Primary => schema.primary_key().unwrap_or(&[]),
+            WhichIndex::Secondary(position) => &schema.indexes()[position].columns,
+        }
+    }
+}
+
+/// The whole table, in the order of its primary index.
+pub fn everything(mode: ScanMode) -> Scan {
+    Scan { mode, ..Scan::all() }
+}
+
+impl Access {
+    /// Lines that say how rows are found, for EXPLAIN.
+    pub fn explain(&self, schema: &Schema) -> Vec<String> {
+        let names: Vec<&str> = schema.columns().iter().map(|column| column.name.as_str()).collect();
+        let table = schema.table();
+        let mut lines = Vec::new();
+        let mut conditions = Vec::new();
+        let mut equal = |columns: &[usize], exprs: &[Expr]| {
+            for (column, expr) in columns.iter().zip(exprs) {
+                conditions.push(format!("{} = {}", names[*column], print(expr, &names)));
+            }
+        };
+        match &self.path {
+            Path::Point(exprs) => {
+                lines.push(format!("Key lookup on {table} using {table}_pkey"));
+                equal(schema.primary_key().unwrap_or(&[]), exprs);
+            }
+            Path::Range(range) => {
+                let columns = range.columns(schema);
+                equal(columns, &range.equal);
+                if let Some(next) = columns.get(range.equal.len()) {
+                    for (bound, symbol) in [(&range.lower, ">"), (&range.upper, "<")] {
+                        if let Some(bound) = bound {
+                            let or_equal = if bound.inclusive { "=" } else { "" };
+                            let end = print(&bound.expr, &names);
+                            conditions.push(format!("{} {symbol}{or_equal} {end}", names[*next]));
+                        }
+                    }
+                }
+                let backward = if range.direction == Direction::Backward { " backward" } else { "" };
+                let index = match range.index {
+                    WhichIndex::Primary => format!("{table}_pkey"),
+                    WhichIndex::Secondary(position) => schema.indexes()[position].name.clone(),
+                };
+                let whole = conditions.is_empty();
+                lines.push(match range.index {
+                    WhichIndex::Primary if whole && schema.primary_key().is_none() => {
+                        format!("Table scan on {table}")
+                    }
+                    WhichIndex::Primary if whole => format!("Table scan{backward} on {table} using {index}"),
+                    _ => format!("Index scan{backward} on {table} using {index}"),
+                });
+            }
+        }
+        if !conditions.is_empty() {
+            lines.push(format!("  Key: {}", conditions.join(" AND ")));
+        }
+        if !self.rest.is_empty() {
+            let rest: Vec<String> = self.rest.iter().map(|condition| print(condition, &names)).collect();
+            lines.push(format!("  Filter: {}", rest.join(" AND ")));
+        }
+        lines
+    }
+}

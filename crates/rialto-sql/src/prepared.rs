@@ -1,0 +1,325 @@
+//! [`Prepared`]: a statement that is ready to run, and the tables it relies on.
+
+use std::sync::Arc;
+
+use rialto::Table;
+use rialto::row::{Schema, WhichIndex};
+
+use crate::bind::{
+    self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
+};
+use crate::error::{Result, SqlError};
+use crate::parse::{self, CopyDirection, Name, Statement};
+use crate::plan::{self, Access, Path};
+use crate::values::SqlType;
+
+/// A SELECT that is ready to run.
+pub struct SelectPlan {
+    /// The bound statement.
+    pub bound: BoundSelect,
+    /// How rows are found; `None` without a table.
+    pub access: Option<Access>,
+}
+
+/// An UPDATE that is ready to run.
+pub struct UpdatePlan {
+    /// The bound statement.
+    pub bound: BoundUpdate,
+    /// How rows are found.
+    pub access: Access,
+    /// Whether the row can be changed in place: found by its key alone, fixed columns outside every index, nothing to
+    /// return.
+    pub in_place: bool,
+}
+
+/// A DELETE that is ready to run.
+pub struct DeletePlan {
+    /// The bound statement.
+    pub bound: BoundDelete,
+    /// How rows are found.
+    pub access: Access,
+}
+
+/// A COPY that is ready to run.
+pub struct CopyPlan {
+    /// The table.
+    pub table: Table,
+    /// Its schema.
+    pub schema: Arc<Schema>,
+    /// The columns, in the order of the data.
+    pub columns: Vec<usize>,
+    /// The same, with names and types.
+    pub output: Vec<OutputColumn>,
+    /// The statement's options.
+    pub options: parse::Copy,
+}
+
+/// What there is to do.
+pub enum Kind {
+    /// SELECT.
+    Select(SelectPlan),
+    /// INSERT.
+    Insert(BoundInsert),
+    /// UPDATE.
+    Update(UpdatePlan),
+    /// DELETE.
+    Delete(DeletePlan),
+    /// EXPLAIN: the lines to answer.
+    Explain(Vec<String>),
+    /// COPY.
+    Copy(CopyPlan),
+    /// Everything else.
+    Utility(Statement),
+}
+
+/// A statement that is ready to run.
+pub struct Prepared {
+    /// Its text.
+    pub text: Arc<str>,
+    /// The types of its parameters as the client gave them.
+    pub declared: Vec<SqlType>,
+    /// The types of its parameters.
+    pub params: Vec<SqlType>,
+    /// The columns of its result; empty if it returns no rows.
+    pub columns: Vec<OutputColumn>,
+    /// What there is to do.
+    pub kind: Kind,
+    /// What tables there were when the plan was made.
+    pub catalog: CatalogState,
+}
+
+/// What a plan takes for granted about the catalog.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CatalogState {
+    /// It is as it was committed at this version.
+    Committed(u64),
+    /// It was changed by the transaction that the plan was made in: good for one execution.
+    Private,
+}
+
+impl Prepared {
+    /// The table and the schema that the plan was made for.
+    pub fn table(&self) -> Option<(&Table, &Arc<Schema>)> {
+        match &self.kind {
+            Kind::Select(plan) => match &plan.bound.source {
+                RowSource::Table(table, schema) => Some((table, schema)),
+                _ => None,
+            },
+            Kind::Insert(plan) => Some((&plan.table, &plan.schema)),
+            Kind::Update(plan) => Some((&plan.bound.table, &plan.bound.schema)),
+            Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
+            Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
+            Kind::Explain(_) | Kind::Utility(_) => None,
+        }
+    }
+
+    /// Whether the statement takes a few microseconds and at most one lock, so that it may run on a thread that other
+    /// sessions need.
+    pub fn is_short(&self) -> bool {
+        match &self.kind {
+            Kind::Select(plan) => match &plan.access {
+                Some(access) => matches!(access.path, Path::Point(_)),
+                None => matches!(plan.bound.source, RowSource::Nothing),
+            },
+            Kind::Insert(plan) => plan.rows.len() == 1 && matches!(plan.source, RowSource::Nothing),
+            Kind::Update(plan) => matches!(plan.access.path, Path::Point(_)),
+            Kind::Delete(plan) => matches!(plan.access.path, Path::Point(_)),
+            Kind::Explain(_) => true,
+            Kind::Copy(_) => false,
+            Kind::Utility(statement) => !matches!(
+                statement,
+                Statement::Truncate(_)
+                    | Statement::DropTable { .. }
+                    | Statement::DropIndex { .. }
+                    | Statement::AddPrimaryKey { .. }
+                    | Statement::CreateTable(_)
+                    | Statement::CreateIndex(_)
+            ),
+        }
+    }
+
+    /// The columns of the rows that running it gives: the result's, or those of a COPY.
+    pub fn row_columns(&self) -> &[OutputColumn] {
+        match &self.kind {
+            Kind::Copy(plan) => &plan.output,
+            _ => &self.columns,
+        }
+    }
+
+    /// The direction of a COPY and the number of its columns.
+    pub fn copy(&self) -> Option<(CopyDirection, usize)> {
+        match &self.kind {
+            Kind::Copy(plan) => Some((plan.options.direction, plan.columns.len())),
+            _ => None,
+        }
+    }
+
+    /// Whether the plan names an index by its place among its table's, which a concurrent change could move.
+    pub fn uses_secondary_index(&self) -> bool {
+        let access = match &self.kind {
+            Kind::Select(plan) => plan.access.as_ref(),
+            Kind::Update(plan) => Some(&plan.access),
+            Kind::Delete(plan) => Some(&plan.access),
+            _ => None,
+        };
+        let path = access.map(|access| &access.path);
+        matches!(path, Some(Path::Range(range)) if range.index != WhichIndex::Primary)
+    }
+
+    /// Whether the statement ends or mends a failed transaction, and so is allowed in one.
+    pub fn is_allowed_when_failed(&self) -> bool {
+        matches!(
+            &self.kind,
+            Kind::Utility(Statement::Commit | Statement::Rollback | Statement::RollbackTo(_))
+        )
+    }
+}
+
+/// Binds and plans a parsed statement. `lookup` finds tables.
+pub fn prepare(
+    text: &str,
+    statement: Statement,
+    declared: &[SqlType],
+    facts: &Facts,
+    catalog: CatalogState,
+    lookup: &mut dyn FnMut(&Name) -> Result<Table>,
+) -> Result<Prepared> {
+    let mut binder = Binder::new(text, declared, facts);
+    let (kind, columns) = match statement {
+        Statement::Select(select) => {
+            let plan = select_plan(bind::bind_select(&mut binder, &select, lookup)?);
+            let columns = plan.bound.columns.clone();
+            (Kind::Select(plan), columns)
+        }
+        Statement::Insert(insert) => {
+            let bound = bind::bind_insert(&mut binder, &insert, lookup)?;
+            let columns = bound.columns.clone();
+            (Kind::Insert(bound), columns)
+        }
+        Statement::Update(update) => {
+            let plan = update_plan(bind::bind_update(&mut binder, &update, lookup)?);
+            let columns = plan.bound.columns.clone();
+            (Kind::Update(plan), columns)
+        }
+        Statement::Delete(delete) => {
+            let bound = bind::bind_delete(&mut binder, &delete, lookup)?;
+            let access = plan::choose(&bound.schema, &bound.filter, &[], false);
+            let columns = bound.columns.clone();
+            (Kind::Delete(DeletePlan { bound, access }), columns)
+        }
+        Statement::Explain(inner) => {
+            let inner = prepare(text, *inner, declared, facts, catalog, lookup)?;
+            let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
+            let lines = explain(&inner);
+            let text = text.into();
+            let declared = declared.to_vec();
+            let kind = Kind::Explain(lines);
+            return Ok(Prepared { text, declared, params: inner.params, columns, kind, catalog });
+        }
+        Statement::Copy(options) => {
+            let table = lookup(&options.table)?;
+            let schema = table.schema();
+            let columns: Vec<usize> = match options.columns[..] {
+                [] => (0..schema.columns().len()).collect(),
+                _ => bind::column_positions(&schema, &options.columns)?,
+            };
+            let output = columns.iter().map(|column| &schema.columns()[*column]).map(|column| OutputColumn {
+                name: column.name.clone(),
+                sql_type: SqlType::of_column(column.ty),
+            });
+            let output = output.collect();
+            (Kind::Copy(CopyPlan { table, schema, columns, output, options }), Vec::new())
+        }
+        Statement::Show(name) => {
+            let columns = crate::session::show_columns(name.as_ref())?;
+            (Kind::Utility(Statement::Show(name)), columns)
+        }
+        other => (Kind::Utility(other), Vec::new()),
+    };
+    let params = binder.into_params();
+    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind, catalog })
+}
+
+fn select_plan(bound: BoundSelect) -> SelectPlan {
+    let access = match &bound.source {
+        RowSource::Table(_, schema) => {
+            Some(plan::choose(schema, &bound.filter, &bound.order, bound.limit.is_some()))
+        }
+        _ => None,
+    };
+    SelectPlan { bound, access }
+}
+
+fn update_plan(bound: BoundUpdate) -> UpdatePlan {
+    let access = plan::choose(&bound.schema, &bound.filter, &[], false);
+    let schema = &bound.schema;
+    let indexed = |column: &usize| {
+        schema.primary_key().is_some_and(|key| key.contains(column))
+            || schema.indexes().iter().any(|index| index.columns.contains(column))
+    };
+    let in_place = matches!(access.path, Path::Point(_))
+        && access.rest.is_empty()
+        && bound.returning.is_empty()
+        && bound
+            .assignments
+            .iter()
+            .all(|(column, _)| schema.fixed_field(*column).is_some() && !indexed(column));
+    UpdatePlan { bound, access, in_place }
+}
+
+fn explain(prepared: &Prepared) -> Vec<String> {
+    let indent = |lines: Vec<String>| lines.into_iter().map(|line| format!("  {line}"));
+    match &prepared.kind {
+        Kind::Select(plan) => {
+            let mut lines = Vec::new();
+            if plan.bound.limit.is_some() || plan.bound.offset.is_some() {
+                lines.push("Limit".to_string());
+            }
+            if plan.bound.counts {
+                lines.push("Count rows".to_string());
+            }
+            match (&plan.access, &plan.bound.source) {
+                (Some(access), RowSource::Table(_, schema)) => {
+                    if !access.ordered {
+                        lines.push("Sort".to_string());
+                    }
+                    lines.extend(access.explain(schema));
+                }
+                (_, RowSource::Series(..)) => lines.push("Series".to_string()),
+                _ => lines.push("One row".to_string()),
+            }
+            lines
+        }
+        Kind::Insert(plan) => vec![match plan.source {
+            RowSource::Series(..) => format!("Insert into {} from a series", plan.table.name()),
+            _ => format!("Insert {} into {}", rows(plan.rows.len()), plan.table.name()),
+        }],
+        Kind::Update(plan) => {
+            let place = if plan.in_place { " in place" } else { "" };
+            let mut lines = vec![format!("Update{place} of {}", plan.bound.table.name())];
+            lines.extend(indent(plan.access.explain(&plan.bound.schema)));
+            lines
+        }
+        Kind::Delete(plan) => {
+            let mut lines = vec![format!("Delete from {}", plan.bound.table.name())];
+            lines.extend(indent(plan.access.explain(&plan.bound.schema)));
+            lines
+        }
+        Kind::Explain(_) | Kind::Copy(_) | Kind::Utility(_) => Vec::new(),
+    }
+}
+
+fn rows(count: usize) -> String {
+    if count == 1 { "1 row".to_string() } else { format!("{count} rows") }
+}
+
+/// Looks a table up, with the place of its name in the error.
+pub fn find_table(name: &Name, found: rialto::Result<Table>) -> Result<Table> {
+    found.map_err(|error| match error {
+        rialto::Error::NoSuchTable { .. } => {
+            let message = format!("relation \"{}\" does not exist", name.text);
+            SqlError::new(crate::SqlState::UndefinedTable, message).at(name.position)
+        }
+        other => SqlError::from(other),
+    })
+}

@@ -1,0 +1,105 @@
+//! Runs bound statements on a transaction.
+//!
+//! Kept here: what a statement writes it first decides from what it has read, so an UPDATE never meets its own rows;
+//! rows that are to be changed are read with X locks at once; a statement that [`is_short`](crate::Prepared::is_short)
+//! has no effect before the one operation that can be refused a lock, so it may simply be run again.
+
+mod select;
+mod write;
+
+use rialto::Transaction;
+use rialto::row::Value;
+use smallvec::SmallVec;
+
+pub use select::{copy_out, select};
+pub use write::{delete, insert, update};
+
+use crate::error::Result;
+use crate::expr::{Columns, Context, Expr};
+
+/// Takes the rows of a result.
+pub trait RowSink {
+    /// One row, one value for each column.
+    fn row(&mut self, values: &[Value]) -> Result<()>;
+    /// Forgets the rows so far, because the statement runs again; `false` if some cannot be taken back.
+    fn restart(&mut self) -> bool;
+}
+
+/// Rows kept in memory.
+#[derive(Debug, Default)]
+pub struct Collected(pub Vec<Vec<Value>>);
+
+impl RowSink for Collected {
+    fn row(&mut self, values: &[Value]) -> Result<()> {
+        self.0.push(values.to_vec());
+        Ok(())
+    }
+
+    fn restart(&mut self) -> bool {
+        self.0.clear();
+        true
+    }
+}
+
+/// What a statement runs with.
+pub struct Run<'a> {
+    /// The transaction.
+    pub tx: &'a mut Transaction,
+    /// The rest.
+    pub out: Out<'a>,
+}
+
+/// What a statement runs with besides the transaction.
+pub struct Out<'a> {
+    /// Arguments and the time.
+    pub context: Context<'a>,
+    /// Where rows go.
+    pub sink: &'a mut dyn RowSink,
+}
+
+impl Out<'_> {
+    /// Sends a row of these expressions.
+    fn send<C: Columns + ?Sized>(&mut self, items: &[Expr], row: &C) -> Result<()> {
+        let mut values: SmallVec<[Value; 4]> = SmallVec::with_capacity(items.len());
+        for item in items {
+            values.push(item.eval(row, self.context)?);
+        }
+        self.sink.row(&values)
+    }
+}
+
+/// Whether all conditions hold.
+fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) -> Result<bool> {
+    for condition in filter {
+        if condition.truth(row, context)? != Some(true) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+/// Runs a closure that the kernel calls and that has errors of its own: the kernel gets a stand-in, the caller the
+/// original.
+struct Carried(Option<crate::SqlError>);
+
+impl Carried {
+    fn new() -> Carried {
+        Carried(None)
+    }
+
+    /// Keeps the error and gives the kernel one that ends its operation.
+    fn keep<T>(&mut self, result: Result<T>) -> rialto::Result<T> {
+        result.map_err(|error| {
+            self.0 = Some(error);
+            rialto::Error::aborted("the statement failed")
+        })
+    }
+
+    /// The kernel's result, with the original error if it was kept.
+    fn give<T>(self, result: rialto::Result<T>) -> Result<T> {
+        match self.0 {
+            Some(error) => Err(error),
+            None => Ok(result?),
+        }
+    }
+}

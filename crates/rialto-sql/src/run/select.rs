@@ -1,0 +1,248 @@
+//! SELECT, and COPY to a client.
+
+use std::cmp::Ordering;
+use std::ops::ControlFlow;
+
+use rialto::ScanMode;
+use rialto::row::{RowView, Value};
+
+use super::{Carried, Out, Run, holds};
+use crate::bind::{BoundSelect, Order, RowSource};
+use crate::error::{Result, SqlError, SqlState};
+use crate::expr::cast::cast;
+use crate::expr::{Columns, Expr, NoColumns, compare};
+use crate::plan::{self, Found};
+use crate::prepared::{CopyPlan, SelectPlan};
+use crate::values::SqlType;
+
+/// The first and last row wanted.
+#[derive(Clone, Copy)]
+struct Window {
+    skip: u64,
+    take: u64,
+}
+
+fn window(out: &Out<'_>, bound: &BoundSelect) -> Result<Window> {
+    let count = |expr: &Option<Expr>, what: &str| -> Result<Option<u64>> {
+        let Some(expr) = expr else { return Ok(None) };
+        match expr.eval(&NoColumns, out.context)? {
+            Value::Int8(count) => match u64::try_from(count) {
+                Ok(count) => Ok(Some(count)),
+                Err(_) => {
+                    let message = format!("{what} must not be negative");
+                    Err(SqlError::new(SqlState::InvalidParameterValue, message))
+                }
+            },
+            _ => Ok(None),
+        }
+    };
+    Ok(Window {
+        skip: count(&bound.offset, "OFFSET")?.unwrap_or(0),
+        take: count(&bound.limit, "LIMIT")?.unwrap_or(u64::MAX),
+    })
+}
+
+/// Where rows go on their way to the client: filtered already; counted, or sorted, or cut to the window.
+struct Pipeline<'p> {
+    bound: &'p BoundSelect,
+    window: Window,
+    /// Whether rows come in the order asked for.
+    ordered: bool,
+    counted: i64,
+    passed: u64,
+    sent: u64,
+    sorted: Vec<(Vec<Value>, Vec<Value>)>,
+}
+
+impl<'p> Pipeline<'p> {
+    /// One row.
+    fn push<C: Columns + ?Sized>(&mut self, out: &mut Out<'_>, row: &C) -> Result<ControlFlow<()>> {
+        if self.bound.counts {
+            self.counted += 1;
+            return Ok(ControlFlow::Continue(()));
+        }
+        if !self.ordered {
+            let eval = |exprs: &mut dyn Iterator<Item = &Expr>| {
+                exprs.map(|expr| expr.eval(row, out.context)).collect::<Result<Vec<_>>>()
+            };
+            let keys = eval(&mut self.bound.order.iter().map(|order| &order.expr))?;
+            let values = eval(&mut self.bound.items.iter())?;
+            self.sorted.push((keys, values));
+            return Ok(ControlFlow::Continue(()));
+        }
+        self.passed += 1;
+        if self.passed > self.window.skip {
+            out.send(&self.bound.items, row)?;
+            self.sent += 1;
+            if self.sent >= self.window.take {
+                return Ok(ControlFlow::Break(()));
+            }
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    /// After the last row; gives the number of rows sent.
+    fn finish(mut self, out: &mut Out<'_>) -> Result<u64> {
+        if self.bound.counts {
+            out.context.count = self.counted;
+            if self.window.skip == 0 && self.window.take > 0 {
+                out.send(&self.bound.items, &NoColumns)?;
+                self.sent = 1;
+            }
+            return Ok(self.sent);
+        }
+        self.sorted.sort_by(|(left, _), (right, _)| sort_order(&self.bound.order, left, right));
+        let skip = usize::try_from(self.window.skip).unwrap_or(usize::MAX);
+        let take = usize::try_from(self.window.take).unwrap_or(usize::MAX);
+        for (_, values) in self.sorted.iter().skip(skip).take(take) {
+            out.sink.row(values)?;
+            self.sent += 1;
+        }
+        Ok(self.sent)
+    }
+}
+
+fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
+    for (item, (left, right)) in order.iter().zip(left.iter().zip(right)) {
+        let by_null = |first: Ordering| if item.nulls_first { first } else { first.reverse() };
+        let ordering = match (left.is_null(), right.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => by_null(Ordering::Less),
+            (false, true) => by_null(Ordering::Greater),
+            (false, false) => {
+                let ordering = compare(left, right).unwrap_or(Ordering::Equal);
+                if item.descending { ordering.reverse() } else { ordering }
+            }
+        };
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
+    Ordering::Equal
+}
+
+/// Runs a SELECT; gives the number of rows sent.
+pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
+    let bound = &plan.bound;
+    let window = window(&run.out, bound)?;
+    let ordered = match &plan.access {
+        Some(access) => access.ordered,
+        None => bound.order.is_empty(),
+    };
+    let mut pipeline =
+        Pipeline { bound, window, ordered, counted: 0, passed: 0, sent: 0, sorted: Vec::new() };
+    if window.take == 0 {
+        return Ok(0);
+    }
+    match &bound.source {
+        RowSource::Nothing => {
+            if holds(&bound.filter, &NoColumns, run.out.context)? {
+                let _ = pipeline.push(&mut run.out, &NoColumns)?;
+            }
+        }
+        RowSource::Series(bounds, sql_type) => {
+            series(&mut run.out, bounds, *sql_type, |out, row| {
+                if !holds(&bound.filter, row, out.context)? {
+                    return Ok(ControlFlow::Continue(()));
+                }
+                pipeline.push(out, row)
+            })?;
+        }
+        RowSource::Table(table, schema) => {
+            let access = plan.access.as_ref().expect("a SELECT from a table has an access path");
+            let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
+            let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
+                Found::Nothing => return pipeline.finish(&mut run.out),
+                Found::Point(key) => {
+                    let out = &mut run.out;
+                    let mut show = |row: RowView<'_>| -> Result<()> {
+                        if holds(&access.rest, &row, out.context)? {
+                            let _ = pipeline.push(out, &row)?;
+                        }
+                        Ok(())
+                    };
+                    match mode {
+                        // Read where the kernel has it, without a copy of the row.
+                        ScanMode::Share => run.tx.look(table, &key[..], &mut show)?.transpose()?,
+                        ScanMode::Update => {
+                            run.tx.get_for_update(table, &key[..])?.map(|row| show(row.view())).transpose()?
+                        }
+                    };
+                    return pipeline.finish(&mut run.out);
+                }
+                Found::Scan(mut scan) => {
+                    if access.rest.is_empty() && access.ordered && !bound.counts {
+                        scan.limit =
+                            Some(window.skip.saturating_add(window.take)).filter(|limit| *limit < u64::MAX);
+                    }
+                    (scan, &access.rest)
+                }
+                Found::Everything => {
+                    // The whole table has no order but its own.
+                    pipeline.ordered = bound.order.is_empty();
+                    (plan::everything(mode), &access.all)
+                }
+            };
+            let out = &mut run.out;
+            let mut carried = Carried::new();
+            let scanned = run.tx.scan(table, &scan, |_, row| {
+                carried.keep(match holds(rest, &row, out.context) {
+                    Ok(true) => pipeline.push(out, &row),
+                    Ok(false) => Ok(ControlFlow::Continue(())),
+                    Err(error) => Err(error),
+                })
+            });
+            carried.give(scanned)?;
+        }
+    }
+    pipeline.finish(&mut run.out)
+}
+
+/// Counts through generate_series; `visit` gets each value as a row of one column.
+pub(super) fn series(
+    out: &mut Out<'_>,
+    bounds: &[Expr; 3],
+    sql_type: SqlType,
+    mut visit: impl FnMut(&mut Out<'_>, &[Value]) -> Result<ControlFlow<()>>,
+) -> Result<()> {
+    let mut values = [0i64; 3];
+    for (value, bound) in values.iter_mut().zip(bounds) {
+        match bound.eval(&NoColumns, out.context)? {
+            Value::Int8(number) => *value = number,
+            _ => return Ok(()),
+        }
+    }
+    let [mut at, stop, step] = values;
+    if step == 0 {
+        let message = "step size cannot equal zero";
+        return Err(SqlError::new(SqlState::InvalidParameterValue, message));
+    }
+    while if step > 0 { at <= stop } else { at >= stop } {
+        let value = match sql_type {
+            SqlType::Int4 => cast(Value::Int8(at), SqlType::Int8, SqlType::Int4)?,
+            _ => Value::Int8(at),
+        };
+        if visit(out, &[value])?.is_break() {
+            break;
+        }
+        match at.checked_add(step) {
+            Some(next) => at = next,
+            None => break,
+        }
+    }
+    Ok(())
+}
+
+/// Sends a table's rows to the client; gives their number.
+pub fn copy_out(run: &mut Run<'_>, plan: &CopyPlan) -> Result<u64> {
+    let items: Vec<Expr> = plan.columns.iter().map(|column| Expr::Column(*column)).collect();
+    let mut sent = 0;
+    let out = &mut run.out;
+    let mut carried = Carried::new();
+    let scanned = run.tx.scan(&plan.table, &plan::everything(ScanMode::Share), |_, row| {
+        sent += 1;
+        carried.keep(out.send(&items, &row).map(|()| ControlFlow::Continue(())))
+    });
+    carried.give(scanned)?;
+    Ok(sent)
+}

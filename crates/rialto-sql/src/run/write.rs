@@ -1,0 +1,190 @@
+//! INSERT, UPDATE and DELETE.
+
+use std::ops::ControlFlow;
+
+use rialto::row::Value;
+use rialto::{Fields, ScanMode};
+use smallvec::SmallVec;
+
+use super::select::series;
+use super::{Carried, Run, holds};
+use crate::bind::{BoundInsert, BoundUpdate, RowSource};
+use crate::error::Result;
+use crate::expr::{Columns, Context, Expr, NoColumns};
+use crate::plan::{self, Found};
+use crate::prepared::{DeletePlan, UpdatePlan};
+
+/// The columns of a row that is changed in place.
+struct InPlace<'a, 'f>(&'a Fields<'f>);
+
+impl Columns for InPlace<'_, '_> {
+    fn column(&self, index: usize) -> Value {
+        self.0.row().get_ref(index).to_value()
+    }
+}
+
+/// Runs an INSERT; gives the number of rows.
+pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
+    let mut count = 0;
+    match &plan.source {
+        RowSource::Series(bounds, sql_type) => {
+            let Run { tx, out } = run;
+            let mut values = Vec::new();
+            series(out, bounds, *sql_type, |out, row| {
+                if holds(&plan.filter, row, out.context)? {
+                    evaluate(&plan.rows[0], row, out.context, &mut values)?;
+                    tx.insert(&plan.table, &values)?;
+                    count += 1;
+                    if !plan.returning.is_empty() {
+                        out.send(&plan.returning, &values[..])?;
+                    }
+                }
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        _ => {
+            let mut values = Vec::with_capacity(plan.schema.columns().len());
+            for row in &plan.rows {
+                if !holds(&plan.filter, &NoColumns, run.out.context)? {
+                    continue;
+                }
+                evaluate(row, &NoColumns, run.out.context, &mut values)?;
+                run.tx.insert(&plan.table, &values)?;
+                count += 1;
+                if !plan.returning.is_empty() {
+                    run.out.send(&plan.returning, &values[..])?;
+                }
+            }
+        }
+    }
+    Ok(count)
+}
+
+fn evaluate<C: Columns + ?Sized>(
+    exprs: &[Expr],
+    row: &C,
+    context: Context<'_>,
+    values: &mut Vec<Value>,
+) -> Result<()> {
+    values.clear();
+    for expr in exprs {
+        values.push(expr.eval(row, context)?);
+    }
+    Ok(())
+}
+
+type Changes = SmallVec<[(usize, Value); 4]>;
+
+fn changes<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, context: Context<'_>) -> Result<Changes> {
+    plan.assignments.iter().map(|(column, expr)| Ok((*column, expr.eval(row, context)?))).collect()
+}
+
+/// The row as it is after the changes.
+fn changed<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, changes: &Changes) -> Vec<Value> {
+    let mut values: Vec<Value> = (0..plan.schema.columns().len()).map(|column| row.column(column)).collect();
+    for (column, value) in changes {
+        values[*column] = value.clone();
+    }
+    values
+}
+
+/// Runs an UPDATE; gives the number of rows.
+pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
+    let bound = &plan.bound;
+    let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+        Found::Nothing => return Ok(0),
+        Found::Point(key) if plan.in_place => return update_in_place(run, bound, &key),
+        Found::Point(key) => {
+            let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
+            if !holds(&plan.access.rest, &row.view(), run.out.context)? {
+                return Ok(0);
+            }
+            let changes = changes(bound, &row.view(), run.out.context)?;
+            run.tx.update(&bound.table, &key[..], &changes)?;
+            if !bound.returning.is_empty() {
+                run.out.send(&bound.returning, &changed(bound, &row.view(), &changes)[..])?;
+            }
+            return Ok(1);
+        }
+        Found::Scan(scan) => (scan, &plan.access.rest),
+        Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
+    };
+    // All rows are found before the first is changed.
+    let mut found = Vec::new();
+    let mut carried = Carried::new();
+    let context = run.out.context;
+    let scanned = run.tx.scan(&bound.table, &scan, |key, row| {
+        carried.keep((|| {
+            if holds(rest, &row, context)? {
+                let changes = changes(bound, &row, context)?;
+                let new =
+                    if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
+                found.push((key.clone(), changes, new));
+            }
+            Ok(ControlFlow::Continue(()))
+        })())
+    });
+    carried.give(scanned)?;
+    for (key, changes, new) in &found {
+        run.tx.update_at(&bound.table, key, changes)?;
+        if !bound.returning.is_empty() {
+            run.out.send(&bound.returning, &new[..])?;
+        }
+    }
+    Ok(found.len() as u64)
+}
+
+/// Changes fixed columns of one row where they lie.
+fn update_in_place(run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value]) -> Result<u64> {
+    let context = run.out.context;
+    let mut carried = Carried::new();
+    let modified = run.tx.modify(&plan.table, key, |fields| {
+        // All new values come from the old row.
+        let changes = carried.keep(changes(plan, &InPlace(fields), context))?;
+        changes.iter().try_for_each(|(column, value)| fields.set(*column, value))
+    });
+    Ok(u64::from(carried.give(modified)?))
+}
+
+/// Runs a DELETE; gives the number of rows.
+pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
+    let bound = &plan.bound;
+    let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
+        Found::Nothing => return Ok(0),
+        Found::Point(key) => {
+            if plan.access.rest.is_empty() && bound.returning.is_empty() {
+                return Ok(u64::from(run.tx.delete(&bound.table, &key[..])?));
+            }
+            let Some(row) = run.tx.get_for_update(&bound.table, &key[..])? else { return Ok(0) };
+            if !holds(&plan.access.rest, &row.view(), run.out.context)? {
+                return Ok(0);
+            }
+            run.tx.delete(&bound.table, &key[..])?;
+            if !bound.returning.is_empty() {
+                run.out.send(&bound.returning, &row.view())?;
+            }
+            return Ok(1);
+        }
+        Found::Scan(scan) => (scan, &plan.access.rest),
+        Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
+    };
+    let mut found = Vec::new();
+    let out = &mut run.out;
+    let mut carried = Carried::new();
+    let scanned = run.tx.scan(&bound.table, &scan, |key, row| {
+        carried.keep((|| {
+            if holds(rest, &row, out.context)? {
+                found.push(key.clone());
+                if !bound.returning.is_empty() {
+                    out.send(&bound.returning, &row)?;
+                }
+            }
+            Ok(ControlFlow::Continue(()))
+        })())
+    });
+    carried.give(scanned)?;
+    for key in &found {
+        run.tx.delete_at(&bound.table, key)?;
+    }
+    Ok(found.len() as u64)
+}

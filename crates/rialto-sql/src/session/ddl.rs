@@ -1,0 +1,148 @@
+//! CREATE, DROP, TRUNCATE and ALTER.
+
+use rialto::{Error, TableDef};
+
+use super::{Completion, Session, Tag, done};
+use crate::bind::column_positions;
+use crate::error::{Result, Severity, SqlError, SqlState};
+use crate::parse::{self, Name, Statement};
+use crate::prepared::find_table;
+
+impl Session {
+    /// Runs a statement that changes what tables there are, in the open transaction.
+    pub(super) fn define(&mut self, statement: &Statement) -> Result<Completion> {
+        let tag = match statement {
+            Statement::Truncate(names) => {
+                let tx = self.tx.as_mut().expect("the transaction has begun");
+                for name in names {
+                    let table = find_table(name, tx.table(&name.text))?;
+                    tx.truncate(&table)?;
+                }
+                "TRUNCATE TABLE"
+            }
+            Statement::DropTable { names, if_exists } => {
+                for name in names {
+                    let tx = self.tx.as_mut().expect("the transaction has begun");
+                    match tx.table(&name.text).map(|_| ()) {
+                        Ok(()) => tx.drop_table(&name.text)?,
+                        Err(Error::NoSuchTable { .. }) => {
+                            self.absent("table", name, *if_exists, SqlState::UndefinedTable)?
+                        }
+                        Err(error) => return Err(error.into()),
+                    }
+                }
+                "DROP TABLE"
+            }
+            Statement::DropIndex { names, if_exists } => {
+                for name in names {
+                    let tx = self.tx.as_mut().expect("the transaction has begun");
+                    match tx.drop_index(&name.text) {
+                        Err(Error::NoSuchIndex { .. }) => {
+                            self.absent("index", name, *if_exists, SqlState::UndefinedObject)?
+                        }
+                        other => other?,
+                    }
+                }
+                "DROP INDEX"
+            }
+            Statement::AddPrimaryKey { table, columns } => {
+                let tx = self.tx.as_mut().expect("the transaction has begun");
+                let found = find_table(table, tx.table(&table.text))?;
+                if found.schema().primary_key().is_some() {
+                    let message =
+                        format!("multiple primary keys for table \"{}\" are not allowed", table.text);
+                    return Err(SqlError::new(SqlState::InvalidDefinition, message).at(table.position));
+                }
+                column_positions(&found.schema(), columns)?;
+                tx.add_primary_key(&table.text, &texts(columns))?;
+                "ALTER TABLE"
+            }
+            Statement::CreateTable(table) => {
+                self.create_table(table)?;
+                "CREATE TABLE"
+            }
+            Statement::CreateIndex(index) => {
+                self.create_index(index)?;
+                "CREATE INDEX"
+            }
+            _ => return Err(SqlError::new(SqlState::Internal, "the statement defines nothing")),
+        };
+        Ok(done(Tag::Word(tag)))
+    }
+
+    fn absent(&mut self, what: &str, name: &Name, if_exists: bool, sqlstate: SqlState) -> Result<()> {
+        if if_exists {
+            self.notice(format!("{what} \"{}\" does not exist, skipping", name.text));
+            return Ok(());
+        }
+        let message = format!("{what} \"{}\" does not exist", name.text);
+        Err(SqlError::new(sqlstate, message))
+    }
+
+    fn notice(&mut self, message: String) {
+        self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, message)));
+    }
+
+    fn create_table(&mut self, table: &parse::CreateTable) -> Result<()> {
+        let name = &table.name;
+        let definition = TableDef {
+            name: name.text.clone(),
+            columns: table.columns.clone(),
+            primary_key: table
+                .primary_key
+                .as_ref()
+                .map(|key| key.iter().map(|column| column.text.clone()).collect()),
+            fill_percent: table.fill_percent,
+        };
+        let tx = self.tx.as_mut().expect("the transaction has begun");
+        match tx.create_table(&definition) {
+            Err(Error::NameTaken { .. }) if table.if_not_exists => {
+                self.notice(format!("relation \"{}\" already exists, skipping", name.text));
+                return Ok(());
+            }
+            Err(Error::NameTaken { .. }) => return Err(taken(name)),
+            other => other?,
+        };
+        for columns in &table.unique {
+            let index = format!("{}_{}_key", name.text, texts(columns).join("_"));
+            tx.create_index(&name.text, &index, &texts(columns), true)?;
+        }
+        Ok(())
+    }
+
+    fn create_index(&mut self, index: &parse::CreateIndex) -> Result<()> {
+        let tx = self.tx.as_mut().expect("the transaction has begun");
+        let table = find_table(&index.table, tx.table(&index.table.text))?;
+        column_positions(&table.schema(), &index.columns)?;
+        let columns = texts(&index.columns);
+        if let Some(name) = &index.name {
+            return match tx.create_index(&index.table.text, &name.text, &columns, index.unique) {
+                Err(Error::NameTaken { .. }) if index.if_not_exists => {
+                    self.notice(format!("relation \"{}\" already exists, skipping", name.text));
+                    Ok(())
+                }
+                Err(Error::NameTaken { .. }) => Err(taken(name)),
+                other => Ok(other?),
+            };
+        }
+        // A name that is free, as PostgreSQL makes one up.
+        for number in 0.. {
+            let suffix = if number == 0 { String::new() } else { number.to_string() };
+            let name = format!("{}_{}_idx{suffix}", index.table.text, columns.join("_"));
+            match tx.create_index(&index.table.text, &name, &columns, index.unique) {
+                Err(Error::NameTaken { .. }) => {}
+                other => return Ok(other?),
+            }
+        }
+        unreachable!("some name is free")
+    }
+}
+
+fn texts(names: &[Name]) -> Vec<&str> {
+    names.iter().map(|name| name.text.as_str()).collect()
+}
+
+fn taken(name: &Name) -> SqlError {
+    let message = format!("relation \"{}\" already exists", name.text);
+    SqlError::new(SqlState::DuplicateTable, message)
+}

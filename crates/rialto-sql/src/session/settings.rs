@@ -1,0 +1,302 @@
+//! What SET changes and SHOW tells.
+//!
+//! Kept here: a setting takes only values that are acted on. Those that PostgreSQL's clients send but that have one
+//! meaning here take that value and refuse others.
+
+use std::time::Duration;
+
+use rialto::Durability;
+
+use crate::error::{Result, SqlError, SqlState};
+use crate::parse::{Name, SetValue};
+
+/// A session's settings.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Settings {
+    /// `application_name`.
+    pub application_name: String,
+    /// `rialto.durability`; `None` for the database's own.
+    pub durability: Option<Durability>,
+    /// `lock_timeout`: the longest wait for one lock.
+    pub lock_timeout: Duration,
+    /// `default_transaction_read_only`.
+    pub read_only: bool,
+    /// `client_encoding`, one of two words for the same bytes.
+    pub client_encoding: &'static str,
+    /// `client_min_messages`: whether notices are sent, and warnings.
+    pub notices: bool,
+    /// `extra_float_digits`, 1 to 3: floats always print so that they read back.
+    pub extra_float_digits: u8,
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            application_name: String::new(),
+            durability: None,
+            lock_timeout: rialto::Options::default().lock_timeout,
+            read_only: false,
+            client_encoding: "UTF8",
+            notices: true,
+            extra_float_digits: 1,
+        }
+    }
+}
+
+/// No limit: a hundred years.
+const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
+
+/// Settings that can be read and take no value but their own.
+const FIXED: [(&str, &str); 16] = [
+    ("server_version", crate::SERVER_VERSION),
+    ("server_version_num", "150000"),
+    ("server_encoding", "UTF8"),
+    ("datestyle", "ISO, MDY"),
+    ("intervalstyle", "postgres"),
+    ("timezone", "UTC"),
+    ("integer_datetimes", "on"),
+    ("standard_conforming_strings", "on"),
+    ("is_superuser", "on"),
+    ("in_hot_standby", "off"),
+    ("bytea_output", "hex"),
+    ("synchronize_seqscans", "off"),
+    ("row_security", "off"),
+    ("search_path", "public"),
+    ("statement_timeout", "0"),
+    ("idle_in_transaction_session_timeout", "0"),
+];
+
+/// Settings whose values say what every transaction is.
+const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
+
+/// Settings that can be set.
+const CHANGEABLE: [&str; 8] = [
+    "application_name",
+    "rialto.durability",
+    "lock_timeout",
+    "default_transaction_read_only",
+    "transaction_read_only",
+    "client_encoding",
+    "client_min_messages",
+    "extra_float_digits",
+];
+
+fn unknown(name: &Name) -> SqlError {
+    let message = format!("unrecognized configuration parameter \"{}\"", name.text);
+    SqlError::new(SqlState::UndefinedObject, message).at(name.position)
+}
+
+/// Whether there is a setting of this name; an error if not.
+pub(super) fn check_name(name: &Name) -> Result<()> {
+    let fixed = FIXED.iter().any(|(fixed, _)| *fixed == name.text);
+    let known = fixed || ISOLATION.contains(&name.text.as_str()) || CHANGEABLE.contains(&name.text.as_str());
+    if known { Ok(()) } else { Err(unknown(name)) }
+}
+
+/// The names of all settings, in order.
+pub(super) fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> =
+        FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).collect();
+    names.sort_unstable();
+    names
+}
+
+impl Settings {
+    /// What SHOW tells. `read_only` is the transaction's.
+    pub(super) fn show(&self, name: &str, read_only: bool) -> String {
+        let on = |on: bool| if on { "on" } else { "off" }.to_string();
+        match name {
+            "application_name" => self.application_name.clone(),
+            "rialto.durability" => match self.durability {
+                None => "default".to_string(),
+                Some(Durability::Memory) => "memory".to_string(),
+                Some(Durability::Disk) => "disk".to_string(),
+            },
+            "lock_timeout" => match self.lock_timeout {
+                FOR_EVER => "0".to_string(),
+                limit if limit.as_millis() % 1_000 == 0 => format!("{}s", limit.as_secs()),
+                limit => format!("{}ms", limit.as_millis()),
+            },
+            "default_transaction_read_only" => on(self.read_only),
+            "transaction_read_only" => on(read_only),
+            "client_encoding" => self.client_encoding.to_string(),
+            "client_min_messages" => if self.notices { "notice" } else { "warning" }.to_string(),
+            "extra_float_digits" => self.extra_float_digits.to_string(),
+            name if ISOLATION.contains(&name) => "serializable".to_string(),
+            name => FIXED.iter().find(|(fixed, _)| *fixed == name).map_or("", |(_, value)| value).to_string(),
+        }
+    }
+
+    /// Changes a setting; gives the one that clients want to be told of, with its value as they know it.
+    pub fn set(&mut self, name: &Name, value: &SetValue) -> Result<Option<(&'static str, String)>> {
+        check_name(name)?;
+        let default = Settings::default();
+        let wrong = |value: &str, expected: &str| {
+            let message = format!("invalid value for parameter \"{}\": \"{value}\"", name.text);
+            SqlError::new(SqlState::InvalidParameterValue, message).hint(format!("Expected: {expected}."))
+        };
+        let text = match value {
+            SetValue::Default => None,
+            SetValue::Text(text) => Some(text.as_str()),
+        };
+        match name.text.as_str() {
+            "application_name" => {
+                self.application_name = text.unwrap_or_default().to_string();
+                return Ok(Some(("application_name", self.application_name.clone())));
+            }
+            "rialto.durability" => {
+                self.durability = match text.map(str::to_ascii_lowercase).as_deref() {
+                    None | Some("default") => None,
+                    Some("memory") => Some(Durability::Memory),
+                    Some("disk") => Some(Durability::Disk),
+                    Some(other) => return Err(wrong(other, "memory, disk or default")),
+                }
+            }
+            "lock_timeout" => {
+                self.lock_timeout = match text {
+                    None => default.lock_timeout,
+                    Some(text) => duration(text)
+                        .ok_or_else(|| wrong(text, "milliseconds, or a number with ms, s or min"))?,
+                }
+            }
+            "default_transaction_read_only" => {
+                self.read_only = match text {
+                    None => default.read_only,
+                    Some(text) => boolean(text).ok_or_else(|| wrong(text, "on or off"))?,
+                }
+            }
+            "client_encoding" => {
+                self.client_encoding =
+                    match text.unwrap_or("UTF8").to_ascii_uppercase().replace('-', "").as_str() {
+                        "UTF8" | "UNICODE" => "UTF8",
+                        "SQL_ASCII" => "SQL_ASCII",
+                        other => return Err(wrong(other, "UTF8")),
+                    };
+                return Ok(Some(("client_encoding", self.client_encoding.to_string())));
+            }
+            "client_min_messages" => {
+                self.notices = match text.unwrap_or("notice").to_ascii_lowercase().as_str() {
+                    "notice" | "log" | "info" => true,
+                    "warning" => false,
+                    other => return Err(wrong(other, "notice or warning")),
+                }
+            }
+            "extra_float_digits" => {
+                let number = text
+                    .map_or(Some(1), |text| text.parse::<u8>().ok())
+                    .filter(|number| (1..=3).contains(number));
+                let other = text.unwrap_or_default();
+                self.extra_float_digits =
+                    number.ok_or_else(|| wrong(other, "1 to 3: floats always print all their digits"))?;
+            }
+            fixed if ISOLATION.contains(&fixed) => {
+                let levels =
+                    ["serializable", "repeatable read", "read committed", "read uncommitted", "default"];
+                let level = text.unwrap_or("default").to_ascii_lowercase();
+                if !levels.contains(&level.as_str()) {
+                    return Err(wrong(&level, "an isolation level; each of them runs serializable"));
+                }
+            }
+            fixed => {
+                let own = self.show(fixed, false);
+                let same = text.is_none_or(|text| same_value(fixed, text, &own));
+                if !same {
+                    let message = format!("parameter \"{fixed}\" cannot be changed: it is \"{own}\"");
+                    return Err(SqlError::new(SqlState::CannotChangeNow, message).at(name.position));
+                }
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Whether a value says what a fixed setting is anyway.
+fn same_value(name: &str, value: &str, own: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let words = |text: &str| {
+        text.to_ascii_lowercase().split(',').map(|word| word.trim().to_string()).collect::<Vec<_>>()
+    };
+    match name {
+        "datestyle" => words(&value).iter().all(|word| words(own).contains(word)),
+        "timezone" => matches!(value.as_str(), "utc" | "gmt" | "etc/utc" | "0" | "z" | "zulu"),
+        "search_path" => words(&value).iter().all(|word| matches!(word.as_str(), "public" | "$user")),
+        _ => match (boolean(&value), boolean(own)) {
+            (Some(left), Some(right)) => left == right,
+            _ => value == own.to_ascii_lowercase(),
+        },
+    }
+}
+
+fn boolean(text: &str) -> Option<bool> {
+    match text.to_ascii_lowercase().as_str() {
+        "on" | "true" | "yes" | "1" | "t" => Some(true),
+        "off" | "false" | "no" | "0" | "f" => Some(false),
+        _ => None,
+    }
+}
+
+/// A time-out; zero means none.
+fn duration(text: &str) -> Option<Duration> {
+    let text = text.trim();
+    let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
+    let number: u64 = text[..digits].parse().ok()?;
+    let unit_ms = match text[digits..].trim() {
+        "" | "ms" => 1,
+        "s" => 1_000,
+        "min" => 60_000,
+        _ => return None,
+    };
+    match number.checked_mul(unit_ms)? {
+        0 => Some(FOR_EVER),
+        limit_ms => Some(Duration::from_millis(limit_ms).min(FOR_EVER)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
+        let name = Name { text: name.to_string(), position: None };
+        settings.set(&name, &SetValue::Text(value.to_string())).map(|_| ())
+    }
+
+    #[test]
+    fn what_is_set_is_shown() {
+        let mut settings = Settings::default();
+        set(&mut settings, "rialto.durability", "memory").unwrap();
+        assert_eq!(settings.show("rialto.durability", false), "memory");
+        set(&mut settings, "lock_timeout", "1500").unwrap();
+        assert_eq!(settings.show("lock_timeout", false), "1500ms");
+        set(&mut settings, "lock_timeout", "2s").unwrap();
+        assert_eq!(settings.lock_timeout, Duration::from_secs(2));
+        set(&mut settings, "lock_timeout", "0").unwrap();
+        assert_eq!(settings.show("lock_timeout", false), "0");
+    }
+
+    #[test]
+    fn every_isolation_level_is_serializable() {
+        let mut settings = Settings::default();
+        set(&mut settings, "default_transaction_isolation", "read committed").unwrap();
+        assert_eq!(settings.show("default_transaction_isolation", false), "serializable");
+        assert!(set(&mut settings, "default_transaction_isolation", "chaos").is_err());
+    }
+
+    #[test]
+    fn a_fixed_setting_takes_its_own_value_only() {
+        let mut settings = Settings::default();
+        set(&mut settings, "datestyle", "ISO").unwrap();
+        set(&mut settings, "standard_conforming_strings", "true").unwrap();
+        assert_eq!(set(&mut settings, "timezone", "Europe/Zurich").unwrap_err().sqlstate.code(), "55P02");
+        assert_eq!(set(&mut settings, "no_such_thing", "1").unwrap_err().sqlstate.code(), "42704");
+        assert_eq!(set(&mut settings, "rialto.durability", "paper").unwrap_err().sqlstate.code(), "22023");
+    }
+
+    #[test]
+    fn every_setting_can_be_shown() {
+        for name in names() {
+            let shown = Settings::default().show(name, false);
+            assert!(!shown.is_empty() || name == "application_name", "{name}");
+        }
+    }
+}

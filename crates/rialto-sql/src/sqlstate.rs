@@ -1,0 +1,240 @@
+//! The one table of SQLSTATEs: every code that a client can see, and which kernel error gives which.
+
+use rialto::Error;
+
+use crate::error::SqlError;
+
+/// One line of the table: variant, code, name as PostgreSQL's documentation has it.
+macro_rules! sqlstates {
+    ($($(#[$doc:meta])* $variant:ident = $code:literal, $name:literal;)*) => {
+        /// A five-character code that says what kind of thing went wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        pub enum SqlState {
+            $($(#[$doc])* $variant,)*
+        }
+
+        impl SqlState {
+            /// Every code, in the table's order.
+            pub const ALL: &'static [SqlState] = &[$(SqlState::$variant,)*];
+
+            /// The five characters.
+            pub fn code(self) -> &'static str {
+                match self { $(SqlState::$variant => $code,)* }
+            }
+
+            /// The condition's name.
+            pub fn condition(self) -> &'static str {
+                match self { $(SqlState::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+sqlstates! {
+    /// Not an error.
+    Success = "00000", "successful_completion";
+    /// A warning.
+    Warning = "01000", "warning";
+    /// The log failed after the transaction took its place in it.
+    OutcomeUnknown = "08007", "transaction_resolution_unknown";
+    /// Bytes or messages that the protocol does not allow.
+    ProtocolViolation = "08P01", "protocol_violation";
+    /// Valid SQL that is not built.
+    FeatureNotSupported = "0A000", "feature_not_supported";
+    /// A string longer than its column.
+    StringTooLong = "22001", "string_data_right_truncation";
+    /// A number outside its type.
+    NumberOutOfRange = "22003", "numeric_value_out_of_range";
+    /// Text that is no date or timestamp.
+    InvalidDatetime = "22007", "invalid_datetime_format";
+    /// Division by zero.
+    DivisionByZero = "22012", "division_by_zero";
+    /// A byte sequence that is not UTF-8.
+    BadEncoding = "22021", "character_not_in_repertoire";
+    /// A setting, limit or argument with a value it does not take.
+    InvalidParameterValue = "22023", "invalid_parameter_value";
+    /// Text that is no value of its type.
+    InvalidText = "22P02", "invalid_text_representation";
+    /// A binary argument that is no value of its type.
+    InvalidBinary = "22P03", "invalid_binary_representation";
+    /// COPY input of a wrong shape.
+    BadCopyFormat = "22P04", "bad_copy_file_format";
+    /// A null for a column that takes none.
+    NotNull = "23502", "not_null_violation";
+    /// A unique key that is there already.
+    UniqueViolation = "23505", "unique_violation";
+    /// BEGIN inside a transaction block.
+    ActiveTransaction = "25001", "active_sql_transaction";
+    /// A write in a read-only transaction.
+    ReadOnlyTransaction = "25006", "read_only_sql_transaction";
+    /// A statement that needs a transaction block, outside one.
+    NoActiveTransaction = "25P01", "no_active_sql_transaction";
+    /// A statement in a transaction block that has failed.
+    InFailedTransaction = "25P02", "in_failed_sql_transaction";
+    /// No prepared statement of this name.
+    NoSuchStatement = "26000", "invalid_sql_statement_name";
+    /// No portal of this name.
+    NoSuchPortal = "34000", "invalid_cursor_name";
+    /// No savepoint of this name.
+    NoSuchSavepoint = "3B001", "invalid_savepoint_specification";
+    /// Chosen as a deadlock's victim.
+    Deadlock = "40P01", "deadlock_detected";
+    /// Text that is no SQL.
+    SyntaxError = "42601", "syntax_error";
+    /// A name twice in one list.
+    DuplicateColumn = "42701", "duplicate_column";
+    /// No such column.
+    UndefinedColumn = "42703", "undefined_column";
+    /// No such index or setting.
+    UndefinedObject = "42704", "undefined_object";
+    /// An aggregate or column where none may stand.
+    GroupingError = "42803", "grouping_error";
+    /// A value of another type than is needed.
+    TypeMismatch = "42804", "datatype_mismatch";
+    /// A cast that does not exist.
+    CannotCoerce = "42846", "cannot_coerce";
+    /// No such function or operator for these types.
+    UndefinedFunction = "42883", "undefined_function";
+    /// No such table.
+    UndefinedTable = "42P01", "undefined_table";
+    /// No such parameter.
+    UndefinedParameter = "42P02", "undefined_parameter";
+    /// A portal of this name exists.
+    DuplicatePortal = "42P03", "duplicate_cursor";
+    /// A prepared statement of this name exists.
+    DuplicateStatement = "42P05", "duplicate_prepared_statement";
+    /// A table or index of this name exists.
+    DuplicateTable = "42P07", "duplicate_table";
+    /// A column list that does not fit.
+    InvalidColumnReference = "42P10", "invalid_column_reference";
+    /// A definition that makes no sense.
+    InvalidDefinition = "42P16", "invalid_table_definition";
+    /// A parameter whose type nothing tells.
+    IndeterminateType = "42P18", "indeterminate_datatype";
+    /// The disk is full.
+    DiskFull = "53100", "disk_full";
+    /// The memory bound is reached.
+    OutOfMemory = "53200", "out_of_memory";
+    /// No room for one more connection or transaction.
+    TooManyConnections = "53300", "too_many_connections";
+    /// A row, key, statement or transaction beyond a limit.
+    LimitExceeded = "54000", "program_limit_exceeded";
+    /// An object that is not in a state for this.
+    NotInPrerequisiteState = "55000", "object_not_in_prerequisite_state";
+    /// A setting that cannot be changed now, or at all.
+    CannotChangeNow = "55P02", "cant_change_runtime_param";
+    /// A lock that was not granted in time.
+    LockNotAvailable = "55P03", "lock_not_available";
+    /// Cancelled on request, or by a time-out.
+    Cancelled = "57014", "query_canceled";
+    /// The server or the database is closing.
+    Shutdown = "57P01", "admin_shutdown";
+    /// Reading or writing a file failed.
+    IoError = "58030", "io_error";
+    /// A bug of ours.
+    Internal = "XX000", "internal_error";
+    /// Bytes on disk that fail their checksum.
+    Corrupt = "XX001", "data_corrupted";
+}
+
+/// The SQLSTATE of a kernel error.
+pub fn of(error: &Error) -> SqlState {
+    match error {
+        Error::Deadlock { .. } => SqlState::Deadlock,
+        Error::LockTimeout { .. } | Error::WouldWait { .. } => SqlState::LockNotAvailable,
+        Error::Cancelled | Error::Timeout { .. } => SqlState::Cancelled,
+        Error::DuplicateKey { .. } => SqlState::UniqueViolation,
+        Error::NotNull { .. } => SqlState::NotNull,
+        Error::StringTooLong { .. } => SqlState::StringTooLong,
+        Error::OutOfRange { .. } => SqlState::NumberOutOfRange,
+        Error::TypeMismatch { .. } | Error::SchemaMismatch { .. } => SqlState::TypeMismatch,
+        Error::ColumnCount { .. } | Error::KeyColumns { .. } => SqlState::SyntaxError,
+        Error::NoSuchTable { .. } => SqlState::UndefinedTable,
+        Error::NoSuchColumn { .. } => SqlState::UndefinedColumn,
+        Error::NoSuchIndex { .. } => SqlState::UndefinedObject,
+        Error::NameTaken { .. } => SqlState::DuplicateTable,
+        Error::BadDefinition { .. } => SqlState::InvalidDefinition,
+        Error::RowTooLong { .. } | Error::KeyTooLong { .. } | Error::WriteSetTooLarge { .. } => {
+            SqlState::LimitExceeded
+        }
+        Error::MemoryLimit { .. } => SqlState::OutOfMemory,
+        Error::TooManyTransactions { .. } => SqlState::TooManyConnections,
+        Error::LogFull { .. } | Error::Stopped { disk_full: true, .. } => SqlState::DiskFull,
+        Error::ReadOnly => SqlState::ReadOnlyTransaction,
+        Error::NoSuchSavepoint { .. } => SqlState::NoSuchSavepoint,
+        Error::Unsupported { .. } => SqlState::FeatureNotSupported,
+        Error::OutcomeUnknown { .. } => SqlState::OutcomeUnknown,
+        Error::Stopped { .. } | Error::Io { .. } => SqlState::IoError,
+        Error::Corrupt { .. } => SqlState::Corrupt,
+        Error::Closed => SqlState::Shutdown,
+        // Procedures, nested closures and bodies that abort are no part of SQL sessions.
+        _ => SqlState::Internal,
+    }
+}
+
+impl From<Error> for SqlError {
+    fn from(error: Error) -> SqlError {
+        let mut answer = SqlError::new(of(&error), error.to_string());
+        answer.detail = match &error {
+            Error::DuplicateKey { key, .. } => Some(format!("Key {key} already exists.")),
+            _ => None,
+        };
+        answer.hint = match &error {
+            Error::Deadlock { .. } => Some("Roll back and run the transaction again.".to_string()),
+            Error::Stopped { .. } | Error::OutcomeUnknown { .. } => {
+                Some("Restart the server: it recovers from the log.".to_string())
+            }
+            _ => None,
+        };
+        answer.cause = Some(Box::new(error));
+        answer
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rialto::Lsn;
+
+    #[test]
+    fn codes_have_five_characters_and_are_unique() {
+        let mut codes: Vec<_> = SqlState::ALL.iter().map(|state| state.code()).collect();
+        assert!(codes.iter().all(|code| code.len() == 5));
+        codes.sort_unstable();
+        let count = codes.len();
+        codes.dedup();
+        assert_eq!(codes.len(), count);
+    }
+
+    /// The table of the issue, one kernel error for each code that comes from the kernel.
+    #[test]
+    fn kernel_errors_have_the_documented_codes() {
+        let text = String::new;
+        let io = || (text(), 0, text());
+        let cases = [
+            (Error::Deadlock { waiting_for: text() }, "40P01"),
+            (Error::LockTimeout { lock: text(), waited_ms: 1 }, "55P03"),
+            (Error::Cancelled, "57014"),
+            (Error::Timeout { limit_ms: 1 }, "57014"),
+            (Error::DuplicateKey { table: text(), index: text(), key: text() }, "23505"),
+            (Error::NotNull { table: text(), column: text() }, "23502"),
+            (Error::StringTooLong { column: text(), length: 3, limit: 2 }, "22001"),
+            (Error::OutOfRange { column: text(), value: text(), type_name: text() }, "22003"),
+            (Error::NoSuchTable { table: text() }, "42P01"),
+            (Error::NoSuchColumn { table: text(), column: text() }, "42703"),
+            (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
+            (Error::LogFull { reason: text() }, "53100"),
+            (Error::Stopped { cause: text(), disk_full: true }, "53100"),
+            (Error::Stopped { cause: text(), disk_full: false }, "58030"),
+            (Error::OutcomeUnknown { lsn: Lsn::default(), cause: text() }, "08007"),
+            (Error::Closed, "57P01"),
+        ];
+        for (error, code) in cases {
+            assert_eq!(of(&error).code(), code, "{error:?}");
+        }
+        let (file, offset, what) = io();
+        assert_eq!(of(&Error::Corrupt { file, offset, what }).code(), "XX001");
+        let (file, offset, cause) = io();
+        assert_eq!(of(&Error::Io { file, offset, operation: text(), cause }).code(), "58030");
+    }
+}

@@ -1,0 +1,250 @@
+//! Values as text.
+
+use std::io::Write as _;
+
+use rialto::row::{Date, Decimal, Timestamp, Value};
+
+use super::SqlType;
+use crate::error::{Result, SqlError, SqlState};
+
+/// Appends a value's text; `None`, and nothing appended, for null.
+pub fn write(value: &Value, sql_type: SqlType, out: &mut Vec<u8>) -> Option<()> {
+    match value {
+        Value::Null => return None,
+        Value::Bool(value) => out.push(if *value { b't' } else { b'f' }),
+        Value::Int2(value) => write_integer(i64::from(*value), out),
+        Value::Int4(value) => write_integer(i64::from(*value), out),
+        Value::Int8(value) => write_integer(*value, out),
+        Value::Float8(value) => write_float(*value, out),
+        Value::Text(text) => {
+            out.extend_from_slice(text.as_bytes());
+            if let SqlType::Char(Some(length)) = sql_type {
+                let missing = usize::from(length).saturating_sub(text.chars().count());
+                out.resize(out.len() + missing, b' ');
+            }
+        }
+        Value::Timestamp(moment) if sql_type == SqlType::TimestampTz => {
+            let text = Timestamp(*moment).to_string();
+            match text.strip_suffix(" BC") {
+                Some(text) => push_display(format_args!("{text}+00 BC"), out),
+                None => push_display(format_args!("{text}+00"), out),
+            }
+        }
+        other => push_display(format_args!("{other}"), out),
+    }
+    Some(())
+}
+
+fn push_display(text: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
+    out.write_fmt(text).expect("a Vec takes all that is written");
+}
+
+fn write_integer(value: i64, out: &mut Vec<u8>) {
+    let mut digits = [0u8; 20];
+    let mut at = digits.len();
+    let mut rest = value.unsigned_abs();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (rest % 10) as u8;
+        rest /= 10;
+        if rest == 0 {
+            break;
+        }
+    }
+    if value < 0 {
+        out.push(b'-');
+    }
+    out.extend_from_slice(&digits[at..]);
+}
+
+/// The shortest text that reads back as the same float, with an exponent where PostgreSQL has one.
+fn write_float(value: f64, out: &mut Vec<u8>) {
+    if value.is_nan() {
+        return out.extend_from_slice(b"NaN");
+    }
+    if value.is_infinite() {
+        return out.extend_from_slice(if value > 0.0 { b"Infinity" } else { b"-Infinity" });
+    }
+    let scientific = format!("{value:e}");
+    let (mantissa, exponent) = scientific.split_once('e').expect("{:e} prints an exponent");
+    let exponent: i32 = exponent.parse().expect("{:e} prints a number behind the e");
+    if value != 0.0 && !(-4..15).contains(&exponent) {
+        let sign = if exponent < 0 { '-' } else { '+' };
+        push_display(format_args!("{mantissa}e{sign}{:02}", exponent.unsigned_abs()), out);
+    } else {
+        push_display(format_args!("{value}"), out);
+    }
+}
+
+/// Reads a value of `sql_type` from text.
+pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
+    let bad = || bad_text(sql_type, text);
+    let trimmed = text.trim_matches(|c: char| c.is_ascii_whitespace());
+    Ok(match sql_type {
+        SqlType::Unknown | SqlType::Text => Value::Text(text.to_string()),
+        SqlType::Char(_) => Value::Text(text.trim_end_matches(' ').to_string()),
+        SqlType::Bool => Value::Bool(parse_bool(trimmed).ok_or_else(bad)?),
+        SqlType::Int2 => Value::Int2(parse_integer(sql_type, text, trimmed)?),
+        SqlType::Int4 => Value::Int4(parse_integer(sql_type, text, trimmed)?),
+        SqlType::Int8 => Value::Int8(parse_integer(sql_type, text, trimmed)?),
+        SqlType::Float8 => Value::Float8(parse_float(trimmed).ok_or_else(bad)?),
+        SqlType::Decimal(_) => Value::Decimal(trimmed.parse::<Decimal>().map_err(|_| bad())?),
+        SqlType::Bytes => Value::Bytes(parse_bytes(text).ok_or_else(bad)?),
+        SqlType::Date => {
+            // A moment is taken as its day, as PostgreSQL does.
+            let day = trimmed.parse::<Date>().map(|date| date.0);
+            Value::Date(match day {
+                Ok(day) => day,
+                Err(_) => parse_moment(trimmed)
+                    .and_then(|moment| i32::try_from(moment.div_euclid(MICROS_PER_DAY)).ok())
+                    .ok_or_else(|| bad_time(sql_type, text))?,
+            })
+        }
+        SqlType::Timestamp | SqlType::TimestampTz => {
+            Value::Timestamp(parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?)
+        }
+    })
+}
+
+/// Microseconds in a day.
+pub(crate) const MICROS_PER_DAY: i64 = 86_400_000_000;
+
+/// A moment, UTC, whose zone may be spelled out as `Z`, `UTC` or an offset of zero.
+fn parse_moment(text: &str) -> Option<i64> {
+    let plain = ["+00:00", "+00", "-00", "Z", "z", " UTC", " utc"]
+        .iter()
+        // A date alone may end in "-00" only by being no date.
+        .find_map(|zone| text.strip_suffix(zone).filter(|rest| rest.contains(':')))
+        .unwrap_or(text);
+    plain.parse::<Timestamp>().ok().map(|moment| moment.0)
+}
+
+fn parse_bool(text: &str) -> Option<bool> {
+    let text = text.to_ascii_lowercase();
+    match text.as_str() {
+        "" => None,
+        "on" | "1" => Some(true),
+        "of" | "off" | "0" => Some(false),
+        text if "true".starts_with(text) || "yes".starts_with(text) => Some(true),
+        text if "false".starts_with(text) || "no".starts_with(text) => Some(false),
+        _ => None,
+    }
+}
+
+fn parse_integer<T: TryFrom<i64>>(sql_type: SqlType, text: &str, trimmed: &str) -> Result<T> {
+    let out_of_range = || {
+        SqlError::new(
+            SqlState::NumberOutOfRange,
+            format!("value \"{trimmed}\" is out of range for type {}", sql_type.name()),
+        )
+    };
+    match trimmed.parse::<i64>() {
+        Ok(value) => T::try_from(value).map_err(|_| out_of_range()),
+        Err(error) => match error.kind() {
+            std::num::IntErrorKind::PosOverflow | std::num::IntErrorKind::NegOverflow => Err(out_of_range()),
+            _ => Err(bad_text(sql_type, text)),
+        },
+    }
+}
+
+fn parse_float(text: &str) -> Option<f64> {
+    let unsigned = text.trim_start_matches(['+', '-']);
+    match unsigned.to_ascii_lowercase().as_str() {
+        "infinity" | "inf" => Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }),
+        "nan" => Some(f64::NAN),
+        _ => text.parse().ok(),
+    }
+}
+
+fn parse_bytes(text: &str) -> Option<Vec<u8>> {
+    if let Some(digits) = text.strip_prefix("\\x") {
+        let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
+        if !digits.len().is_multiple_of(2) {
+            return None;
+        }
+        let nibble = |byte: u8| (byte as char).to_digit(16);
+        return digits
+            .chunks_exact(2)
+            .map(|pair| Some((nibble(pair[0])? << 4 | nibble(pair[1])?) as u8))
+            .collect();
+    }
+    let bytes = text.as_bytes();
+    let mut out = Vec::with_capacity(bytes.len());
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at] != b'\\' {
+            out.push(bytes[at]);
+            at += 1;
+        } else if bytes.get(at + 1) == Some(&b'\\') {
+            out.push(b'\\');
+            at += 2;
+        } else {
+            let octal = std::str::from_utf8(bytes.get(at + 1..at + 4)?).ok()?;
+            out.push(u8::from_str_radix(octal, 8).ok()?);
+            at += 4;
+        }
+    }
+    Some(out)
+}
+
+fn bad_text(sql_type: SqlType, text: &str) -> SqlError {
+    let message = format!("invalid input syntax for type {}: \"{text}\"", sql_type.plain().name());
+    SqlError::new(SqlState::InvalidText, message)
+}
+
+fn bad_time(sql_type: SqlType, text: &str) -> SqlError {
+    let message = format!("invalid input syntax for type {}: \"{text}\"", sql_type.name());
+    SqlError::new(SqlState::InvalidDatetime, message).hint("Write YYYY-MM-DD HH:MM:SS[.ffffff], in UTC.")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn print(value: Value, sql_type: SqlType) -> String {
+        let mut out = Vec::new();
+        write(&value, sql_type, &mut out).unwrap();
+        String::from_utf8(out).unwrap()
+    }
+
+    #[test]
+    fn values_print_as_postgresql_prints_them() {
+        assert_eq!(print(Value::Bool(true), SqlType::Bool), "t");
+        assert_eq!(print(Value::Int8(i64::MIN), SqlType::Int8), "-9223372036854775808");
+        assert_eq!(print(Value::Int4(0), SqlType::Int4), "0");
+        assert_eq!(print(Value::Float8(1e15), SqlType::Float8), "1e+15");
+        assert_eq!(print(Value::Float8(1e14), SqlType::Float8), "100000000000000");
+        assert_eq!(print(Value::Float8(0.00001), SqlType::Float8), "1e-05");
+        assert_eq!(print(Value::Float8(0.1), SqlType::Float8), "0.1");
+        assert_eq!(print(Value::Text("ab".into()), SqlType::Char(Some(4))), "ab  ");
+        assert_eq!(print(Value::Bytes(vec![0, 255]), SqlType::Bytes), "\\x00ff");
+        assert_eq!(print(Value::Timestamp(0), SqlType::TimestampTz), "1970-01-01 00:00:00+00");
+        assert_eq!(print(Value::Timestamp(1_500_000), SqlType::Timestamp), "1970-01-01 00:00:01.5");
+    }
+
+    #[test]
+    fn text_reads_back() {
+        assert_eq!(parse(SqlType::Bool, " YES ").unwrap(), Value::Bool(true));
+        assert_eq!(parse(SqlType::Int4, " -7 ").unwrap(), Value::Int4(-7));
+        assert_eq!(parse(SqlType::Float8, "-Infinity").unwrap(), Value::Float8(f64::NEG_INFINITY));
+        assert_eq!(parse(SqlType::Bytes, "\\x00FF").unwrap(), Value::Bytes(vec![0, 255]));
+        assert_eq!(parse(SqlType::Bytes, "a\\\\\\000").unwrap(), Value::Bytes(vec![b'a', b'\\', 0]));
+        assert_eq!(
+            parse(SqlType::TimestampTz, "1970-01-01 00:00:01+00").unwrap(),
+            Value::Timestamp(1_000_000)
+        );
+        assert_eq!(parse(SqlType::Date, "1970-01-02").unwrap(), Value::Date(1));
+        assert_eq!(parse(SqlType::Date, "1970-01-02 23:00:00").unwrap(), Value::Date(1));
+    }
+
+    #[test]
+    fn bad_text_names_the_type_and_the_kind_of_error() {
+        let code = |sql_type, text| parse(sql_type, text).unwrap_err().sqlstate.code();
+        assert_eq!(code(SqlType::Int2, "40000"), "22003");
+        assert_eq!(code(SqlType::Int8, "99999999999999999999"), "22003");
+        assert_eq!(code(SqlType::Int4, "1.5"), "22P02");
+        assert_eq!(code(SqlType::Bool, "maybe"), "22P02");
+        assert_eq!(code(SqlType::Timestamp, "yesterday"), "22007");
+        assert_eq!(code(SqlType::Bytes, "\\x0"), "22P02");
+    }
+}

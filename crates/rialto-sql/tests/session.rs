@@ -1,0 +1,427 @@
+//! Sessions on a database in memory: results, transactions, errors, plans.
+
+use rialto::io::MemoryDisk;
+use rialto::row::Value;
+use rialto::{Database, LockPolicy, Options};
+use rialto_sql::run::Collected;
+use rialto_sql::values::text;
+use rialto_sql::{Session, SqlError, SqlType, TransactionStatus};
+
+fn database() -> Database {
+    Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens")
+}
+
+/// Runs one statement with arguments; the rows as text.
+fn try_run(session: &mut Session, sql: &str, params: &[Value]) -> Result<Vec<Vec<String>>, SqlError> {
+    let answer = (|| {
+        let prepared = session.prepare(sql, &[])?;
+        let mut rows = Collected::default();
+        let completion = session.execute(&prepared, params, LockPolicy::Wait, &mut rows)?;
+        let ticket = completion.ticket.or(session.finish()?);
+        ticket.map(|ticket| ticket.wait()).transpose()?;
+        let print = |(value, sql_type): (&Value, SqlType)| {
+            let mut out = Vec::new();
+            match text::write(value, sql_type, &mut out) {
+                Some(()) => String::from_utf8(out).unwrap(),
+                None => "NULL".to_string(),
+            }
+        };
+        let types: Vec<SqlType> = prepared.row_columns().iter().map(|column| column.sql_type).collect();
+        Ok(rows.0.iter().map(|row| row.iter().zip(types.clone()).map(print).collect()).collect())
+    })();
+    answer.inspect_err(|error| {
+        let _ = session.fail(error);
+    })
+}
+
+fn run(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
+    try_run(session, sql, &[]).unwrap_or_else(|error| panic!("{sql}\n{} {error}", error.sqlstate.code()))
+}
+
+/// The one value of a one-row, one-column result.
+fn value(session: &mut Session, sql: &str) -> String {
+    let rows = run(session, sql);
+    assert!(rows.len() == 1 && rows[0].len() == 1, "{sql}: {rows:?}");
+    rows[0][0].clone()
+}
+
+/// The first column.
+fn column(session: &mut Session, sql: &str) -> Vec<String> {
+    run(session, sql).into_iter().map(|mut row| row.swap_remove(0)).collect()
+}
+
+fn code(session: &mut Session, sql: &str) -> &'static str {
+    try_run(session, sql, &[]).expect_err(sql).sqlstate.code()
+}
+
+fn bank() -> Session {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int primary key, b int, c text, d char(5), e numeric(6,2))");
+    run(&mut session, "create index t_b on t (b)");
+    run(&mut session, "create index t_cb on t (c, b)");
+    run(&mut session, "insert into t select n, n % 3, 'c', 'd', 1.5 from generate_series(1, 9) n");
+    run(&mut session, "insert into t values (10, null, null, 'abc', null)");
+    session
+}
+
+#[test]
+fn expressions_give_what_postgresql_gives() {
+    let mut session = Session::new(database(), "ann", "bank");
+    let cases = [
+        ("1 + 2 * 3", "7"),
+        ("7 / 2", "3"),
+        ("-7 / 2", "-3"),
+        ("-7 % 3", "-1"),
+        ("10 / 4.0", "2.5000000000000000"),
+        ("1.5 + 1", "2.5"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        ("1e3", "1000"),
+        ("'12'::int + 1", "13"),
+        ("2.5::int", "3"),
+        ("0.5::float8::int", "0"),
+        ("'t'::bool", "t"),
+        ("null and false", "f"),
+        ("null or true", "t"),
+        ("not (null and true)", "NULL"),
+        ("1 = null", "NULL"),
+        ("null is null", "t"),
+        ("1 in (2, null)", "NULL"),
+        ("1 in (1, null)", "t"),
+        ("1 not in (2, 3)", "t"),
+        ("2 between 1 and 2", "t"),
+        ("2 not between 1 and 2", "f"),
+        ("'abc' like '_b%'", "t"),
+        ("'a%c' like 'a\\%c'", "t"),
+        ("'abc' like 'a\\%c'", "f"),
+        ("'aXbXc' like '%X%X%'", "t"),
+        ("'abc' not like '%d%'", "t"),
+        ("'a' || 1 || true", "a1true"),
+        ("coalesce(null, null, 3)", "3"),
+        ("nullif(1, 1)", "NULL"),
+        ("abs(-3.5)", "3.5"),
+        ("length('größe')", "5"),
+        ("upper('abc') || lower('DEF')", "ABCdef"),
+        ("'abcdef'::char(3)", "abc"),
+        ("date '2024-02-29'", "2024-02-29"),
+        ("timestamp '2024-02-29 12:00:00.5' > date '2024-02-29'", "t"),
+        ("'2024-02-29 23:59:59'::timestamp::date", "2024-02-29"),
+        ("1.50 = 1.5", "t"),
+    ];
+    for (expr, expected) in &cases {
+        assert_eq!(value(&mut session, &format!("select {expr}")), *expected, "{expr}");
+    }
+}
+
+#[test]
+fn expression_errors_have_their_codes() {
+    let mut session = bank();
+    for (sql, expected) in [
+        ("select 2147483647 + 1", "22003"),
+        ("select a + 2147483647 from t", "22003"),
+        ("select 1 / 0", "22012"),
+        ("select 'x'::int", "22P02"),
+        ("select '99999999999'::int", "22003"),
+        ("select 1 + 'x'", "22P02"),
+        ("select 1 + true", "42883"),
+        ("select 'a' + 'b'", "22P02"),
+        ("select a from t where b", "42804"),
+        ("select nope from t", "42703"),
+        ("select x.a from t", "42P01"),
+        ("select a from nope", "42P01"),
+        ("select * from t where count(*) > 1", "42803"),
+        ("select a, count(*) from t", "42803"),
+        ("select a from t order by 3", "42P10"),
+        ("select a from t limit -1", "22023"),
+        ("selec 1", "42601"),
+        ("select 1 +", "42601"),
+        ("insert into t values (1, 2, 3, 4, 5, 6)", "42601"),
+        ("insert into t (a, a) values (1, 2)", "42701"),
+        ("insert into t (a, nope) values (1, 2)", "42703"),
+        ("insert into t (a) values (null)", "23502"),
+        ("insert into t (a) values (1)", "23505"),
+        ("insert into t (a, d) values (99, 'too long')", "22001"),
+        ("insert into t (a, e) values (99, 99999.5)", "22003"),
+        ("insert into t (a) values (true)", "42804"),
+        ("insert into t (a) values (99999999999)", "22003"),
+        ("update t set b = 1, b = 2", "42601"),
+        ("create table t (a int)", "42P07"),
+        ("create table u (a int, a int)", "42701"),
+        ("create table u (a int primary key, primary key (a))", "42P16"),
+        ("create index t_b on t (a)", "42P07"),
+        ("create index on t (nope)", "42703"),
+        ("drop table nope", "42P01"),
+        ("drop index nope", "42704"),
+        ("truncate nope", "42P01"),
+        ("alter table t add primary key (b)", "42P16"),
+        ("show nope", "42704"),
+        ("set nope = 1", "42704"),
+        ("savepoint s", "25P01"),
+        ("rollback to s", "25P01"),
+    ] {
+        assert_eq!(code(&mut session, sql), expected, "{sql}");
+        assert_eq!(session.status(), TransactionStatus::Idle, "{sql}");
+    }
+}
+
+#[test]
+fn errors_point_at_their_place() {
+    let mut session = bank();
+    let mut position = |sql: &str| try_run(&mut session, sql, &[]).expect_err(sql).position;
+    assert_eq!(position("select nope from t"), Some(8));
+    assert_eq!(position("select a\n  from nope"), Some(17));
+    assert_eq!(position("select 'é', nope from t"), Some(13));
+    assert_eq!(position("selec 1"), Some(1));
+    assert_eq!(position("select 1 from t where"), Some(22));
+    assert_eq!(position("insert into t (a, nope) values (1, 2)"), Some(19));
+    assert_eq!(position("update t set nope = 1"), Some(14));
+    assert_eq!(position("explain select nope from t"), Some(16));
+    assert_eq!(position("vacuum nope"), Some(8));
+    assert_eq!(position("select 'x'::int"), Some(8));
+}
+
+#[test]
+fn rows_are_found_the_same_by_every_path() {
+    let mut session = bank();
+    for (sql, expected) in [
+        ("select a from t where a = 3", "3"),
+        ("select a from t where 3 = a", "3"),
+        ("select a from t where a = 3.0", "3"),
+        ("select a from t where a = 3.5", ""),
+        ("select a from t where a = 99999999999", ""),
+        ("select a from t where a > 7.5", "8 9 10"),
+        ("select a from t where a >= 8 and a < 9.5", "8 9"),
+        ("select a from t where a < -99999999999", ""),
+        ("select a from t where a < 99999999999 and a > 8", "9 10"),
+        ("select a from t where a between 2 and 4 order by a desc", "4 3 2"),
+        ("select a from t where a in (4, 2)", "2 4"),
+        ("select a from t where b = 1", "1 4 7"),
+        ("select a from t where b = 1 and a > 1", "4 7"),
+        ("select a from t where b > 0 order by a", "1 2 4 5 7 8"),
+        ("select a from t where b >= 2", "2 5 8"),
+        ("select a from t where b is null", "10"),
+        ("select a from t where b = null", ""),
+        ("select a from t where c = 'c' and b = 2", "2 5 8"),
+        ("select a from t where c >= 'c' and b = 2", "2 5 8"),
+        ("select a from t where d = 'abc'", "10"),
+        ("select a from t where d = 'abc  '", "10"),
+        ("select a from t where e = 1.5 and a < 3", "1 2"),
+        ("select a from t order by b, a limit 4", "3 6 9 1"),
+        ("select a from t order by b desc, a limit 2", "10 2"),
+        ("select a from t order by b desc nulls last, a limit 2", "2 5"),
+        ("select a from t order by a desc limit 2 offset 1", "9 8"),
+        ("select a from t order by -a limit 2", "10 9"),
+        ("select a as x from t order by x desc limit 1", "10"),
+        ("select a from t limit 0", ""),
+        ("select count(*) from t where b = 0", "3"),
+        ("select count(*) from t where a > 100", "0"),
+        ("select n from generate_series(3, 1, -1) n", "3 2 1"),
+        ("select n from generate_series(1, 5) n order by n desc limit 2", "5 4"),
+    ] {
+        assert_eq!(column(&mut session, sql).join(" "), expected, "{sql}");
+    }
+}
+
+#[test]
+fn explain_tells_the_path() {
+    let mut session = bank();
+    for (sql, expected) in [
+        ("select * from t where a = 1", "Key lookup on t using t_pkey"),
+        ("select * from t where a = 1 and b = 2", "Key lookup on t using t_pkey"),
+        ("select * from t where a > 1", "Index scan on t using t_pkey"),
+        ("select * from t where b = 1", "Index scan on t using t_b"),
+        ("select * from t where c = 'x' and b > 1", "Index scan on t using t_cb"),
+        ("select * from t where d = 'x'", "Table scan on t using t_pkey"),
+        ("select * from t order by a desc limit 1", "Limit"),
+        ("select * from t order by d", "Sort"),
+        ("select count(*) from t", "Count rows"),
+        ("update t set e = e + 1 where a = $1", "Update in place of t"),
+        ("update t set b = 1 where a = 1", "Update of t"),
+        ("update t set e = 1 where a = 1 returning e", "Update of t"),
+        ("delete from t", "Delete from t"),
+        ("insert into t (a) values (1), (2)", "Insert 2 rows into t"),
+    ] {
+        assert_eq!(column(&mut session, &format!("explain {sql}"))[0], expected, "{sql}");
+    }
+    let lines = column(&mut session, "explain select * from t where b = 1 and a <> 2 order by b");
+    assert_eq!(lines, ["Index scan on t using t_b", "  Key: b = 1", "  Filter: (a <> 2)"]);
+}
+
+#[test]
+fn changes_are_seen_and_returned() {
+    let mut session = bank();
+    assert_eq!(
+        run(&mut session, "update t set e = e + 0.255 where a = 1 returning e, d"),
+        [["1.76", "d    "]]
+    );
+    assert_eq!(
+        column(&mut session, "update t set b = a, a = a + 100 where a <= 2 returning a"),
+        ["101", "102"]
+    );
+    assert_eq!(column(&mut session, "select a from t where b = 2 order by a"), ["5", "8", "102"]);
+    assert_eq!(column(&mut session, "delete from t where b = 1 returning a"), ["4", "7", "101"]);
+    assert_eq!(value(&mut session, "select count(*) from t"), "7");
+    run(&mut session, "update t set a = a + 1 where a > 100");
+    assert_eq!(value(&mut session, "select b from t where a = 103"), "2");
+    run(&mut session, "truncate t");
+    assert_eq!(value(&mut session, "select count(*) from t"), "0");
+}
+
+#[test]
+fn parameters_take_the_types_of_their_neighbours() {
+    let mut session = bank();
+    let prepared = session
+        .prepare("select a + $1, $2 from t where c = $3 and e > $4 and a in ($5) limit $6", &[])
+        .unwrap();
+    let names: Vec<String> = prepared.params.iter().map(|sql_type| sql_type.name()).collect();
+    assert_eq!(names, ["integer", "text", "text", "numeric", "integer", "bigint"]);
+    let prepared = session.prepare("insert into t (a, d) values ($1, $2)", &[]).unwrap();
+    assert_eq!(prepared.params, [SqlType::Int4, SqlType::Char(None)]);
+    let prepared = session.prepare("select $1", &[SqlType::Int8]).unwrap();
+    assert_eq!(prepared.columns[0].sql_type, SqlType::Int8);
+    let sql = "update t set b = b + $1 where a = $2";
+    try_run(&mut session, sql, &[Value::Int4(40), Value::Int4(1)]).unwrap();
+    assert_eq!(value(&mut session, "select b from t where a = 1"), "41");
+}
+
+#[test]
+fn a_failed_block_refuses_all_but_its_end() {
+    let mut session = bank();
+    run(&mut session, "begin");
+    run(&mut session, "insert into t (a) values (20)");
+    assert_eq!(code(&mut session, "insert into t (a) values (20)"), "23505");
+    assert_eq!(session.status(), TransactionStatus::Failed);
+    assert_eq!(code(&mut session, "select 1"), "25P02");
+    run(&mut session, "commit");
+    assert_eq!(session.status(), TransactionStatus::Idle);
+    assert_eq!(value(&mut session, "select count(*) from t where a = 20"), "0");
+}
+
+#[test]
+fn savepoints_nest_and_mend_a_failed_block() {
+    let mut session = bank();
+    run(&mut session, "begin");
+    run(&mut session, "savepoint a");
+    run(&mut session, "insert into t (a) values (20)");
+    run(&mut session, "savepoint b");
+    run(&mut session, "insert into t (a) values (21)");
+    assert_eq!(code(&mut session, "select nope"), "42703");
+    run(&mut session, "rollback to b");
+    run(&mut session, "insert into t (a) values (22)");
+    run(&mut session, "release a");
+    assert_eq!(code(&mut session, "rollback to a"), "3B001");
+    run(&mut session, "rollback");
+    run(&mut session, "begin");
+    run(&mut session, "savepoint s");
+    run(&mut session, "insert into t (a) values (23)");
+    run(&mut session, "rollback to s");
+    run(&mut session, "insert into t (a) values (24)");
+    run(&mut session, "commit");
+    assert_eq!(column(&mut session, "select a from t where a >= 20"), ["24"]);
+}
+
+#[test]
+fn definitions_are_part_of_their_transaction() {
+    let mut session = bank();
+    run(&mut session, "begin");
+    run(&mut session, "create table u (a int not null, b int)");
+    run(&mut session, "alter table u add primary key (a)");
+    run(&mut session, "insert into u values (1, 1), (2, 2)");
+    run(&mut session, "insert into u values (3, 3)");
+    assert_eq!(value(&mut session, "select b from u where a = 3"), "3");
+    run(&mut session, "rollback");
+    assert_eq!(code(&mut session, "select * from u"), "42P01");
+    run(&mut session, "begin");
+    run(&mut session, "truncate t");
+    run(&mut session, "insert into t (a) values (1)");
+    run(&mut session, "truncate t");
+    run(&mut session, "insert into t (a) values (2)");
+    assert_eq!(column(&mut session, "select a from t"), ["2"]);
+    run(&mut session, "commit");
+    assert_eq!(column(&mut session, "select a from t"), ["2"]);
+}
+
+#[test]
+fn plans_follow_the_catalog() {
+    let database = database();
+    let mut one = Session::new(database.clone(), "one", "bank");
+    let mut two = Session::new(database, "two", "bank");
+    run(&mut one, "create table t (a int not null, b int)");
+    run(&mut one, "insert into t values (1, 2)");
+    let prepared = one.prepare("select b from t where a = 1", &[]).unwrap();
+    run(&mut two, "alter table t add primary key (a)");
+    let mut rows = Collected::default();
+    one.execute(&prepared, &[], LockPolicy::Wait, &mut rows).unwrap();
+    assert_eq!(rows.0, [[Value::Int4(2)]]);
+    let _ = one.finish().unwrap();
+    run(&mut two, "drop table t");
+    run(&mut two, "create table t (a int, b text)");
+    let error = one.execute(&prepared, &[], LockPolicy::Wait, &mut Collected::default()).unwrap_err();
+    assert_eq!(error.sqlstate.code(), "0A000");
+    let _ = one.fail(&error);
+    assert!(column(&mut one, "select b from t where a = 1").is_empty());
+}
+
+#[test]
+fn a_read_only_transaction_writes_nothing() {
+    let mut session = bank();
+    run(&mut session, "begin read only");
+    assert_eq!(value(&mut session, "select count(*) from t"), "10");
+    assert_eq!(code(&mut session, "delete from t"), "25006");
+    run(&mut session, "rollback");
+    run(&mut session, "set default_transaction_read_only = on");
+    assert_eq!(code(&mut session, "insert into t (a) values (50)"), "25006");
+    assert_eq!(value(&mut session, "show transaction_read_only"), "on");
+}
+
+#[test]
+fn settings_go_back_with_their_transaction() {
+    let mut session = bank();
+    run(&mut session, "begin isolation level read committed");
+    run(&mut session, "set lock_timeout = '3s'");
+    assert_eq!(value(&mut session, "show lock_timeout"), "3s");
+    assert_eq!(value(&mut session, "show transaction_isolation"), "serializable");
+    run(&mut session, "rollback");
+    assert_eq!(value(&mut session, "show lock_timeout"), "10s");
+}
+
+#[test]
+fn deadlocks_are_retried_alone_and_told_in_a_block() {
+    let database = database();
+    let mut one = Session::new(database.clone(), "one", "bank");
+    run(&mut one, "create table t (a int primary key, b int)");
+    run(&mut one, "insert into t values (1, 0), (2, 0)");
+    run(&mut one, "begin");
+    run(&mut one, "update t set b = 1 where a = 1");
+    let other = std::thread::spawn(move || {
+        let mut two = Session::new(database, "two", "bank");
+        run(&mut two, "begin");
+        run(&mut two, "update t set b = 2 where a = 2");
+        let outcome = try_run(&mut two, "update t set b = 2 where a = 1", &[]);
+        run(&mut two, "commit");
+        outcome.err().map(|error| error.sqlstate.code())
+    });
+    std::thread::sleep(std::time::Duration::from_millis(200));
+    let mine =
+        try_run(&mut one, "update t set b = 1 where a = 2", &[]).err().map(|error| error.sqlstate.code());
+    run(&mut one, "commit");
+    let theirs = other.join().unwrap();
+    assert!(
+        matches!((mine, theirs), (Some("40P01"), None) | (None, Some("40P01"))),
+        "one of the two is the victim: {mine:?} {theirs:?}"
+    );
+}
+
+#[test]
+fn a_lock_time_out_is_told() {
+    let database = database();
+    let mut one = Session::new(database.clone(), "one", "bank");
+    let mut two = Session::new(database, "two", "bank");
+    run(&mut one, "create table t (a int primary key, b int)");
+    run(&mut one, "insert into t values (1, 0)");
+    run(&mut one, "begin");
+    run(&mut one, "update t set b = 1 where a = 1");
+    run(&mut two, "set lock_timeout = 50");
+    assert_eq!(code(&mut two, "update t set b = 2 where a = 1"), "55P03");
+    run(&mut one, "rollback");
+    run(&mut two, "update t set b = 2 where a = 1");
+}

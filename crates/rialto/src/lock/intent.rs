@@ -1,0 +1,226 @@
+//! The thin form of table intentions: a cell in the owner's slot, beside a word that says whether anybody wants a table
+//! as a whole.
+//!
+//! Invariant **L10**: an intention in a cell and a granted S, SIX or X of another owner on the same table never exist
+//! together. An owner enters its intention as pending, looks at the table's word, and confirms it only if the word is 0.
+//! Who wants the table raises the word first and then, under the latch of the table's head, moves every confirmed
+//! intention into the head and strikes every pending one out. Whichever comes second sees the other.
+
+use std::cell::Cell;
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::CachePadded;
+
+use super::head::{Head, Heads};
+use super::manager::{LockManager, Woken};
+use super::mode::{Acquired, LockMode};
+use super::name::{HeadName, LockTarget};
+use super::slot::{HeldTable, Owner, TableForm};
+use super::sync::{AtomicU32, AtomicU64};
+use super::wait::{LockError, Wait};
+use crate::ids::TableId;
+
+/// The number of tables that one transaction can intend to use in the thin form; more go to heads.
+const CELLS: usize = 6;
+/// A power of two; tables whose numbers agree in the low bits share a word.
+const WANTED_WORDS: usize = 64;
+
+/// What a cell holds beside the table's number.
+const EMPTY: u64 = 0;
+const SHARED: u64 = 1;
+const EXCLUSIVE: u64 = 2;
+/// Entered, not confirmed: not held yet.
+const PENDING: u64 = 3;
+/// Intent shared is held, intent exclusive is not confirmed.
+const RAISING: u64 = 4;
+const STATE_BITS: u32 = 3;
+const STATE: u64 = (1 << STATE_BITS) - 1;
+
+fn entry(table: TableId, state: u64) -> u64 {
+    u64::from(table.0) << STATE_BITS | state
+}
+
+/// An owner's thin intentions.
+#[derive(Debug, Default)]
+pub(super) struct Intents {
+    cells: [AtomicU64; CELLS],
+}
+
+impl Intents {
+    /// Changes a cell from one entry to another; false: somebody moved it into the head, or struck it out.
+    fn change(&self, at: usize, from: u64, to: u64) -> bool {
+        self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Moves an intention for `table`, if there is one, into the table's head; under its latch.
+    fn inflate(&self, owner: u16, table: TableId, head: &mut Head) {
+        for cell in &self.cells {
+            let mut found = cell.load(Ordering::SeqCst);
+            while found != EMPTY && found >> STATE_BITS == u64::from(table.0) {
+                match cell.compare_exchange(found, EMPTY, Ordering::SeqCst, Ordering::SeqCst) {
+                    Err(now) => found = now,
+                    Ok(_) => {
+                        match found & STATE {
+                            SHARED | RAISING => head.adopt(owner, LockMode::IntentShared),
+                            EXCLUSIVE => head.adopt(owner, LockMode::IntentExclusive),
+                            _ => {}
+                        }
+                        break;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// For each table, how many requests for the whole of it are granted or wait.
+#[derive(Debug)]
+pub(super) struct WantedTables {
+    words: Box<[CachePadded<AtomicU32>]>,
+}
+
+impl Default for WantedTables {
+    fn default() -> WantedTables {
+        WantedTables { words: (0..WANTED_WORDS).map(|_| CachePadded::default()).collect() }
+    }
+}
+
+impl WantedTables {
+    fn word(&self, table: TableId) -> &AtomicU32 {
+        &self.words[table.0 as usize % WANTED_WORDS]
+    }
+}
+
+/// Whether the mode is for the table as a whole.
+fn is_whole(mode: LockMode) -> bool {
+    !matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive)
+}
+
+impl LockManager {
+    /// [`LockManager::table`] in the thin form, for a mode that is not held yet.
+    pub(super) fn table_thin(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: LockMode,
+        wait: &Wait<'_>,
+        held: Option<usize>,
+    ) -> Result<Acquired, LockError> {
+        if !is_whole(mode)
+            && let Some(acquired) = self.intend(owner, table, mode, held)
+        {
+            return Ok(acquired);
+        }
+        self.table_inflated(owner, table, mode, wait, held)
+    }
+
+    /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.
+    #[inline]
+    fn intend(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: LockMode,
+        held: Option<usize>,
+    ) -> Option<Acquired> {
+        let intents = &self.slots[usize::from(owner.id())].intents;
+        let unwanted = || self.wanted.word(table).load(Ordering::SeqCst) == 0;
+        let confirmed = if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE };
+        match held {
+            None => {
+                let at = owner.body.intents;
+                let cell = intents.cells.get(at)?;
+                cell.store(entry(table, PENDING), Ordering::SeqCst);
+                if !unwanted() || !intents.change(at, entry(table, PENDING), entry(table, confirmed)) {
+                    intents.change(at, entry(table, PENDING), EMPTY);
+                    return None;
+                }
+                owner.body.intents += 1;
+                self.note_table(owner, table, mode, TableForm::Intent(at), None);
+                Some(Acquired::New)
+            }
+            Some(place) => {
+                let TableForm::Intent(at) = owner.body.tables[place].form else { return None };
+                if !intents.change(at, entry(table, SHARED), entry(table, RAISING)) {
+                    return None;
+                }
+                if !unwanted() || !intents.change(at, entry(table, RAISING), entry(table, EXCLUSIVE)) {
+                    intents.change(at, entry(table, RAISING), entry(table, SHARED));
+                    return None;
+                }
+                self.note_table(owner, table, mode, TableForm::Intent(at), held);
+                Some(Acquired::Upgraded)
+            }
+        }
+    }
+
+    /// Asks the table's head, with this owner's intention in it, or everybody's if the whole table is asked for.
+    fn table_inflated(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: LockMode,
+        wait: &Wait<'_>,
+        held: Option<usize>,
+    ) -> Result<Acquired, LockError> {
+        let id = owner.id();
+        let name = HeadName::table(table);
+        let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));
+        let raise = is_whole(mode) && !raised.get();
+        let ask = |heads: &mut Heads| {
+            let at = heads.find_or_insert(name);
+            let head = heads.at(at);
+            if is_whole(mode) {
+                if !raised.replace(true) {
+                    self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
+                }
+                for (other, slot) in self.slots[..self.lent_ever()].iter().enumerate() {
+                    slot.intents.inflate(other as u16, table, head);
+                }
+            } else {
+                self.slots[usize::from(id)].intents.inflate(id, table, head);
+            }
+            (at, head.ask(id, mode))
+        };
+        let answer = self.acquire_by(owner, name, wait, || LockTarget::Table(table), ask);
+        match answer {
+            Ok((acquired, at)) => {
+                let place = held.unwrap_or(owner.body.tables.len());
+                self.note_table(owner, table, mode, TableForm::Head(at), held);
+                owner.body.tables[place].wanted |= raise;
+                Ok(acquired)
+            }
+            Err(error) => {
+                if raise {
+                    self.wanted.word(table).fetch_sub(1, Ordering::SeqCst);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Releases a table lock that is an intention, or was one, or counts in the table's word.
+    pub(super) fn release_thin_table(&self, id: u16, held: &HeldTable) {
+        if let TableForm::Intent(at) = held.form {
+            let state = if held.mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE };
+            if self.slots[usize::from(id)].intents.change(at, entry(held.table, state), EMPTY) {
+                return;
+            }
+        }
+        let name = HeadName::table(held.table);
+        let mut woken = Woken::new();
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let at = heads.find(name).expect("an intention that is not in its cell is in the head");
+            let head = heads.at(at);
+            let released = head.release(id);
+            debug_assert!(released, "owner {id} releases {:?}, which it does not hold", held.table);
+            if held.wanted {
+                self.wanted.word(held.table).fetch_sub(1, Ordering::SeqCst);
+            }
+            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            heads.retire_if_idle(at);
+        }
+        self.wake(&woken);
+    }
+}

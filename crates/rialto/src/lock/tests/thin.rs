@@ -1,0 +1,294 @@
+//! The thin form: the word's bits, inflation and back, upgrades, deadlocks among sharers that the word only counted,
+//! and table intentions.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use super::{INDEX, manager, patient, refusing, until_waiting, within};
+use crate::ids::TableId;
+use crate::lock::{
+    Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, TableMode,
+    ThinWord, Wait,
+};
+
+/// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
+pub(super) struct Words(Vec<AtomicU64>);
+
+const PATTERN: u64 = 0xABCD_EF01_2345_6789 & !ThinWord::MASK;
+
+impl Words {
+    pub(super) fn new(count: usize) -> Words {
+        Words((0..count).map(|_| AtomicU64::new(PATTERN)).collect())
+    }
+
+    pub(super) fn assert_all_free(&self) {
+        for (at, word) in self.0.iter().enumerate() {
+            let word = word.load(Ordering::SeqCst);
+            assert!(ThinWord::is_free(word), "word {at} is {word:#x}");
+            assert_eq!(word, PATTERN);
+        }
+    }
+}
+
+impl LockWords for Words {
+    fn lock_word(&self, record: u64) -> &AtomicU64 {
+        &self.0[record as usize]
+    }
+}
+
+pub(super) fn lock(
+    manager: &LockManager,
+    owner: &mut Owner,
+    words: &Words,
+    record: u64,
+    mode: RecordMode,
+    wait: &Wait<'_>,
+) -> Result<Acquired, LockError> {
+    manager.record_thin(owner, words.lock_word(record), record, INDEX, &record.to_be_bytes(), mode, wait)
+}
+
+#[test]
+fn an_uncontended_lock_leaves_no_trace_but_in_its_word() {
+    let (manager, words) = (manager(), Words::new(200));
+    let mut owner = manager.begin().unwrap();
+    for record in 0..200 {
+        let mode = if record % 2 == 0 { RecordMode::Shared } else { RecordMode::Exclusive };
+        assert_eq!(lock(&manager, &mut owner, &words, record, mode, &refusing()), Ok(Acquired::New));
+        assert!(!ThinWord::is_free(words.0[record as usize].load(Ordering::SeqCst)));
+        assert_eq!(words.0[record as usize].load(Ordering::SeqCst) & !ThinWord::MASK, PATTERN);
+    }
+    for record in (0..200).rev() {
+        // Shared ones far back are counted twice; all others are known as held.
+        assert!(lock(&manager, &mut owner, &words, record, RecordMode::Shared, &refusing()).is_ok());
+    }
+    assert_eq!(manager.locks_now(), 0);
+    manager.release_all_thin(&mut owner, &words);
+    words.assert_all_free();
+    manager.end(owner);
+}
+
+#[test]
+fn thin_locks_are_re_entrant_and_upgrade_in_place() {
+    let (manager, words) = (manager(), Words::new(100));
+    let (mut owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let shared = RecordMode::Shared;
+    assert_eq!(lock(&manager, &mut owner, &words, 0, shared, &refusing()), Ok(Acquired::New));
+    assert_eq!(lock(&manager, &mut owner, &words, 0, shared, &refusing()), Ok(Acquired::Held));
+    for record in 1..100 {
+        lock(&manager, &mut owner, &words, record, shared, &refusing()).unwrap();
+    }
+    // Too far back to be noticed: counted twice, and still upgraded to one exclusive lock.
+    assert_eq!(lock(&manager, &mut owner, &words, 0, shared, &refusing()), Ok(Acquired::New));
+    let exclusive = RecordMode::Exclusive;
+    assert_eq!(lock(&manager, &mut owner, &words, 0, exclusive, &refusing()), Ok(Acquired::Upgraded));
+    assert_eq!(lock(&manager, &mut owner, &words, 0, exclusive, &refusing()), Ok(Acquired::Held));
+    assert_eq!(lock(&manager, &mut owner, &words, 0, shared, &refusing()), Ok(Acquired::Held));
+    assert_eq!(lock(&manager, &mut other, &words, 0, shared, &refusing()), Err(LockError::WouldWait));
+    assert_eq!(lock(&manager, &mut other, &words, 1, shared, &refusing()), Ok(Acquired::New));
+    assert_eq!(lock(&manager, &mut owner, &words, 1, exclusive, &refusing()), Err(LockError::WouldWait));
+    assert_eq!(manager.locks_now(), 0, "refusals do not inflate");
+    manager.release_all_thin(&mut owner, &words);
+    assert_eq!(lock(&manager, &mut other, &words, 1, exclusive, &refusing()), Ok(Acquired::Upgraded));
+    manager.release_all_thin(&mut other, &words);
+    words.assert_all_free();
+    manager.end(owner);
+    manager.end(other);
+}
+
+#[test]
+fn a_conflict_inflates_the_lock_and_its_end_deflates_it() {
+    let (manager, words) = (manager(), Words::new(1));
+    let (mut one, mut two, mut three) =
+        (manager.begin().unwrap(), manager.begin().unwrap(), manager.begin().unwrap());
+    lock(&manager, &mut one, &words, 0, RecordMode::Shared, &refusing()).unwrap();
+    lock(&manager, &mut two, &words, 0, RecordMode::Shared, &refusing()).unwrap();
+    let ids = [one.id(), two.id(), three.id()];
+    thread::scope(|scope| {
+        let (manager, words) = (&manager, &words);
+        let writer = scope.spawn(move || {
+            let answer = lock(manager, &mut three, words, 0, RecordMode::Exclusive, &patient());
+            manager.release_all_thin(&mut three, words);
+            manager.end(three);
+            answer
+        });
+        until_waiting(manager, 1);
+        let wait = manager.waits().remove(0);
+        assert_eq!((wait.waiter, wait.mode), (ids[2], LockMode::Exclusive));
+        assert_eq!(wait.holders, ids[..2], "sharers that the word only counted are named from their lists");
+        assert_eq!(wait.target, LockTarget::Record { index: INDEX, key: 0_u64.to_be_bytes().to_vec() });
+        assert_eq!(manager.locks_now(), 1);
+        // A holder asks again, and a stranger may not overtake the writer.
+        assert_eq!(lock(manager, &mut one, words, 0, RecordMode::Shared, &refusing()), Ok(Acquired::Held));
+        let mut late = manager.begin().unwrap();
+        assert_eq!(
+            lock(manager, &mut late, words, 0, RecordMode::Shared, &refusing()),
+            Err(LockError::WouldWait)
+        );
+        manager.end(late);
+        manager.release_all_thin(&mut one, words);
+        thread::sleep(Duration::from_millis(2));
+        assert_eq!(manager.waits()[0].holders, ids[1..2]);
+        manager.release_all_thin(&mut two, words);
+        assert_eq!(writer.join().unwrap(), Ok(Acquired::New));
+    });
+    assert_eq!(manager.locks_now(), 0);
+    words.assert_all_free();
+    manager.end(one);
+    manager.end(two);
+}
+
+#[test]
+fn who_times_out_deflates_nothing_that_is_held_and_everything_that_is_not() {
+    let (manager, words) = (manager(), Words::new(1));
+    let (mut holder, mut waiter) = (manager.begin().unwrap(), manager.begin().unwrap());
+    lock(&manager, &mut holder, &words, 0, RecordMode::Exclusive, &refusing()).unwrap();
+    let wait = within(Duration::from_millis(5));
+    let answer = lock(&manager, &mut waiter, &words, 0, RecordMode::Shared, &wait);
+    assert!(matches!(answer, Err(LockError::Timeout { .. })), "{answer:?}");
+    assert_eq!(
+        lock(&manager, &mut holder, &words, 0, RecordMode::Exclusive, &refusing()),
+        Ok(Acquired::Held)
+    );
+    assert_eq!(
+        lock(&manager, &mut waiter, &words, 0, RecordMode::Shared, &refusing()),
+        Err(LockError::WouldWait)
+    );
+    manager.release_all_thin(&mut holder, &words);
+    words.assert_all_free();
+    assert_eq!(manager.locks_now(), 0);
+    manager.end(holder);
+    manager.end(waiter);
+}
+
+#[test]
+fn two_thin_sharers_that_upgrade_are_a_deadlock() {
+    let (manager, words) = (manager(), Words::new(1));
+    let mut owners = [manager.begin().unwrap(), manager.begin().unwrap()];
+    for owner in &mut owners {
+        lock(&manager, owner, &words, 0, RecordMode::Shared, &patient()).unwrap();
+    }
+    let answers = thread::scope(|scope| {
+        let threads = owners.map(|mut owner| {
+            let (manager, words) = (&manager, &words);
+            scope.spawn(move || {
+                let answer = lock(manager, &mut owner, words, 0, RecordMode::Exclusive, &patient());
+                manager.release_all_thin(&mut owner, words);
+                manager.end(owner);
+                answer
+            })
+        });
+        threads.map(|thread| thread.join().unwrap())
+    });
+    assert_eq!(answers, [Ok(Acquired::Upgraded), Err(LockError::Deadlock)]);
+    words.assert_all_free();
+}
+
+#[test]
+fn a_ring_of_thin_locks_has_one_victim() {
+    for mode in [RecordMode::Shared, RecordMode::Exclusive] {
+        let (manager, words) = (manager(), Words::new(5));
+        let mut owners: Vec<Owner> = (0..5).map(|_| manager.begin().unwrap()).collect();
+        for (record, owner) in owners.iter_mut().enumerate() {
+            lock(&manager, owner, &words, record as u64, mode, &patient()).unwrap();
+        }
+        let victims: Vec<usize> = thread::scope(|scope| {
+            let threads: Vec<_> = owners
+                .into_iter()
+                .enumerate()
+                .map(|(at, mut owner)| {
+                    let (manager, words) = (&manager, &words);
+                    scope.spawn(move || {
+                        let next = (at as u64 + 1) % 5;
+                        let answer =
+                            lock(manager, &mut owner, words, next, RecordMode::Exclusive, &patient());
+                        manager.release_all_thin(&mut owner, words);
+                        manager.end(owner);
+                        answer
+                    })
+                })
+                .collect();
+            let answers = threads.into_iter().map(|thread| thread.join().unwrap());
+            answers
+                .enumerate()
+                .filter(|(_, answer)| *answer == Err(LockError::Deadlock))
+                .map(|(at, _)| at)
+                .collect()
+        });
+        assert_eq!(victims, [4], "held {mode:?}");
+        words.assert_all_free();
+    }
+}
+
+#[test]
+fn a_fresh_slot_is_locked_only_if_nobody_lingers_on_it() {
+    let (manager, words) = (manager(), Words::new(1));
+    let (mut old, mut new) = (manager.begin().unwrap(), manager.begin().unwrap());
+    lock(&manager, &mut old, &words, 0, RecordMode::Shared, &patient()).unwrap();
+    assert!(!manager.lock_fresh(&mut new, words.lock_word(0), 0));
+    manager.release_thin_early(&mut old, words.lock_word(0), 0);
+    assert_eq!(old.locks_held(), 0);
+    assert!(manager.lock_fresh(&mut new, words.lock_word(0), 0));
+    assert_eq!(
+        lock(&manager, &mut old, &words, 0, RecordMode::Shared, &refusing()),
+        Err(LockError::WouldWait)
+    );
+    manager.release_all_thin(&mut new, &words);
+    words.assert_all_free();
+    manager.end(old);
+    manager.end(new);
+}
+
+#[test]
+fn an_intention_is_thin_until_somebody_wants_the_table() {
+    let manager = manager();
+    let (mut writer, mut reader, mut scanner) =
+        (manager.begin().unwrap(), manager.begin().unwrap(), manager.begin().unwrap());
+    let table = TableId(4);
+    assert_eq!(manager.table(&mut writer, table, TableMode::IntentShared, &refusing()), Ok(Acquired::New));
+    assert_eq!(
+        manager.table(&mut writer, table, TableMode::IntentExclusive, &refusing()),
+        Ok(Acquired::Upgraded)
+    );
+    assert_eq!(manager.table(&mut reader, table, TableMode::IntentShared, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.locks_now(), 0);
+    let refused = Err(LockError::WouldWait);
+    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), refused);
+    assert_eq!(manager.locks_now(), 1, "the intentions were moved into the head");
+    // Nobody wants the table any more, so another's intention is thin, and counts none the less.
+    let mut late = manager.begin().unwrap();
+    assert_eq!(manager.table(&mut late, table, TableMode::IntentExclusive, &refusing()), Ok(Acquired::New));
+    manager.end(writer);
+    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), refused);
+    manager.end(late);
+    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut reader, table, TableMode::IntentExclusive, &refusing()), refused);
+    manager.end(scanner);
+    assert_eq!(
+        manager.table(&mut reader, table, TableMode::IntentExclusive, &refusing()),
+        Ok(Acquired::Upgraded)
+    );
+    manager.end(reader);
+    assert_eq!(manager.locks_now(), 0);
+}
+
+#[test]
+fn an_owner_of_many_intentions_has_the_last_ones_in_heads() {
+    let manager = manager();
+    let (mut owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    for round in 0..2 {
+        for table in 0..10 {
+            let answer = manager.table(&mut owner, TableId(table), TableMode::IntentExclusive, &refusing());
+            assert_eq!(answer, Ok(Acquired::New), "round {round}");
+        }
+        assert_eq!(manager.locks_now(), 4);
+        for table in 0..10 {
+            let answer = manager.table(&mut other, TableId(table), TableMode::Exclusive, &refusing());
+            assert_eq!(answer, Err(LockError::WouldWait));
+        }
+        manager.release_all(&mut owner);
+        assert_eq!(manager.locks_now(), 0);
+    }
+    manager.end(owner);
+    manager.end(other);
+}

@@ -1,0 +1,379 @@
+//! The thin form of record locks: an uncontended lock is 18 bits of the record's own word.
+//!
+//! ```text
+//! word     0..16 owner (exclusive) or number of sharers | 16 exclusive | 17 queued | 18..20 unused | 20.. the store's
+//! ```
+//!
+//! Invariants kept here:
+//!
+//! - **L7** A word's queued bit is set exactly while a lock head of the record's address exists; both change under that
+//!   head's partition latch. While it is set, the word's other lock bits are 0 and the head is the whole truth.
+//! - **L8** A record's address is the lock's name, so a slot must not be given to another record while its word's lock
+//!   bits are set ([`LockManager::lock_fresh`] refuses it). Who locks a record that an index probe gave it has to check
+//!   afterwards that the record still is the key's; if it is not, it gives the lock back and probes again.
+//! - **L9** Each owner's list names every record that it holds in the thin form. That is how a release finds them, and
+//!   how the deadlock detector finds sharers whom the word only counted.
+//!
+//! A key that is absent has no word: its lock is central, by name. An inserter therefore holds both, the name and,
+//! before the entry is published, the new slot.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64, Ordering};
+
+use super::head::{Head, Heads};
+use super::manager::{LockManager, Woken};
+use super::mode::{Acquired, LockMode, RecordMode};
+use super::name::{HeadName, LockTarget};
+use super::slot::Owner;
+use super::sync::AtomicU64;
+use super::wait::{LockError, LockPolicy, Wait};
+use crate::ids::IndexId;
+
+/// The lock bits of a record's word.
+#[derive(Debug)]
+pub struct ThinWord;
+
+impl ThinWord {
+    /// The bits that belong to the lock manager. All others are the store's and are left as they are; the store changes
+    /// its own by atomic read-modify-writes that leave these alone.
+    pub const MASK: u64 = (1 << 20) - 1;
+    /// The owner, or the number of sharers.
+    const COUNT: u64 = (1 << 16) - 1;
+    const EXCLUSIVE: u64 = 1 << 16;
+    const QUEUED: u64 = 1 << 17;
+    /// What a lock in the word consists of.
+    const LOCK: u64 = Self::COUNT | Self::EXCLUSIVE;
+
+    /// Whether nobody holds the record or waits for it, as far as the word's value tells.
+    pub fn is_free(word: u64) -> bool {
+        word & Self::MASK == 0
+    }
+
+    /// The head is gone. Under its partition's latch (L7).
+    fn deflate(word: &AtomicU64) {
+        word.fetch_and(!Self::QUEUED, Ordering::Release);
+    }
+
+    fn granted(word: u64, owner: u16, mode: RecordMode) -> u64 {
+        match mode {
+            RecordMode::Shared => word + 1,
+            RecordMode::Exclusive => word | Self::EXCLUSIVE | u64::from(owner),
+        }
+    }
+}
+
+/// Finds the word of a record by its address, when its lock is released.
+pub trait LockWords {
+    /// The word that was passed to [`LockManager::record_thin`] with this address.
+    fn lock_word(&self, record: u64) -> &AtomicU64;
+}
+
+/// No record: an entry of a list that was taken back.
+const VOID: u64 = u64::MAX;
+
+/// The length of a list's first chunk, which lies in the slot; each next one is twice as long as the one before.
+const FIRST_CHUNK: usize = 64;
+const CHUNKS: usize = 25;
+
+/// How far back a sharer looks for its own earlier lock before it counts itself twice, which is harmless.
+const LOOK_BACK: usize = 32;
+
+/// The records that an owner holds in the thin form. Only the owner writes; the detector reads.
+#[derive(Debug)]
+pub(super) struct ThinList {
+    length: PlainU32,
+    first: [PlainU64; FIRST_CHUNK],
+    more: [OnceLock<Box<[PlainU64]>>; CHUNKS],
+}
+
+impl Default for ThinList {
+    fn default() -> ThinList {
+        ThinList {
+            length: PlainU32::new(0),
+            first: [const { PlainU64::new(VOID) }; FIRST_CHUNK],
+            more: [const { OnceLock::new() }; CHUNKS],
+        }
+    }
+}
+
+impl ThinList {
+    #[inline]
+    fn cell(&self, at: usize) -> &PlainU64 {
+        match self.first.get(at) {
+            Some(cell) => cell,
+            None => self.cell_beyond(at),
+        }
+    }
+
+    fn cell_beyond(&self, at: usize) -> &PlainU64 {
+        let chunk = (at / FIRST_CHUNK + 1).ilog2() as usize - 1;
+        let begin = FIRST_CHUNK * ((2 << chunk) - 1);
+        let length = FIRST_CHUNK * (2 << chunk);
+        let cells = self.more[chunk].get_or_init(|| (0..length).map(|_| PlainU64::new(VOID)).collect());
+        &cells[at - begin]
+    }
+
+    #[inline]
+    fn set(&self, at: usize, record: u64) {
+        self.cell(at).store(record, Ordering::Relaxed);
+    }
+
+    #[inline]
+    fn get(&self, at: usize) -> u64 {
+        self.cell(at).load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    fn push(&self, at: usize, record: u64) {
+        self.set(at, record);
+        self.length.store(at as u32 + 1, Ordering::Release);
+    }
+
+    fn clear(&self) {
+        self.length.store(0, Ordering::Release);
+    }
+
+    fn len(&self) -> usize {
+        self.length.load(Ordering::Acquire) as usize
+    }
+
+    /// Whether the list names the record. Any thread may ask.
+    pub(super) fn contains(&self, record: u64) -> bool {
+        (0..self.len()).any(|at| self.get(at) == record)
+    }
+
+    /// How often the list names the record, counted from its end up to `enough`.
+    fn count(&self, record: u64, enough: usize) -> usize {
+        (0..self.len()).rev().filter(|&at| self.get(at) == record).take(enough).count()
+    }
+
+    fn named_lately(&self, record: u64) -> bool {
+        let length = self.len();
+        (length.saturating_sub(LOOK_BACK)..length).any(|at| self.get(at) == record)
+    }
+
+    /// Leaves one entry of the record and voids the others.
+    fn keep_one(&self, record: u64) {
+        let entries = (0..self.len()).rev().filter(|&at| self.get(at) == record).skip(1);
+        entries.for_each(|at| self.set(at, VOID));
+    }
+}
+
+impl LockManager {
+    /// Locks a present record by its word, or strengthens the lock that the owner has on it. `record` is its address,
+    /// below 2^63. The caller then checks that the record still is the one of `key` in `index` (L8), which are looked
+    /// at here only if the request has to wait, for the view of waits.
+    #[inline]
+    #[allow(clippy::too_many_arguments)]
+    pub fn record_thin(
+        &self,
+        owner: &mut Owner,
+        word: &AtomicU64,
+        record: u64,
+        index: IndexId,
+        key: &[u8],
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let before = word.load(Ordering::Relaxed);
+        if ThinWord::is_free(before) {
+            let locked = ThinWord::granted(before, owner.id(), mode);
+            if word.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                self.note_thin(owner, record);
+                return Ok(Acquired::New);
+            }
+        }
+        let target = || LockTarget::Record { index, key: key.to_vec() };
+        self.record_thin_again(owner, word, record, target, mode, wait)
+    }
+
+    fn record_thin_again(
+        &self,
+        owner: &mut Owner,
+        word: &AtomicU64,
+        record: u64,
+        target: impl FnOnce() -> LockTarget,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let id = owner.id();
+        let list = &self.slots[usize::from(id)].thin;
+        loop {
+            let before = word.load(Ordering::Relaxed);
+            let (locked, acquired) = if before & ThinWord::QUEUED != 0 {
+                break;
+            } else if before & ThinWord::EXCLUSIVE != 0 {
+                if before & ThinWord::COUNT == u64::from(id) {
+                    return Ok(Acquired::Held);
+                }
+                break;
+            } else {
+                let sharers = before & ThinWord::COUNT;
+                match mode {
+                    RecordMode::Shared if sharers > 0 && list.named_lately(record) => {
+                        return Ok(Acquired::Held);
+                    }
+                    RecordMode::Shared if sharers == ThinWord::COUNT => break,
+                    RecordMode::Exclusive if sharers > 0 => {
+                        if list.count(record, sharers as usize) as u64 != sharers {
+                            break;
+                        }
+                        (ThinWord::granted(before & !ThinWord::LOCK, id, mode), Acquired::Upgraded)
+                    }
+                    _ => (ThinWord::granted(before, id, mode), Acquired::New),
+                }
+            };
+            if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                match acquired {
+                    Acquired::New => self.note_thin(owner, record),
+                    _ => {
+                        list.keep_one(record);
+                        self.slot(owner).counters.row.add(1);
+                    }
+                }
+                return Ok(acquired);
+            }
+        }
+        if wait.policy == LockPolicy::Refuse && word.load(Ordering::Relaxed) & ThinWord::QUEUED == 0 {
+            self.slot(owner).counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        let name = HeadName::address(record);
+        let ask = |heads: &mut Heads| {
+            let at = heads.find_or_insert(name);
+            let head = heads.at(at);
+            inflate(word, head);
+            let own = if head.names(id) { 0 } else { list.count(record, usize::MAX) };
+            if own > 0 {
+                head.name_anonymous(id, own as u32);
+                list.keep_one(record);
+            }
+            (at, head.ask(id, mode.into()))
+        };
+        let (acquired, _) = self.acquire_by(owner, name, wait, target, ask)?;
+        match acquired {
+            Acquired::New => self.note_thin(owner, record),
+            Acquired::Upgraded => self.slot(owner).counters.row.add(1),
+            Acquired::Held => {}
+        }
+        Ok(acquired)
+    }
+
+    #[inline]
+    fn note_thin(&self, owner: &mut Owner, record: u64) {
+        // Counted when it is released, all at once.
+        self.slot(owner).thin.push(owner.body.thin, record);
+        owner.body.thin += 1;
+    }
+
+    /// Locks a slot that no index names yet, exclusively, before an entry for it is published. False: its lock bits are
+    /// still in use by those who held or sought the record that was there before; take another slot.
+    pub fn lock_fresh(&self, owner: &mut Owner, word: &AtomicU64, record: u64) -> bool {
+        loop {
+            let before = word.load(Ordering::Relaxed);
+            if !ThinWord::is_free(before) {
+                return false;
+            }
+            let locked = ThinWord::granted(before, owner.id(), RecordMode::Exclusive);
+            if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                self.note_thin(owner, record);
+                return true;
+            }
+        }
+    }
+
+    /// Gives one thin lock back before the end: for a record that turned out not to be the key's (L8), and for weaker
+    /// isolation levels. Does nothing if it is not held. Only for a lock that was [`Acquired::New`].
+    pub fn release_thin_early(&self, owner: &mut Owner, word: &AtomicU64, record: u64) {
+        let list = &self.slots[usize::from(owner.id())].thin;
+        let Some(at) = (0..owner.body.thin).rev().find(|&at| list.get(at) == record) else { return };
+        self.release_thin(owner.id(), word, record);
+        self.slot(owner).counters.row.add(1);
+        list.set(at, VOID);
+        while owner.body.thin > 0 && list.get(owner.body.thin - 1) == VOID {
+            owner.body.thin -= 1;
+        }
+        list.length.store(owner.body.thin as u32, Ordering::Release);
+    }
+
+    /// Releases everything, thin locks too.
+    pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
+        let id = owner.id();
+        let slot = &self.slots[usize::from(id)];
+        let held = std::mem::take(&mut owner.body.thin);
+        if held > 0 {
+            let mut released = 0;
+            let mut release = |cell: &PlainU64| {
+                let record = cell.load(Ordering::Relaxed);
+                if record != VOID {
+                    self.release_thin(id, words.lock_word(record), record);
+                    released += 1;
+                }
+            };
+            slot.thin.first[..held.min(FIRST_CHUNK)].iter().for_each(&mut release);
+            (FIRST_CHUNK..held).for_each(|at| release(slot.thin.cell_beyond(at)));
+            slot.thin.clear();
+            slot.counters.row.add(released);
+        }
+        self.release_all(owner);
+    }
+
+    #[inline]
+    fn release_thin(&self, id: u16, word: &AtomicU64, record: u64) {
+        let mut before = word.load(Ordering::Relaxed);
+        while before & ThinWord::QUEUED == 0 {
+            let after = if before & ThinWord::EXCLUSIVE != 0 {
+                debug_assert_eq!(
+                    before & ThinWord::COUNT,
+                    u64::from(id),
+                    "released by another than its owner"
+                );
+                before & !ThinWord::LOCK
+            } else {
+                debug_assert_ne!(before & ThinWord::COUNT, 0, "released, but nobody holds it");
+                before - 1
+            };
+            match word.compare_exchange_weak(before, after, Ordering::Release, Ordering::Relaxed) {
+                Ok(_) => return,
+                Err(now) => before = now,
+            }
+        }
+        self.release_inflated(id, word, record);
+    }
+
+    #[cold]
+    fn release_inflated(&self, id: u16, word: &AtomicU64, record: u64) {
+        let name = HeadName::address(record);
+        let mut woken = Woken::new();
+        {
+            let mut heads = self.partitions[Self::partition_of(name)].lock();
+            let at = heads.find(name).expect("L7: the queued bit is set only while the head exists");
+            let head = heads.at(at);
+            if !head.release(id) {
+                head.release_anonymous();
+            }
+            head.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            if heads.retire_if_idle(at) {
+                ThinWord::deflate(word);
+            }
+        }
+        self.wake(&woken);
+    }
+}
+
+/// Moves the lock from the word into its head, under the head's partition latch (L7).
+fn inflate(word: &AtomicU64, head: &mut Head) {
+    let mut before = word.load(Ordering::Relaxed);
+    while before & ThinWord::QUEUED == 0 {
+        let queued = (before & !ThinWord::LOCK) | ThinWord::QUEUED;
+        match word.compare_exchange_weak(before, queued, Ordering::AcqRel, Ordering::Relaxed) {
+            Err(now) => before = now,
+            Ok(_) if before & ThinWord::EXCLUSIVE != 0 => {
+                return head.adopt((before & ThinWord::COUNT) as u16, LockMode::Exclusive);
+            }
+            Ok(_) => return head.adopt_anonymous((before & ThinWord::COUNT) as u32),
+        }
+    }
+}
+
+const _: () = assert!((ThinWord::LOCK | ThinWord::QUEUED) & !ThinWord::MASK == 0);
