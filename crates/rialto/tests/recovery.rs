@@ -104,19 +104,19 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
                 load(tx, &table, entry, random)?;
             }
         }
-        7..10 if entry.indexes.len() < 3 => {
+        7..10 if nth == 0 && entry.indexes.len() < 3 => {
             let index = format!("{name}_{}", random.below(1 << 30));
             let unique = random.chance(1, 3);
             let columns: &[&str] = if unique { &["id", "n"] } else { &["n"] };
             tx.create_index(&name, &index, columns, unique)?;
             entry.indexes.push(index);
         }
-        10..12 => {
+        10..12 if nth == 0 => {
             if let Some(index) = entry.indexes.pop() {
                 tx.drop_index(&index)?;
             }
         }
-        12..15 if !entry.keyed => match tx.add_primary_key(&name, &["id"]) {
+        12..15 if nth == 0 && !entry.keyed => match tx.add_primary_key(&name, &["id"]) {
             Ok(()) => entry.keyed = true,
             Err(Error::Unsupported { .. }) => {}
             Err(error) => return Err(error),
