@@ -30,9 +30,12 @@ impl FromStr for Listen {
         if text == "none" {
             return Ok(Listen::Nowhere);
         }
-        let addresses = text.to_socket_addrs().map_err(|error| format!("{error}; expected HOST:PORT or none"))?;
+        let addresses =
+            text.to_socket_addrs().map_err(|error| format!("{error}; expected HOST:PORT or none"))?;
         let address = addresses.into_iter().next();
-        address.map(Listen::At).ok_or_else(|| "the name has no address; expected HOST:PORT or none".to_owned())
+        address
+            .map(Listen::At)
+            .ok_or_else(|| "the name has no address; expected HOST:PORT or none".to_owned())
     }
 }
 
@@ -81,7 +84,9 @@ impl ServeArgs {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
-            transactions_max: defaults.transactions_max.max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
+            transactions_max: defaults
+                .transactions_max
+                .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
             progress: Some(Arc::new(|text: &str| eprintln!("  {text}"))),
             ..defaults
         }

@@ -86,7 +86,8 @@ fn says_that_it_is_ready_and_ends_well_on_either_signal() {
 fn a_directory_serves_once_at_a_time() {
     let directory = Directory::new("serve-twice");
     let serving = Serving::start(&directory.0);
-    let second = program().args(["--listen", "127.0.0.1:0", "--data"]).arg(&directory.0).output().expect("it runs");
+    let second =
+        program().args(["--listen", "127.0.0.1:0", "--data"]).arg(&directory.0).output().expect("it runs");
     assert_eq!(second.status.code(), Some(3));
     let error = String::from_utf8_lossy(&second.stderr);
     assert!(error.contains("serve-twice") && error.contains("in use"), "{error}");
