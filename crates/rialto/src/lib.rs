@@ -34,6 +34,6 @@ pub use metrics::Metrics;
 pub use open::OpenError;
 pub use options::{Checkpointing, Options, Progress};
 pub use txn::{
-    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket, Transaction,
-    TxOptions,
+    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
+    Transaction, TxOptions,
 };

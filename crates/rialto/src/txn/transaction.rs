@@ -131,9 +131,12 @@ impl Context {
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
         self.began = Instant::now();
-        self.owner = Some(self.core.locks.begin_since(started.unwrap_or(self.began)).ok_or(
-            Error::TooManyTransactions { limit: self.core.options.transactions_max },
-        )?);
+        self.owner = Some(
+            self.core
+                .locks
+                .begin_since(started.unwrap_or(self.began))
+                .ok_or(Error::TooManyTransactions { limit: self.core.options.transactions_max })?,
+        );
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -200,7 +203,11 @@ impl Context {
     }
 
     #[cold]
-    fn lock_error(&mut self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
+    fn lock_error(
+        &mut self,
+        error: LockError,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Error {
         let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
         match error {
             LockError::Deadlock => {
