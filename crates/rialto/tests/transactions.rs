@@ -259,7 +259,7 @@ fn a_deadlock_has_a_victim_that_runs_again() {
         .into_iter()
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let balance = |id| db.transact(|tx| Ok(tx.get(&table, id)?.unwrap().get(1)?)).unwrap();
+    let balance = |id| db.transact(|tx| tx.get(&table, id)?.unwrap().get(1)).unwrap();
     assert_eq!((balance(1), balance(2)), (Value::Int8(400), Value::Int8(400)));
 }
 

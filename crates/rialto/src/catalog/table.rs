@@ -186,11 +186,6 @@ impl RowNumbers {
         let first = self.next.fetch_add(ROW_NUMBER_BLOCK, Ordering::Relaxed);
         (first, first + ROW_NUMBER_BLOCK)
     }
-
-    /// Sees to it that no number up to `number` is handed out.
-    pub fn pass(&self, number: u64) {
-        self.next.fetch_max(number + 1, Ordering::Relaxed);
-    }
 }
 
 /// A table, by handle: cheap to clone, good across DDL by others. Operations on it use the table's current version.

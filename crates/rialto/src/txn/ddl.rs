@@ -54,6 +54,9 @@ enum Part {
     Index(IndexId, Arc<Index>),
 }
 
+/// Makes an index key of a row and its primary key.
+type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
+
 /// A bulk load.
 struct Load {
     heap: Arc<Heap>,
@@ -483,11 +486,7 @@ impl Context {
 
     /// Builds an index over all rows of a table that this transaction has to itself, as it sees them. The inner error
     /// is a key that two rows have.
-    fn build_index(
-        &mut self,
-        slot: u32,
-        key_of: &dyn Fn(&[u8], &[u8], &mut Key),
-    ) -> Result<std::result::Result<Index, Key>> {
+    fn build_index(&mut self, slot: u32, key_of: &KeyOf<'_>) -> Result<std::result::Result<Index, Key>> {
         let table = self.tables.shared(slot).clone();
         let (mut entries, mut body, mut key) = (Vec::new(), Vec::new(), Key::new());
         let mut batch = Batch::new();

@@ -9,7 +9,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::write_set::{Mark, WriteSet};
-use crate::core::Core;
+use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
@@ -30,7 +30,7 @@ pub struct Transaction {
 pub(crate) struct Context {
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
-    pub lease: Arc<Arc<Core>>,
+    pub lease: Lease,
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
     pub number: usize,
     /// Held while the transaction is open.
@@ -104,7 +104,7 @@ impl Context {
     pub fn new(core: Arc<Core>, number: usize) -> Context {
         let choices = core.choices(&TxOptions::default());
         Context {
-            lease: Arc::new(core.clone()),
+            lease: Lease::new(&core),
             core,
             number,
             owner: None,
