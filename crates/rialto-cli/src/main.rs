@@ -3,6 +3,7 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O.
 
+mod offline;
 mod serve;
 
 use std::process::ExitCode;
@@ -34,6 +35,10 @@ enum Command {
     Bench(Box<BenchArgs>),
     /// Serve a database to PostgreSQL clients
     Serve(serve::ServeArgs),
+    /// Verify a data directory that nobody has open: checksums, indexes against tables, log
+    Check(offline::OfflineArgs),
+    /// Print what is in a data directory that nobody has open
+    Inspect(offline::OfflineArgs),
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
@@ -54,5 +59,7 @@ fn main() -> ExitCode {
     match Program::parse().command {
         Command::Bench(args) => bench(&args),
         Command::Serve(args) => serve::serve(&args),
+        Command::Check(args) => offline::run_check(&args),
+        Command::Inspect(args) => offline::run_inspect(&args),
     }
 }

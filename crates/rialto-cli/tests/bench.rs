@@ -100,7 +100,7 @@ impl Drop for Directory {
 #[test]
 fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let directory = Directory::new("bench-json");
-    let output = succeeds(small(&["--data", directory.path(), "--seconds", "1", "--json"]));
+    let output = succeeds(small(&["--data", directory.path(), "--seconds", "1.3", "--json"]));
     let json = last_line(&output);
     let expected = "workload engine clients seconds seed data machine machine.cpu machine.cores \
         machine.memory_bytes machine.kernel offered_per_s committed committed_per_s aborted_user aborted_deadlock \
