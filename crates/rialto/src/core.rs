@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
+use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::Disk;
@@ -32,6 +33,7 @@ pub(crate) struct Core {
     pub in_flight: Arc<InFlight>,
     pub counters: Counters,
     pub contexts: Contexts,
+    pub procedures: Procedures,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
@@ -133,7 +135,11 @@ fn own_pool() -> usize {
 
 impl Contexts {
     pub fn new(max: usize) -> Contexts {
-        Contexts { pools: (0..POOLS).map(|_| CachePadded::default()).collect(), made: AtomicUsize::new(0), max }
+        Contexts {
+            pools: (0..POOLS).map(|_| CachePadded::default()).collect(),
+            made: AtomicUsize::new(0),
+            max,
+        }
     }
 
     fn take(&self, core: &Arc<Core>) -> Result<Box<Context>> {
@@ -142,9 +148,9 @@ impl Contexts {
         if let Some(context) = self.pools[own].lock().pop() {
             return Ok(context);
         }
-        let made = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| {
-            (made < self.max).then_some(made + 1)
-        });
+        let made = self
+            .made
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| (made < self.max).then_some(made + 1));
         if let Ok(number) = made {
             return Ok(Box::new(Context::new(core.clone(), number)));
         }

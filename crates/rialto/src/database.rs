@@ -78,7 +78,8 @@ impl Database {
             true => FileDisk::create(path.as_ref()),
             false => FileDisk::open(path.as_ref()),
         };
-        let disk = disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
+        let disk =
+            disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
         Database::open_on(disk, options)
     }
 
@@ -90,7 +91,7 @@ impl Database {
         Ok(Database { running: Arc::new(open::open(disk, options)?) })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         self.running.core()
     }
 

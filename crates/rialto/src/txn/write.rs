@@ -8,7 +8,7 @@ use super::write_set::{IndexAdd, Mark, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::lock::{Admission, LockName, LockTarget, RecordMode, TableMode};
-use crate::row::{IntoKey, Key, Value, WhichIndex, encode};
+use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
 
@@ -270,7 +270,9 @@ impl Context {
         let index = self.tables.at(slot).schema.indexes()[position].id;
         let name = LockName::new(index, key);
         self.lock(
-            |core, owner, _, _, wait| core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop),
+            |core, owner, _, _, wait| {
+                core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop)
+            },
             |_, _| LockTarget::Record { index, key: key.to_vec() },
         )
     }
@@ -314,7 +316,8 @@ impl Context {
         let mut ranges = std::mem::take(&mut self.ranges);
         let table = self.tables.at(slot);
         // What the keys were, for tables where a change may move them.
-        let keeps_old = !table.secondaries.is_empty() || table.schema.primary_key().is_some_and(|key| key.len() > 1);
+        let keeps_old =
+            !table.secondaries.is_empty() || table.schema.primary_key().is_some_and(|key| key.len() > 1);
         let mut old = std::mem::take(&mut self.other_body);
         old.clear();
         if keeps_old {
@@ -381,9 +384,8 @@ impl Context {
         let mut key = Key::new();
         (0..table.secondaries.len()).any(|position| {
             let which = WhichIndex::Secondary(position);
-            let touched = |&(offset, length): &(u16, u16)| {
-                table.schema.patch_touches_key(which, offset, length as u8)
-            };
+            let touched =
+                |&(offset, length): &(u16, u16)| table.schema.patch_touches_key(which, offset, length as u8);
             (whole || ranges.iter().any(touched)) && self.secondary_key(slot, position, Some(old), &mut key)
         })
     }
@@ -457,14 +459,58 @@ impl Transaction {
     /// [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; what a lock can meet. The transaction can go on, except
     /// after those of locks.
     pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
+        self.insert_with(table, |schema, row| encode(schema, values, row))
+    }
+
+    /// Inserts the row that `encode` appends.
+    pub(crate) fn insert_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
         let context = self.context();
         let slot = context.use_for_write(table)?;
         let mut row = std::mem::take(&mut context.other_body);
         row.clear();
-        let encoded = encode(&context.tables.at(slot).schema, values, &mut row);
+        let encoded = encode(&context.tables.at(slot).schema, &mut row);
         context.other_body = row;
         encoded?;
         context.insert_row(slot)
+    }
+
+    /// Replaces the row that has the primary key of the row that `encode` appends by that. False if there is none.
+    pub(crate) fn replace_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<bool> {
+        let context = self.context();
+        let slot = context.use_for_write(table)?;
+        let version = context.tables.at(slot);
+        if version.schema.primary_key().is_none() {
+            let what = format!(
+                "updating a row of table \"{}\" by its key, since the table has no primary key: scan it with \
+                 Transaction::scan and use Transaction::update_at",
+                version.name()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let mut row = std::mem::take(&mut context.other_body);
+        row.clear();
+        let replaced = match encode(&version.schema, &mut row) {
+            Ok(()) => {
+                version.schema.primary_key_of_row(&row, 0, &mut context.key);
+                context.change(slot, |fields| {
+                    fields.replace(&row);
+                    Ok(())
+                })
+            }
+            Err(error) => Err(error),
+        };
+        if context.other_body.capacity() < row.capacity() {
+            context.other_body = row;
+        }
+        replaced
     }
 
     /// Inserts an encoded row ([`rialto::row::encode`](crate::row::encode)).
