@@ -39,7 +39,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     );
     println!("all durable after {:.1?}, in {groups} groups", since.elapsed());
 
-    // A transaction may choose to be done before the disk is: it is lost if the machine fails within milliseconds.
+    // A transaction may choose to be done before it is on disk, where it follows within milliseconds.
     let quick = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
     let event = Event { id: EVENTS, text: "the last".to_owned() };
     let ((), ticket) = db.submit_with(&quick, |tx| events.insert(tx, &event))?;
