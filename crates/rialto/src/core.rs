@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::catalog::Catalog;
+use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::Disk;
@@ -52,6 +53,7 @@ pub(crate) struct Core {
     pub in_flight: Arc<InFlight>,
     pub counters: Counters,
     pub contexts: Contexts,
+    pub procedures: Procedures,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.

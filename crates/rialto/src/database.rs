@@ -91,7 +91,7 @@ impl Database {
         Ok(Database { running: Arc::new(open::open(disk, options)?) })
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         self.running.core()
     }
 

@@ -5,7 +5,6 @@
 
 #![deny(unsafe_code)]
 
-pub mod account;
 pub mod catalog;
 pub mod checkpoint;
 mod core;
@@ -19,6 +18,7 @@ pub mod log;
 mod metrics;
 mod open;
 mod options;
+mod records;
 pub mod recovery;
 pub mod row;
 pub mod store;
@@ -26,6 +26,7 @@ pub mod txn;
 
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
+pub use engine::{Action, ActionMode, Arguments, Flow, Outputs, Procedure};
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};
 pub use lock::LockPolicy;
@@ -33,6 +34,8 @@ pub use log::{Durability, GroupCommitDesign};
 pub use metrics::Metrics;
 pub use open::OpenError;
 pub use options::{Checkpointing, Options, Progress};
+pub use records::Records;
+pub use row::Record;
 pub use txn::{
     Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
     Transaction, TxOptions,

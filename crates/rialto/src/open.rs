@@ -9,6 +9,7 @@ use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HomeError, HomeFile};
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer};
 use crate::core::{Contexts, Core, Counters, InFlight, LoadFile, first_row_number};
+use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
@@ -204,6 +205,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
         counters: Counters::new(options.transactions_max),
         contexts: Contexts::new(options.transactions_max),
+        procedures: Procedures::default(),
         loads: Arc::new(Mutex::new(found.loads)),
         opened_at,
         closed: AtomicBool::new(false),

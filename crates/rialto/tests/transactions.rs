@@ -407,3 +407,48 @@ fn tickets_are_done_when_the_log_is_durable() {
     tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
     assert_eq!(db.metrics().committed, 101);
 }
+
+#[test]
+fn ddl_goes_with_writes_in_one_transaction() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| (1..=3).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
+    db.transact(|tx| {
+        tx.insert(&table, &row(4, 7, "4"))?;
+        tx.update(&table, 1, &[(1, Value::Int8(8)), (2, Value::Text("one".repeat(200)))])?;
+        tx.delete(&table, 2)?;
+        tx.drop_index("by_email")?;
+        tx.create_index("accounts", "by_email_again", &["email"], true)?;
+        tx.update(&table, 4, &[(2, Value::Text("four".into()))])?;
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| {
+        let schema = table.schema();
+        let WhichIndex::Secondary(position) = schema.index_named("by_email_again")? else {
+            panic!("secondary")
+        };
+        let email =
+            |email: &str| Scan::prefix(WhichIndex::Secondary(position), vec![Value::Text(email.into())]);
+        assert_eq!(ids(tx, &table, &email("four")), [4]);
+        assert_eq!(ids(tx, &table, &email(&"one".repeat(200))), [1]);
+        assert!(ids(tx, &table, &email("2")).is_empty() && ids(tx, &table, &email("4")).is_empty());
+        let sevens = schema.index_named("by_balance")?;
+        assert_eq!(ids(tx, &table, &Scan::prefix(sevens, vec![Value::Int8(7)])), [3, 4]);
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| {
+        tx.insert(&table, &row(9, 0, "nine"))?;
+        tx.truncate(&table)?;
+        tx.insert(&table, &row(9, 1, "nine"))?;
+        tx.insert(&table, &row(3, 1, "three"))
+    })
+    .unwrap();
+    db.transact(|tx| {
+        assert_eq!(ids(tx, &table, &Scan::all()), [3, 9]);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(table.rows_estimate(), 2);
+}

@@ -1,1 +1,18 @@
-//! (see ARCHITECTURE.md)
+//! Engines: which thread runs which part of a transaction.
+//!
+//! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it;
+//! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
+//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks.
+//!
+//! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
+//! its own phase only those of earlier actions whose identifiers overlap its own. So this engine, on which an action
+//! could see more, refuses an action that writes outside its table and identifier, or at all in shared mode; and
+//! [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
+
+pub(crate) mod conventional;
+pub mod flow;
+pub mod procedure;
+
+pub use flow::{Action, ActionMode, Flow, IdentifierPart};
+pub(crate) use procedure::Procedures;
+pub use procedure::{Arguments, Outputs, Procedure};

@@ -323,7 +323,7 @@ impl<'a> ValueRef<'a> {
     /// # Errors
     /// [`Error::NotNull`], [`Error::OutOfRange`], [`Error::StringTooLong`], [`Error::TypeMismatch`].
     #[inline]
-    pub(super) fn coerce(self, table: &str, column: &Column) -> Result<ValueRef<'a>> {
+    pub(crate) fn coerce(self, table: &str, column: &Column) -> Result<ValueRef<'a>> {
         match (column.ty, self) {
             (ColumnType::Int8, ValueRef::Int8(_))
             | (ColumnType::Int4, ValueRef::Int4(_))

@@ -59,10 +59,16 @@ impl Context {
             secondary_keys(table, &before, &key, &mut entries);
         }
         for add in self.writes.adds() {
-            if let WhichIndex::Secondary(position) = add.index
-                && places.contains(&add.record)
-                && self.tables.at(add.slot).id == table.id
+            let then = self.tables.at(add.slot);
+            if !matches!(add.index, WhichIndex::Secondary(_))
+                || then.heap.id() != table.heap.id()
+                || !places.contains(&add.record)
             {
+                continue;
+            }
+            // By identifier: DDL in between may have moved the index's position, or dropped it.
+            let id = then.index_id(add.index);
+            if let Some(position) = table.schema.indexes().iter().position(|index| index.id == id) {
                 entries.push((position, add.key.clone()));
             }
         }

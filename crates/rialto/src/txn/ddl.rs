@@ -526,7 +526,7 @@ impl Context {
         if ddl.loads.iter().any(|load| load.heap.id() == heap) {
             return true;
         }
-        if !ddl.is_private(heap) || self.writes.count_of(table.id) < ROWS_BEFORE_LOAD as usize {
+        if !ddl.is_private(heap) || self.writes.count_of(heap) < ROWS_BEFORE_LOAD as usize {
             return false;
         }
         let (heap, floor, id) = (table.heap.clone(), table.floor.clone(), table.id);

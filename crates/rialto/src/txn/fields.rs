@@ -138,10 +138,7 @@ impl<'a> Fields<'a> {
         if self.schema().fixed_field(column).is_some() {
             let mut patches = FieldPatches::new();
             self.schema().patch_field(&self.body[row_at..], column, value, &mut patches)?;
-            for patch in &patches {
-                patch.apply(&mut self.body[row_at..]);
-                self.ranges.push((patch.offset(), u16::from(patch.len())));
-            }
+            self.apply(&patches);
             return Ok(());
         }
         let mut values = self.row().values();
@@ -149,10 +146,31 @@ impl<'a> Fields<'a> {
         let mut row = Vec::new();
         encode(self.schema(), &values, &mut row)?;
         if row != self.body[row_at..] {
-            self.body.truncate(row_at);
-            self.body.extend_from_slice(&row);
-            self.whole = true;
+            self.put_whole(&row);
         }
         Ok(())
+    }
+
+    /// Sets all columns to those of an encoded row of the table; logs those that differ.
+    pub(crate) fn replace(&mut self, row: &[u8]) {
+        let mut patches = FieldPatches::new();
+        match self.schema().diff(&self.body[self.table.row_at()..], row, &mut patches) {
+            true => self.apply(&patches),
+            false => self.put_whole(row),
+        }
+    }
+
+    fn apply(&mut self, patches: &FieldPatches) {
+        let row_at = self.table.row_at();
+        for patch in patches {
+            patch.apply(&mut self.body[row_at..]);
+            self.ranges.push((patch.offset(), u16::from(patch.len())));
+        }
+    }
+
+    fn put_whole(&mut self, row: &[u8]) {
+        self.body.truncate(self.table.row_at());
+        self.body.extend_from_slice(row);
+        self.whole = true;
     }
 }

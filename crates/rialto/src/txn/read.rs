@@ -115,7 +115,7 @@ impl Context {
         if self.writes.is_empty() {
             return None;
         }
-        self.writes.find(self.tables.at(slot).id, hash, &self.key, self.packet_bytes())
+        self.writes.find(self.tables.at(slot).heap.id(), hash, &self.key, self.packet_bytes())
     }
 
     /// Reads the body at a place into `self.body`. False if there is none.

@@ -9,7 +9,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{Admission, LockName, LockTarget, RecordMode, TableMode};
-use crate::row::{IntoKey, Key, Value, WhichIndex, encode};
+use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
 
@@ -160,6 +160,7 @@ impl Context {
     ) -> Write {
         Write {
             table: self.tables.at(target.slot).id,
+            heap: self.tables.at(target.slot).heap.id(),
             slot: target.slot,
             hash: target.hash,
             kind,
@@ -291,7 +292,8 @@ impl Context {
         let (record, removal, mut there) =
             table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
         let own = self.writes.writes().iter().rposition(|write| {
-            write.table == table.id && record.is_some_and(|at| write.record == at || write.lands_in() == at)
+            write.heap == table.heap.id()
+                && record.is_some_and(|at| write.record == at || write.lands_in() == at)
         });
         let mut lsn = record.map_or(Lsn::ZERO, |record| table.segments().lsn(record)).max(table.floor());
         if let Some(own) = own {
@@ -461,14 +463,58 @@ impl Transaction {
     /// [`Error::MemoryLimit`]; [`Error::WriteSetTooLarge`]; what a lock can meet. The transaction can go on, except
     /// after those of locks.
     pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
+        self.insert_with(table, |schema, row| encode(schema, values, row))
+    }
+
+    /// Inserts the row that `encode` appends.
+    pub(crate) fn insert_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<()> {
         let context = self.context();
         let slot = context.use_for_write(table)?;
         let mut row = std::mem::take(&mut context.other_body);
         row.clear();
-        let encoded = encode(&context.tables.at(slot).schema, values, &mut row);
+        let encoded = encode(&context.tables.at(slot).schema, &mut row);
         context.other_body = row;
         encoded?;
         context.insert_row(slot)
+    }
+
+    /// Replaces the row that has the primary key of the row that `encode` appends by that. False if there is none.
+    pub(crate) fn replace_with(
+        &mut self,
+        table: &Table,
+        encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
+    ) -> Result<bool> {
+        let context = self.context();
+        let slot = context.use_for_write(table)?;
+        let version = context.tables.at(slot);
+        if version.schema.primary_key().is_none() {
+            let what = format!(
+                "updating a row of table \"{}\" by its key, since the table has no primary key: scan it with \
+                 Transaction::scan and use Transaction::update_at",
+                version.name()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let mut row = std::mem::take(&mut context.other_body);
+        row.clear();
+        let replaced = match encode(&version.schema, &mut row) {
+            Ok(()) => {
+                version.schema.primary_key_of_row(&row, 0, &mut context.key);
+                context.change(slot, |fields| {
+                    fields.replace(&row);
+                    Ok(())
+                })
+            }
+            Err(error) => Err(error),
+        };
+        if context.other_body.capacity() < row.capacity() {
+            context.other_body = row;
+        }
+        replaced
     }
 
     /// Inserts an encoded row ([`rialto::row::encode`](crate::row::encode)).

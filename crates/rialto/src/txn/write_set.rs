@@ -6,7 +6,7 @@
 use hashbrown::HashTable;
 
 use super::redo::{Patches, Placed};
-use crate::ids::TableId;
+use crate::ids::{HeapId, TableId};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
 
@@ -28,6 +28,8 @@ pub(crate) enum WriteKind {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
     pub table: TableId,
+    /// The rows' storage: a table that the transaction truncates has another after it.
+    pub heap: HeapId,
     /// Where the table stands in the transaction's list of tables.
     pub slot: u32,
     pub hash: u64,
@@ -149,11 +151,11 @@ impl WriteSet {
         self.latest.insert_unique(hash, position, |&p| writes[p as usize].hash);
     }
 
-    /// The newest write of a row, by table and key.
-    pub fn find(&self, table: TableId, hash: u64, key: &[u8], packet: &[u8]) -> Option<u32> {
+    /// The newest write of a row, by its storage and key.
+    pub fn find(&self, heap: HeapId, hash: u64, key: &[u8], packet: &[u8]) -> Option<u32> {
         let is = |position: u32| {
             let write = &self.writes[position as usize];
-            write.hash == hash && write.table == table && key_of(write, packet) == key
+            write.hash == hash && write.heap == heap && key_of(write, packet) == key
         };
         if self.writes.len() < LINEAR_MAX {
             (0..self.writes.len() as u32).rev().find(|&position| is(position))
@@ -167,9 +169,9 @@ impl WriteSet {
         self.writes.iter().any(|write| write.table == table)
     }
 
-    /// Counts the writes to this table.
-    pub fn count_of(&self, table: TableId) -> usize {
-        self.writes.iter().filter(|write| write.table == table).count()
+    /// Counts the writes to rows in this storage.
+    pub fn count_of(&self, heap: HeapId) -> usize {
+        self.writes.iter().filter(|write| write.heap == heap).count()
     }
 
     /// Takes writes back, the newest first, down to `mark`.
@@ -259,10 +261,11 @@ mod tests {
 
     fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
         let hash = u64::from(key % 3);
-        let previous = set.find(TableId(1), hash, &[key], packet);
+        let previous = set.find(HeapId(1), hash, &[key], packet);
         let placed = redo::write_put(packet, TableId(1), &[key], false, body);
         set.push(Write {
             table: TableId(1),
+            heap: HeapId(1),
             slot: 0,
             hash,
             kind: WriteKind::Put,
@@ -289,7 +292,7 @@ mod tests {
                 push(&mut set, &mut packet, key, b"third");
             }
             let body = |set: &WriteSet, packet: &[u8], key: u8| {
-                let position = set.find(TableId(1), u64::from(key % 3), &[key], packet).unwrap();
+                let position = set.find(HeapId(1), u64::from(key % 3), &[key], packet).unwrap();
                 let mut body = Vec::new();
                 assert!(set.materialize(position, packet, 0, &mut body, &mut |_, _| unreachable!()));
                 body
@@ -298,7 +301,7 @@ mod tests {
             while set.pop_write(&mark).is_some() {}
             packet.truncate(mark.packet);
             assert!((0..many).all(|key| body(&set, &packet, key) == b"first"));
-            assert_eq!(set.find(TableId(1), 0, &[200], &packet), None);
+            assert_eq!(set.find(HeapId(1), 0, &[200], &packet), None);
         }
     }
 }

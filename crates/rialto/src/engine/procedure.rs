@@ -1,0 +1,329 @@
+//! [`Procedure`]: a flow with a name and typed arguments, registered in a database and called by name.
+
+use std::borrow::Cow;
+use std::mem::discriminant;
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use parking_lot::RwLock;
+
+use super::conventional;
+use super::flow::Flow;
+use crate::catalog::Table;
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::row::{Column, ColumnType, Field, Value, ValueRef};
+use crate::txn::options::TxOptions;
+use crate::txn::{Ticket, Transaction};
+
+/// A flow that can be called by name.
+///
+/// Procedures live in the open database, not in its files: register them each time it is opened. A body may run several
+/// times for one call, after a deadlock; it must not keep a [`Database`] handle, which would keep the database open.
+#[derive(Debug)]
+pub struct Procedure {
+    /// Its name.
+    pub name: String,
+    /// Its version; a higher one may be registered in place of a lower.
+    pub version: u32,
+    /// The types of its arguments. Each may be NULL.
+    pub arguments: Vec<ColumnType>,
+    /// What it does.
+    pub flow: Flow,
+}
+
+impl Procedure {
+    /// Version 1 of a procedure.
+    pub fn new(
+        name: impl Into<String>,
+        arguments: impl IntoIterator<Item = ColumnType>,
+        flow: impl Into<Flow>,
+    ) -> Procedure {
+        Procedure {
+            name: name.into(),
+            version: 1,
+            arguments: arguments.into_iter().collect(),
+            flow: flow.into(),
+        }
+    }
+
+    /// The same procedure as another version.
+    #[must_use]
+    pub fn with_version(mut self, version: u32) -> Procedure {
+        self.version = version;
+        self
+    }
+}
+
+/// What an action is given: the arguments of the call, and its table.
+#[derive(Debug, Clone, Copy)]
+pub struct Arguments<'a> {
+    pub(super) procedure: &'a Registered,
+    pub(super) values: &'a [Value],
+    pub(super) table: Option<&'a Table>,
+}
+
+impl<'a> Arguments<'a> {
+    /// The argument at a position, counted from 0, as a Rust value.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is none, or it is of another type, or NULL and `T` is no `Option`.
+    pub fn get<T: Field>(&self, position: usize) -> Result<T> {
+        self.read(position, T::RUST_TYPE, T::from_ref)
+    }
+
+    /// The text argument at a position, borrowed.
+    ///
+    /// # Errors
+    /// As [`Arguments::get`].
+    pub fn get_str(&self, position: usize) -> Result<&'a str> {
+        self.read(position, "&str", |value| match value {
+            ValueRef::Text(text) => Some(text),
+            _ => None,
+        })
+    }
+
+    fn read<T>(
+        &self,
+        position: usize,
+        rust_type: &str,
+        read: impl FnOnce(ValueRef<'a>) -> Option<T>,
+    ) -> Result<T> {
+        let value = self.values.get(position);
+        if let Some(value) = value
+            && let Some(read) = read(value.borrow())
+        {
+            return Ok(read);
+        }
+        let reason = match value {
+            Some(value) => {
+                format!("its body reads argument {position} as {rust_type}, but it is {}", value.type_name())
+            }
+            None => format!(
+                "its body reads argument {position}, but it has {}, counted from 0",
+                self.values.len()
+            ),
+        };
+        Err(self.procedure.error(reason))
+    }
+
+    /// All arguments, each of its declared type or NULL.
+    pub fn values(&self) -> &'a [Value] {
+        self.values
+    }
+
+    /// The table that the action works on.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] in the one action of [`Flow::of`], which names none.
+    pub fn table(&self) -> Result<&'a Table> {
+        self.table.ok_or_else(|| {
+            let reason =
+                "its action is a plain closure, which has no table of its own: use Transaction::table";
+            self.procedure.error(reason.to_owned())
+        })
+    }
+}
+
+/// What the actions of one run have given: what the call returns, and how later phases learn what earlier ones found.
+#[derive(Debug, Default)]
+pub struct Outputs {
+    values: Vec<Value>,
+    /// How many of them are of earlier phases.
+    earlier: usize,
+}
+
+impl Outputs {
+    /// Gives a value. The call returns all of them in the order of the flow: phase by phase, action by action.
+    pub fn push(&mut self, value: impl Into<Value>) {
+        self.values.push(value.into());
+    }
+
+    /// The values that earlier phases gave. Those of the own phase are not among them, not even the action's own.
+    pub fn earlier(&self) -> &[Value] {
+        &self.values[..self.earlier]
+    }
+
+    /// The value at a position of [`Outputs::earlier`], as a Rust value; `None` if there is none, or it is of another
+    /// type.
+    pub fn get<T: Field>(&self, position: usize) -> Option<T> {
+        self.earlier().get(position).and_then(|value| T::from_ref(value.borrow()))
+    }
+
+    /// A phase has ended.
+    pub(super) fn rendezvous(&mut self) {
+        self.earlier = self.values.len();
+    }
+
+    pub(super) fn into_values(self) -> Vec<Value> {
+        self.values
+    }
+}
+
+/// A procedure that was found to make sense.
+#[derive(Debug)]
+pub(crate) struct Registered {
+    procedure: Procedure,
+    /// The arguments as columns, which know how to check values.
+    arguments: Vec<Column>,
+}
+
+impl Registered {
+    fn new(procedure: Procedure) -> Result<Registered> {
+        let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
+        let arguments = procedure.arguments.iter().enumerate().map(column).collect();
+        let registered = Registered { procedure, arguments };
+        match registered.flow().problem(registered.arguments.len()) {
+            _ if registered.procedure.name.is_empty() => {
+                Err(registered.error("a procedure needs a name".to_owned()))
+            }
+            Some(problem) => Err(registered.error(problem)),
+            None => Ok(registered),
+        }
+    }
+
+    pub fn flow(&self) -> &Flow {
+        &self.procedure.flow
+    }
+
+    #[cold]
+    pub fn error(&self, reason: String) -> Error {
+        Error::Procedure { name: self.procedure.name.clone(), reason }
+    }
+
+    /// The arguments as values of their declared types: the same values, unless one is of a type or form that stands
+    /// for it (an int4 for an int8, a decimal of another scale).
+    fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
+        if values.len() != self.arguments.len() {
+            return Err(self.wrong_arguments(values, None));
+        }
+        let mut checked = Cow::Borrowed(values);
+        for (nth, (value, column)) in values.iter().zip(&self.arguments).enumerate() {
+            let value = value.borrow();
+            let coerced = value.coerce(&self.procedure.name, column);
+            let coerced = coerced.map_err(|error| self.wrong_arguments(values, Some(&error)))?;
+            if !is_same(value, coerced) {
+                checked.to_mut()[nth] = coerced.to_value();
+            }
+        }
+        Ok(checked)
+    }
+
+    #[cold]
+    fn wrong_arguments(&self, values: &[Value], cause: Option<&Error>) -> Error {
+        let expected: Vec<_> = self.procedure.arguments.iter().map(ToString::to_string).collect();
+        let found: Vec<_> = values.iter().map(Value::type_name).collect();
+        let mut reason =
+            format!("expected arguments ({}), found ({})", expected.join(", "), found.join(", "));
+        if let Some(cause) = cause {
+            // An error of a column, whose name is the argument's.
+            reason += &format!(": {}", cause.to_string().replace("column \"argument", "argument \"argument"));
+        }
+        self.error(reason)
+    }
+
+    fn run(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
+        conventional::run(self, transaction, arguments)
+    }
+}
+
+/// Whether a value that was made one of its column's type is just what it was.
+fn is_same(value: ValueRef<'_>, coerced: ValueRef<'_>) -> bool {
+    match (value, coerced) {
+        (ValueRef::Decimal(value), ValueRef::Decimal(coerced)) => value.scale() == coerced.scale(),
+        (ValueRef::Text(value), ValueRef::Text(coerced)) => value.len() == coerced.len(),
+        _ => discriminant(&value) == discriminant(&coerced),
+    }
+}
+
+/// The procedures of an open database.
+#[derive(Default)]
+pub(crate) struct Procedures {
+    by_name: RwLock<HashMap<String, Arc<Registered>>>,
+}
+
+impl Procedures {
+    fn register(&self, procedure: Procedure) -> Result<()> {
+        let registered = Registered::new(procedure)?;
+        let (name, version) = (&registered.procedure.name, registered.procedure.version);
+        let mut by_name = self.by_name.write();
+        if let Some(there) = by_name.get(name)
+            && there.procedure.version >= version
+        {
+            return Err(registered.error(format!(
+                "version {} is registered already, so version {version} is not: give it a higher one",
+                there.procedure.version
+            )));
+        }
+        by_name.insert(name.clone(), Arc::new(registered));
+        Ok(())
+    }
+
+    fn find(&self, name: &str) -> Result<Arc<Registered>> {
+        let by_name = self.by_name.read();
+        by_name.get(name).cloned().ok_or_else(|| {
+            let mut names: Vec<_> = by_name.keys().map(|name| format!("\"{name}\"")).collect();
+            names.sort();
+            let there = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+            let reason = format!(
+                "no procedure of this name, expected one of those registered since the database was opened: {there} \
+                 (Database::register)"
+            );
+            Error::Procedure { name: name.to_owned(), reason }
+        })
+    }
+}
+
+impl Database {
+    /// Registers a procedure until the database is closed; in place of one of the same name and a lower version, if
+    /// there is one.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
+    pub fn register(&self, procedure: Procedure) -> Result<()> {
+        self.core().procedures.register(procedure)
+    }
+
+    /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is none of this name, if it takes other arguments, or if an action does what its
+    /// table, identifier and mode do not allow; as [`Database::transact`].
+    pub fn call(&self, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+        self.call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
+        let procedure = self.core().procedures.find(name)?;
+        let arguments = procedure.check(arguments)?;
+        self.transact_with(options, |transaction| procedure.run(transaction, &arguments))
+    }
+
+    /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
+    /// the outcome is durable.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn submit_call(&self, name: &str, arguments: &[Value]) -> Result<(Vec<Value>, Ticket)> {
+        self.submit_call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::submit_call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    pub fn submit_call_with(
+        &self,
+        options: &TxOptions,
+        name: &str,
+        arguments: &[Value],
+    ) -> Result<(Vec<Value>, Ticket)> {
+        let procedure = self.core().procedures.find(name)?;
+        let arguments = procedure.check(arguments)?;
+        self.submit_with(options, |transaction| procedure.run(transaction, &arguments))
+    }
+}

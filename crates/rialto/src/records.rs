@@ -1,0 +1,156 @@
+//! [`Records`]: a table whose rows are values of a Rust type.
+
+use std::fmt;
+use std::marker::PhantomData;
+use std::ops::ControlFlow;
+
+use crate::catalog::{Table, TableDef};
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::row::{self, Record, Schema, WhichIndex};
+use crate::txn::{Scan, Transaction};
+
+/// A table by the type of its rows: cheap to clone, good for as long as the table is. Get it by [`Database::records`].
+pub struct Records<R> {
+    table: Table,
+    record: PhantomData<fn() -> R>,
+}
+
+impl<R: Record> Records<R> {
+    /// The record with this primary key.
+    ///
+    /// # Errors
+    /// As [`Transaction::get`].
+    pub fn get(&self, transaction: &mut Transaction, key: R::Key) -> Result<Option<R>> {
+        transaction.look(&self.table, key, R::decode)?.transpose()
+    }
+
+    /// Inserts a record.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn insert(&self, transaction: &mut Transaction, record: &R) -> Result<()> {
+        transaction.insert_with(&self.table, |schema, row| record.encode(schema, row))
+    }
+
+    /// Replaces the record that has the primary key of this one. False if there is none.
+    ///
+    /// # Errors
+    /// As [`Transaction::update`]; [`Error::Unsupported`] if the table has no primary key.
+    pub fn update(&self, transaction: &mut Transaction, record: &R) -> Result<bool> {
+        transaction.replace_with(&self.table, |schema, row| record.encode(schema, row))
+    }
+
+    /// Deletes the record with this primary key. False if there is none.
+    ///
+    /// # Errors
+    /// As [`Transaction::delete`].
+    pub fn delete(&self, transaction: &mut Transaction, key: R::Key) -> Result<bool> {
+        transaction.delete(&self.table, key)
+    }
+
+    /// Calls `visit` with each record of a range, in the order of the scan's index, until it says break.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`], and what `visit` gives.
+    pub fn scan(
+        &self,
+        transaction: &mut Transaction,
+        scan: &Scan,
+        mut visit: impl FnMut(R) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        transaction.scan(&self.table, scan, |_, row| visit(R::decode(row)?))
+    }
+
+    /// The index of this name, for a [`Scan`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchIndex`].
+    pub fn index(&self, name: &str) -> Result<WhichIndex> {
+        self.table.schema().index_named(name)
+    }
+
+    /// The table.
+    pub fn table(&self) -> &Table {
+        &self.table
+    }
+}
+
+impl Database {
+    /// The table of a record type. If there is none of its name it is created, with its indexes, in a transaction of
+    /// its own.
+    ///
+    /// # Errors
+    /// [`Error::SchemaMismatch`] if the table is there and its columns, primary key or indexes are not the record's;
+    /// other indexes may be there too. As [`Transaction::create_table`] and [`Transaction::create_index`].
+    pub fn records<R: Record>(&self) -> Result<Records<R>> {
+        let there = match self.table(R::TABLE) {
+            Err(Error::NoSuchTable { .. }) => match self.transact(create::<R>) {
+                // By another thread, in the meantime.
+                Err(Error::NameTaken { name }) => {
+                    self.table(R::TABLE).map_err(|_| Error::NameTaken { name })?
+                }
+                Err(error) => return Err(error),
+                Ok(()) => self.table(R::TABLE)?,
+            },
+            there => there?,
+        };
+        check::<R>(&there.schema())?;
+        Ok(Records { table: there, record: PhantomData })
+    }
+}
+
+fn create<R: Record>(transaction: &mut Transaction) -> Result<()> {
+    let mut def = TableDef::new(R::TABLE, R::columns());
+    let key = R::primary_key();
+    if !key.is_empty() {
+        def = def.with_primary_key(&key);
+    }
+    transaction.create_table(&def)?;
+    for (name, columns, unique) in R::indexes() {
+        transaction.create_index(R::TABLE, &name, &columns, unique)?;
+    }
+    Ok(())
+}
+
+fn check<R: Record>(schema: &Schema) -> Result<()> {
+    row::fits::<R>(schema)?;
+    for (name, columns, unique) in R::indexes() {
+        let index = schema.indexes().iter().find(|index| index.name == name);
+        let found = index.map(|index| {
+            let columns = index.columns.iter().map(|&column| schema.columns()[column].name.as_str());
+            (columns.collect::<Vec<_>>(), index.unique)
+        });
+        let expected = (columns, unique);
+        if found.as_ref() == Some(&expected) {
+            continue;
+        }
+        let print = |(columns, unique): &(Vec<&str>, bool)| {
+            format!("({}){}", columns.join(", "), if *unique { " unique" } else { "" })
+        };
+        let record = std::any::type_name::<R>();
+        return Err(Error::SchemaMismatch {
+            record: record.rsplit("::").next().unwrap_or(record).to_owned(),
+            table: schema.table().to_owned(),
+            reason: format!(
+                "the record has index \"{name}\" on {}, but that of the table is {}: create it with \
+                 Transaction::create_index",
+                print(&expected),
+                found.as_ref().map_or("none".to_owned(), print)
+            ),
+        });
+    }
+    Ok(())
+}
+
+impl<R> Clone for Records<R> {
+    fn clone(&self) -> Records<R> {
+        Records { table: self.table.clone(), record: PhantomData }
+    }
+}
+
+impl<R> fmt::Debug for Records<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Records").field(&self.table).finish()
+    }
+}
