@@ -151,7 +151,7 @@ impl Measured {
             ),
             ("wakes_per_txn", self.counted_per_transaction(self.counts.sleeps).into()),
             ("syscalls_per_txn", Json::Null),
-            ("checkpoints", Json::Null),
+            ("checkpoints", self.grown(|metrics| metrics.checkpoints.completed).into()),
             (
                 "locks_per_100_txn",
                 Json::object([("row", row.into()), ("higher", higher.into()), ("local", Json::Null)]),

@@ -3,6 +3,9 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O.
 
+mod offline;
+mod serve;
+
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
@@ -30,6 +33,12 @@ struct Program {
 enum Command {
     /// Run a workload, measure it, and verify its data
     Bench(Box<BenchArgs>),
+    /// Serve a database to PostgreSQL clients
+    Serve(serve::ServeArgs),
+    /// Verify a data directory that nobody has open: checksums, indexes against tables, log
+    Check(offline::OfflineArgs),
+    /// Print what is in a data directory that nobody has open
+    Inspect(offline::OfflineArgs),
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
@@ -49,5 +58,8 @@ fn bench(args: &BenchArgs) -> ExitCode {
 fn main() -> ExitCode {
     match Program::parse().command {
         Command::Bench(args) => bench(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Check(args) => offline::run_check(&args),
+        Command::Inspect(args) => offline::run_inspect(&args),
     }
 }

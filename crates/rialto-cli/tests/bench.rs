@@ -7,7 +7,11 @@ use std::process::{Command, Output};
 const SMALL: [&str; 8] = ["--accounts", "2000", "--scale", "2", "--clients", "4", "--warmup", "0.2"];
 
 fn bench(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rialto")).arg("bench").args(arguments).output().expect("the program starts")
+    Command::new(env!("CARGO_BIN_EXE_rialto"))
+        .arg("bench")
+        .args(arguments)
+        .output()
+        .expect("the program starts")
 }
 
 fn small(arguments: &[&str]) -> Output {
@@ -96,7 +100,7 @@ impl Drop for Directory {
 #[test]
 fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let directory = Directory::new("bench-json");
-    let output = succeeds(small(&["--data", directory.path(), "--seconds", "1", "--json"]));
+    let output = succeeds(small(&["--data", directory.path(), "--seconds", "1.3", "--json"]));
     let json = last_line(&output);
     let expected = "workload engine clients seconds seed data machine machine.cpu machine.cores \
         machine.memory_bytes machine.kernel offered_per_s committed committed_per_s aborted_user aborted_deadlock \
@@ -117,7 +121,9 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     assert!((3.9..4.1).contains(&(number(&json, "row") / 100.0)), "four row locks a transaction: {json}");
     assert!((100.0..2_000.0).contains(&number(&json, "log_bytes_per_txn")), "{json}");
     let table = stdout(&output);
-    for row in ["throughput", "latency", "time account", "log ", "group commit", "group sizes", "consistent", "data"] {
+    for row in
+        ["throughput", "latency", "time account", "log ", "group commit", "group sizes", "consistent", "data"]
+    {
         assert!(table.contains(&format!("\n  {row}")), "{row} is missing in\n{table}");
     }
     assert!(stderr(&output).contains("transactions/s"), "progress goes to stderr: {}", stderr(&output));
@@ -217,6 +223,9 @@ fn a_run_whose_growth_does_not_fit_is_refused_with_the_seconds_that_would() {
         let output = bench(&all);
         assert_eq!(output.status.code(), Some(2), "{}", stderr(&output));
         let refusal = stderr(&output);
-        assert!(refusal.contains("seconds in all would fit") && refusal.contains("--memory-bytes"), "{refusal}");
+        assert!(
+            refusal.contains("seconds in all would fit") && refusal.contains("--memory-bytes"),
+            "{refusal}"
+        );
     }
 }

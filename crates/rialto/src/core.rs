@@ -20,6 +20,26 @@ use crate::store::memory::index::NodePool;
 use crate::txn::options::TxOptions;
 use crate::txn::transaction::{Choices, Context};
 
+/// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
+#[derive(Clone)]
+pub(crate) struct Lease(Arc<LeasedCore>);
+
+struct LeasedCore(Arc<Core>);
+
+impl Lease {
+    pub fn new(core: &Arc<Core>) -> Lease {
+        Lease(Arc::new(LeasedCore(core.clone())))
+    }
+}
+
+impl std::ops::Deref for Lease {
+    type Target = Core;
+
+    fn deref(&self) -> &Core {
+        &self.0.0
+    }
+}
+
 /// The parts of an open database.
 pub(crate) struct Core {
     pub options: Options,
@@ -116,9 +136,12 @@ impl InFlight {
     }
 }
 
+#[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
+type Pool = Mutex<Vec<Box<Context>>>;
+
 /// Pools of contexts; threads keep to their own pool while it has one.
 pub(crate) struct Contexts {
-    pools: Box<[CachePadded<Mutex<Vec<Box<Context>>>>]>,
+    pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
 }

@@ -53,6 +53,16 @@ fn text(random: &mut Random) -> String {
     char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize)
 }
 
+/// With slow sweeps in the background all the time, so that each catches the work of many transactions half done.
+fn slow_sweeps(random: &mut Random) -> Options {
+    Options {
+        checkpoint: Checkpointing::Fuzzy,
+        checkpoint_interval: Duration::from_millis(1),
+        sweep_bytes_per_s: 1_000_000 << random.below(6),
+        ..options()
+    }
+}
+
 /// One step of a transaction, on the database and on the model.
 fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) -> Result<(), Error> {
     let names: Vec<String> = model.tables.keys().cloned().collect();
@@ -94,19 +104,19 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
                 load(tx, &table, entry, random)?;
             }
         }
-        7..10 if entry.indexes.len() < 3 => {
+        7..10 if nth == 0 && entry.indexes.len() < 3 => {
             let index = format!("{name}_{}", random.below(1 << 30));
             let unique = random.chance(1, 3);
             let columns: &[&str] = if unique { &["id", "n"] } else { &["n"] };
             tx.create_index(&name, &index, columns, unique)?;
             entry.indexes.push(index);
         }
-        10..12 => {
+        10..12 if nth == 0 => {
             if let Some(index) = entry.indexes.pop() {
                 tx.drop_index(&index)?;
             }
         }
-        12..15 if !entry.keyed => match tx.add_primary_key(&name, &["id"]) {
+        12..15 if nth == 0 && !entry.keyed => match tx.add_primary_key(&name, &["id"]) {
             Ok(()) => entry.keyed = true,
             Err(Error::Unsupported { .. }) => {}
             Err(error) => return Err(error),
@@ -257,11 +267,17 @@ impl Drop for Stop<'_> {
 
 /// Works until the disk fails or the rounds are done. Gives the state after each transaction, and the last that was
 /// acknowledged as durable.
-fn work(db: &Database, start: (i64, Model), random: &mut Random, rounds: u64) -> (Vec<Model>, i64) {
+fn work(
+    db: &Database,
+    demand: bool,
+    start: (i64, Model),
+    random: &mut Random,
+    rounds: u64,
+) -> (Vec<Model>, i64) {
     let (first, mut model) = start;
     let mut history = vec![model.clone()];
     let mut acknowledged = first;
-    let checkpoints = AtomicBool::new(random.chance(3, 4));
+    let checkpoints = AtomicBool::new(demand);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while checkpoints.load(Ordering::Relaxed) && db.checkpoint().is_ok() {
@@ -317,7 +333,7 @@ fn round(seed: u64) {
     })
     .unwrap();
     let mut state = contents(&db);
-    let mut db = Some(db);
+    let (mut db, mut slow) = (Some(db), false);
     for life in 0..4 {
         let about = format!("seed {seed}, life {life}");
         let open = db.take().expect("opened before");
@@ -330,7 +346,8 @@ fn round(seed: u64) {
         }
         let first = state.0;
         let rounds = 20 + random.below(80);
-        let (history, acknowledged) = work(&open, state, &mut random, rounds);
+        let demand = !slow && random.chance(3, 4);
+        let (history, acknowledged) = work(&open, demand, state, &mut random, rounds);
         if random.chance(1, 4) {
             let _ = open.close();
         } else {
@@ -351,8 +368,10 @@ fn round(seed: u64) {
             }
             disk = disk.restart();
         }
+        slow = random.chance(2, 3);
+        let options = if slow { slow_sweeps(&mut random) } else { options() };
         let reopened =
-            Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{about}: {error}"));
+            Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);
         assert!(found.0 >= acknowledged, "{about}: {acknowledged} was durable, found {}", found.0);
         let expected = history.get((found.0 - first) as usize);

@@ -259,7 +259,7 @@ fn a_deadlock_has_a_victim_that_runs_again() {
         .into_iter()
         .collect();
     threads.into_iter().for_each(|thread| thread.join().unwrap());
-    let balance = |id| db.transact(|tx| Ok(tx.get(&table, id)?.unwrap().get(1)?)).unwrap();
+    let balance = |id| db.transact(|tx| tx.get(&table, id)?.unwrap().get(1)).unwrap();
     assert_eq!((balance(1), balance(2)), (Value::Int8(400), Value::Int8(400)));
 }
 
@@ -346,7 +346,8 @@ fn ddl_is_transactional() {
     for _ in 0..5 {
         accounts(&db);
         let table = db.table("accounts").unwrap();
-        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string())))).unwrap();
+        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string()))))
+            .unwrap();
         db.transact(|tx| tx.drop_table("accounts")).unwrap();
     }
     assert!(db.metrics().memory_used <= used + (1 << 20), "dropped tables give their memory back");

@@ -4,7 +4,7 @@
 //! submits, and harvests the tickets, the oldest first. With a rate the load is open: transactions have intended starts,
 //! drawn from the seed with exponential gaps, and a latency begins there, however late the client is.
 //!
-//! Kept here: a client writes only its own cache lines ([`Cell`]); all read one word, the phase, which changes twice.
+//! Kept here: a client writes only its own cache lines (its cell); all read one word, the phase, which changes twice.
 
 mod client;
 #[cfg(test)]
@@ -221,6 +221,8 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
                 Ok(()) => {
                     let opened = Instant::now();
                     if shared.enter(Phase::Warmup, Phase::Window) {
+                        // A tick of the window covers nothing of the warm-up.
+                        ticker = Ticker::new(&shared);
                         ticker.sleep(Phase::Window, opened + load.window, Some(opened), observer);
                         shared.end();
                         window = opened.elapsed();

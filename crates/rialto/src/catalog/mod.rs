@@ -87,11 +87,6 @@ impl Catalog {
         self.next_id.load(Ordering::Relaxed)
     }
 
-    /// Sees to it that `id` is not handed out again.
-    pub fn pass_id(&self, id: u32) {
-        self.next_id.fetch_max(id + 1, Ordering::Relaxed);
-    }
-
     pub fn is_system(&self, id: TableId) -> bool {
         id.0 < system::FIRST_USER_ID
     }

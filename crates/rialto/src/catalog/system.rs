@@ -14,7 +14,7 @@
 use super::description::Description;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
-use crate::row::{Column, ColumnType, IndexDef, RowView, Value};
+use crate::row::{Column, ColumnType, IndexDef, Value};
 
 /// Identifiers below are the system's own.
 pub(crate) const FIRST_USER_ID: u32 = 64;
@@ -143,7 +143,8 @@ pub(crate) struct SystemRows {
 
 impl SystemRows {
     /// Takes a row in. Rows of other tables are left out.
-    pub fn add(&mut self, table: TableId, row: RowView<'_>) {
+    #[cfg(test)]
+    pub fn add(&mut self, table: TableId, row: crate::row::RowView<'_>) {
         let rows = match table {
             TABLES => &mut self.tables,
             COLUMNS => &mut self.columns,
@@ -253,7 +254,7 @@ fn as_positions(value: &Value) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::catalog::TableDef;
-    use crate::row::{Schema, encode};
+    use crate::row::{RowView, Schema, encode};
 
     #[test]
     fn a_description_is_read_back_from_its_rows() {

@@ -1,15 +1,15 @@
 //! A table as transactions see it: one immutable version, replaced by DDL.
 
 use std::fmt;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::row::{Schema, WhichIndex};
 use crate::store::memory::index::Index;
-use crate::store::memory::{Heap, Segments};
+use crate::store::memory::{Heap, RecordRef, Segments};
 
 /// The bytes before the row in the body of a record that carries its hidden row number.
 pub(crate) const ROW_NUMBER_BYTES: usize = 8;
@@ -35,6 +35,8 @@ pub(crate) struct TableVersion {
     /// Every row of the table depends on this place at least (I3): a bulk load's, whose rows do not carry it.
     pub floor: Arc<AtomicU64>,
     retired: AtomicBool,
+    /// The version that came after this one.
+    successor: OnceLock<Arc<TableVersion>>,
 }
 
 /// The parts of a version, for building one.
@@ -66,6 +68,7 @@ impl TableVersion {
             numbers: parts.numbers,
             floor: parts.floor,
             retired: AtomicBool::new(false),
+            successor: OnceLock::new(),
         }
     }
 
@@ -114,6 +117,29 @@ impl TableVersion {
         }
     }
 
+    /// Reads the body that an index entry points to, of a row that is not locked: its record, the place of the last
+    /// removal beside it, and whether the record holds a row (else `body` is the primary key that is being inserted).
+    ///
+    /// The segment's latch keeps the slot as it is, and under it the entry is looked up again: an entry goes before its
+    /// slot is freed, so a slot that an entry points to is that row's.
+    pub fn read_by_entry(
+        &self,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &mut Vec<u8>,
+    ) -> (Option<RecordRef>, Lsn, bool) {
+        let (index, segments) = (self.index(which), self.segments());
+        loop {
+            let found = index.get(entry);
+            let Some(record) = found.value.map(RecordRef) else { return (None, found.removal, false) };
+            let _latched = segments.latch(record.segment());
+            if index.get(entry).value == Some(record.0) && !segments.is_free(record) {
+                segments.read(record, body);
+                return (Some(record), found.removal, !segments.is_absent(record));
+            }
+        }
+    }
+
     pub fn index_id(&self, which: WhichIndex) -> IndexId {
         match which {
             WhichIndex::Primary => self.primary_id,
@@ -131,6 +157,13 @@ impl TableVersion {
 
     pub fn retire(&self) {
         self.retired.store(true, Ordering::Release);
+    }
+
+    /// Retires this version in favour of the next one, which handles to this one go over to.
+    pub fn retire_for(&self, next: Arc<TableVersion>) {
+        let first = self.successor.set(next).is_ok();
+        debug_assert!(first, "a version is replaced once");
+        self.retire();
     }
 }
 
@@ -153,11 +186,6 @@ impl RowNumbers {
         let first = self.next.fetch_add(ROW_NUMBER_BLOCK, Ordering::Relaxed);
         (first, first + ROW_NUMBER_BLOCK)
     }
-
-    /// Sees to it that no number up to `number` is handed out.
-    pub fn pass(&self, number: u64) {
-        self.next.fetch_max(number + 1, Ordering::Relaxed);
-    }
 }
 
 /// A table, by handle: cheap to clone, good across DDL by others. Operations on it use the table's current version.
@@ -176,8 +204,15 @@ impl Table {
         Table { inner: Arc::new(TableHandle { id: version.id, current: RwLock::new(version) }) }
     }
 
+    /// The table's version as last committed (of a handle from a transaction's own DDL: as the transaction made it).
     pub(crate) fn version(&self) -> Arc<TableVersion> {
-        self.inner.current.read().clone()
+        let seen = self.inner.current.read().clone();
+        let Some(mut newest) = seen.successor.get() else { return seen };
+        while let Some(next) = newest.successor.get() {
+            newest = next;
+        }
+        *self.inner.current.write() = newest.clone();
+        newest.clone()
     }
 
     pub(crate) fn replace(&self, version: Arc<TableVersion>) {
@@ -191,17 +226,17 @@ impl Table {
 
     /// The table's name.
     pub fn name(&self) -> String {
-        self.inner.current.read().name().to_owned()
+        self.version().name().to_owned()
     }
 
     /// The table's columns, keys and indexes as last committed.
     pub fn schema(&self) -> Arc<Schema> {
-        self.inner.current.read().schema.clone()
+        self.version().schema.clone()
     }
 
     /// Rows in the table; those of transactions that are committing right now may be counted or not.
     pub fn rows_estimate(&self) -> u64 {
-        self.inner.current.read().heap.rows()
+        self.version().heap.rows()
     }
 }
 

@@ -191,7 +191,7 @@ impl Checkpointer {
     fn serve(&self) {
         loop {
             let mut state = self.state.lock();
-            self.wake.wait_for(&mut state, LOOK_EVERY);
+            self.wake.wait_for(&mut state, LOOK_EVERY.min(self.options.interval));
             if self.control.stop.load(Ordering::SeqCst) {
                 return;
             }

@@ -8,9 +8,8 @@ use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
 use crate::lock::{RecordMode, TableMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
-use crate::store::memory::RecordRef;
-use crate::store::memory::index::{Batch, Guard, More, ScanRange};
 pub use crate::store::memory::index::Direction;
+use crate::store::memory::index::{Batch, Guard, More, ScanRange};
 
 /// A scan that has locked this many rows one by one asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;
@@ -151,7 +150,6 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         entry: &[u8],
-        record: RecordRef,
         mode: RecordMode,
     ) -> Result<Option<Place>> {
         match which {
@@ -160,7 +158,7 @@ impl Context {
                 self.key.extend_from_slice(entry);
             }
             WhichIndex::Secondary(_) => {
-                if !self.find_primary_key(slot, which, entry, record) {
+                if !self.find_primary_key(slot, which, entry) {
                     return Ok(None);
                 }
             }
@@ -170,39 +168,33 @@ impl Context {
         Ok(Some(self.locate(slot, hash)))
     }
 
-    /// Puts the primary key of the row that a secondary entry points to into `self.key`. The row is not locked: the
-    /// segment's latch keeps it from changing while it is looked at, and the caller looks again under its lock.
-    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8], record: RecordRef) -> bool {
-        let mut record = record;
-        loop {
-            let table = self.tables.at(slot);
-            let segments = table.segments();
-            let latched = segments.latch(record.segment());
-            let (free, absent) = (segments.is_free(record), segments.is_absent(record));
-            if !free {
-                segments.read(record, &mut self.body);
-            }
-            drop(latched);
-            if !free && absent && !self.body.is_empty() {
-                self.key.clear();
-                self.key.extend_from_slice(&self.body);
-                return true;
-            }
-            if !free && !absent {
-                let row = &self.body[table.row_at()..];
-                table.schema.primary_key_of_row(row, table.row_number(&self.body), &mut self.key);
-                return true;
-            }
-            // The slot was given up since the entry was read: the entry is gone, or points elsewhere.
-            match table.index(which).get(entry).value {
-                None => return false,
-                Some(now) => record = RecordRef(now),
-            }
+    /// Puts the primary key of the row that a secondary entry points to into `self.key`. The row is not locked; the
+    /// caller looks again under its lock. False if the entry is gone.
+    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> bool {
+        let table = self.tables.at(slot);
+        let (record, _, there) = table.read_by_entry(which, entry, &mut self.body);
+        if record.is_none() {
+            return false;
         }
+        if there {
+            let row = &self.body[table.row_at()..];
+            table.schema.primary_key_of_row(row, table.row_number(&self.body), &mut self.key);
+        } else {
+            self.key.clear();
+            self.key.extend_from_slice(&self.body);
+        }
+        true
     }
 
     /// Whether the row in `body`, whose primary key is in `self.key`, has this key in the index.
-    fn row_has_key(&self, slot: u32, which: WhichIndex, entry: &[u8], body: &[u8], scratch: &mut Key) -> bool {
+    fn row_has_key(
+        &self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &[u8],
+        scratch: &mut Key,
+    ) -> bool {
         match which {
             WhichIndex::Primary => true,
             WhichIndex::Secondary(position) => {
@@ -240,7 +232,9 @@ impl Transaction {
         let mode = scan.record_mode();
         let index_id = context.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
-        if !covers(context.tables.locked(slot), mode) && !covers(context.tables.locked(slot), RecordMode::Shared) {
+        if !covers(context.tables.locked(slot), mode)
+            && !covers(context.tables.locked(slot), RecordMode::Shared)
+        {
             let owner = context.owner.as_mut().expect("the transaction is open");
             context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
             guard = Guard::Set;
@@ -258,9 +252,9 @@ impl Transaction {
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
             context.depend(batch.removal());
-            for (entry, value) in batch.iter() {
+            for (entry, _) in batch.iter() {
                 context.check()?;
-                let Some(place) = context.place_of_entry(slot, scan.index, entry, RecordRef(value), mode)? else {
+                let Some(place) = context.place_of_entry(slot, scan.index, entry, mode)? else {
                     continue;
                 };
                 if !context.read_place_into(slot, place, &mut body)

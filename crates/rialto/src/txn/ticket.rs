@@ -2,10 +2,9 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use crate::core::Core;
+use crate::core::Lease;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::log::Durability;
@@ -15,13 +14,13 @@ use crate::log::Durability;
 /// Dropping a ticket cancels nothing. A ticket is also a `Future`.
 #[must_use = "a transaction's outcome is known only when its ticket is done"]
 pub struct Ticket {
-    core: Arc<Arc<Core>>,
+    core: Lease,
     lsn: Lsn,
     durability: Durability,
 }
 
 impl Ticket {
-    pub(crate) fn new(core: Arc<Arc<Core>>, lsn: Lsn, durability: Durability) -> Ticket {
+    pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability) -> Ticket {
         Ticket { core, lsn, durability }
     }
 

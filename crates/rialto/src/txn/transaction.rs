@@ -9,7 +9,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::write_set::{Mark, WriteSet};
-use crate::core::Core;
+use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
@@ -30,7 +30,7 @@ pub struct Transaction {
 pub(crate) struct Context {
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
-    pub lease: Arc<Arc<Core>>,
+    pub lease: Lease,
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
     pub number: usize,
     /// Held while the transaction is open.
@@ -104,7 +104,7 @@ impl Context {
     pub fn new(core: Arc<Core>, number: usize) -> Context {
         let choices = core.choices(&TxOptions::default());
         Context {
-            lease: Arc::new(core.clone()),
+            lease: Lease::new(&core),
             core,
             number,
             owner: None,
@@ -131,9 +131,12 @@ impl Context {
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
         self.began = Instant::now();
-        self.owner = Some(self.core.locks.begin_since(started.unwrap_or(self.began)).ok_or(
-            Error::TooManyTransactions { limit: self.core.options.transactions_max },
-        )?);
+        self.owner = Some(
+            self.core
+                .locks
+                .begin_since(started.unwrap_or(self.began))
+                .ok_or(Error::TooManyTransactions { limit: self.core.options.transactions_max })?,
+        );
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -200,7 +203,11 @@ impl Context {
     }
 
     #[cold]
-    fn lock_error(&mut self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
+    fn lock_error(
+        &mut self,
+        error: LockError,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Error {
         let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
         match error {
             LockError::Deadlock => {

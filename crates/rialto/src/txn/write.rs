@@ -7,6 +7,7 @@ use super::transaction::{Context, Transaction};
 use super::write_set::{IndexAdd, Mark, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
+use crate::ids::Lsn;
 use crate::lock::{Admission, LockName, LockTarget, RecordMode, TableMode};
 use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
@@ -207,7 +208,13 @@ impl Context {
                 Admission::Refuse => Admit::Refuse,
             };
             let mut replaced = None;
-            match table.index(which).insert(key, record.0, admit).map_err(|_| self.memory_limit())? {
+            let inserted = match table.index(which).insert(key, record.0, admit) {
+                Ok(inserted) => inserted,
+                // Memory that the table's own free segments hold may do for an index node.
+                Err(_) if table.heap.give_back_empty() > 0 => continue,
+                Err(_) => return Err(self.memory_limit()),
+            };
+            match inserted {
                 Insert::Done => {}
                 // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
                 Insert::Exists(there) if there == record.0 => return Ok(()),
@@ -279,33 +286,28 @@ impl Context {
 
     /// Whether a row other than the one in `self.key` has this key, which is locked, in a unique index.
     fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
-        let found = self.tables.at(slot).secondaries[position].get(key);
-        self.depend(found.removal);
-        let Some(record) = found.value.map(RecordRef) else { return false };
         let table = self.tables.at(slot);
-        let own = self.writes.writes().iter().rposition(|write| {
-            write.table == table.id && (write.record == record || write.lands_in() == record)
-        });
         let mut body = Vec::new();
-        let place = match own {
-            Some(position) => Place::Own(position as u32),
-            None if table.segments().is_absent(record) => return false,
-            None => Place::Stored(record),
-        };
-        if !self.read_place_into(slot, place, &mut body) {
-            return false;
+        let (record, removal, mut there) =
+            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
+        let own = self.writes.writes().iter().rposition(|write| {
+            write.table == table.id && record.is_some_and(|at| write.record == at || write.lands_in() == at)
+        });
+        let mut lsn = record.map_or(Lsn::ZERO, |record| table.segments().lsn(record)).max(table.floor());
+        if let Some(own) = own {
+            lsn = Lsn::ZERO;
+            there = self.read_place_into(slot, Place::Own(own as u32), &mut body);
         }
-        let mut primary = Key::new();
-        let row = &body[table.row_at()..];
-        table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
-        let mut has = Key::new();
-        table.schema.index_key_of_row(position, row, &primary, &mut has);
-        let lsn = table.segments().lsn(record).max(table.floor());
-        if has != *key || primary == self.key {
-            return false;
+        let mut taken = false;
+        if there {
+            let row = &body[table.row_at()..];
+            let (mut primary, mut has) = (Key::new(), Key::new());
+            table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            table.schema.index_key_of_row(position, row, &primary, &mut has);
+            taken = has == *key && primary != self.key;
         }
-        self.depend(lsn);
-        true
+        self.depend(if taken { lsn } else { removal });
+        taken
     }
 
     // ---- change

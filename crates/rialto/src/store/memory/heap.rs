@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
 use crossbeam_utils::CachePadded;
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::segments::{IMAGE_HEADER_BYTES, RECORD_HEADER_BYTES, UNIT_BYTES};
@@ -103,7 +104,9 @@ impl Heap {
             self.segments.reclaim(record);
             return Some(record);
         }
-        let fits = |id| self.segments.extend(id, units, self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES));
+        let fits = |id| {
+            self.segments.extend(id, units, self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES))
+        };
         if let Some(record) = stripe.open.and_then(fits) {
             return Some(record);
         }
@@ -113,10 +116,63 @@ impl Heap {
                 return Some(record);
             }
         }
+        if let Some(id) = self.segments.allocate(self.id) {
+            self.owned.lock().push(id);
+            stripe.open = Some(id);
+            return fits(id);
+        }
+        drop(stripe);
+        self.scrape(hint, units)
+    }
+
+    /// A slot at the memory bound: part of a larger free one, or out of a segment that has become free as a whole.
+    #[cold]
+    fn scrape(&self, hint: usize, units: usize) -> Option<RecordRef> {
+        for stripe in &self.stripes {
+            let mut stripe = stripe.lock();
+            let larger = (units..stripe.free.len()).find_map(|n| stripe.free[n].pop());
+            if let Some(record) = larger {
+                if let Some(rest) = self.segments.split(record, units) {
+                    stripe.push(self.segments.units(rest), rest);
+                }
+                self.segments.reclaim(record);
+                return Some(record);
+            }
+        }
+        if self.give_back_empty() == 0 {
+            return None;
+        }
+        let mut stripe = self.stripes[hint % STRIPES].lock();
         let id = self.segments.allocate(self.id)?;
         self.owned.lock().push(id);
         stripe.open = Some(id);
-        fits(id)
+        self.segments.extend(id, units, SEGMENT_BYTES)
+    }
+
+    /// Gives the segments back in which every slot is free, and says how many. For when memory runs out: it looks at
+    /// every slot.
+    #[cold]
+    pub fn give_back_empty(&self) -> usize {
+        // With all stripes locked no slot is taken or freed.
+        let mut stripes: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
+        let mut owned = self.owned.lock();
+        let is_empty = |id: SegmentId| {
+            self.segments.slots(id).all(|slot| slot.is_ok_and(|record| self.segments.is_free(record)))
+        };
+        let empty: HashSet<SegmentId> = owned.iter().copied().filter(|&id| is_empty(id)).collect();
+        if empty.is_empty() {
+            return 0;
+        }
+        for stripe in &mut stripes {
+            stripe.open = stripe.open.filter(|id| !empty.contains(id));
+            for records in &mut stripe.free {
+                records.retain(|record| !empty.contains(&record.segment()));
+            }
+        }
+        self.partial.lock().retain(|id| !empty.contains(id));
+        owned.retain(|id| !empty.contains(id));
+        empty.iter().for_each(|&id| self.segments.free(id));
+        empty.len()
     }
 
     /// An absent slot for a record that has outgrown its own: in its own segment if the share kept free allows, else
@@ -204,6 +260,18 @@ mod tests {
         let heap = heap(100);
         let (a, b) = (heap.allocate(0, 10).unwrap(), heap.allocate(1, 10).unwrap());
         assert_ne!(a.segment(), b.segment());
+    }
+
+    #[test]
+    fn at_the_memory_bound_larger_slots_are_split_and_empty_segments_used_again() {
+        let heap = heap(100);
+        let large: Vec<_> = std::iter::from_fn(|| heap.allocate(0, 5_000)).collect();
+        large.iter().for_each(|&record| heap.release(0, record));
+        let small: Vec<_> = std::iter::from_fn(|| heap.allocate(1, 50)).collect();
+        assert!(small.len() > 10 * large.len(), "{} small slots", small.len());
+        small[1..].iter().for_each(|&record| heap.release(1, record));
+        assert!(heap.allocate(2, 30_000).is_some(), "small free slots make a segment again");
+        assert!(!heap.segments().is_free(small[0]) && heap.segments().units(small[0]) == 5);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub const UNIT_BYTES: usize = 16;
 /// A record's header.
 pub const RECORD_HEADER_BYTES: usize = 16;
 
+/// The smallest slot: a header and a unit of body.
+const SLOT_UNITS_MIN: usize = 2;
 const UNITS_PER_SEGMENT: u64 = (SEGMENT_BYTES / UNIT_BYTES) as u64;
 const WORDS_PER_SEGMENT: usize = SEGMENT_BYTES / 8;
 
@@ -41,9 +43,11 @@ const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
 const VERSION_ONE: u64 = 1 << 36;
 const LENGTH_MASK: u64 = (1 << 16) - 1;
 
-const _: () = assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
+const _: () =
+    assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
 const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 < LENGTH_MASK as usize);
-const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
+const _: () =
+    assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
 
 /// A segment's number in the arena, and in both backup copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -494,10 +498,28 @@ impl Segments {
         self.mark_dirty(&latched);
     }
 
+    /// Cuts a free slot to `units` and gives what is left as a free slot of its own, if that is enough for one.
+    pub fn split(&self, record: RecordRef, units: usize) -> Option<RecordRef> {
+        let latched = self.latch(record.segment());
+        let capacity = self.capacity_units(record);
+        let left = capacity - units;
+        if left < SLOT_UNITS_MIN {
+            return None;
+        }
+        let rest = RecordRef(record.0 + units as u64);
+        self.word(rest, 0).store(ABSENT | FREE | (left as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
+        self.word(rest, 1).store(0, Ordering::Relaxed);
+        self.word(record, 1).store(0, Ordering::Relaxed);
+        let cut = ((capacity - units) as u64) << CAPACITY_SHIFT;
+        self.word(record, 0).fetch_sub(cut, Ordering::AcqRel);
+        self.mark_dirty(&latched);
+        Some(rest)
+    }
+
     /// Takes a slot off the free list: absent, not free.
     pub fn reclaim(&self, record: RecordRef) {
         let _latched = self.latch(record.segment());
-        self.word(record, 0).fetch_and(!(FREE | THIN_LOCK_MASK), Ordering::AcqRel);
+        self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
         self.word(record, 1).store(0, Ordering::Release);
     }
 
@@ -530,7 +552,9 @@ impl Region {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses aliases nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        };
         // SAFETY: the range was just mapped. Huge pages are a wish: a refusal changes only the speed.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         Ok(Region { base: base.cast(), bytes })

@@ -1,0 +1,93 @@
+//! `rialto check` and `rialto inspect`: a data directory that nobody has open.
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use rialto::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
+use rialto::io::{Disk, DiskError, FileDisk};
+use rialto::recovery::{check, inspect};
+use rialto::{Error, Options};
+
+/// Which directory.
+#[derive(Debug, Args)]
+pub struct OfflineArgs {
+    /// The data directory
+    #[arg(value_name = "DIR")]
+    directory: PathBuf,
+    /// The bound on the memory that reading it may take [default: three quarters of the machine's]
+    #[arg(long, value_name = "N")]
+    memory_bytes: Option<u64>,
+}
+
+/// Why a directory could not be read, and the exit code.
+struct Unusable {
+    text: String,
+    code: u8,
+}
+
+impl Unusable {
+    fn of_disk(path: &Path, error: &DiskError) -> Unusable {
+        let code = if error.is_locked() || error.is_missing() { 3 } else { 4 };
+        Unusable { text: format!("cannot use {}: {error}", path.display()), code }
+    }
+
+    fn of_home(path: &Path, error: &HomeError) -> Unusable {
+        let code = match error {
+            HomeError::NewerVersion { .. } => 3,
+            HomeError::Failed(Error::Corrupt { .. }) => 1,
+            HomeError::Failed(_) => 4,
+        };
+        Unusable { text: format!("{}: {error}", path.display()), code }
+    }
+}
+
+/// Runs `read` on the directory, locked, and prints what it gives.
+fn on_directory(
+    args: &OfflineArgs,
+    read: impl FnOnce(&Arc<dyn Disk>, u64, usize) -> Result<(String, bool), HomeError>,
+) -> ExitCode {
+    match locked(args, read) {
+        Ok((text, sound)) => {
+            println!("{}", text.trim_end());
+            ExitCode::from(u8::from(!sound))
+        }
+        Err(Unusable { text, code }) => {
+            eprintln!("error: {text}");
+            ExitCode::from(code)
+        }
+    }
+}
+
+fn locked(
+    args: &OfflineArgs,
+    read: impl FnOnce(&Arc<dyn Disk>, u64, usize) -> Result<(String, bool), HomeError>,
+) -> Result<(String, bool), Unusable> {
+    let path = &args.directory;
+    let disk: Arc<dyn Disk> = FileDisk::open(path).map_err(|error| Unusable::of_disk(path, &error))?;
+    // Before the lock, which leaves a file.
+    if !HomeFile::exists(&*disk).map_err(|error| Unusable::of_disk(path, &error))? {
+        let text = format!("{} holds no database: it has no file \"{HOME_FILE}\"", path.display());
+        return Err(Unusable { text, code: 3 });
+    }
+    let _lock = disk.lock().map_err(|error| Unusable::of_disk(path, &error))?;
+    let options = Options::default();
+    let memory_bytes = args.memory_bytes.unwrap_or(options.memory_bytes);
+    read(&disk, memory_bytes, options.recovery_threads).map_err(|error| Unusable::of_home(path, &error))
+}
+
+/// Verifies the directory: checksums, indexes against tables, log.
+pub fn run_check(args: &OfflineArgs) -> ExitCode {
+    on_directory(args, |disk, memory_bytes, threads| {
+        let report = check::check(disk, memory_bytes, threads)?;
+        Ok((report.to_string(), report.is_sound()))
+    })
+}
+
+/// Prints what is in the directory.
+pub fn run_inspect(args: &OfflineArgs) -> ExitCode {
+    on_directory(args, |disk, memory_bytes, threads| {
+        inspect::inspect(disk, memory_bytes, threads).map(|text| (text, true))
+    })
+}

@@ -1,0 +1,144 @@
+//! `rialto serve`: a database behind the PostgreSQL protocol.
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use clap::Args;
+use rialto::{Database, Options};
+use rialto_bench::args::DurabilityName;
+use rialto_server::ServeOptions;
+
+/// Where the data is, unless told otherwise.
+const DATA: &str = "./rialto-data/server";
+/// Transactions beyond one for each connection.
+const TRANSACTIONS_SPARE: usize = 16;
+
+/// An address, or none.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Listen {
+    Nowhere,
+    At(SocketAddr),
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Listen, String> {
+        if text == "none" {
+            return Ok(Listen::Nowhere);
+        }
+        let addresses =
+            text.to_socket_addrs().map_err(|error| format!("{error}; expected HOST:PORT or none"))?;
+        let address = addresses.into_iter().next();
+        address
+            .map(Listen::At)
+            .ok_or_else(|| "the name has no address; expected HOST:PORT or none".to_owned())
+    }
+}
+
+/// Serve a database to PostgreSQL clients
+#[derive(Debug, Args)]
+pub struct ServeArgs {
+    /// The data directory; created if it is not there
+    #[arg(long, value_name = "DIR", default_value = DATA)]
+    data: PathBuf,
+    /// The loopback address to listen on; port 0 picks a free one [default: 127.0.0.1:5432]
+    #[arg(long, value_name = "HOST:PORT|none")]
+    listen: Option<Listen>,
+    /// The port: of the socket file's name, and of 127.0.0.1 where --listen says nothing else
+    #[arg(long, value_name = "N")]
+    port: Option<u16>,
+    /// The directory of the socket file; without it there is none
+    #[arg(long, value_name = "DIR")]
+    socket_dir: Option<PathBuf>,
+    /// How durable "committed" is for sessions that do not choose
+    #[arg(long, value_enum, default_value = "disk")]
+    durability: DurabilityName,
+    /// The most connections at a time
+    #[arg(long, value_name = "N", default_value_t = 100)]
+    max_connections: usize,
+}
+
+impl ServeArgs {
+    fn serve_options(&self) -> ServeOptions {
+        let defaults = ServeOptions::default();
+        let listen = match (self.listen, self.port) {
+            (Some(Listen::Nowhere), _) => None,
+            (Some(Listen::At(address)), _) => Some(address),
+            (None, Some(port)) => Some(SocketAddr::from(([127, 0, 0, 1], port))),
+            (None, None) => defaults.listen,
+        };
+        ServeOptions {
+            listen,
+            socket_dir: self.socket_dir.clone(),
+            port: self.port.unwrap_or(0),
+            max_connections: self.max_connections,
+            data_label: self.data.display().to_string(),
+        }
+    }
+
+    fn database_options(&self) -> Options {
+        let defaults = Options::default();
+        Options {
+            durability: self.durability.into(),
+            transactions_max: defaults
+                .transactions_max
+                .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
+            progress: Some(Arc::new(|text: &str| eprintln!("  {text}"))),
+            ..defaults
+        }
+    }
+}
+
+/// Serves until SIGTERM or SIGINT.
+pub fn serve(args: &ServeArgs) -> ExitCode {
+    let database = match Database::open_with(&args.data, args.database_options()) {
+        Ok(database) => database,
+        Err(error) => {
+            eprintln!("error: cannot open {}: {error}", args.data.display());
+            return ExitCode::from(error.exit_code());
+        }
+    };
+    match rialto_server::serve(database, args.serve_options()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Command {
+        #[command(flatten)]
+        serve: ServeArgs,
+    }
+
+    fn options(line: &str) -> ServeOptions {
+        let words = std::iter::once("serve").chain(line.split_whitespace());
+        Command::try_parse_from(words).unwrap_or_else(|error| panic!("{error}")).serve.serve_options()
+    }
+
+    #[test]
+    fn where_it_listens() {
+        let at = |line: &str| {
+            let options = options(line);
+            (options.listen.map(|address| address.to_string()), options.port)
+        };
+        let text = |address: &str| Some(address.to_owned());
+        assert_eq!(at(""), (text("127.0.0.1:5432"), 0));
+        assert_eq!(at("--port 6000"), (text("127.0.0.1:6000"), 6000));
+        assert_eq!(at("--listen [::1]:7000 --port 6000"), (text("[::1]:7000"), 6000));
+        assert_eq!(at("--listen none --port 6000 --socket-dir /tmp"), (None, 6000));
+        assert!("nowhere".parse::<Listen>().unwrap_err().contains("HOST:PORT"));
+    }
+}
