@@ -133,7 +133,11 @@ fn own_pool() -> usize {
 
 impl Contexts {
     pub fn new(max: usize) -> Contexts {
-        Contexts { pools: (0..POOLS).map(|_| CachePadded::default()).collect(), made: AtomicUsize::new(0), max }
+        Contexts {
+            pools: (0..POOLS).map(|_| CachePadded::default()).collect(),
+            made: AtomicUsize::new(0),
+            max,
+        }
     }
 
     fn take(&self, core: &Arc<Core>) -> Result<Box<Context>> {
@@ -142,9 +146,9 @@ impl Contexts {
         if let Some(context) = self.pools[own].lock().pop() {
             return Ok(context);
         }
-        let made = self.made.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| {
-            (made < self.max).then_some(made + 1)
-        });
+        let made = self
+            .made
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| (made < self.max).then_some(made + 1));
         if let Ok(number) = made {
             return Ok(Box::new(Context::new(core.clone(), number)));
         }

@@ -78,7 +78,8 @@ impl Database {
             true => FileDisk::create(path.as_ref()),
             false => FileDisk::open(path.as_ref()),
         };
-        let disk = disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
+        let disk =
+            disk.map_err(|error| OpenError::directory(&path.as_ref().display().to_string(), &error))?;
         Database::open_on(disk, options)
     }
 

@@ -6,6 +6,8 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+#[doc(hidden)]
+pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
 mod core;
@@ -34,6 +36,6 @@ pub use metrics::Metrics;
 pub use open::OpenError;
 pub use options::{Checkpointing, Options, Progress};
 pub use txn::{
-    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket, Transaction,
-    TxOptions,
+    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
+    Transaction, TxOptions,
 };

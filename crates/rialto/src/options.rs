@@ -113,7 +113,10 @@ impl Options {
     /// What is wrong with the options, if anything: which one, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
         if self.memory_bytes < MEMORY_BYTES_MIN {
-            return Some(format!("memory_bytes is {}, expected at least {MEMORY_BYTES_MIN}", self.memory_bytes));
+            return Some(format!(
+                "memory_bytes is {}, expected at least {MEMORY_BYTES_MIN}",
+                self.memory_bytes
+            ));
         }
         if self.log_bytes_max < 16 << 20 {
             return Some(format!("log_bytes_max is {}, expected at least {}", self.log_bytes_max, 16 << 20));
@@ -125,7 +128,11 @@ impl Options {
             return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));
         }
         if self.write_set_bytes_max > 1 << 29 {
-            return Some(format!("write_set_bytes_max is {}, expected at most {}", self.write_set_bytes_max, 1 << 29));
+            return Some(format!(
+                "write_set_bytes_max is {}, expected at most {}",
+                self.write_set_bytes_max,
+                1 << 29
+            ));
         }
         if self.recovery_threads == 0 {
             return Some("recovery_threads is 0, expected at least 1".to_owned());

@@ -346,7 +346,8 @@ fn ddl_is_transactional() {
     for _ in 0..5 {
         accounts(&db);
         let table = db.table("accounts").unwrap();
-        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string())))).unwrap();
+        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string()))))
+            .unwrap();
         db.transact(|tx| tx.drop_table("accounts")).unwrap();
     }
     assert!(db.metrics().memory_used <= used + (1 << 20), "dropped tables give their memory back");

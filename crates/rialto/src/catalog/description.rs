@@ -44,10 +44,10 @@ impl Description {
             });
         }
         let position = |name: &String| {
-            def.columns.iter().position(|column| column.name == *name).ok_or_else(|| Error::NoSuchColumn {
-                table: def.name.clone(),
-                column: name.clone(),
-            })
+            def.columns
+                .iter()
+                .position(|column| column.name == *name)
+                .ok_or_else(|| Error::NoSuchColumn { table: def.name.clone(), column: name.clone() })
         };
         let primary_key = match &def.primary_key {
             Some(names) => Some(names.iter().map(position).collect::<Result<Vec<usize>>>()?),

@@ -65,10 +65,8 @@ struct Load {
 
 impl Part {
     fn all_of(version: &TableVersion) -> Vec<Part> {
-        let mut parts = vec![
-            Part::Heap(version.heap.clone()),
-            Part::Index(version.primary_id, version.primary.clone()),
-        ];
+        let mut parts =
+            vec![Part::Heap(version.heap.clone()), Part::Index(version.primary_id, version.primary.clone())];
         for (index, def) in version.secondaries.iter().zip(version.schema.indexes()) {
             parts.push(Part::Index(def.id, index.clone()));
         }
@@ -118,7 +116,9 @@ impl DdlState {
     /// What this transaction's DDL says about a name, if it says anything.
     pub fn table(&self, name: &str) -> Option<Result<Table>> {
         self.changes.iter().rev().find_map(|change| match change {
-            DdlChange::Create(version) | DdlChange::Replace { new: version, .. } if version.name() == name => {
+            DdlChange::Create(version) | DdlChange::Replace { new: version, .. }
+                if version.name() == name =>
+            {
                 Some(Ok(Table::new(version.clone())))
             }
             DdlChange::Drop(old) if old.name() == name => {
@@ -189,7 +189,9 @@ impl Context {
     fn begin_ddl(&mut self) -> Result<()> {
         self.check_write()?;
         self.lock(
-            |core, owner, _, _, wait| core.locks.table(owner, CATALOG_LOCK, TableMode::Exclusive, wait).map(drop),
+            |core, owner, _, _, wait| {
+                core.locks.table(owner, CATALOG_LOCK, TableMode::Exclusive, wait).map(drop)
+            },
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
         self.ddl();
@@ -286,7 +288,9 @@ impl Context {
 
     fn delete_system_row(&mut self, row: &SystemRow) -> Result<()> {
         let slot = self.use_system(row.table)?;
-        row.key.as_slice().encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)?;
+        row.key
+            .as_slice()
+            .encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)?;
         let there = self.delete_key(slot)?;
         debug_assert!(there, "the catalog and its rows agree");
         Ok(())
@@ -406,7 +410,8 @@ impl Context {
     }
 
     fn drop_index(&mut self, name: &str) -> Result<()> {
-        let (table, which) = self.find_index(name).ok_or_else(|| Error::NoSuchIndex { index: name.to_owned() })?;
+        let (table, which) =
+            self.find_index(name).ok_or_else(|| Error::NoSuchIndex { index: name.to_owned() })?;
         let WhichIndex::Secondary(position) = which else {
             let what = format!("dropping \"{name}\", the primary key of table \"{table}\"");
             return Err(Error::Unsupported { what });
@@ -431,7 +436,9 @@ impl Context {
             return Err(Error::BadDefinition { name: table.to_owned(), reason });
         }
         if self.writes.touches(old.id) {
-            let what = format!("adding a primary key to \"{table}\" in a transaction that wrote to it: commit first");
+            let what = format!(
+                "adding a primary key to \"{table}\" in a transaction that wrote to it: commit first"
+            );
             return Err(Error::Unsupported { what });
         }
         let mut description = Description::of_version(&old);
@@ -464,7 +471,10 @@ impl Context {
             })?;
             let secondary = Arc::new(secondary.expect("its keys were unique before"));
             let id = schema.indexes()[position].id;
-            replaced.push(Part::Index(id, std::mem::replace(&mut parts.secondaries[position], secondary.clone())));
+            replaced.push(Part::Index(
+                id,
+                std::mem::replace(&mut parts.secondaries[position], secondary.clone()),
+            ));
             created.push(Part::Index(id, secondary));
         }
         self.replace(old, parts, replaced, created);
@@ -536,7 +546,8 @@ impl Context {
         table.segments().write(record, &self.body, Lsn::ZERO);
         table.heap.count_rows(self.number, 1);
         let mut key = Key::new();
-        let mut failed = table.primary.insert(&self.key, record.0, || Admit::Go).is_err().then(|| self.memory_limit());
+        let mut failed =
+            table.primary.insert(&self.key, record.0, || Admit::Go).is_err().then(|| self.memory_limit());
         for position in 0..table.secondaries.len() {
             if failed.is_some() {
                 break;

@@ -85,7 +85,13 @@ fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
 }
 
 /// Appends a put. The body is as it lies in the record: the row number, if `numbered`, then the row.
-pub(crate) fn write_put(out: &mut Vec<u8>, table: TableId, key: &[u8], numbered: bool, body: &[u8]) -> Placed {
+pub(crate) fn write_put(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8],
+    numbered: bool,
+    body: &[u8],
+) -> Placed {
     let mut placed = begin(out, PUT | if numbered { 0x80 } else { 0 }, table, key);
     put_varint(out, body.len() as u64);
     placed.body_at = out.len() as u32;
@@ -204,7 +210,9 @@ pub(crate) fn read(payload: &[u8]) -> impl Iterator<Item = Result<RedoRecord<'_>
 }
 
 /// As [`read`], each record with its bytes.
-pub(crate) fn read_with_bytes(payload: &[u8]) -> impl Iterator<Item = Result<(RedoRecord<'_>, &[u8]), usize>> {
+pub(crate) fn read_with_bytes(
+    payload: &[u8],
+) -> impl Iterator<Item = Result<(RedoRecord<'_>, &[u8]), usize>> {
     let mut rest = payload;
     std::iter::from_fn(move || {
         if rest.is_empty() {

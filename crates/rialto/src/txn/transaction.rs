@@ -9,6 +9,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::write_set::{Mark, WriteSet};
+use crate::canary;
 use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -131,9 +132,12 @@ impl Context {
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
         self.began = Instant::now();
-        self.owner = Some(self.core.locks.begin_since(started.unwrap_or(self.began)).ok_or(
-            Error::TooManyTransactions { limit: self.core.options.transactions_max },
-        )?);
+        self.owner = Some(
+            self.core
+                .locks
+                .begin_since(started.unwrap_or(self.began))
+                .ok_or(Error::TooManyTransactions { limit: self.core.options.transactions_max })?,
+        );
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -200,7 +204,11 @@ impl Context {
     }
 
     #[cold]
-    fn lock_error(&mut self, error: LockError, target: impl FnOnce(&TableCache, &Key) -> LockTarget) -> Error {
+    fn lock_error(
+        &mut self,
+        error: LockError,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Error {
         let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
         match error {
             LockError::Deadlock => {
@@ -312,6 +320,10 @@ impl Context {
             self.packet = Some(packet);
             self.abort();
             return Err(error);
+        }
+        if canary::releases_before_place() {
+            core.locks.release_all(self.owner.as_mut().expect("the transaction is open"));
+            std::thread::yield_now();
         }
         let lsn = core.log.push(&mut packet, PacketKind::Commit);
         self.apply(&packet, lsn);

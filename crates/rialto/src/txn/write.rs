@@ -270,7 +270,9 @@ impl Context {
         let index = self.tables.at(slot).schema.indexes()[position].id;
         let name = LockName::new(index, key);
         self.lock(
-            |core, owner, _, _, wait| core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop),
+            |core, owner, _, _, wait| {
+                core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop)
+            },
             |_, _| LockTarget::Record { index, key: key.to_vec() },
         )
     }
@@ -314,7 +316,8 @@ impl Context {
         let mut ranges = std::mem::take(&mut self.ranges);
         let table = self.tables.at(slot);
         // What the keys were, for tables where a change may move them.
-        let keeps_old = !table.secondaries.is_empty() || table.schema.primary_key().is_some_and(|key| key.len() > 1);
+        let keeps_old =
+            !table.secondaries.is_empty() || table.schema.primary_key().is_some_and(|key| key.len() > 1);
         let mut old = std::mem::take(&mut self.other_body);
         old.clear();
         if keeps_old {
@@ -381,9 +384,8 @@ impl Context {
         let mut key = Key::new();
         (0..table.secondaries.len()).any(|position| {
             let which = WhichIndex::Secondary(position);
-            let touched = |&(offset, length): &(u16, u16)| {
-                table.schema.patch_touches_key(which, offset, length as u8)
-            };
+            let touched =
+                |&(offset, length): &(u16, u16)| table.schema.patch_touches_key(which, offset, length as u8);
             (whole || ranges.iter().any(touched)) && self.secondary_key(slot, position, Some(old), &mut key)
         })
     }

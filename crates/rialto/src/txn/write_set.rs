@@ -179,8 +179,7 @@ impl WriteSet {
         }
         let position = self.writes.len() as u32 - 1;
         if self.writes.len() >= LINEAR_MAX
-            && let Ok(entry) =
-                self.latest.find_entry(self.writes[position as usize].hash, |&p| p == position)
+            && let Ok(entry) = self.latest.find_entry(self.writes[position as usize].hash, |&p| p == position)
         {
             entry.remove();
         }

@@ -103,7 +103,9 @@ impl Heap {
             self.segments.reclaim(record);
             return Some(record);
         }
-        let fits = |id| self.segments.extend(id, units, self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES));
+        let fits = |id| {
+            self.segments.extend(id, units, self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES))
+        };
         if let Some(record) = stripe.open.and_then(fits) {
             return Some(record);
         }

@@ -41,9 +41,11 @@ const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
 const VERSION_ONE: u64 = 1 << 36;
 const LENGTH_MASK: u64 = (1 << 16) - 1;
 
-const _: () = assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
+const _: () =
+    assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
 const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 < LENGTH_MASK as usize);
-const _: () = assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
+const _: () =
+    assert!(crate::row::ROW_BYTES_MAX + 8 + RECORD_HEADER_BYTES + IMAGE_HEADER_BYTES < SEGMENT_BYTES);
 
 /// A segment's number in the arena, and in both backup copies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -530,7 +532,9 @@ impl Region {
         use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
         let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: a fresh anonymous mapping at an address that the kernel chooses aliases nothing.
-        let base = unsafe { mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)? };
+        let base = unsafe {
+            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
+        };
         // SAFETY: the range was just mapped. Huge pages are a wish: a refusal changes only the speed.
         let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
         Ok(Region { base: base.cast(), bytes })
