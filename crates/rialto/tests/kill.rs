@@ -22,7 +22,11 @@ const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
 const ROUND: &str = "RIALTO_KILL_ROUND";
 
 fn open(directory: &Path) -> Database {
-    let options = Options { memory_bytes: 64 << 20, checkpoint_interval: Duration::from_millis(50), ..Options::default() };
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint_interval: Duration::from_millis(50),
+        ..Options::default()
+    };
     Database::open_with(directory, options).unwrap()
 }
 
@@ -103,7 +107,8 @@ fn live(directory: &Path, round: u64, time: Duration) -> Vec<i64> {
     child.wait().unwrap();
     let lines = reader.join().unwrap();
     assert!(ended.is_none(), "the child ended by itself: {lines:?}");
-    let id = |line: String| line.strip_prefix("done ").unwrap_or_else(|| panic!("child: {line}")).parse().unwrap();
+    let id =
+        |line: String| line.strip_prefix("done ").unwrap_or_else(|| panic!("child: {line}")).parse().unwrap();
     lines.into_iter().map(id).collect()
 }
 
@@ -145,9 +150,16 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
         rounds += 1;
         let milliseconds = 20 + random.below(400);
         acknowledged.extend(live(&directory, rounds, Duration::from_millis(milliseconds)));
-        examine(&directory, &acknowledged, &format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display()));
+        examine(
+            &directory,
+            &acknowledged,
+            &format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display()),
+        );
     }
     println!("{rounds} rounds, {} transfers acknowledged", acknowledged.len());
-    assert!(!acknowledged.is_empty(), "no child came to acknowledge a transfer in {rounds} rounds, RIALTO_SEED={seed}");
+    assert!(
+        !acknowledged.is_empty(),
+        "no child came to acknowledge a transfer in {rounds} rounds, RIALTO_SEED={seed}"
+    );
     std::fs::remove_dir_all(&directory).unwrap();
 }

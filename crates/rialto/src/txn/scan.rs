@@ -146,6 +146,52 @@ impl Context {
         self.use_table(table, if scan.is_whole() { whole } else { intent })
     }
 
+    /// Reads the row that an index entry points to, its row locked, into `body`. False if the entry is no row's any
+    /// more, which is then noted as what the answer depends on.
+    #[allow(clippy::too_many_arguments, reason = "the scan's buffers are lent one by one")]
+    fn row_of_entry(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+        record: RecordRef,
+        mode: RecordMode,
+        body: &mut Vec<u8>,
+        scratch: &mut Key,
+    ) -> Result<bool> {
+        let mut record = record;
+        let mut refused: Option<(RecordRef, Key)> = None;
+        loop {
+            let place = self.place_of_entry(slot, which, entry, record, mode)?;
+            if let Some(place) = place
+                && self.read_place_into(slot, place, body)
+                && self.row_has_key(slot, which, entry, body, scratch)
+            {
+                return Ok(true);
+            }
+            if which == WhichIndex::Primary {
+                return Ok(false);
+            }
+            // The leaf was read before the lock was there: the entry may have gone since (I3: that removal is what is
+            // seen), or point to another slot, and the old slot may hold another row by now.
+            let now = self.tables.at(slot).index(which).get(entry);
+            let Some(value) = now.value else {
+                self.depend(now.removal);
+                return Ok(false);
+            };
+            if place.is_some() {
+                // The same answer twice, the second time under the lock: the row has left this key.
+                if value == record.0
+                    && refused.as_ref().is_some_and(|(r, key)| *r == record && **key == *self.key)
+                {
+                    return Ok(false);
+                }
+                refused = Some((record, self.key.clone()));
+            }
+            record = RecordRef(value);
+        }
+    }
+
     /// The place of the row that an index entry points to, its row locked; None if the entry is no row's of the range.
     fn place_of_entry(
         &mut self,
@@ -271,13 +317,15 @@ impl Transaction {
             context.depend(batch.removal());
             for (entry, value) in batch.iter() {
                 context.check()?;
-                let Some(place) = context.place_of_entry(slot, scan.index, entry, RecordRef(value), mode)?
-                else {
-                    continue;
-                };
-                if !context.read_place_into(slot, place, &mut body)
-                    || !context.row_has_key(slot, scan.index, entry, &body, &mut scratch)
-                {
+                if !context.row_of_entry(
+                    slot,
+                    scan.index,
+                    entry,
+                    RecordRef(value),
+                    mode,
+                    &mut body,
+                    &mut scratch,
+                )? {
                     continue;
                 }
                 row_key.0.clone_from(&context.key);
