@@ -5,6 +5,8 @@
 
 #![deny(unsafe_code)]
 
+#[doc(hidden)]
+pub mod canary;
 pub mod catalog;
 pub mod checkpoint;
 mod core;

@@ -4,10 +4,12 @@ use std::ops::{Bound, ControlFlow};
 
 use super::read::{Place, RowKey, view};
 use super::transaction::{Context, Transaction};
+use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
 use crate::lock::{RecordMode, TableMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
+use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
 use crate::store::memory::index::{Batch, Guard, More, ScanRange};
 
@@ -144,37 +146,52 @@ impl Context {
         self.use_table(table, if scan.is_whole() { whole } else { intent })
     }
 
-    /// The place of the row that an index entry points to, its row locked; None if the entry is no row's of the range.
-    fn place_of_entry(
+    /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no
+    /// row's, which is then noted as what the answer depends on.
+    fn row_of_entry(
         &mut self,
         slot: u32,
         which: WhichIndex,
         entry: &[u8],
         mode: RecordMode,
-    ) -> Result<Option<Place>> {
-        match which {
-            WhichIndex::Primary => {
-                self.key.clear();
-                self.key.extend_from_slice(entry);
-            }
-            WhichIndex::Secondary(_) => {
-                if !self.find_primary_key(slot, which, entry) {
-                    return Ok(None);
-                }
-            }
+        body: &mut Vec<u8>,
+    ) -> Result<bool> {
+        if which == WhichIndex::Primary {
+            self.key.clear();
+            self.key.extend_from_slice(entry);
+            let place = self.lock_and_locate(slot, mode)?;
+            return Ok(self.read_place_into(slot, place, body));
         }
-        let hash = self.lock_key(slot, mode)?;
-        // The lock makes whatever the key's row is now stay; the entry was read before.
-        Ok(Some(self.locate(slot, hash)))
+        let mut refused: Option<(RecordRef, Key)> = None;
+        loop {
+            let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
+            let place = self.lock_and_locate(slot, mode)?;
+            if self.read_place_into(slot, place, body) && self.row_has_key(slot, which, entry, body) {
+                return Ok(true);
+            }
+            // The entry was followed before the lock was there: it may have gone since, or lead to another row. The
+            // same answer twice, the second time under the lock: its row, which has another key in the end, is ours.
+            if refused.as_ref().is_some_and(|(before, key)| *before == record && *key == self.key) {
+                return Ok(false);
+            }
+            refused = Some((record, self.key.clone()));
+        }
     }
 
-    /// Puts the primary key of the row that a secondary entry points to into `self.key`. The row is not locked; the
-    /// caller looks again under its lock. False if the entry is gone.
-    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> bool {
+    fn lock_and_locate(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+        let hash = self.lock_key(slot, mode)?;
+        Ok(self.locate(slot, hash))
+    }
+
+    /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and gives its record. The row is
+    /// not locked; the caller looks again under its lock. None if the entry is gone (I3: by a removal that the answer
+    /// then depends on).
+    fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RecordRef> {
         let table = self.tables.at(slot);
-        let (record, _, there) = table.read_by_entry(which, entry, &mut self.body);
+        let (record, removal, there) = table.read_by_entry(which, entry, &mut self.body);
         if record.is_none() {
-            return false;
+            self.depend(removal);
+            return None;
         }
         if there {
             let row = &self.body[table.row_at()..];
@@ -183,24 +200,17 @@ impl Context {
             self.key.clear();
             self.key.extend_from_slice(&self.body);
         }
-        true
+        record
     }
 
     /// Whether the row in `body`, whose primary key is in `self.key`, has this key in the index.
-    fn row_has_key(
-        &self,
-        slot: u32,
-        which: WhichIndex,
-        entry: &[u8],
-        body: &[u8],
-        scratch: &mut Key,
-    ) -> bool {
+    fn row_has_key(&self, slot: u32, which: WhichIndex, entry: &[u8], body: &[u8]) -> bool {
         match which {
             WhichIndex::Primary => true,
             WhichIndex::Secondary(position) => {
-                let table = self.tables.at(slot);
-                table.schema.index_key_of_row(position, &body[table.row_at()..], &self.key, scratch);
-                **scratch == *entry
+                let (table, mut key) = (self.tables.at(slot), Key::new());
+                table.schema.index_key_of_row(position, &body[table.row_at()..], &self.key, &mut key);
+                *key == *entry
             }
         }
     }
@@ -234,6 +244,7 @@ impl Transaction {
         let mut guard = Guard::Leave;
         if !covers(context.tables.locked(slot), mode)
             && !covers(context.tables.locked(slot), RecordMode::Shared)
+            && !canary::skips_interval_locks()
         {
             let owner = context.owner.as_mut().expect("the transaction is open");
             context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
@@ -247,19 +258,14 @@ impl Transaction {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(&lower), high: as_bytes(&upper) };
-        let (mut body, mut row_key, mut scratch) = (Vec::new(), RowKey::default(), Key::new());
+        let (mut body, mut row_key) = (Vec::new(), RowKey::default());
         let mut rows = 0;
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
             context.depend(batch.removal());
             for (entry, _) in batch.iter() {
                 context.check()?;
-                let Some(place) = context.place_of_entry(slot, scan.index, entry, mode)? else {
-                    continue;
-                };
-                if !context.read_place_into(slot, place, &mut body)
-                    || !context.row_has_key(slot, scan.index, entry, &body, &mut scratch)
-                {
+                if !context.row_of_entry(slot, scan.index, entry, mode, &mut body)? {
                     continue;
                 }
                 row_key.0.clone_from(&context.key);

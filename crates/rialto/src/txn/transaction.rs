@@ -9,6 +9,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::write_set::{Mark, WriteSet};
+use crate::canary;
 use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -319,6 +320,10 @@ impl Context {
             self.packet = Some(packet);
             self.abort();
             return Err(error);
+        }
+        if canary::releases_before_place() {
+            core.locks.release_all(self.owner.as_mut().expect("the transaction is open"));
+            std::thread::yield_now();
         }
         let lsn = core.log.push(&mut packet, PacketKind::Commit);
         let whole = WholeOrNothing;

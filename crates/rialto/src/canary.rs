@@ -1,0 +1,29 @@
+//! Bugs that tests put back on purpose, to see that their checkers find them. Only with the feature `canary`, which is
+//! off by default; without it every question here is a constant, and costs nothing.
+
+#[cfg(feature = "canary")]
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// Scans lock no intervals: phantoms come in.
+#[cfg(feature = "canary")]
+pub static SKIP_INTERVAL_LOCKS: AtomicBool = AtomicBool::new(false);
+
+/// Commits release their locks before they take their place (against I2).
+#[cfg(feature = "canary")]
+pub static RELEASE_BEFORE_PLACE: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn skips_interval_locks() -> bool {
+    #[cfg(feature = "canary")]
+    return SKIP_INTERVAL_LOCKS.load(Ordering::Relaxed);
+    #[cfg(not(feature = "canary"))]
+    false
+}
+
+#[inline]
+pub(crate) fn releases_before_place() -> bool {
+    #[cfg(feature = "canary")]
+    return RELEASE_BEFORE_PLACE.load(Ordering::Relaxed);
+    #[cfg(not(feature = "canary"))]
+    false
+}

@@ -1,0 +1,286 @@
+//! Histories, and whether they are serializable.
+//!
+//! Every version of a row has a number of its own, so a read tells whose write it saw. Versions of a key follow each
+//! other in the order of their writers' places in the log. From that come Adya's edges: write-write, write-read and
+//! read-write, the last also from what a scan did not find to the write that would have made it find it (phantoms).
+//! A history is serializable if the edges make no cycle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use adya::{Opts, Valid, Workload};
+
+/// Keys are below this.
+pub const KEYS: i32 = 24;
+
+/// What a scan asked for.
+#[derive(Debug, Clone, Copy)]
+pub enum Predicate {
+    /// Keys from the first to the second, both with it.
+    Keys(i32, i32),
+    /// Rows of this group, by the secondary index.
+    Group(i32),
+}
+
+impl Predicate {
+    fn matches(self, key: i32, group: Option<i32>) -> bool {
+        match self {
+            Predicate::Keys(low, high) => group.is_some() && (low..=high).contains(&key),
+            Predicate::Group(wanted) => group == Some(wanted),
+        }
+    }
+
+    fn concerns(self, key: i32) -> bool {
+        match self {
+            Predicate::Keys(low, high) => (low..=high).contains(&key),
+            Predicate::Group(_) => true,
+        }
+    }
+}
+
+/// What a transaction saw or did. `None` for a version is: no row.
+#[derive(Debug, Clone)]
+pub enum Event {
+    Read {
+        key: i32,
+        seen: Option<u64>,
+    },
+    Scan {
+        predicate: Predicate,
+        seen: Vec<(i32, u64)>,
+    },
+    /// Leaves `version` of the row in `group`, or no row, over the version that was there.
+    Write {
+        key: i32,
+        over: Option<u64>,
+        version: u64,
+        group: Option<i32>,
+    },
+}
+
+/// A committed transaction. A transaction writes a key once at most.
+#[derive(Debug, Clone)]
+pub struct Done {
+    /// Its place in the log; of one that only read, the last place that it depends on.
+    pub place: u64,
+    pub events: Vec<Event>,
+}
+
+impl Done {
+    fn order(&self) -> (u64, bool) {
+        (self.place, !self.events.iter().any(|event| matches!(event, Event::Write { .. })))
+    }
+}
+
+struct Version {
+    id: u64,
+    group: Option<i32>,
+    writer: usize,
+}
+
+/// One look at a key: the number of versions that lay before what was seen, and who made it stale.
+struct Look {
+    key: i32,
+    upto: usize,
+    stale_by: Option<usize>,
+}
+
+struct Analysis<'h> {
+    history: &'h [Done],
+    versions: BTreeMap<i32, Vec<Version>>,
+    /// From, to, why.
+    edges: BTreeSet<(usize, usize, &'static str)>,
+    wrong: Vec<String>,
+}
+
+impl Analysis<'_> {
+    fn of_key(&self, key: i32) -> &[Version] {
+        self.versions.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    fn look(&mut self, reader: usize, key: i32, seen: Option<u64>, predicate: Predicate) -> Option<Look> {
+        let versions = self.of_key(key);
+        let upto = match seen {
+            Some(id) => match versions.iter().position(|version| version.id == id && version.group.is_some())
+            {
+                Some(position) => position + 1,
+                None => {
+                    self.wrong.push(format!(
+                        "transaction {reader} saw version {id} of key {key}, which nobody committed"
+                    ));
+                    return None;
+                }
+            },
+            // What was not found has no number: it is the last that did not match at the reader's place.
+            None => {
+                let before = |version: &Version| {
+                    version.writer != reader
+                        && self.history[version.writer].order() < self.history[reader].order()
+                        && !predicate.matches(key, version.group)
+                };
+                versions.iter().rposition(before).map_or(0, |position| position + 1)
+            }
+        };
+        let later =
+            versions[upto..].iter().find(|version| seen.is_some() || predicate.matches(key, version.group));
+        Some(Look { key, upto, stale_by: later.map(|version| version.writer) })
+    }
+
+    /// What the transaction looked at before it wrote the key itself, in order; a write as None.
+    fn looks(&mut self, reader: usize) -> Vec<Result<Look, (i32, u64)>> {
+        let mut own = BTreeMap::new();
+        let mut looks = Vec::new();
+        for event in &self.history[reader].events {
+            let mut ask =
+                |this: &mut Self, key: i32, seen: Option<u64>, predicate: Predicate| match own.get(&key) {
+                    None => looks.extend(this.look(reader, key, seen, predicate).map(Ok)),
+                    Some(&(version, group)) => {
+                        let expected = predicate.matches(key, group).then_some(version);
+                        if seen != expected {
+                            this.wrong.push(format!(
+                                "transaction {reader} saw {seen:?} of key {key} after its own {expected:?}"
+                            ));
+                        }
+                    }
+                };
+            match *event {
+                Event::Read { key, seen } => ask(self, key, seen, Predicate::Keys(key, key)),
+                Event::Scan { predicate, ref seen } => {
+                    for key in (0..KEYS).filter(|key| predicate.concerns(*key)) {
+                        let mut found = seen.iter().filter(|(at, _)| *at == key).map(|(_, version)| *version);
+                        ask(self, key, found.next(), predicate);
+                        if found.next().is_some() {
+                            self.wrong.push(format!("transaction {reader} met key {key} twice in one scan"));
+                        }
+                    }
+                }
+                Event::Write { key, over, version, group } => {
+                    ask(self, key, over, Predicate::Keys(key, key));
+                    own.insert(key, (version, group));
+                    looks.push(Err((key, version)));
+                }
+            }
+        }
+        looks
+    }
+
+    fn add(&mut self, from: usize, to: usize, why: &'static str) {
+        if from != to {
+            self.edges.insert((from, to, why));
+        }
+    }
+
+    fn connect(&mut self) {
+        let mut follow = Vec::new();
+        for versions in self.versions.values() {
+            follow.extend(versions.windows(2).map(|pair| (pair[0].writer, pair[1].writer)));
+        }
+        for (from, to) in follow {
+            self.add(from, to, "ww");
+        }
+        for reader in 0..self.history.len() {
+            for look in self.looks(reader).into_iter().flatten() {
+                if look.upto > 0 {
+                    let writer = self.of_key(look.key)[look.upto - 1].writer;
+                    self.add(writer, reader, "wr");
+                }
+                if let Some(writer) = look.stale_by {
+                    self.add(reader, writer, "rw");
+                }
+            }
+        }
+    }
+
+    /// A cycle, if there is one: whatever cannot be put into an order leads back to itself.
+    fn cycle(&self) -> Option<String> {
+        let count = self.history.len();
+        let (mut before, mut after) = (vec![Vec::new(); count], vec![Vec::new(); count]);
+        for &(from, to, why) in &self.edges {
+            after[from].push(to);
+            before[to].push((from, why));
+        }
+        let mut waits: Vec<usize> = before.iter().map(Vec::len).collect();
+        let mut ready: Vec<usize> = (0..count).filter(|node| waits[*node] == 0).collect();
+        while let Some(node) = ready.pop() {
+            for &to in &after[node] {
+                waits[to] -= 1;
+                if waits[to] == 0 {
+                    ready.push(to);
+                }
+            }
+        }
+        let mut node = (0..count).find(|node| waits[*node] > 0)?;
+        let mut path: Vec<(usize, &str)> = Vec::new();
+        while !path.iter().any(|(at, _)| *at == node) {
+            let &(from, why) =
+                before[node].iter().find(|(from, _)| waits[*from] > 0).expect("it waits for one");
+            path.push((node, why));
+            node = from;
+        }
+        let start = path.iter().position(|(at, _)| *at == node).expect("where it closed");
+        let mut text = String::from("a cycle, from the last to the first:");
+        for (at, why) in &path[start..] {
+            let _ = write!(text, "\n  {why} -> transaction {at} {:?}", self.history[*at]);
+        }
+        Some(text)
+    }
+}
+
+fn analyse(history: &[Done]) -> Analysis<'_> {
+    let mut order: Vec<usize> = (0..history.len()).collect();
+    order.sort_by_key(|at| history[*at].order());
+    let mut versions: BTreeMap<i32, Vec<Version>> = BTreeMap::new();
+    for writer in order {
+        for event in &history[writer].events {
+            if let Event::Write { key, version, group, .. } = *event {
+                versions.entry(key).or_default().push(Version { id: version, group, writer });
+            }
+        }
+    }
+    Analysis { history, versions, edges: BTreeSet::new(), wrong: Vec::new() }
+}
+
+/// What is wrong with a history, if anything.
+pub fn check(history: &[Done]) -> Result<(), String> {
+    let mut analysis = analyse(history);
+    analysis.connect();
+    match analysis.wrong.first() {
+        Some(wrong) => Err(wrong.clone()),
+        None => analysis.cycle().map_or(Ok(()), Err),
+    }
+}
+
+/// What `adya` says of the same history. It knows neither deletes nor scans, so it is told of lists: each key has the
+/// list of its versions, a write appends to it, a look at a key, found or not, gives the list up to what was seen.
+pub fn check_with_adya(history: &[Done]) -> Result<(), String> {
+    let mut analysis = analyse(history);
+    let mut text = String::new();
+    for reader in 0..history.len() {
+        let (mut asked, mut answered) = (Vec::new(), Vec::new());
+        for look in analysis.looks(reader) {
+            match look {
+                Ok(Look { key, upto, .. }) => {
+                    let list: Vec<u64> =
+                        analysis.of_key(key)[..upto].iter().map(|version| version.id).collect();
+                    asked.push(format!("[\"r\",{key},null]"));
+                    answered.push(format!("[\"r\",{key},{list:?}]"));
+                }
+                Err((key, version)) => {
+                    asked.push(format!("[\"append\",{key},{version}]"));
+                    answered.push(format!("[\"append\",{key},{version}]"));
+                }
+            }
+        }
+        for (kind, operations) in [("invoke", asked), ("ok", answered)] {
+            let value = operations.join(",");
+            let _ = writeln!(text, "{{\"type\":\"{kind}\",\"process\":{reader},\"value\":[{value}]}}");
+        }
+    }
+    let parsed = adya::History::from_json(&text).map_err(|error| error.to_string())?;
+    let options = Opts { models: vec!["serializable".into()], ..Opts::default() };
+    let report = adya::check(&parsed, Workload::ListAppend, &options);
+    match report.valid {
+        Valid::True => Ok(()),
+        _ => Err(format!("adya: {:?}", report.anomaly_types)),
+    }
+}

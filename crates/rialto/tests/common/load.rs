@@ -1,0 +1,193 @@
+//! Random transactions from several threads on a database in memory, and the history that they make.
+
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Checkpointing, Database, Durability, Error, KeyBound, Options, Scan, ScanMode, Table, TableDef,
+    Transaction, TxOptions,
+};
+
+use super::history::{Done, Event, KEYS, Predicate};
+
+const GROUPS: u64 = 4;
+
+/// What the transactions do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mix {
+    /// Reads, scans by both indexes, inserts, updates and deletes.
+    All,
+    /// Reads and updates of rows that stay.
+    Points,
+}
+
+fn version_of(row: &rialto::row::Row) -> Result<u64, Error> {
+    Ok(row.view().get_i64(2)? as u64)
+}
+
+struct Body<'a> {
+    tx: &'a mut Transaction,
+    table: &'a Table,
+    random: Random,
+    number: u64,
+    events: Vec<Event>,
+}
+
+impl Body<'_> {
+    fn wrote(&self, key: i32) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Write { key: at, .. } if *at == key))
+    }
+
+    fn read(&mut self, key: i32) -> Result<(), Error> {
+        let seen = self.tx.get(self.table, key)?.map(|row| version_of(&row)).transpose()?;
+        self.events.push(Event::Read { key, seen });
+        Ok(())
+    }
+
+    fn scan(&mut self) -> Result<(), Error> {
+        let (predicate, mut scan) = if self.random.chance(1, 2) {
+            let low = self.random.below(KEYS as u64) as i32;
+            let high = (low + self.random.below(6) as i32).min(KEYS - 1);
+            let (lower, upper) = (vec![Value::Int4(low)], vec![Value::Int4(high)]);
+            let scan =
+                Scan { lower: KeyBound::Included(lower), upper: KeyBound::Included(upper), ..Scan::all() };
+            (Predicate::Keys(low, high), scan)
+        } else {
+            let group = self.random.below(GROUPS) as i32;
+            (Predicate::Group(group), Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int4(group)]))
+        };
+        if self.random.chance(1, 2) {
+            scan.direction = rialto::Direction::Backward;
+        }
+        if self.random.chance(1, 6) {
+            scan.mode = ScanMode::Update;
+        }
+        let mut seen = Vec::new();
+        self.tx.scan(self.table, &scan, |_, row| {
+            seen.push((row.get_i32(0)?, row.get_i64(2)? as u64));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        self.events.push(Event::Scan { predicate, seen });
+        Ok(())
+    }
+
+    fn write(&mut self, key: i32, mix: Mix) -> Result<(), Error> {
+        let (group, version) = (self.random.below(GROUPS) as i32, self.number);
+        if mix == Mix::All && self.random.chance(1, 3) {
+            let row = [Value::Int4(key), Value::Int4(group), Value::Int8(version as i64)];
+            match self.tx.insert(self.table, &row) {
+                Ok(()) => self.events.push(Event::Write { key, over: None, version, group: Some(group) }),
+                Err(Error::DuplicateKey { .. }) => {}
+                Err(error) => return Err(error),
+            }
+            return Ok(());
+        }
+        let Some(row) = self.tx.get_for_update(self.table, key)? else {
+            self.events.push(Event::Read { key, seen: None });
+            return Ok(());
+        };
+        let over = Some(version_of(&row)?);
+        if mix == Mix::All && self.random.chance(1, 3) {
+            assert!(self.tx.delete(self.table, key)?, "the locked row {key} is there");
+            self.events.push(Event::Write { key, over, version, group: None });
+        } else {
+            let mut changes = vec![(2, Value::Int8(version as i64))];
+            let mut now = row.view().get_i32(1)?;
+            if mix == Mix::All && self.random.chance(1, 2) {
+                now = group;
+                changes.push((1, Value::Int4(group)));
+            }
+            assert!(self.tx.update(self.table, key, &changes)?, "the locked row {key} is there");
+            self.events.push(Event::Write { key, over, version, group: Some(now) });
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, mix: Mix) -> Result<(), Error> {
+        for _ in 0..2 + self.random.below(3) {
+            let key = self.random.below(KEYS as u64) as i32;
+            match self.random.below(6) {
+                0..2 => self.read(key)?,
+                2..4 if mix == Mix::All => self.scan()?,
+                _ if self.wrote(key) => {}
+                _ => self.write(key, mix)?,
+            }
+            if self.random.chance(1, 4) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+}
+
+fn prepare() -> (Database, Table) {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let table = db.transact(|tx| {
+        let columns = vec![
+            Column::new("id", ColumnType::Int4),
+            Column::new("part", ColumnType::Int4),
+            Column::new("writer", ColumnType::Int8),
+        ];
+        let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+        tx.create_index("things", "by_part", &["part"], false)?;
+        Ok(table)
+    });
+    (db, table.unwrap())
+}
+
+/// The history of `threads` threads with `each` transactions.
+pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
+    let (db, table) = prepare();
+    let numbers = AtomicU64::new(1);
+    let one = |random: &mut Random, first: bool| {
+        let number = numbers.fetch_add(1, Ordering::Relaxed);
+        let random = random.fork();
+        let (events, ticket) = db
+            .submit_with(&TxOptions::default(), |tx| {
+                let mut body = Body { tx, table: &table, random: random.clone(), number, events: Vec::new() };
+                if first {
+                    for key in 0..KEYS {
+                        let row = [Value::Int4(key), Value::Int4(key % 4), Value::Int8(number as i64)];
+                        body.tx.insert(&table, &row)?;
+                        body.events.push(Event::Write {
+                            key,
+                            over: None,
+                            version: number,
+                            group: Some(key % 4),
+                        });
+                    }
+                } else {
+                    body.run(mix)?;
+                }
+                Ok(body.events)
+            })
+            .unwrap();
+        let place = ticket.lsn().0;
+        ticket.wait().unwrap();
+        Done { place, events }
+    };
+    let mut random = Random::new(seed);
+    let mut history = vec![one(&mut random, true)];
+    let one = &one;
+    std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads)
+            .map(|_| {
+                let mut random = random.fork();
+                scope.spawn(move || (0..each).map(|_| one(&mut random, false)).collect::<Vec<_>>())
+            })
+            .collect();
+        for thread in running {
+            history.extend(thread.join().unwrap());
+        }
+    });
+    history
+}

@@ -1,0 +1,165 @@
+//! SIGKILL of real processes under load: every acknowledged transaction is there afterwards, and none in part.
+//!
+//! The test runs its own binary again as the child. A transfer moves money between two accounts and leaves a row with
+//! its number, so a transfer of which half is there breaks the sum or the balances.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use rialto::io::Random;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Database, Durability, Error, Options, Scan, TableDef, TxOptions};
+
+const ACCOUNTS: i32 = 50;
+const START: i64 = 1_000;
+const THREADS: u64 = 3;
+const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
+const ROUND: &str = "RIALTO_KILL_ROUND";
+
+fn open(directory: &Path) -> Database {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint_interval: Duration::from_millis(50),
+        ..Options::default()
+    };
+    Database::open_with(directory, options).unwrap()
+}
+
+fn prepare(directory: &Path) {
+    let db = open(directory);
+    db.transact(|tx| {
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("balance", ColumnType::Int8)];
+        let accounts = tx.create_table(&TableDef::new("accounts", columns).with_primary_key(&["id"]))?;
+        for id in 0..ACCOUNTS {
+            tx.insert(&accounts, &[Value::Int4(id), Value::Int8(START)])?;
+        }
+        let columns = ["id", "from_account", "to_account", "amount"];
+        let columns = columns.map(|name| Column::new(name, ColumnType::Int8)).to_vec();
+        tx.create_table(&TableDef::new("transfers", columns).with_primary_key(&["id"]))?;
+        Ok(())
+    })
+    .unwrap();
+    db.close().unwrap();
+}
+
+fn transfer(db: &Database, id: i64, random: &mut Random) -> Result<(), Error> {
+    let from = random.below(ACCOUNTS as u64) as i32;
+    let to = (from + 1 + random.below(ACCOUNTS as u64 - 1) as i32) % ACCOUNTS;
+    let amount = 1 + random.below(9) as i64;
+    let level = if random.chance(1, 2) { Durability::Disk } else { Durability::Memory };
+    db.transact_with(&TxOptions { durability: Some(level), ..TxOptions::default() }, |tx| {
+        let (accounts, transfers) = (tx.table("accounts")?, tx.table("transfers")?);
+        let row = [id, i64::from(from), i64::from(to), amount].map(Value::Int8);
+        tx.insert(&transfers, &row)?;
+        for (account, change) in [(from, -amount), (to, amount)] {
+            tx.modify(&accounts, account, |fields| fields.add_i64(1, change).map(|_| ()))?;
+        }
+        Ok(())
+    })
+}
+
+/// What a child does until it is killed. As a test of its own, it does nothing.
+#[test]
+fn child() {
+    let Ok(directory) = std::env::var(DIRECTORY) else { return };
+    let round: i64 = std::env::var(ROUND).unwrap().parse().unwrap();
+    let db = open(Path::new(&directory));
+    // Not through the harness, which keeps what a test prints.
+    let out = Mutex::new(std::fs::File::from(
+        std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().unwrap(),
+    ));
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let (db, out) = (&db, &out);
+            scope.spawn(move || {
+                let mut random = Random::new(round as u64 * THREADS + thread);
+                for nth in 0..1_000_000 {
+                    let id = (round * 10 + thread as i64) * 1_000_000 + nth;
+                    transfer(db, id, &mut random).unwrap();
+                    // In one write, so that the pipe has it whole or not at all.
+                    out.lock().unwrap().write_all(format!("done {id}\n").as_bytes()).unwrap();
+                }
+            });
+        }
+    });
+}
+
+/// Lets a child run for a while, kills it, and gives what it acknowledged.
+fn live(directory: &Path, round: u64, time: Duration) -> Vec<i64> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["child", "--exact", "--nocapture"])
+        .env(DIRECTORY, directory)
+        .env(ROUND, round.to_string())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
+    let reader = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
+    std::thread::sleep(time);
+    let ended = child.try_wait().unwrap();
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let lines = reader.join().unwrap();
+    assert!(ended.is_none(), "the child ended by itself: {lines:?}");
+    let id =
+        |line: String| line.strip_prefix("done ").unwrap_or_else(|| panic!("child: {line}")).parse().unwrap();
+    lines.into_iter().map(id).collect()
+}
+
+fn examine(directory: &Path, acknowledged: &BTreeSet<i64>, about: &str) {
+    let db = open(directory);
+    let (mut expected, mut found) = (vec![START; ACCOUNTS as usize], Vec::new());
+    let mut transfers = BTreeSet::new();
+    db.read(|tx| {
+        let table = tx.table("transfers")?;
+        tx.scan(&table, &Scan::all(), |_, row| {
+            transfers.insert(row.get_i64(0)?);
+            expected[row.get_i64(1)? as usize] -= row.get_i64(3)?;
+            expected[row.get_i64(2)? as usize] += row.get_i64(3)?;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let table = tx.table("accounts")?;
+        tx.scan(&table, &Scan::all(), |_, row| {
+            found.push(row.get_i64(1)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    let lost: Vec<_> = acknowledged.difference(&transfers).collect();
+    assert!(lost.is_empty(), "{about}: acknowledged, but not there: {lost:?}");
+    assert_eq!(found.iter().sum::<i64>(), START * i64::from(ACCOUNTS), "{about}: the sum of the balances");
+    assert_eq!(found, expected, "{about}: the balances, and what the transfers make them");
+    db.close().unwrap();
+}
+
+#[test]
+fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
+    let seed = Random::seed_from_environment();
+    let mut random = Random::new(seed);
+    let directory = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kill-{seed}"));
+    prepare(&directory);
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut acknowledged, mut rounds) = (BTreeSet::new(), 0);
+    while rounds < 3 || began.elapsed() < time {
+        rounds += 1;
+        let milliseconds = 20 + random.below(400);
+        acknowledged.extend(live(&directory, rounds, Duration::from_millis(milliseconds)));
+        examine(
+            &directory,
+            &acknowledged,
+            &format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display()),
+        );
+    }
+    println!("{rounds} rounds, {} transfers acknowledged", acknowledged.len());
+    assert!(
+        !acknowledged.is_empty(),
+        "no child came to acknowledge a transfer in {rounds} rounds, RIALTO_SEED={seed}"
+    );
+    std::fs::remove_dir_all(&directory).unwrap();
+}
