@@ -63,7 +63,11 @@ impl Context {
                 && places.contains(&add.record)
                 && self.tables.at(add.slot).id == table.id
             {
-                entries.push((position, add.key.clone()));
+                // The write may have found the table with other indexes than it has now: one of these may be dropped.
+                let id = self.tables.at(add.slot).index_id(WhichIndex::Secondary(position));
+                let now =
+                    (0..table.secondaries.len()).find(|at| table.index_id(WhichIndex::Secondary(*at)) == id);
+                entries.extend(now.map(|at| (at, add.key.clone())));
             }
         }
 
