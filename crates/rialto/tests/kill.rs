@@ -70,9 +70,8 @@ fn child() {
     let round: i64 = std::env::var(ROUND).unwrap().parse().unwrap();
     let db = open(Path::new(&directory));
     // Not through the harness, which keeps what a test prints.
-    let out = Mutex::new(std::fs::File::from(
-        std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().unwrap(),
-    ));
+    let pipe = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().unwrap();
+    let out = Mutex::new(std::fs::File::from(pipe));
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let (db, out) = (&db, &out);

@@ -73,6 +73,16 @@ impl Context {
             }
         }
 
+        // An index that the transaction created meanwhile was built with the row as it was then.
+        let mut earlier = write.previous;
+        while let Some(position) = earlier {
+            let mut then = Vec::new();
+            if self.writes.materialize(position, packet, table.row_at(), &mut then, &mut base) {
+                secondary_keys(table, &then, &key, &mut entries);
+            }
+            earlier = self.writes.get(position).previous;
+        }
+
         let mut kept = Vec::new();
         let target = write.lands_in();
         if stays {
