@@ -156,7 +156,7 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Parses one statement, as [`split`] gives it.
+/// Parses one statement, as [`split()`] gives it.
 pub fn parse(text: &str) -> Result<Statement> {
     let dialect = PostgreSqlDialect {};
     let places = Places::new(text);

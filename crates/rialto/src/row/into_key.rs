@@ -27,7 +27,7 @@ pub trait IntoKey {
     /// Replaces `out` by the key, which must have a value for each column.
     ///
     /// # Errors
-    /// [`Error::KeyColumns`] for too few or too many values, [`Error::KeyTooLong`], and as [`encode`](super::encode)
+    /// [`Error::KeyColumns`] for too few or too many values, [`Error::KeyTooLong`], and as [`encode`](super::encode())
     /// for a value that its column does not take.
     #[inline]
     fn encode_into(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
@@ -69,7 +69,7 @@ pub trait KeyPart {
     /// Appends the value's bytes, checked against the key's `nth` column (or row number).
     ///
     /// # Errors
-    /// As [`encode`](super::encode) for a value that the column does not take.
+    /// As [`encode`](super::encode()) for a value that the column does not take.
     #[inline]
     fn append_part(&self, shape: &KeyShape, nth: usize, out: &mut Key) -> Result<()> {
         if shape.is_row_number() {

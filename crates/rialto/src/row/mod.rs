@@ -1,7 +1,7 @@
 //! Rows, keys and schemas: how typed values become bytes, and bytes values.
 //!
 //! A [`Schema`] knows a table's columns and works out, once, where each lies in a row and in each index's keys. A row
-//! is one compact byte string ([`encode`], [`RowEncoder`]) of which one field can be read ([`RowView`]) or changed
+//! is one compact byte string ([`encode()`], [`RowEncoder`]) of which one field can be read ([`RowView`]) or changed
 //! ([`FieldPatch`]) alone. A [`Key`] is bytes in the order of the values in it, made from a row or from values
 //! ([`IntoKey`]). Rust structs are rows by [`Record`]; [`Row`], [`Value`] and column names are the way for SQL and tools.
 //!
@@ -10,7 +10,7 @@
 //! - Equal values are equal rows: there is one encoding of each. A patched row is the row that encoding gives.
 //! - The order of keys as bytes is the order of the values, NULLs and NaN last; no key is a prefix of another one of
 //!   its index.
-//! - What [`encode`] accepts stays within [`ROW_BYTES_MAX`], and each of its keys within [`KEY_BYTES_MAX`], whatever
+//! - What [`encode()`] accepts stays within [`ROW_BYTES_MAX`], and each of its keys within [`KEY_BYTES_MAX`], whatever
 //!   its fixed columns are changed to later. So making the keys of a row cannot fail (I10).
 //! - Bytes from outside pass [`RowView::validate`] before they are read; it never panics (I9).
 //!

@@ -72,7 +72,7 @@ impl Schema {
     /// stay as they are, nor for the value if it stays NULL.
     ///
     /// # Errors
-    /// As [`encode`](super::encode) for the value; [`Error::Unsupported`] for a variable column.
+    /// As [`encode`](super::encode()) for the value; [`Error::Unsupported`] for a variable column.
     pub fn patch_field(
         &self,
         row: &[u8],

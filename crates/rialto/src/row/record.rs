@@ -70,7 +70,7 @@ pub trait Record: Sized {
     /// Appends the row to `out`; `schema` fits the record (see [`fits`]).
     ///
     /// # Errors
-    /// As [`encode`](super::encode).
+    /// As [`encode`](super::encode()).
     fn encode(&self, schema: &Schema, out: &mut Vec<u8>) -> Result<()>;
 
     /// The record of a row whose schema fits it.

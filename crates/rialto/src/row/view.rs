@@ -8,7 +8,7 @@ use crate::{Error, Result};
 
 /// A row of a table, borrowed. Each field is read alone; nothing else of the row is looked at.
 ///
-/// The bytes must be a row of the schema: what [`encode`](super::encode) made, or what [`RowView::validate`] passed.
+/// The bytes must be a row of the schema: what [`encode`](super::encode()) made, or what [`RowView::validate`] passed.
 /// Of other bytes the getters return errors or wrong values, or panic; they do nothing worse.
 #[derive(Clone, Copy)]
 pub struct RowView<'a> {
