@@ -22,7 +22,7 @@ impl Row {
     /// The row of these values.
     ///
     /// # Errors
-    /// As [`encode`].
+    /// As [`encode()`].
     pub fn from_values(schema: Arc<Schema>, values: &[Value]) -> Result<Row> {
         let mut bytes = Vec::new();
         encode(&schema, values, &mut bytes)?;
