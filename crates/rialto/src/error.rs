@@ -7,9 +7,9 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why an operation, or a whole transaction, did not succeed.
 ///
-/// After [`Error::Deadlock`] and [`Error::LockTimeout`] the transaction has to be aborted;
-/// [`Database::transact`](crate::Database::transact) does so and, for a deadlock, runs the body again. After every
-/// other error the transaction is as it was before the failed operation and may go on.
+/// After [`Error::Deadlock`] the transaction has to be aborted: [`Database::transact`](crate::Database::transact) does so
+/// and runs the body again. After every other error the transaction is as it was before the failed operation and may go
+/// on, holding the locks that it holds.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
