@@ -31,7 +31,7 @@ pub use database::{Database, LockWait};
 pub use engine::{Action, ActionMode, Arguments, Flow, Outputs, Procedure};
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};
-pub use lock::LockPolicy;
+pub use lock::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign};
 pub use metrics::Metrics;
 pub use open::OpenError;

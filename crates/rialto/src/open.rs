@@ -198,6 +198,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         nodes: found.nodes,
         catalog: found.catalog,
         locks: LockManager::new(LockOptions {
+            form: options.locks,
             owners_max: options.transactions_max,
             ..LockOptions::default()
         }),

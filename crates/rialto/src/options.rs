@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::lock::LockForm;
 use crate::log::{Durability, GroupCommitDesign};
 
 /// How memory is brought to disk in the background.
@@ -39,6 +40,8 @@ pub struct Options {
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
     /// transactions wait; 4 GiB by default.
     pub log_bytes_max: u64,
+    /// How locks are kept while nobody competes for them; thin by default.
+    pub locks: LockForm,
     /// Who writes the log, and when; the log server by default.
     pub group_commit: GroupCommitDesign,
     /// How many transactions can be open at the same time; 1,024 by default.
@@ -73,6 +76,7 @@ impl Default for Options {
             checkpoint_interval: Duration::from_secs(30),
             sweep_bytes_per_s: 200_000_000,
             log_bytes_max: 4 << 30,
+            locks: LockForm::default(),
             group_commit: GroupCommitDesign::default(),
             transactions_max: 1_024,
             packets_max: 16_384,
@@ -95,6 +99,7 @@ impl fmt::Debug for Options {
             .field("memory_bytes", &self.memory_bytes)
             .field("checkpoint", &self.checkpoint)
             .field("log_bytes_max", &self.log_bytes_max)
+            .field("locks", &self.locks)
             .field("group_commit", &self.group_commit)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()

@@ -178,13 +178,14 @@ impl LoadFileReader {
 mod tests {
     use super::*;
     use crate::io::MemoryDisk;
+    use crate::store::memory::Unclaimed;
 
     fn heap_of_rows(count: u32) -> Heap {
         let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(16 << 20))).unwrap());
         let heap = Heap::new(segments, HeapId(90), 100);
         for n in 0..count {
             let body = [n.to_le_bytes().as_slice(), &[n as u8; 96]].concat();
-            let record = heap.allocate(0, body.len()).unwrap();
+            let record = heap.allocate(0, body.len(), &mut Unclaimed).unwrap();
             match n % 10 {
                 3 => heap.segments().write_placeholder(record, b"not there yet"),
                 4 => heap.release(7, record),

@@ -18,7 +18,7 @@ use crate::ids::{HeapId, Lsn};
 use crate::io::{Caching, Disk, DiskResult, FaultKind, FaultyDisk, MemoryDisk, Open, Random, VirtualClock};
 use crate::recovery::{Progress, load};
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+use crate::store::memory::{Budget, Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);
@@ -88,7 +88,7 @@ impl Engine {
                         self.segments.write(record, &body, lsn)
                     }
                     _ => {
-                        let record = self.heap.allocate(0, body.len()).unwrap();
+                        let record = self.heap.allocate(0, body.len(), &mut Unclaimed).unwrap();
                         self.segments.write(record, &body, lsn);
                         rows.insert(*key, record);
                         if let Some(old) = found {

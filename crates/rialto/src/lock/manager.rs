@@ -1,7 +1,7 @@
 //! The lock manager: the grant path, waits, and release.
 
 use std::ops::Bound;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -125,7 +125,9 @@ impl LockManager {
     pub fn begin_since(&self, started: Instant) -> Option<Owner> {
         let owner = self.free.take()?;
         let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
-        self.slots[usize::from(owner.id())].set_started(started_ns);
+        let slot = &self.slots[usize::from(owner.id())];
+        slot.set_started(started_ns);
+        slot.lend();
         Some(owner)
     }
 
@@ -144,7 +146,32 @@ impl LockManager {
         if owner.holds_any() {
             self.release_all(&mut owner);
         }
+        self.slot(&owner).take_back();
         self.free.give(owner);
+    }
+
+    /// How uncontended locks are kept.
+    #[inline]
+    pub fn form(&self) -> LockForm {
+        self.options.form
+    }
+
+    /// Waits up to `limit` until every other owner that there is now has ended; false: one has not. After that nobody
+    /// has the address of a record that no index led to when the wait began, unless he holds it.
+    pub fn outlast_others(&self, owner: &Owner, limit: Duration) -> bool {
+        fence(Ordering::SeqCst);
+        let others = self.slots[..self.lent_ever()].iter().enumerate();
+        let others = others.filter(|(id, _)| *id != usize::from(owner.id()));
+        let mut open: Vec<_> =
+            others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
+        let since = Instant::now();
+        loop {
+            open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
+            if open.is_empty() || since.elapsed() >= limit {
+                return open.is_empty();
+            }
+            std::thread::sleep(Duration::from_micros(50));
+        }
     }
 
     #[inline]

@@ -1,7 +1,7 @@
 //! Transaction slots: who owns locks, how an owner sleeps and is woken, and how slots are lent.
 
 use std::cell::Cell;
-use std::sync::atomic::{AtomicU32 as PlainU32, Ordering};
+use std::sync::atomic::{AtomicU32 as PlainU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
@@ -45,6 +45,8 @@ pub(super) struct Slot {
     state: AtomicU64,
     /// When the transaction began, in nanoseconds of the manager's life: its age for the victim policy.
     started_ns: AtomicU64,
+    /// Odd while the slot is lent.
+    lendings: AtomicU64,
     /// How many locks the owner held when its wait began.
     held: AtomicU32,
     parker: Mutex<()>,
@@ -106,6 +108,23 @@ impl Slot {
         if !over() {
             drop(self.wake.wait_for(guard, limit));
         }
+    }
+
+    /// The slot is lent. Whoever sees that it was not does so before the owner reads anything.
+    pub(super) fn lend(&self) {
+        self.lendings.store(self.lendings.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// The slot is given back.
+    pub(super) fn take_back(&self) {
+        self.lendings.store(self.lendings.load(Ordering::Relaxed) + 1, Ordering::Release);
+    }
+
+    /// Which lending this is, if the slot is lent.
+    pub(super) fn lending(&self) -> Option<u64> {
+        let lendings = self.lendings.load(Ordering::Acquire);
+        (lendings % 2 == 1).then_some(lendings)
     }
 
     pub(super) fn set_started(&self, started_ns: u64) {

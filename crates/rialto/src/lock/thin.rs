@@ -298,6 +298,12 @@ impl LockManager {
 
     /// Releases everything, thin locks too.
     pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
+        self.release_records(owner, words);
+        self.release_all(owner);
+    }
+
+    /// Releases all thin locks on records, and nothing else.
+    pub fn release_records(&self, owner: &mut Owner, words: &impl LockWords) {
         let id = owner.id();
         let slot = &self.slots[usize::from(id)];
         let held = std::mem::take(&mut owner.body.thin);
@@ -315,7 +321,6 @@ impl LockManager {
             slot.thin.clear();
             slot.counters.row.add(released);
         }
-        self.release_all(owner);
     }
 
     #[inline]

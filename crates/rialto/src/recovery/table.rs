@@ -10,7 +10,7 @@ use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::row::{Key, ROW_BYTES_MAX, RowView, Schema, WhichIndex};
 use crate::store::memory::index::{Admit, Index, Insert, MAX_KEY_BYTES, NodePool};
-use crate::store::memory::{Heap, RecordRef, SegmentId, Segments};
+use crate::store::memory::{Heap, RecordRef, SegmentId, Segments, Unclaimed};
 use crate::txn::redo::{Change, RedoRecord};
 
 /// A table during redo.
@@ -269,7 +269,7 @@ impl RedoTable {
             return Ok(());
         }
         let full = || memory_limit(segments.budget());
-        let record = self.heap.allocate(scratch.thread, body.len()).ok_or_else(full)?;
+        let record = self.heap.allocate(scratch.thread, body.len(), &mut Unclaimed).ok_or_else(full)?;
         segments.write(record, body, lsn);
         match found {
             Some(found) => {

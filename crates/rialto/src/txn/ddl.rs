@@ -540,8 +540,12 @@ impl Context {
 
     /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table.
     pub fn insert_direct(&mut self, slot: u32) -> Result<()> {
+        let record = self
+            .with_claims(slot, |context, claims| {
+                context.tables.at(slot).heap.allocate(context.number, context.body.len(), claims)
+            })
+            .ok_or_else(|| self.memory_limit())?;
         let table = self.tables.at(slot);
-        let record = table.heap.allocate(self.number, self.body.len()).ok_or_else(|| self.memory_limit())?;
         table.segments().write(record, &self.body, Lsn::ZERO);
         table.heap.count_rows(self.number, 1);
         let mut key = Key::new();

@@ -2,27 +2,16 @@
 
 use std::ops::ControlFlow;
 
+use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
-use crate::lock::{LockName, LockTarget, RecordMode, TableMode};
+use crate::lock::{LockTarget, RecordMode, TableMode};
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
-use crate::store::memory::RecordRef;
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RowKey(pub(crate) Key);
-
-/// Where the row of a locked key is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// As this write of the transaction's own leaves it.
-    Own(u32),
-    /// In the tables.
-    Stored(RecordRef),
-    /// Nowhere.
-    Absent,
-}
 
 /// The mode that stands for both.
 fn join(held: Option<TableMode>, wanted: TableMode) -> TableMode {
@@ -63,61 +52,6 @@ impl Context {
         }
     }
 
-    /// Locks the key in `self.key` of the table's identity, and gives its hash.
-    #[inline]
-    pub fn lock_key(&mut self, slot: u32, mode: RecordMode) -> Result<u64> {
-        let table = self.tables.at(slot);
-        let name = LockName::new(table.primary_id, &self.key);
-        let covered = match self.tables.locked(slot) {
-            Some(TableMode::Exclusive) => true,
-            Some(TableMode::Shared | TableMode::SharedIntentExclusive) => mode == RecordMode::Shared,
-            _ => false,
-        };
-        if !covered {
-            self.lock(
-                |core, owner, _, key, wait| core.locks.record(owner, name, key, mode, wait).map(drop),
-                |tables, key| LockTarget::Record { index: tables.at(slot).primary_id, key: key.to_vec() },
-            )?;
-        }
-        Ok(name.hash)
-    }
-
-    /// Finds the row of the key in `self.key`, which is locked. Notes what the answer depends on.
-    #[inline]
-    pub fn locate(&mut self, slot: u32, hash: u64) -> Place {
-        if let Some(position) = self.find_own(slot, hash) {
-            return Place::Own(position);
-        }
-        let found = self.tables.at(slot).primary.get(&self.key);
-        match found.value {
-            Some(record) => self.stored(slot, RecordRef(record)),
-            None => {
-                self.depend(found.removal);
-                let floor = self.tables.at(slot).floor();
-                self.depend(floor);
-                Place::Absent
-            }
-        }
-    }
-
-    fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
-        let table = self.tables.at(slot);
-        if table.segments().is_absent(record) {
-            return Place::Absent;
-        }
-        let lsn = table.segments().lsn(record).max(table.floor());
-        self.depend(lsn);
-        Place::Stored(record)
-    }
-
-    #[inline]
-    pub fn find_own(&self, slot: u32, hash: u64) -> Option<u32> {
-        if self.writes.is_empty() {
-            return None;
-        }
-        self.writes.find(self.tables.at(slot).heap.id(), hash, &self.key, self.packet_bytes())
-    }
-
     /// Reads the body at a place into `self.body`. False if there is none.
     pub fn read_place(&mut self, slot: u32, place: Place) -> bool {
         let mut body = std::mem::take(&mut self.body);
@@ -142,8 +76,7 @@ impl Context {
     }
 
     fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
-        let hash = self.lock_key(slot, mode)?;
-        let place = self.locate(slot, hash);
+        let (_, place) = self.seek(slot, mode)?;
         Ok(self.read_place(slot, place))
     }
 

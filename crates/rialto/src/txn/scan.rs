@@ -2,16 +2,17 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use super::read::{Place, RowKey, view};
+use super::read::{RowKey, view};
+use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
-use crate::lock::{RecordMode, TableMode};
+use crate::lock::{LockForm, LockName, RecordMode, TableMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
-use crate::store::memory::index::{Batch, Guard, More, ScanRange};
+use crate::store::memory::index::{Batch, Guard, Leaf, More, ScanRange};
 
 /// A scan that has locked this many rows one by one asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;
@@ -124,15 +125,6 @@ fn as_bytes(bound: &Bound<Key>) -> Bound<&[u8]> {
     }
 }
 
-/// Whether a lock on the whole table makes locks on its rows and intervals needless.
-fn covers(held: Option<TableMode>, mode: RecordMode) -> bool {
-    match held {
-        Some(TableMode::Exclusive) => true,
-        Some(TableMode::Shared | TableMode::SharedIntentExclusive) => mode == RecordMode::Shared,
-        _ => false,
-    }
-}
-
 impl Context {
     fn lock_for_scan(&mut self, table: &Table, scan: &Scan) -> Result<u32> {
         let (intent, whole) = match scan.mode {
@@ -147,8 +139,52 @@ impl Context {
     }
 
     /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no
-    /// row's, which is then noted as what the answer depends on.
+    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`.
     fn row_of_entry(
+        &mut self,
+        slot: u32,
+        (which, entry): (WhichIndex, &[u8]),
+        (record, leaf): (RecordRef, Leaf),
+        mode: RecordMode,
+        body: &mut Vec<u8>,
+    ) -> Result<bool> {
+        let covered = self.is_covered(slot, mode);
+        if !covered && self.core.locks.form() == LockForm::Central {
+            return self.row_of_entry_by_name(slot, which, entry, mode, body);
+        }
+        if which == WhichIndex::Primary {
+            self.key.clear();
+            self.key.extend_from_slice(entry);
+        }
+        let mut record = record;
+        if !covered {
+            match self.lock_present(slot, which, Some(entry), Some((record, leaf)), mode)? {
+                Probe::Present(locked) => record = locked,
+                Probe::Absent { removal, .. } => {
+                    self.depend(removal);
+                    return Ok(false);
+                }
+            }
+        }
+        let mut there = matches!(self.stored(slot, record), Place::Stored(_));
+        self.core.segments.read(record, body);
+        if which != WhichIndex::Primary {
+            self.key_of_body(slot, there, body);
+        }
+        if self.writes.is_empty() {
+            return Ok(there);
+        }
+        // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
+        let hash = LockName::new(self.tables.at(slot).primary_id, &self.key).hash;
+        if let Some(own) = self.find_own(slot, hash) {
+            there = self.read_place_into(slot, Place::Own(own), body)
+                && self.row_has_key(slot, which, entry, body);
+        }
+        Ok(there)
+    }
+
+    /// The same in the central form, where a row is locked by the name of its primary key.
+    fn row_of_entry_by_name(
         &mut self,
         slot: u32,
         which: WhichIndex,
@@ -159,13 +195,13 @@ impl Context {
         if which == WhichIndex::Primary {
             self.key.clear();
             self.key.extend_from_slice(entry);
-            let place = self.lock_and_locate(slot, mode)?;
+            let (_, place) = self.seek(slot, mode)?;
             return Ok(self.read_place_into(slot, place, body));
         }
         let mut refused: Option<(RecordRef, Key)> = None;
         loop {
             let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
-            let place = self.lock_and_locate(slot, mode)?;
+            let (_, place) = self.seek(slot, mode)?;
             if self.read_place_into(slot, place, body) && self.row_has_key(slot, which, entry, body) {
                 return Ok(true);
             }
@@ -178,11 +214,6 @@ impl Context {
         }
     }
 
-    fn lock_and_locate(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let hash = self.lock_key(slot, mode)?;
-        Ok(self.locate(slot, hash))
-    }
-
     /// Puts the primary key of the row that a secondary entry leads to into `self.key`, and gives its record. The row is
     /// not locked; the caller looks again under its lock. None if the entry is gone (I3: by a removal that the answer
     /// then depends on).
@@ -193,14 +224,22 @@ impl Context {
             self.depend(removal);
             return None;
         }
+        let body = std::mem::take(&mut self.body);
+        self.key_of_body(slot, there, &body);
+        self.body = body;
+        record
+    }
+
+    /// Puts the primary key of the row in `body` into `self.key`; of a slot that holds no row yet, `body` is the key.
+    fn key_of_body(&mut self, slot: u32, there: bool, body: &[u8]) {
         if there {
-            let row = &self.body[table.row_at()..];
-            table.schema.primary_key_of_row(row, table.row_number(&self.body), &mut self.key);
+            let table = self.tables.at(slot);
+            let row = &body[table.row_at()..];
+            table.schema.primary_key_of_row(row, table.row_number(body), &mut self.key);
         } else {
             self.key.clear();
-            self.key.extend_from_slice(&self.body);
+            self.key.extend_from_slice(body);
         }
-        record
     }
 
     /// Whether the row in `body`, whose primary key is in `self.key`, has this key in the index.
@@ -242,10 +281,7 @@ impl Transaction {
         let mode = scan.record_mode();
         let index_id = context.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
-        if !covers(context.tables.locked(slot), mode)
-            && !covers(context.tables.locked(slot), RecordMode::Shared)
-            && !canary::skips_interval_locks()
-        {
+        if !context.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             let owner = context.owner.as_mut().expect("the transaction is open");
             context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
             guard = Guard::Set;
@@ -263,9 +299,11 @@ impl Transaction {
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
             context.depend(batch.removal());
-            for (entry, _) in batch.iter() {
+            let leaf = batch.leaf();
+            for (entry, record) in batch.iter() {
                 context.check()?;
-                if !context.row_of_entry(slot, scan.index, entry, mode, &mut body)? {
+                let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
+                if !context.row_of_entry(slot, entry, found, mode, &mut body)? {
                     continue;
                 }
                 row_key.0.clone_from(&context.key);

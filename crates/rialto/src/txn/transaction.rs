@@ -287,7 +287,7 @@ impl Context {
         self.savepoints.clear();
         self.packet = None;
         if let Some(mut owner) = self.owner.take() {
-            self.core.locks.release_all(&mut owner);
+            self.core.locks.release_all_thin(&mut owner, &*self.core.segments);
             self.core.locks.end(owner);
         }
         if std::mem::take(&mut self.forget_tables) {
@@ -322,7 +322,8 @@ impl Context {
             return Err(error);
         }
         if canary::releases_before_place() {
-            core.locks.release_all(self.owner.as_mut().expect("the transaction is open"));
+            let owner = self.owner.as_mut().expect("the transaction is open");
+            core.locks.release_all_thin(owner, &*core.segments);
             std::thread::yield_now();
         }
         let lsn = core.log.push(&mut packet, PacketKind::Commit);

@@ -1,14 +1,15 @@
 //! Inserts, changes and deletes: into the write set, with all that applying them will need (I10).
 
 use super::fields::Fields;
-use super::read::{Place, RowKey};
+use super::read::RowKey;
 use super::redo;
+use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use super::write_set::{IndexAdd, Mark, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::lock::{Admission, LockName, LockTarget, RecordMode, TableMode};
+use crate::lock::{Admission, LockForm, LockName, LockTarget, RecordMode, TableMode};
 use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
@@ -41,8 +42,7 @@ impl Context {
 
     /// Locks the row of the key in `self.key` exclusively and reads it into `self.body`. None if there is no such row.
     fn target(&mut self, slot: u32) -> Result<Option<Target>> {
-        let hash = self.lock_key(slot, RecordMode::Exclusive)?;
-        let place = self.locate(slot, hash);
+        let (hash, place) = self.seek(slot, RecordMode::Exclusive)?;
         Ok(self.read_place(slot, place).then_some(Target { slot, hash, place }))
     }
 
@@ -94,10 +94,23 @@ impl Context {
         self.step(|context| context.insert_body(slot))
     }
 
+    /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    fn seek_new(&mut self, slot: u32) -> Result<(u64, Place)> {
+        let table = self.tables.at(slot);
+        if table.schema.primary_key().is_some() {
+            return self.seek(slot, RecordMode::Exclusive);
+        }
+        // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
+        let name = LockName::new(table.primary_id, &self.key);
+        if self.core.locks.form() == LockForm::Central && !self.is_covered(slot, RecordMode::Exclusive) {
+            self.lock_name(slot, name, RecordMode::Exclusive)?;
+        }
+        Ok((name.hash, Place::Absent))
+    }
+
     /// Inserts the body in `self.body` under the key in `self.key`.
     fn insert_body(&mut self, slot: u32) -> Result<()> {
-        let hash = self.lock_key(slot, RecordMode::Exclusive)?;
-        let place = self.locate(slot, hash);
+        let (hash, place) = self.seek_new(slot)?;
         let previous = match place {
             Place::Stored(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => Some(position),
@@ -109,7 +122,6 @@ impl Context {
         }
         self.check_unique(slot, None)?;
         let length = self.body.len();
-        let table = self.tables.at(slot);
         let (record, moved_to) = match previous {
             Some(position) => {
                 let record = self.writes.get(position).lands_in();
@@ -117,8 +129,12 @@ impl Context {
             }
             None => {
                 let room = length.max(self.key.len());
-                let record = table.heap.allocate(self.number, room).ok_or_else(|| self.memory_limit())?;
-                table.segments().write_placeholder(record, &self.key);
+                let record = self
+                    .with_claims(slot, |context, claims| {
+                        context.tables.at(slot).heap.allocate(context.number, room, claims)
+                    })
+                    .ok_or_else(|| self.memory_limit())?;
+                self.core.segments.write_placeholder(record, &self.key);
                 (record, None)
             }
         };
@@ -175,14 +191,17 @@ impl Context {
     }
 
     /// A slot for a body that does not fit where the row lies.
-    fn reserve_move(&self, slot: u32, record: RecordRef, length: usize) -> Result<Option<RecordRef>> {
-        let table = self.tables.at(slot);
-        if length <= table.segments().room(record) {
+    fn reserve_move(&mut self, slot: u32, record: RecordRef, length: usize) -> Result<Option<RecordRef>> {
+        if length <= self.core.segments.room(record) {
             return Ok(None);
         }
         let room = length.max(self.key.len());
-        let moved = table.heap.allocate_near(self.number, room, record).ok_or_else(|| self.memory_limit())?;
-        table.segments().write_placeholder(moved, &self.key);
+        let moved = self
+            .with_claims(slot, |context, claims| {
+                context.tables.at(slot).heap.allocate_near(context.number, room, record, claims)
+            })
+            .ok_or_else(|| self.memory_limit())?;
+        self.core.segments.write_placeholder(moved, &self.key);
         Ok(Some(moved))
     }
 
@@ -212,8 +231,15 @@ impl Context {
             let inserted = match table.index(which).insert(key, record.0, admit) {
                 Ok(inserted) => inserted,
                 // Memory that the table's own free segments hold may do for an index node.
-                Err(_) if table.heap.give_back_empty() > 0 => continue,
-                Err(_) => return Err(self.memory_limit()),
+                Err(_) => {
+                    let given_back = self.with_claims(slot, |context, claims| {
+                        context.tables.at(slot).heap.give_back_empty(claims)
+                    });
+                    if given_back == 0 {
+                        return Err(self.memory_limit());
+                    }
+                    continue;
+                }
             };
             match inserted {
                 Insert::Done => {}

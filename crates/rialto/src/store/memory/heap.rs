@@ -30,6 +30,33 @@ pub struct Heap {
     rows: Box<[CachePadded<AtomicI64>]>,
 }
 
+/// What the locks say of slots whose addresses name them (`lock::thin`, L8).
+pub trait Claims {
+    /// Takes a slot that is about to be used, before anybody can find it. False: others still lock it, or seek it, as
+    /// the record that it was; the slot stays free.
+    fn claim(&mut self, record: RecordRef) -> bool;
+
+    /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may, so
+    /// that the free slots have to stay slots.
+    fn quiesce(&mut self) -> bool;
+}
+
+/// Where records are locked by name, or not at all.
+pub struct Unclaimed;
+
+impl Claims for Unclaimed {
+    fn claim(&mut self, _record: RecordRef) -> bool {
+        true
+    }
+
+    fn quiesce(&mut self) -> bool {
+        true
+    }
+}
+
+/// How many free slots of one size are tried before a new one is made.
+const CLAIMS_TRIED: usize = 8;
+
 #[derive(Default)]
 struct Stripe {
     open: Option<SegmentId>,
@@ -38,9 +65,9 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn pop(&mut self, units: usize) -> Option<RecordRef> {
+    fn pop(&mut self, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         // A slot up to a quarter too large is still a good fit.
-        (units..=units + units / 4).find_map(|n| self.free.get_mut(n)?.pop())
+        (units..=units + units / 4).find_map(|n| take_last(self.free.get_mut(n)?, CLAIMS_TRIED, claims))
     }
 
     fn push(&mut self, units: usize, record: RecordRef) {
@@ -49,6 +76,12 @@ impl Stripe {
         }
         self.free[units].push(record);
     }
+}
+
+/// Takes the last slot of a free list that can be claimed, out of so many.
+fn take_last(free: &mut Vec<RecordRef>, tried: usize, claims: &mut impl Claims) -> Option<RecordRef> {
+    let from_end = free.iter().rev().take(tried).position(|&record| claims.claim(record))?;
+    Some(free.swap_remove(free.len() - 1 - from_end))
 }
 
 /// The units that a slot for a body of `length` bytes takes.
@@ -97,17 +130,15 @@ impl Heap {
     }
 
     /// An absent slot for a body of `length` bytes, or none at the memory bound. `hint` tells threads apart.
-    pub fn allocate(&self, hint: usize, length: usize) -> Option<RecordRef> {
+    pub fn allocate(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         let units = units(length);
         let mut stripe = self.stripes[hint % STRIPES].lock();
-        if let Some(record) = stripe.pop(units) {
+        if let Some(record) = stripe.pop(units, claims) {
             self.segments.reclaim(record);
             return Some(record);
         }
-        let fits = |id| {
-            self.segments.extend(id, units, self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES))
-        };
-        if let Some(record) = stripe.open.and_then(fits) {
+        let mut fits = |id| self.extend(id, units, self.limit_for(units), claims);
+        if let Some(record) = stripe.open.and_then(&mut fits) {
             return Some(record);
         }
         while let Some(id) = self.pop_partial() {
@@ -122,15 +153,35 @@ impl Heap {
             return fits(id);
         }
         drop(stripe);
-        self.scrape(hint, units)
+        self.scrape(hint, units, claims)
+    }
+
+    /// Up to where a segment is filled by a slot of so many units: one that needs a segment gets one.
+    fn limit_for(&self, units: usize) -> usize {
+        self.fill_bytes.max(IMAGE_HEADER_BYTES + units * UNIT_BYTES)
+    }
+
+    /// A slot that never was one.
+    fn extend(
+        &self,
+        id: SegmentId,
+        units: usize,
+        limit: usize,
+        claims: &mut impl Claims,
+    ) -> Option<RecordRef> {
+        let record = self.segments.extend(id, units, limit)?;
+        let claimed = claims.claim(record);
+        debug_assert!(claimed, "L8: nobody can seek a slot that is new");
+        claimed.then_some(record)
     }
 
     /// A slot at the memory bound: part of a larger free one, or out of a segment that has become free as a whole.
     #[cold]
-    fn scrape(&self, hint: usize, units: usize) -> Option<RecordRef> {
+    fn scrape(&self, hint: usize, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
         for stripe in &self.stripes {
             let mut stripe = stripe.lock();
-            let larger = (units..stripe.free.len()).find_map(|n| stripe.free[n].pop());
+            let sizes = units..stripe.free.len();
+            let larger = sizes.into_iter().find_map(|n| take_last(&mut stripe.free[n], usize::MAX, claims));
             if let Some(record) = larger {
                 if let Some(rest) = self.segments.split(record, units) {
                     stripe.push(self.segments.units(rest), rest);
@@ -139,30 +190,51 @@ impl Heap {
                 return Some(record);
             }
         }
-        if self.give_back_empty() == 0 {
+        if self.give_back_empty(claims) == 0 {
             return None;
         }
         let mut stripe = self.stripes[hint % STRIPES].lock();
         let id = self.segments.allocate(self.id)?;
         self.owned.lock().push(id);
         stripe.open = Some(id);
-        self.segments.extend(id, units, SEGMENT_BYTES)
+        self.extend(id, units, SEGMENT_BYTES, claims)
     }
 
     /// Gives the segments back in which every slot is free, and says how many. For when memory runs out: it looks at
     /// every slot.
+    ///
+    /// Where one of their slots began, another table's row may lie soon: so they go only when nobody seeks a record by
+    /// an address in them any more.
     #[cold]
-    pub fn give_back_empty(&self) -> usize {
-        // With all stripes locked no slot is taken or freed.
-        let mut stripes: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
-        let mut owned = self.owned.lock();
-        let is_empty = |id: SegmentId| {
-            self.segments.slots(id).all(|slot| slot.is_ok_and(|record| self.segments.is_free(record)))
-        };
-        let empty: HashSet<SegmentId> = owned.iter().copied().filter(|&id| is_empty(id)).collect();
+    pub fn give_back_empty(&self, claims: &mut impl Claims) -> usize {
+        let empty = self.take_empty();
         if empty.is_empty() {
             return 0;
         }
+        let go = claims.quiesce();
+        let (free, kept): (Vec<_>, Vec<_>) = empty.into_iter().partition(|&id| go && self.is_empty(id));
+        for id in kept {
+            self.owned.lock().push(id);
+            let mut stripe = self.stripes[id.0 as usize % STRIPES].lock();
+            for record in self.segments.slots(id).flatten() {
+                stripe.push(self.segments.units(record), record);
+            }
+        }
+        free.iter().for_each(|&id| self.segments.free(id));
+        free.len()
+    }
+
+    /// Whether every slot of the segment is free, and no lock is on any.
+    fn is_empty(&self, id: SegmentId) -> bool {
+        self.segments.slots(id).all(|slot| slot.is_ok_and(|record| self.segments.is_free_of_locks(record)))
+    }
+
+    /// Takes the segments in which every slot is free out of use.
+    fn take_empty(&self) -> HashSet<SegmentId> {
+        // With all stripes locked no slot is taken or freed.
+        let mut stripes: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
+        let mut owned = self.owned.lock();
+        let empty: HashSet<SegmentId> = owned.iter().copied().filter(|&id| self.is_empty(id)).collect();
         for stripe in &mut stripes {
             stripe.open = stripe.open.filter(|id| !empty.contains(id));
             for records in &mut stripe.free {
@@ -171,16 +243,20 @@ impl Heap {
         }
         self.partial.lock().retain(|id| !empty.contains(id));
         owned.retain(|id| !empty.contains(id));
-        empty.iter().for_each(|&id| self.segments.free(id));
-        empty.len()
+        empty
     }
 
     /// An absent slot for a record that has outgrown its own: in its own segment if the share kept free allows, else
     /// anywhere.
-    pub fn allocate_near(&self, hint: usize, length: usize, home: RecordRef) -> Option<RecordRef> {
-        self.segments
-            .extend(home.segment(), units(length), SEGMENT_BYTES)
-            .or_else(|| self.allocate(hint, length))
+    pub fn allocate_near(
+        &self,
+        hint: usize,
+        length: usize,
+        home: RecordRef,
+        claims: &mut impl Claims,
+    ) -> Option<RecordRef> {
+        let near = self.extend(home.segment(), units(length), SEGMENT_BYTES, claims);
+        near.or_else(|| self.allocate(hint, length, claims))
     }
 
     /// Frees a slot that nothing points to.
@@ -235,49 +311,50 @@ mod tests {
     #[test]
     fn a_freed_slot_is_used_again() {
         let heap = heap(100);
-        let record = heap.allocate(0, 100).unwrap();
+        let record = heap.allocate(0, 100, &mut Unclaimed).unwrap();
         heap.segments().write(record, &[1; 100], Lsn(1));
         heap.release(0, record);
         assert!(heap.segments().is_free(record));
-        assert_eq!(heap.allocate(0, 90), Some(record));
+        assert_eq!(heap.allocate(0, 90, &mut Unclaimed), Some(record));
         assert!(!heap.segments().is_free(record) && heap.segments().is_absent(record));
     }
 
     #[test]
     fn a_record_that_grows_stays_in_its_segment() {
         let heap = heap(50);
-        let mut last = heap.allocate(0, 100).unwrap();
+        let mut last = heap.allocate(0, 100, &mut Unclaimed).unwrap();
         let home = last;
         while last.segment() == home.segment() {
-            last = heap.allocate(0, 100).unwrap();
+            last = heap.allocate(0, 100, &mut Unclaimed).unwrap();
         }
-        let moved = heap.allocate_near(0, 1000, home).unwrap();
+        let moved = heap.allocate_near(0, 1000, home, &mut Unclaimed).unwrap();
         assert_eq!(moved.segment(), home.segment());
     }
 
     #[test]
     fn threads_fill_segments_of_their_own() {
         let heap = heap(100);
-        let (a, b) = (heap.allocate(0, 10).unwrap(), heap.allocate(1, 10).unwrap());
+        let (a, b) =
+            (heap.allocate(0, 10, &mut Unclaimed).unwrap(), heap.allocate(1, 10, &mut Unclaimed).unwrap());
         assert_ne!(a.segment(), b.segment());
     }
 
     #[test]
     fn at_the_memory_bound_larger_slots_are_split_and_empty_segments_used_again() {
         let heap = heap(100);
-        let large: Vec<_> = std::iter::from_fn(|| heap.allocate(0, 5_000)).collect();
+        let large: Vec<_> = std::iter::from_fn(|| heap.allocate(0, 5_000, &mut Unclaimed)).collect();
         large.iter().for_each(|&record| heap.release(0, record));
-        let small: Vec<_> = std::iter::from_fn(|| heap.allocate(1, 50)).collect();
+        let small: Vec<_> = std::iter::from_fn(|| heap.allocate(1, 50, &mut Unclaimed)).collect();
         assert!(small.len() > 10 * large.len(), "{} small slots", small.len());
         small[1..].iter().for_each(|&record| heap.release(1, record));
-        assert!(heap.allocate(2, 30_000).is_some(), "small free slots make a segment again");
+        assert!(heap.allocate(2, 30_000, &mut Unclaimed).is_some(), "small free slots make a segment again");
         assert!(!heap.segments().is_free(small[0]) && heap.segments().units(small[0]) == 5);
     }
 
     #[test]
     fn clearing_gives_the_memory_back() {
         let heap = heap(100);
-        while heap.allocate(0, 30_000).is_some() {}
+        while heap.allocate(0, 30_000, &mut Unclaimed).is_some() {}
         heap.clear();
         assert_eq!(heap.segments().budget().used(), 0);
     }

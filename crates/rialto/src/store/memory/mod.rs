@@ -17,5 +17,5 @@ pub mod index;
 pub mod segments;
 
 pub use budget::Budget;
-pub use heap::Heap;
+pub use heap::{Claims, Heap, Unclaimed};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};

@@ -397,6 +397,16 @@ impl Segments {
         self.word(record, 0).load(Ordering::Relaxed) & FREE != 0
     }
 
+    /// Whether nobody locks the record in its word.
+    pub fn is_unlocked(&self, record: RecordRef) -> bool {
+        self.word(record, 0).load(Ordering::Relaxed) & THIN_LOCK_MASK == 0
+    }
+
+    /// Whether the slot is on a free list, and nobody locks it as the record that it was.
+    pub fn is_free_of_locks(&self, record: RecordRef) -> bool {
+        self.word(record, 0).load(Ordering::Acquire) & (THIN_LOCK_MASK | FREE) == FREE
+    }
+
     /// The record's last writer.
     pub fn lsn(&self, record: RecordRef) -> Lsn {
         Lsn(self.word(record, 1).load(Ordering::Acquire) >> 16)

@@ -1,0 +1,234 @@
+//! Locking a key and finding its row.
+//!
+//! In the central form the key's name is locked, then its row is looked for: what is found is locked. In the thin form
+//! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
+//! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
+
+use std::time::Duration;
+
+use super::transaction::Context;
+use crate::error::Result;
+use crate::ids::Lsn;
+use crate::lock::{
+    Acquired, LockForm, LockManager, LockName, LockTarget, LockWords, Owner, RecordMode, TableMode,
+};
+use crate::row::WhichIndex;
+use crate::store::memory::index::Leaf;
+use crate::store::memory::{Claims, RecordRef, Segments};
+
+/// Where the row of a locked key is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// As this write of the transaction's own leaves it.
+    Own(u32),
+    /// In the tables.
+    Stored(RecordRef),
+    /// Nowhere.
+    Absent,
+}
+
+/// Where an index led to.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Probe {
+    /// To this record, which is locked now.
+    Present(RecordRef),
+    /// Nowhere, as of this reading of the leaf.
+    Absent { leaf: Leaf, removal: Lsn },
+}
+
+impl LockWords for Segments {
+    fn lock_word(&self, record: u64) -> &std::sync::atomic::AtomicU64 {
+        Segments::lock_word(self, RecordRef(record))
+    }
+}
+
+/// A transaction's claims on the slots of rows that it inserts.
+pub(crate) struct SlotClaims<'a> {
+    locks: &'a LockManager,
+    owner: &'a mut Owner,
+    segments: &'a Segments,
+    /// How a slot is claimed: locked, or, under a lock on the whole table, only looked at.
+    lock: bool,
+}
+
+/// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
+const QUIESCE_MAX: Duration = Duration::from_millis(10);
+
+impl Claims for SlotClaims<'_> {
+    fn claim(&mut self, record: RecordRef) -> bool {
+        if self.lock {
+            self.locks.lock_fresh(self.owner, Segments::lock_word(self.segments, record), record.0)
+        } else {
+            self.locks.form() == LockForm::Central || self.segments.is_unlocked(record)
+        }
+    }
+
+    fn quiesce(&mut self) -> bool {
+        self.locks.form() == LockForm::Central || self.locks.outlast_others(self.owner, QUIESCE_MAX)
+    }
+}
+
+impl Context {
+    /// Whether the lock on the table makes locks on its records needless.
+    #[inline]
+    pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
+        match self.tables.locked(slot) {
+            Some(TableMode::Exclusive) => true,
+            Some(TableMode::Shared | TableMode::SharedIntentExclusive) => mode == RecordMode::Shared,
+            _ => false,
+        }
+    }
+
+    /// Runs `work` with the claims that this transaction makes on slots of the table.
+    pub fn with_claims<T>(&mut self, slot: u32, work: impl FnOnce(&Context, &mut SlotClaims<'_>) -> T) -> T {
+        let mut owner = self.owner.take().expect("the transaction is open");
+        let Context { core, .. } = &*self;
+        let lock = core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
+        let mut claims = SlotClaims { locks: &core.locks, owner: &mut owner, segments: &core.segments, lock };
+        let done = work(self, &mut claims);
+        self.owner = Some(owner);
+        done
+    }
+
+    /// Locks the key in `self.key` of the table's identity and finds its row. Gives the key's hash too, and notes what
+    /// the answer depends on.
+    #[inline]
+    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<(u64, Place)> {
+        let name = LockName::new(self.tables.at(slot).primary_id, &self.key);
+        // What this transaction writes it has locked exclusively.
+        if let Some(position) = self.find_own(slot, name.hash) {
+            return Ok((name.hash, Place::Own(position)));
+        }
+        if !self.is_covered(slot, mode) {
+            match self.core.locks.form() {
+                LockForm::Thin => return self.seek_thin(slot, name, mode).map(|place| (name.hash, place)),
+                LockForm::Central => self.lock_name(slot, name, mode)?,
+            }
+        }
+        Ok((name.hash, self.find(slot)))
+    }
+
+    fn seek_thin(&mut self, slot: u32, name: LockName, mode: RecordMode) -> Result<Place> {
+        let mut named = false;
+        loop {
+            match self.lock_present(slot, WhichIndex::Primary, None, None, mode)? {
+                Probe::Present(record) => return Ok(self.stored(slot, record)),
+                Probe::Absent { leaf, removal } => {
+                    if !named {
+                        self.lock_name(slot, name, mode)?;
+                        named = true;
+                        if !self.tables.at(slot).primary.unchanged(&leaf) {
+                            continue;
+                        }
+                    }
+                    return Ok(self.absent(slot, removal));
+                }
+            }
+        }
+    }
+
+    /// Locks the key in `self.key` by name, which holds whether there is a row of it or not.
+    pub fn lock_name(&mut self, slot: u32, name: LockName, mode: RecordMode) -> Result<()> {
+        debug_assert_eq!(name.index, self.tables.at(slot).primary_id);
+        self.lock(
+            |core, owner, _, key, wait| core.locks.record(owner, name, key, mode, wait).map(drop),
+            |tables, key| LockTarget::Record { index: tables.at(slot).primary_id, key: key.to_vec() },
+        )
+    }
+
+    /// Locks the record that an index leads to from `entry` (`None`: the key in `self.key`), `known` being what a scan
+    /// has just read there. Under the lock the index still leads to the record.
+    pub fn lock_present(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: Option<&[u8]>,
+        known: Option<(RecordRef, Leaf)>,
+        mode: RecordMode,
+    ) -> Result<Probe> {
+        let mut known = known;
+        loop {
+            let index = self.tables.at(slot).index(which);
+            let (record, leaf) = match known.take() {
+                Some(known) => known,
+                None => {
+                    let found = index.get(entry.unwrap_or(&self.key));
+                    match found.value {
+                        Some(record) => (RecordRef(record), found.leaf),
+                        None => return Ok(Probe::Absent { leaf: found.leaf, removal: found.removal }),
+                    }
+                }
+            };
+            let acquired = self.lock_record(slot, which, entry, record, mode)?;
+            let index = self.tables.at(slot).index(which);
+            if index.unchanged(&leaf) || index.get(entry.unwrap_or(&self.key)).value == Some(record.0) {
+                return Ok(Probe::Present(record));
+            }
+            if acquired == Acquired::New {
+                let owner = self.owner.as_mut().expect("the transaction is open");
+                let word = Segments::lock_word(&self.core.segments, record);
+                self.core.locks.release_thin_early(owner, word, record.0);
+            }
+        }
+    }
+
+    #[inline]
+    fn lock_record(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: Option<&[u8]>,
+        record: RecordRef,
+        mode: RecordMode,
+    ) -> Result<Acquired> {
+        let index = self.tables.at(slot).index_id(which);
+        self.lock(
+            |core, owner, _, key, wait| {
+                let word = Segments::lock_word(&core.segments, record);
+                core.locks.record_thin(owner, word, record.0, index, entry.unwrap_or(key), mode, wait)
+            },
+            |_, key| LockTarget::Record { index, key: entry.unwrap_or(key).to_vec() },
+        )
+    }
+
+    /// Where the row of the key in `self.key` is, which is locked.
+    pub fn locate(&mut self, slot: u32, hash: u64) -> Place {
+        match self.find_own(slot, hash) {
+            Some(position) => Place::Own(position),
+            None => self.find(slot),
+        }
+    }
+
+    fn find(&mut self, slot: u32) -> Place {
+        let found = self.tables.at(slot).primary.get(&self.key);
+        match found.value {
+            Some(record) => self.stored(slot, RecordRef(record)),
+            None => self.absent(slot, found.removal),
+        }
+    }
+
+    fn absent(&mut self, slot: u32, removal: Lsn) -> Place {
+        let floor = self.tables.at(slot).floor();
+        self.depend(removal.max(floor));
+        Place::Absent
+    }
+
+    /// The place of a record that is locked.
+    pub fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
+        let table = self.tables.at(slot);
+        if table.segments().is_absent(record) {
+            return Place::Absent;
+        }
+        let lsn = table.segments().lsn(record).max(table.floor());
+        self.depend(lsn);
+        Place::Stored(record)
+    }
+
+    #[inline]
+    pub fn find_own(&self, slot: u32, hash: u64) -> Option<u32> {
+        if self.writes.is_empty() {
+            return None;
+        }
+        self.writes.find(self.tables.at(slot).heap.id(), hash, &self.key, self.packet_bytes())
+    }
+}
