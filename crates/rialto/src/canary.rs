@@ -12,6 +12,18 @@ pub static SKIP_INTERVAL_LOCKS: AtomicBool = AtomicBool::new(false);
 #[cfg(feature = "canary")]
 pub static RELEASE_BEFORE_PLACE: AtomicBool = AtomicBool::new(false);
 
+/// A record that a probe of an index gave is locked, and then taken for the key's without another look (against L8).
+#[cfg(feature = "canary")]
+pub static SKIP_RECHECK: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn skips_recheck() -> bool {
+    #[cfg(feature = "canary")]
+    return SKIP_RECHECK.load(Ordering::Relaxed);
+    #[cfg(not(feature = "canary"))]
+    false
+}
+
 #[inline]
 pub(crate) fn skips_interval_locks() -> bool {
     #[cfg(feature = "canary")]

@@ -7,7 +7,9 @@ use std::time::Instant;
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Checkpointing, Database, Direction, Error, KeyBound, Options, Scan, TableDef, Transaction};
+use rialto::{
+    Checkpointing, Database, Direction, Error, KeyBound, LockForm, Options, Scan, TableDef, Transaction,
+};
 
 const KEYS: u64 = 60;
 
@@ -20,8 +22,10 @@ struct ModelTable {
 
 type Model = BTreeMap<String, ModelTable>;
 
-fn open(disk: &std::sync::Arc<MemoryDisk>) -> Database {
-    let options = Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+fn open(disk: &std::sync::Arc<MemoryDisk>, random: &mut Random) -> Database {
+    let locks = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
+    let options =
+        Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() };
     Database::open_on(disk.clone(), options).unwrap()
 }
 
@@ -208,7 +212,7 @@ fn transaction(db: &Database, model: &mut Model, random: &mut Random) -> Result<
 fn run(seed: u64, until: impl Fn() -> bool) -> (u64, u64) {
     let mut random = Random::new(seed);
     let disk = MemoryDisk::new();
-    let mut db = open(&disk);
+    let mut db = open(&disk, &mut random);
     let mut model = Model::new();
     let (mut transactions, mut reopened) = (0, 0);
     while transactions < 300 || !until() {
@@ -224,7 +228,7 @@ fn run(seed: u64, until: impl Fn() -> bool) -> (u64, u64) {
                 db.checkpoint().unwrap();
             }
             db.close().unwrap();
-            db = open(&disk);
+            db = open(&disk, &mut random);
             reopened += 1;
             let tables: Vec<_> = db.tables().iter().map(|table| table.name().to_owned()).collect();
             let tables: Vec<_> = tables.into_iter().filter(|name| !name.starts_with("rialto_")).collect();

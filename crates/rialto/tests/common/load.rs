@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, Error, KeyBound, Options, Scan, ScanMode, Table, TableDef,
+    Checkpointing, Database, Durability, Error, KeyBound, LockForm, Options, Scan, ScanMode, Table, TableDef,
     Transaction, TxOptions,
 };
 
@@ -73,10 +73,15 @@ impl Body<'_> {
         Ok(())
     }
 
+    /// Of any length, so that rows outgrow their slots and move.
+    fn filler(&mut self) -> Value {
+        Value::Text("x".repeat(self.random.below(200) as usize))
+    }
+
     fn write(&mut self, key: i32, mix: Mix) -> Result<(), Error> {
         let (group, version) = (self.random.below(GROUPS) as i32, self.number);
         if mix == Mix::All && self.random.chance(1, 3) {
-            let row = [Value::Int4(key), Value::Int4(group), Value::Int8(version as i64)];
+            let row = [Value::Int4(key), Value::Int4(group), Value::Int8(version as i64), self.filler()];
             match self.tx.insert(self.table, &row) {
                 Ok(()) => self.events.push(Event::Write { key, over: None, version, group: Some(group) }),
                 Err(Error::DuplicateKey { .. }) => {}
@@ -98,6 +103,9 @@ impl Body<'_> {
             if mix == Mix::All && self.random.chance(1, 2) {
                 now = group;
                 changes.push((1, Value::Int4(group)));
+            }
+            if mix == Mix::All && self.random.chance(1, 2) {
+                changes.push((3, self.filler()));
             }
             assert!(self.tx.update(self.table, key, &changes)?, "the locked row {key} is there");
             self.events.push(Event::Write { key, over, version, group: Some(now) });
@@ -122,12 +130,13 @@ impl Body<'_> {
     }
 }
 
-fn prepare() -> (Database, Table) {
+fn prepare(locks: LockForm) -> (Database, Table) {
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
+        locks,
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -136,6 +145,7 @@ fn prepare() -> (Database, Table) {
             Column::new("id", ColumnType::Int4),
             Column::new("part", ColumnType::Int4),
             Column::new("writer", ColumnType::Int8),
+            Column::new("filler", ColumnType::Text),
         ];
         let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
         tx.create_index("things", "by_part", &["part"], false)?;
@@ -146,7 +156,9 @@ fn prepare() -> (Database, Table) {
 
 /// The history of `threads` threads with `each` transactions.
 pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
-    let (db, table) = prepare();
+    let mut random = Random::new(seed);
+    let form = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
+    let (db, table) = prepare(form);
     let numbers = AtomicU64::new(1);
     let one = |random: &mut Random, first: bool| {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
@@ -156,7 +168,8 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
                 let mut body = Body { tx, table: &table, random: random.clone(), number, events: Vec::new() };
                 if first {
                     for key in 0..KEYS {
-                        let row = [Value::Int4(key), Value::Int4(key % 4), Value::Int8(number as i64)];
+                        let (part, filler) = (Value::Int4(key % 4), Value::Text(String::new()));
+                        let row = [Value::Int4(key), part, Value::Int8(number as i64), filler];
                         body.tx.insert(&table, &row)?;
                         body.events.push(Event::Write {
                             key,
@@ -175,7 +188,6 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
         ticket.wait().unwrap();
         Done { place, events }
     };
-    let mut random = Random::new(seed);
     let mut history = vec![one(&mut random, true)];
     let one = &one;
     std::thread::scope(|scope| {
