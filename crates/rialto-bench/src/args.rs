@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use rialto::io::SimulatedDisk;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, Options};
+use rialto::{Checkpointing, Durability, GroupCommitDesign, LockForm, Options};
 
 use crate::error::BenchError;
 
@@ -61,6 +61,24 @@ pub enum CheckpointName {
     Fuzzy,
     /// Not at all: to measure what checkpoints cost
     None,
+}
+
+/// How locks are kept while nobody competes for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum LocksName {
+    /// In the records' own headers and the transactions' slots
+    Thin,
+    /// In a hash of lock heads with queues, as the papers' baseline has them
+    Central,
+}
+
+impl From<LocksName> for LockForm {
+    fn from(name: LocksName) -> LockForm {
+        match name {
+            LocksName::Thin => LockForm::Thin,
+            LocksName::Central => LockForm::Central,
+        }
+    }
 }
 
 /// Where the tables live.
@@ -211,6 +229,9 @@ pub struct BenchArgs {
     /// Where the tables live
     #[arg(long, value_enum, default_value = "memory")]
     pub residence: ResidenceName,
+    /// How locks are kept while nobody competes for them
+    #[arg(long, value_enum, default_value = "thin")]
+    pub locks: LocksName,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
@@ -243,8 +264,6 @@ struct Unbuilt {
     cache_bytes: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     two_stage: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
-    locks: Option<Option<String>>,
 }
 
 impl Unbuilt {
@@ -257,7 +276,6 @@ impl Unbuilt {
             (self.spool, "--spool", "checkpoints that are not spooled"),
             (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
             (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
-            (self.locks.is_some(), "--locks", "one lock manager, the central one, which needs no option"),
         ];
         options.into_iter().find(|(given, ..)| *given).map(|(_, option, instead)| (option, instead))
     }
@@ -354,6 +372,7 @@ impl BenchArgs {
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             sweep_bytes_per_s: self.sweep_bytes_per_s.unwrap_or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
+            locks: self.locks.into(),
             group_commit: self.group_commit,
             transactions_max: defaults.transactions_max.max(self.clients as usize + CLIENTS_SPARE),
             packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
@@ -418,7 +437,7 @@ mod tests {
             ("tpcb --spool", "not spooled"),
             ("tpcb --cache-bytes 1", "--residence memory"),
             ("tpcb --two-stage tste", "--residence memory"),
-            ("tpcb --locks thin", "central"),
+            ("tpcb --locks local", "thin, central"),
             ("tpcb --disk sim:nothing", "sim:koda"),
             ("tpcb --disk tape", "file"),
             ("tpcb --rate fast", "80%"),
