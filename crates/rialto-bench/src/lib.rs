@@ -12,6 +12,7 @@
 //! | [`growth`] | whether a run fits |
 //! | [`session`] | one call of `rialto bench`, from the options to the exit code |
 //! | [`report`], [`json`] | the table and the JSON object |
+//! | [`steady`] | what `.ci/run` gates on: figures that are the same in every run |
 //!
 //! Kept here: clients share no cache line that one of them writes; a latency begins at the intended start in an open
 //! loop; the bank is verified on the real tables at the end of every run.
@@ -27,6 +28,7 @@ pub mod json;
 pub mod machine;
 pub mod report;
 pub mod session;
+pub mod steady;
 pub mod tpcb;
 pub mod workload;
 

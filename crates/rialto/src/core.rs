@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
+use crate::account::Accounts;
 use crate::catalog::Catalog;
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
@@ -51,7 +52,7 @@ pub(crate) struct Core {
     pub locks: LockManager,
     pub log: Arc<Log>,
     pub in_flight: Arc<InFlight>,
-    pub counters: Counters,
+    pub accounts: Accounts,
     pub contexts: Contexts,
     pub procedures: Procedures,
     /// Load files that redo would need.
@@ -79,6 +80,7 @@ impl Core {
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
             timeout: options.timeout,
             deadline: None,
+            procedure: options.procedure.unwrap_or_default(),
             read_only: options.read_only,
             lock_wait: options.lock_wait,
         }
@@ -195,69 +197,5 @@ impl Contexts {
             let contexts = std::mem::take(&mut *pool.lock());
             drop(contexts);
         }
-    }
-}
-
-/// Counters with one writer each.
-pub(crate) struct Counters {
-    cells: Box<[CachePadded<Cell>]>,
-}
-
-#[derive(Default)]
-struct Cell {
-    committed: AtomicU64,
-    aborted: AtomicU64,
-    deadlocks: AtomicU64,
-    run_ns: AtomicU64,
-    log_wait_ns: AtomicU64,
-}
-
-/// The sums of the [`Counters`].
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct CounterSums {
-    pub committed: u64,
-    pub aborted: u64,
-    pub deadlocks: u64,
-    pub run_ns: u64,
-    pub log_wait_ns: u64,
-}
-
-fn add(cell: &AtomicU64, by: u64) {
-    cell.store(cell.load(Ordering::Relaxed) + by, Ordering::Relaxed);
-}
-
-impl Counters {
-    pub fn new(contexts: usize) -> Counters {
-        Counters { cells: (0..contexts).map(|_| CachePadded::default()).collect() }
-    }
-
-    pub fn committed(&self, context: usize, ran: Duration) {
-        let cell = &self.cells[context];
-        add(&cell.committed, 1);
-        add(&cell.run_ns, ran.as_nanos() as u64);
-    }
-
-    pub fn aborted(&self, context: usize) {
-        add(&self.cells[context].aborted, 1);
-    }
-
-    pub fn deadlock(&self, context: usize) {
-        add(&self.cells[context].deadlocks, 1);
-    }
-
-    pub fn waited_for_log(&self, context: usize, since: Instant) {
-        add(&self.cells[context].log_wait_ns, since.elapsed().as_nanos() as u64);
-    }
-
-    pub fn sums(&self) -> CounterSums {
-        let mut sums = CounterSums::default();
-        for cell in &self.cells {
-            sums.committed += cell.committed.load(Ordering::Relaxed);
-            sums.aborted += cell.aborted.load(Ordering::Relaxed);
-            sums.deadlocks += cell.deadlocks.load(Ordering::Relaxed);
-            sums.run_ns += cell.run_ns.load(Ordering::Relaxed);
-            sums.log_wait_ns += cell.log_wait_ns.load(Ordering::Relaxed);
-        }
-        sums
     }
 }

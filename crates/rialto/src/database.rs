@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::account::{Ledger, ProcedureId, waits};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
@@ -17,6 +18,7 @@ use crate::open::{self, OpenError, Running};
 use crate::options::Options;
 use crate::recovery::RecoveryReport;
 use crate::txn::options::TxOptions;
+use crate::txn::ticket::TicketAccount;
 use crate::txn::{Ticket, Transaction};
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
@@ -183,11 +185,12 @@ impl Database {
     ) -> Result<(T, Committed)> {
         let in_body = InBody::enter()?;
         let mut started = None;
+        let (waits, mut lock_wait_ns) = (waits::now(), 0);
         for attempt in 0.. {
             let mut transaction = self.start(options, started)?;
             started = started.or(Some(transaction.context().began));
             let error = match body(&mut transaction) {
-                Ok(value) => match transaction.take_place() {
+                Ok(value) => match transaction.take_place(started, waits, lock_wait_ns) {
                     Ok(committed) => return Ok((value, committed)),
                     Err(error) => error,
                 },
@@ -195,7 +198,7 @@ impl Database {
             };
             // A victim says nothing of what it read: it runs again.
             if matches!(error, Error::Deadlock { .. }) && attempt < self.core().options.deadlock_retries_max {
-                self.core().counters.deadlock(transaction.number());
+                lock_wait_ns += transaction.give_up();
                 drop(transaction);
                 back_off(attempt);
                 continue;
@@ -263,6 +266,13 @@ impl Database {
         self.running.recovery()
     }
 
+    /// The time account of this name, for [`TxOptions::procedure`]. A registered procedure has its own already. There
+    /// are [`PROCEDURES_MAX`](crate::account::PROCEDURES_MAX); names beyond those share the account of transactions
+    /// without a name.
+    pub fn procedure_id(&self, name: &str) -> ProcedureId {
+        self.core().accounts.id(name)
+    }
+
     /// What the database has done since it was opened.
     pub fn metrics(&self) -> Metrics {
         self.running.metrics()
@@ -296,27 +306,35 @@ impl fmt::Debug for Database {
 pub(crate) struct Committed {
     context: Option<Box<crate::txn::transaction::Context>>,
     lsn: crate::ids::Lsn,
+    ledger: Ledger,
 }
 
 impl Committed {
-    fn wait_here(&mut self) -> Result<()> {
+    pub(crate) fn wait_here(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
         let log = &context.core.log;
         let durability = context.choices.durability;
-        if let Some(done) = log.is_done(self.lsn, durability) {
-            return done;
-        }
-        let since = Instant::now();
-        let outcome = log.wait(self.lsn, durability);
-        context.core.counters.waited_for_log(context.number, since);
+        let (outcome, placed) = match log.try_done(self.lsn, durability) {
+            Some(outcome) => (outcome, None),
+            None => {
+                let placed = Instant::now();
+                (log.wait(self.lsn, durability), Some(placed))
+            }
+        };
+        let spent = self.ledger.spent(placed, Instant::now());
+        context.core.accounts.committed(context.number, context.choices.procedure, &spent);
         outcome
     }
 
-    fn into_ticket(self) -> Ticket {
+    pub(crate) fn into_ticket(self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");
-        let durability = context.choices.durability;
+        let (durability, procedure) = (context.choices.durability, context.choices.procedure);
+        let placed = Instant::now();
+        let spent = self.ledger.spent(None, placed);
+        context.core.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.log.leave(self.lsn, durability);
-        Ticket::new(context.lease.clone(), self.lsn, durability)
+        let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
+        Ticket::new(context.lease.clone(), self.lsn, durability).with_account(account)
     }
 }
 
@@ -329,13 +347,28 @@ impl Drop for Committed {
 }
 
 impl Transaction {
-    fn take_place(&mut self) -> Result<Committed> {
+    /// Commits. The account began with an earlier run, if it `started` then, whose lock waits are given.
+    pub(crate) fn take_place(
+        &mut self,
+        started: Option<Instant>,
+        waits: waits::Waits,
+        lock_wait_ns: u64,
+    ) -> Result<Committed> {
         let context = self.context.as_mut().expect("the transaction is open");
         let lsn = context.commit()?;
-        Ok(Committed { context: self.context.take(), lsn })
+        let ledger = Ledger {
+            began: started.unwrap_or(context.began),
+            waits,
+            lock_wait_ns: lock_wait_ns + context.lock_wait_ns,
+        };
+        Ok(Committed { context: self.context.take(), lsn, ledger })
     }
 
-    fn number(&self) -> usize {
-        self.context.as_ref().map_or(0, |context| context.number)
+    /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.
+    fn give_up(&mut self) -> u64 {
+        let context = self.context.as_mut().expect("the transaction is open");
+        context.abort();
+        context.core.accounts.deadlock(context.number, context.choices.procedure);
+        context.lock_wait_ns
     }
 }

@@ -5,6 +5,7 @@
 
 #![deny(unsafe_code)]
 
+pub mod account;
 #[doc(hidden)]
 pub mod canary;
 pub mod catalog;
@@ -26,6 +27,7 @@ pub mod row;
 pub mod store;
 pub mod txn;
 
+pub use account::{ProcedureAccount, ProcedureId, TimeAccount, TimeHistogram};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{Action, ActionMode, Arguments, Flow, Outputs, Procedure};

@@ -1,5 +1,6 @@
 //! [`Metrics`]: what a database has done since it was opened.
 
+use crate::account::ProcedureAccount;
 use crate::checkpoint::CheckpointStats;
 use crate::lock::LockCounters;
 use crate::log::LogStats;
@@ -14,12 +15,16 @@ pub struct Metrics {
     pub aborted: u64,
     /// Of those, the ones that were a deadlock's victim and ran again.
     pub aborted_deadlock: u64,
-    /// From begin to place and apply, lock waits included.
+    /// Transactions that committed, running: what is left of their response times.
     pub run_ns: u64,
-    /// Waiting for locks.
+    /// The same transactions, waiting for locks.
     pub lock_wait_ns: u64,
-    /// Blocking committers waiting for the log.
+    /// The same, waiting for latches.
+    pub latch_wait_ns: u64,
+    /// The same, waiting for the log; tickets only as far as somebody waited for them.
     pub log_wait_ns: u64,
+    /// The time accounts, by procedure; those in which something was counted.
+    pub procedures: Vec<ProcedureAccount>,
     /// Locks by kind, and waits.
     pub locks: LockCounters,
     /// Groups, bytes, writes.

@@ -5,10 +5,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use crate::account::{Accounts, ProcedureAccount};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HomeError, HomeFile};
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer};
-use crate::core::{Contexts, Core, Counters, InFlight, LoadFile, first_row_number};
+use crate::core::{Contexts, Core, InFlight, LoadFile, first_row_number};
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -204,7 +205,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         }),
         log: found.log,
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
-        counters: Counters::new(options.transactions_max),
+        accounts: Accounts::new(options.transactions_max),
         contexts: Contexts::new(options.transactions_max),
         procedures: Procedures::default(),
         loads: Arc::new(Mutex::new(found.loads)),
@@ -299,16 +300,18 @@ impl Running {
 
     pub fn metrics(&self) -> Metrics {
         let core = &self.core;
-        let sums = core.counters.sums();
-        let locks = core.locks.counters();
+        let procedures = core.accounts.read();
+        let sum = |counter: fn(&ProcedureAccount) -> u64| procedures.iter().map(counter).sum();
         Metrics {
-            committed: sums.committed,
-            aborted: sums.aborted,
-            aborted_deadlock: sums.deadlocks,
-            run_ns: sums.run_ns,
-            lock_wait_ns: locks.wait_ns,
-            log_wait_ns: sums.log_wait_ns,
-            locks,
+            committed: sum(|account| account.committed),
+            aborted: sum(|account| account.aborted),
+            aborted_deadlock: sum(|account| account.deadlocks),
+            run_ns: sum(|account| account.time.run_ns),
+            lock_wait_ns: sum(|account| account.time.lock_wait_ns),
+            latch_wait_ns: sum(|account| account.time.latch_wait_ns),
+            log_wait_ns: sum(|account| account.time.log_wait_ns),
+            procedures,
+            locks: core.locks.counters(),
             log: core.log.stats(),
             checkpoints: self.checkpointer.stats(),
             memory_used: core.segments.budget().used(),

@@ -9,6 +9,7 @@ use parking_lot::RwLock;
 
 use super::conventional;
 use super::flow::Flow;
+use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::database::Database;
 use crate::error::{Error, Result};
@@ -166,13 +167,15 @@ pub(crate) struct Registered {
     procedure: Procedure,
     /// The arguments as columns, which know how to check values.
     arguments: Vec<Column>,
+    account: ProcedureId,
 }
 
 impl Registered {
-    fn new(procedure: Procedure) -> Result<Registered> {
+    fn new(procedure: Procedure, accounts: &Accounts) -> Result<Registered> {
         let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
-        let registered = Registered { procedure, arguments };
+        let account = accounts.id(&procedure.name);
+        let registered = Registered { procedure, arguments, account };
         match registered.flow().problem(registered.arguments.len()) {
             _ if registered.procedure.name.is_empty() => {
                 Err(registered.error("a procedure needs a name".to_owned()))
@@ -180,6 +183,11 @@ impl Registered {
             Some(problem) => Err(registered.error(problem)),
             None => Ok(registered),
         }
+    }
+
+    /// These options, with the procedure's own account unless they name another.
+    fn options(&self, options: &TxOptions) -> TxOptions {
+        TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
     }
 
     pub fn flow(&self) -> &Flow {
@@ -243,8 +251,8 @@ pub(crate) struct Procedures {
 }
 
 impl Procedures {
-    fn register(&self, procedure: Procedure) -> Result<()> {
-        let registered = Registered::new(procedure)?;
+    fn register(&self, procedure: Procedure, accounts: &Accounts) -> Result<()> {
+        let registered = Registered::new(procedure, accounts)?;
         let (name, version) = (&registered.procedure.name, registered.procedure.version);
         let mut by_name = self.by_name.write();
         if let Some(there) = by_name.get(name)
@@ -281,7 +289,7 @@ impl Database {
     /// # Errors
     /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
     pub fn register(&self, procedure: Procedure) -> Result<()> {
-        self.core().procedures.register(procedure)
+        self.core().procedures.register(procedure, &self.core().accounts)
     }
 
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.
@@ -300,7 +308,7 @@ impl Database {
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
-        self.transact_with(options, |transaction| procedure.run(transaction, &arguments))
+        self.transact_with(&procedure.options(options), |transaction| procedure.run(transaction, &arguments))
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
@@ -324,6 +332,6 @@ impl Database {
     ) -> Result<(Vec<Value>, Ticket)> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
-        self.submit_with(options, |transaction| procedure.run(transaction, &arguments))
+        self.submit_with(&procedure.options(options), |transaction| procedure.run(transaction, &arguments))
     }
 }

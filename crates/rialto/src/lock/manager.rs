@@ -544,6 +544,11 @@ impl LockManager {
         self.wake(&woken);
     }
 
+    /// How long transactions of this owner's slot have waited for locks, this one and those before it.
+    pub fn waited_ns(&self, owner: &Owner) -> u64 {
+        self.slots[usize::from(owner.body.id)].counters.wait_ns.get()
+    }
+
     /// What was counted since the manager was made.
     pub fn counters(&self) -> LockCounters {
         let mut total = LockCounters::default();

@@ -19,6 +19,7 @@ use super::ring::RingView;
 use super::turn::{Turn, Waited, Writer};
 use super::writer::{Counters, GroupWriter, LogStats};
 use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind};
+use crate::account::waits::Waiting;
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
 
@@ -127,6 +128,7 @@ impl Log {
         if let Some(slot) = core.pool.borrow() {
             return Ok(slot);
         }
+        let _waiting = Waiting::for_log();
         let until = Instant::now() + core.wait_max;
         loop {
             // Slots may only wait for being gathered.
@@ -207,6 +209,27 @@ impl Log {
     /// Whether every place up to `lsn` is as durable as asked; an error if it never will be.
     pub fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
         self.core.is_done(lsn, durability)
+    }
+
+    /// As [`Log::is_done`], after gathering what is queued if that is all it takes. Never sleeps.
+    pub fn try_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
+        let core = &*self.core;
+        if let Some(done) = core.is_done(lsn, durability) {
+            return Some(done);
+        }
+        if durability == Durability::Disk {
+            return None;
+        }
+        let mut gatherer = core.gatherer.try_lock()?;
+        core.gather(&mut gatherer);
+        drop(gatherer);
+        core.wake_tickets();
+        let done = core.is_done(lsn, durability)?;
+        // I3: what only level 1 waited for is on disk within the interval all the same.
+        if core.writer.durable() < lsn.0 {
+            core.writer.ask_soon();
+        }
+        Some(done)
     }
 
     /// Leaves the packet to the log server and has `waker` woken when [`Log::is_done`] answers. Returns its answer if it
@@ -362,6 +385,7 @@ impl Core {
     }
 
     fn promise_slowly(&self, bytes: u64) -> Result<()> {
+        let _waiting = Waiting::for_log();
         let until = Instant::now() + self.wait_max;
         loop {
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;

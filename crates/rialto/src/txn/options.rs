@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::account::ProcedureId;
 pub use crate::lock::LockPolicy;
 use crate::log::Durability;
 
@@ -25,6 +26,8 @@ pub struct TxOptions {
     pub lock_timeout: Option<Duration>,
     /// The longest that the transaction may take until its commit; unbounded unless set.
     pub timeout: Option<Duration>,
+    /// Whose time account it goes to; that of transactions without a name unless set.
+    pub procedure: Option<ProcedureId>,
     /// Refuse writes.
     pub read_only: bool,
     /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).

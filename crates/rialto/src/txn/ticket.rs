@@ -3,7 +3,9 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Instant;
 
+use crate::account::ProcedureId;
 use crate::core::Lease;
 use crate::error::Result;
 use crate::ids::Lsn;
@@ -17,11 +19,37 @@ pub struct Ticket {
     core: Lease,
     lsn: Lsn,
     durability: Durability,
+    account: Option<TicketAccount>,
+    /// Whether somebody was told to wait.
+    waited: bool,
+}
+
+/// What the time account of a ticket's transaction still lacks its end for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct TicketAccount {
+    pub procedure: ProcedureId,
+    /// When the transaction had its place.
+    pub placed: Instant,
+    /// How long it had taken until then.
+    pub before_ns: u64,
 }
 
 impl Ticket {
     pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability) -> Ticket {
-        Ticket { core, lsn, durability }
+        Ticket { core, lsn, durability, account: None, waited: false }
+    }
+
+    pub(crate) fn with_account(mut self, account: TicketAccount) -> Ticket {
+        self.account = Some(account);
+        self
+    }
+
+    /// Somebody has waited, until now.
+    fn account(&mut self) {
+        if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
+            let waited_ns = placed.elapsed().as_nanos() as u64;
+            self.core.accounts.ticket_waited(procedure, waited_ns, before_ns);
+        }
     }
 
     /// The place that the log has to be durable up to: the transaction's own, or of what it read.
@@ -33,8 +61,13 @@ impl Ticket {
     ///
     /// # Errors
     /// [`Error::OutcomeUnknown`](crate::Error::OutcomeUnknown) if the log fails first.
-    pub fn wait(self) -> Result<()> {
-        self.core.log.wait(self.lsn, self.durability)
+    pub fn wait(mut self) -> Result<()> {
+        if let Some(done) = self.core.log.is_done(self.lsn, self.durability) {
+            return done;
+        }
+        let outcome = self.core.log.wait(self.lsn, self.durability);
+        self.account();
+        outcome
     }
 
     /// Whether it is done; the outcome if it is.
@@ -47,9 +80,18 @@ impl Future for Ticket {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        match self.core.log.register_waker(self.lsn, self.durability, context.waker()) {
-            Some(outcome) => Poll::Ready(outcome),
-            None => Poll::Pending,
+        let ticket = self.get_mut();
+        match ticket.core.log.register_waker(ticket.lsn, ticket.durability, context.waker()) {
+            Some(outcome) => {
+                if ticket.waited {
+                    ticket.account();
+                }
+                Poll::Ready(outcome)
+            }
+            None => {
+                ticket.waited = true;
+                Poll::Pending
+            }
         }
     }
 }

@@ -9,6 +9,7 @@ use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::write_set::{Mark, WriteSet};
+use crate::account::{ProcedureId, waits};
 use crate::canary;
 use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
@@ -53,6 +54,8 @@ pub(crate) struct Context {
     /// Scratch: the changed ranges of a row.
     pub ranges: Vec<(u16, u16)>,
     pub began: Instant,
+    /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
+    pub lock_wait_ns: u64,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -68,6 +71,7 @@ pub(crate) struct Choices {
     pub deadline: Option<Instant>,
     pub read_only: bool,
     pub lock_wait: LockPolicy,
+    pub procedure: ProcedureId,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -123,6 +127,7 @@ impl Context {
             other_body: Vec::new(),
             ranges: Vec::new(),
             began: Instant::now(),
+            lock_wait_ns: 0,
             forget_tables: false,
             doomed: None,
         }
@@ -138,6 +143,7 @@ impl Context {
                 .begin_since(started.unwrap_or(self.began))
                 .ok_or(Error::TooManyTransactions { limit: self.core.options.transactions_max })?,
         );
+        self.lock_wait_ns = self.owner.as_ref().map_or(0, |owner| self.core.locks.waited_ns(owner));
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -277,8 +283,10 @@ impl Context {
         } else {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
+        if self.owner.is_some() {
+            self.core.accounts.aborted(self.number, self.choices.procedure);
+        }
         self.finish();
-        self.core.counters.aborted(self.number);
     }
 
     /// Releases the locks and what else the transaction held.
@@ -287,6 +295,7 @@ impl Context {
         self.savepoints.clear();
         self.packet = None;
         if let Some(mut owner) = self.owner.take() {
+            self.lock_wait_ns = self.core.locks.waited_ns(&owner) - self.lock_wait_ns;
             self.core.locks.release_all_thin(&mut owner, &*self.core.segments);
             self.core.locks.end(owner);
         }
@@ -308,7 +317,6 @@ impl Context {
                 ddl.discard(self);
             }
             self.finish();
-            self.core.counters.committed(self.number, self.began.elapsed());
             return Ok(self.depends);
         }
         let core = self.lease.clone();
@@ -333,7 +341,6 @@ impl Context {
         core.in_flight.leave(self.number);
         core.log.applied(packet);
         self.finish();
-        core.counters.committed(self.number, self.began.elapsed());
         Ok(lsn)
     }
 
@@ -375,8 +382,8 @@ impl Transaction {
     /// # Errors
     /// Those that keep a transaction from taking its place, after which it is aborted; [`Error::OutcomeUnknown`] if the
     /// log fails after that.
-    pub fn commit(self) -> Result<()> {
-        self.submit()?.wait()
+    pub fn commit(mut self) -> Result<()> {
+        self.take_place(None, waits::now(), 0)?.wait_here()
     }
 
     /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
@@ -384,13 +391,7 @@ impl Transaction {
     /// # Errors
     /// Those that keep a transaction from taking its place; it is then aborted.
     pub fn submit(mut self) -> Result<Ticket> {
-        let context = self.context();
-        let durability = context.choices.durability;
-        let lease = context.lease.clone();
-        let lsn = context.commit()?;
-        lease.log.leave(lsn, durability);
-        self.release();
-        Ok(Ticket::new(lease, lsn, durability))
+        Ok(self.take_place(None, waits::now(), 0)?.into_ticket())
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.

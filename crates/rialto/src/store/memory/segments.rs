@@ -18,6 +18,7 @@ use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 
 use super::Budget;
+use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
@@ -242,11 +243,8 @@ impl Segments {
     /// Latches the segment: against other changes, and against the sweep.
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
         let latch = &self.meta(id).latch;
-        let backoff = Backoff::new();
-        while latch.swap(true, Ordering::Acquire) {
-            while latch.load(Ordering::Relaxed) {
-                backoff.snooze();
-            }
+        if latch.swap(true, Ordering::Acquire) {
+            wait_for_latch(latch);
         }
         Latched { segments: self, id }
     }
@@ -584,6 +582,20 @@ impl Drop for Region {
     }
 }
 
+#[cold]
+fn wait_for_latch(latch: &AtomicBool) {
+    let _waiting = Waiting::for_latch();
+    let backoff = Backoff::new();
+    loop {
+        while latch.load(Ordering::Relaxed) {
+            backoff.snooze();
+        }
+        if !latch.swap(true, Ordering::Acquire) {
+            return;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -651,5 +663,23 @@ mod tests {
         assert!(segments.allocate(HeapId(1)).is_none());
         segments.free(first);
         assert_eq!(segments.allocate(HeapId(2)), Some(first));
+    }
+
+    #[test]
+    fn a_wait_for_a_latched_segment_is_counted_for_the_thread_that_waits() {
+        let latch = AtomicBool::new(false);
+        let waited = (0..100).any(|_| {
+            latch.store(true, Ordering::Relaxed);
+            std::thread::scope(|scope| {
+                let waiter = scope.spawn(|| {
+                    wait_for_latch(&latch);
+                    crate::account::waits::now().latch_ns
+                });
+                std::thread::sleep(std::time::Duration::from_millis(2));
+                latch.store(false, Ordering::Release);
+                waiter.join().unwrap() >= 1_000_000
+            })
+        });
+        assert!(waited);
     }
 }

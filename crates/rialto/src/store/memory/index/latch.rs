@@ -12,6 +12,8 @@
 use crossbeam_utils::Backoff;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::account::waits::Waiting;
+
 /// The word under a latch; a trait only so that a model checker can put its own in place.
 pub(super) trait Word {
     fn load(&self, order: Ordering) -> u64;
@@ -76,6 +78,7 @@ impl<W: Word> Latch<W> {
     #[cold]
     #[inline(never)]
     fn read_slow(&self) -> Option<u64> {
+        let _waiting = Waiting::for_latch();
         let backoff = Backoff::new();
         loop {
             let word = self.word.load(Ordering::Acquire);

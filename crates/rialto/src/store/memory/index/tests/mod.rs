@@ -5,6 +5,7 @@ mod measure;
 mod model;
 mod shapes;
 mod threads;
+mod waits;
 
 use super::{Admit, Batch, Direction, Full, Guard, Index, Insert, More, NODE_BYTES, NodePool, ScanRange};
 use crate::store::memory::budget::Budget;

@@ -1,0 +1,275 @@
+//! Figures of one transaction of each kind that are the same in every run: what `.ci/run` gates on.
+//!
+//! One client runs a fixed number of transactions of each [`Kind`], one after the other, in a *window* of its own.
+//! Where a window begins and ends the program leaves marks that tools see: a call of a function that callgrind is told
+//! to dump its counts at, and a system call that names the window. [`count`] runs the program under these tools.
+//!
+//! What makes it steady: the random choices come from a fixed seed, nothing is flushed by the clock (the client itself
+//! writes the log, after every [`SYNC_EVERY`] transactions at level 1, with each at level 3), no checkpoint begins, and
+//! all windows together stay in the half of the first log file in which no other file is prepared. All threads are
+//! counted.
+
+pub mod count;
+
+use std::hint::black_box;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use rialto::io::{FileDisk, MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Row, Value};
+use rialto::{
+    Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef,
+};
+
+use crate::alloc::allocations;
+use crate::tpcb::{BankError, Client, Shape, Tpcb};
+use crate::workload::Workload;
+
+/// A kind of transaction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// TPC-B: three rows changed, one inserted.
+    Tpcb,
+    /// One row read by its key.
+    Read,
+    /// One row of 100 bytes inserted.
+    Insert,
+    /// Ten rows read in the order of their keys.
+    Scan10,
+}
+
+impl Kind {
+    /// All, in the order of their windows.
+    pub const ALL: [Kind; 4] = [Kind::Tpcb, Kind::Read, Kind::Insert, Kind::Scan10];
+
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Tpcb => "tpcb",
+            Kind::Read => "read",
+            Kind::Insert => "insert",
+            Kind::Scan10 => "scan10",
+        }
+    }
+}
+
+impl FromStr for Kind {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Kind, String> {
+        let named = Kind::ALL.into_iter().find(|kind| kind.name() == name);
+        named.ok_or_else(|| {
+            format!("\"{name}\" is no kind of transaction; there are {}", Kind::ALL.map(Kind::name).join(", "))
+        })
+    }
+}
+
+/// Level 1 transactions between two writes of the log.
+pub const SYNC_EVERY: u32 = 500;
+/// Transactions of each kind before its window: they fill pools and caches.
+const WARMUP: u32 = 500;
+const SHAPE: Shape = Shape { branches: 10, accounts: 50_000 };
+/// The log bytes of a whole run; beyond them the next log file would be prepared beside it.
+const LOG_BYTES_MAX: u64 = 2 << 20;
+const FILLER_BYTES: usize = 82;
+
+/// What the program itself counted in a window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Window {
+    /// What ran in it.
+    pub kind: Kind,
+    /// How many transactions.
+    pub transactions: u32,
+    /// Allocations of all threads; `None` if the program has not installed the counting allocator.
+    pub allocations: Option<u64>,
+    /// Bytes written to the log.
+    pub log_bytes: u64,
+}
+
+/// Where a window begins and ends, for callgrind.
+#[inline(never)]
+pub fn steady_window_mark(kind: Kind) {
+    black_box(kind);
+}
+
+/// Where a window begins and ends, for strace: a failing system call that names it.
+fn name_window(kind: Kind, edge: &str) {
+    let _ = std::fs::metadata(format!("{MARK}{}/{edge}", kind.name()));
+}
+
+/// What the names of windows begin with in system calls.
+pub(crate) const MARK: &str = "/rialto-steady/";
+
+/// Runs `transactions` of each kind; in memory, or with the files in a directory.
+///
+/// # Errors
+/// What the database says.
+pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Result<Vec<Window>, String> {
+    let database = open(durability, data)?;
+    let mut client = Steady::new(database, durability).map_err(|error| error.to_string())?;
+    let windows = Kind::ALL.map(|kind| client.window(kind, transactions));
+    let windows = windows.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.to_string())?;
+    let logged = client.database.metrics().log.bytes;
+    if durability == Durability::Memory && logged > LOG_BYTES_MAX {
+        return Err(format!("{logged} bytes were logged, expected at most {LOG_BYTES_MAX}: run fewer transactions"));
+    }
+    client.database.close().map_err(|error| error.to_string())?;
+    Ok(windows)
+}
+
+fn open(durability: Durability, data: Option<&Path>) -> Result<Database, String> {
+    let options = Options {
+        durability,
+        memory_bytes: 256 << 20,
+        checkpoint: Checkpointing::None,
+        // Longer than any run.
+        memory_flush_interval: Duration::from_secs(86_400),
+        ..Options::default()
+    };
+    let opened = match data {
+        None => Database::open_on(MemoryDisk::new(), options),
+        Some(path) => {
+            let disk = FileDisk::create(path).map_err(|error| error.to_string())?;
+            Database::open_on(disk, options)
+        }
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+struct Steady {
+    database: Database,
+    durability: Durability,
+    bank: Tpcb,
+    client: Client,
+    accounts: Table,
+    items: Table,
+    item: [Value; 3],
+    row: Row,
+    scan: Scan,
+    random: Random,
+}
+
+impl Steady {
+    fn new(database: Database, durability: Durability) -> Result<Steady> {
+        let (bank, _) = Tpcb::open_or_load(&database, SHAPE, &mut |_| ()).map_err(|error| match error {
+            BankError::Failed(error) => error,
+            other => Error::aborted(format!("{other:?}")),
+        })?;
+        let columns = vec![
+            Column::new("id", ColumnType::Int4),
+            Column::new("amount", ColumnType::Int8),
+            Column::new("filler", ColumnType::Text),
+        ];
+        let definition = TableDef::new("items", columns).with_primary_key(&["id"]);
+        let items = database.transact(|transaction| transaction.create_table(&definition))?;
+        let accounts = database.table("accounts")?;
+        let row = database.read(|transaction| transaction.get(&accounts, 0))?;
+        let client = bank.client(0, 1);
+        Ok(Steady {
+            durability,
+            bank,
+            client,
+            accounts,
+            items,
+            item: [Value::Int4(0), Value::Int8(0), Value::Text("i".repeat(FILLER_BYTES))],
+            row: row.expect("account 0 is loaded"),
+            scan: Scan { lower: KeyBound::Included(vec![Value::Int4(0)]), limit: Some(10), ..Scan::all() },
+            random: Random::new(1),
+            database,
+        })
+    }
+
+    fn window(&mut self, kind: Kind, transactions: u32) -> Result<Window> {
+        self.run(kind, WARMUP)?;
+        let log_before = self.database.metrics().log.bytes;
+        name_window(kind, "begin");
+        let allocated_before = allocations();
+        steady_window_mark(kind);
+        let outcome = self.run(kind, transactions);
+        steady_window_mark(kind);
+        let allocated = allocations().zip(allocated_before).map(|(after, before)| after - before);
+        name_window(kind, "end");
+        outcome?;
+        let log_bytes = self.database.metrics().log.bytes - log_before;
+        Ok(Window { kind, transactions, allocations: allocated, log_bytes })
+    }
+
+    fn run(&mut self, kind: Kind, transactions: u32) -> Result<()> {
+        for number in 1..=transactions {
+            match kind {
+                Kind::Tpcb => self.bank.run_one(&mut self.client, Instant::now()).map(drop)?,
+                Kind::Read => self.read()?,
+                Kind::Insert => self.insert()?,
+                Kind::Scan10 => self.scan_ten()?,
+            }
+            if self.durability == Durability::Memory && number.is_multiple_of(SYNC_EVERY) {
+                self.database.sync()?;
+            }
+        }
+        self.database.sync()
+    }
+
+    fn account(&mut self, below: u32) -> i32 {
+        self.random.below(u64::from(below)) as i32
+    }
+
+    fn read(&mut self) -> Result<()> {
+        let key = self.account(SHAPE.accounts);
+        let Steady { database, accounts, row, .. } = self;
+        let found = database.read(|transaction| transaction.get_into(accounts, key, row))?;
+        assert!(found, "account {key} is there");
+        Ok(())
+    }
+
+    fn insert(&mut self) -> Result<()> {
+        let Value::Int4(key) = &mut self.item[0] else { unreachable!("the key's column is an int4") };
+        *key += 1;
+        let Steady { database, items, item, .. } = self;
+        database.transact(|transaction| transaction.insert(items, item))
+    }
+
+    fn scan_ten(&mut self) -> Result<()> {
+        let key = self.account(SHAPE.accounts - 10);
+        if let KeyBound::Included(values) = &mut self.scan.lower {
+            values[0] = Value::Int4(key);
+        }
+        let Steady { database, accounts, scan, .. } = self;
+        let mut rows = 0;
+        database.read(|transaction| {
+            rows = 0;
+            transaction.scan(accounts, scan, |_, row| {
+                rows += usize::from(row.get_i32(0)? >= key);
+                Ok(ControlFlow::Continue(()))
+            })
+        })?;
+        assert_eq!(rows, 10, "ten accounts follow {key}");
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_runs_and_the_log_bytes_are_the_same_again() {
+        let windows = || run(Durability::Memory, None, 200).unwrap();
+        let (first, second) = (windows(), windows());
+        assert_eq!(first.iter().map(|window| window.kind).collect::<Vec<_>>(), Kind::ALL);
+        for (first, second) in first.iter().zip(&second) {
+            assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
+            let writes = matches!(first.kind, Kind::Tpcb | Kind::Insert);
+            assert_eq!(first.log_bytes > 0, writes, "{}", first.kind.name());
+        }
+    }
+
+    #[test]
+    fn kinds_have_names() {
+        for kind in Kind::ALL {
+            assert_eq!(kind.name().parse(), Ok(kind));
+        }
+        assert!("tpcc".parse::<Kind>().unwrap_err().contains("scan10"));
+    }
+}

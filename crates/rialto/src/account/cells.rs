@@ -1,0 +1,215 @@
+//! [`Accounts`]: the counters, one set for each context and procedure.
+
+use std::cell::Cell as ThreadCell;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+use super::Spent;
+use super::histogram::HistogramCells;
+use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
+
+/// Sets that tickets share, over all threads that wait for them.
+const TICKET_SETS: usize = 32;
+
+/// How a counter is added to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writers {
+    /// One at a time: a load and a store do.
+    One,
+    /// Several.
+    Many,
+}
+
+impl Writers {
+    #[inline]
+    fn add(self, counter: &AtomicU64, by: u64) {
+        match self {
+            Writers::One => counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed),
+            Writers::Many => _ = counter.fetch_add(by, Ordering::Relaxed),
+        }
+    }
+}
+
+/// One context's counters for one procedure. Times are sums, in nanoseconds.
+#[derive(Default)]
+struct Cell {
+    committed: AtomicU64,
+    aborted: AtomicU64,
+    deadlocks: AtomicU64,
+    lock_wait_ns: AtomicU64,
+    latch_wait_ns: AtomicU64,
+    run_ns: AtomicU64,
+    log_wait_ns: AtomicU64,
+    response: HistogramCells,
+    run: HistogramCells,
+    lock_wait: HistogramCells,
+    latch_wait: HistogramCells,
+    log_wait: HistogramCells,
+}
+
+impl Cell {
+    fn add_to(&self, total: &mut ProcedureAccount) {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        total.committed += get(&self.committed);
+        total.aborted += get(&self.aborted);
+        total.deadlocks += get(&self.deadlocks);
+        total.time.lock_wait_ns += get(&self.lock_wait_ns);
+        total.time.latch_wait_ns += get(&self.latch_wait_ns);
+        total.time.run_ns += get(&self.run_ns);
+        total.time.log_wait_ns += get(&self.log_wait_ns);
+        self.response.add_to(&mut total.response);
+        self.run.add_to(&mut total.run);
+        self.lock_wait.add_to(&mut total.lock_wait);
+        self.latch_wait.add_to(&mut total.latch_wait);
+        self.log_wait.add_to(&mut total.log_wait);
+    }
+}
+
+/// Cells by procedure, made when first used: most contexts are never lent, and see few procedures.
+#[derive(Default)]
+struct Set {
+    cells: OnceLock<Box<[OnceLock<Box<Cell>>]>>,
+}
+
+impl Set {
+    #[inline]
+    fn cell(&self, procedure: ProcedureId) -> &Cell {
+        let cells = self.cells.get_or_init(|| (0..PROCEDURES_MAX).map(|_| OnceLock::new()).collect());
+        cells[procedure.position()].get_or_init(Box::default)
+    }
+}
+
+/// All accounts of a database. A context's set has one writer at a time, who it is lent to.
+pub(crate) struct Accounts {
+    names: Names,
+    contexts: Box<[CachePadded<Set>]>,
+    tickets: Box<[CachePadded<Set>]>,
+}
+
+impl Accounts {
+    pub fn new(contexts: usize) -> Accounts {
+        let sets = |count: usize| (0..count).map(|_| CachePadded::default()).collect();
+        Accounts { names: Names::default(), contexts: sets(contexts), tickets: sets(TICKET_SETS) }
+    }
+
+    /// The account of this name.
+    pub fn id(&self, name: &str) -> ProcedureId {
+        self.names.id(name)
+    }
+
+    /// A transaction has ended with a commit.
+    #[inline]
+    pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
+        let cell = self.placed(context, procedure, spent);
+        Writers::One.add(cell.response.cell(spent.response_ns), 1);
+    }
+
+    /// A transaction has taken its place, and left the rest to a ticket.
+    #[inline]
+    pub fn left_to_ticket(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
+        self.placed(context, procedure, spent);
+    }
+
+    #[inline]
+    fn placed(&self, context: usize, procedure: ProcedureId, spent: &Spent) -> &Cell {
+        let cell = self.contexts[context].cell(procedure);
+        let one = Writers::One;
+        one.add(&cell.committed, 1);
+        let run_ns = spent.run_ns();
+        one.add(&cell.run_ns, run_ns);
+        one.add(cell.run.cell(run_ns), 1);
+        for (waited_ns, sum, histogram) in [
+            (spent.lock_wait_ns, &cell.lock_wait_ns, &cell.lock_wait),
+            (spent.latch_wait_ns, &cell.latch_wait_ns, &cell.latch_wait),
+            (spent.log_wait_ns, &cell.log_wait_ns, &cell.log_wait),
+        ] {
+            if waited_ns > 0 {
+                one.add(sum, waited_ns);
+                one.add(histogram.cell(waited_ns), 1);
+            }
+        }
+        cell
+    }
+
+    /// Somebody waited for a ticket: so long since its transaction's place, after so long until it.
+    pub fn ticket_waited(&self, procedure: ProcedureId, log_wait_ns: u64, before_ns: u64) {
+        let cell = self.tickets[ticket_set()].cell(procedure);
+        Writers::Many.add(&cell.log_wait_ns, log_wait_ns);
+        Writers::Many.add(cell.log_wait.cell(log_wait_ns), 1);
+        Writers::Many.add(cell.response.cell(before_ns + log_wait_ns), 1);
+    }
+
+    /// A run has ended without effect.
+    pub fn aborted(&self, context: usize, procedure: ProcedureId) {
+        Writers::One.add(&self.contexts[context].cell(procedure).aborted, 1);
+    }
+
+    /// A run was a deadlock's victim and will be tried again.
+    pub fn deadlock(&self, context: usize, procedure: ProcedureId) {
+        Writers::One.add(&self.contexts[context].cell(procedure).deadlocks, 1);
+    }
+
+    /// The accounts that something was counted in.
+    pub fn read(&self) -> Vec<ProcedureAccount> {
+        let named = self.names.all().into_iter();
+        let mut accounts: Vec<_> =
+            named.map(|name| ProcedureAccount { name, ..ProcedureAccount::default() }).collect();
+        for set in self.contexts.iter().chain(&self.tickets) {
+            let Some(cells) = set.cells.get() else { continue };
+            for (cell, account) in cells.iter().zip(&mut accounts) {
+                if let Some(cell) = cell.get() {
+                    cell.add_to(account);
+                }
+            }
+        }
+        accounts.retain(|account| account.committed + account.aborted > 0);
+        accounts
+    }
+}
+
+fn ticket_set() -> usize {
+    static THREADS: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static MINE: ThreadCell<usize> = const { ThreadCell::new(usize::MAX) };
+    }
+    if MINE.get() == usize::MAX {
+        MINE.set(THREADS.fetch_add(1, Ordering::Relaxed) % TICKET_SETS);
+    }
+    MINE.get()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn times_of_all_contexts_and_tickets_add_up_by_procedure() {
+        let accounts = Accounts::new(4);
+        let (pay, look) = (accounts.id("pay"), accounts.id("look"));
+        accounts.id("never run");
+        let spent = |lock_wait_ns, latch_wait_ns, log_wait_ns| Spent {
+            response_ns: 1_000 + lock_wait_ns + latch_wait_ns + log_wait_ns,
+            lock_wait_ns,
+            latch_wait_ns,
+            log_wait_ns,
+        };
+        accounts.committed(0, pay, &spent(10, 0, 500));
+        accounts.committed(3, pay, &spent(0, 7, 0));
+        accounts.left_to_ticket(1, pay, &spent(0, 0, 0));
+        accounts.ticket_waited(pay, 2_000, 1_000);
+        accounts.aborted(2, look);
+        accounts.deadlock(2, look);
+        let read = accounts.read();
+        assert_eq!(read.iter().map(|account| account.name.as_str()).collect::<Vec<_>>(), ["pay", "look"]);
+        let (pay, look) = (&read[0], &read[1]);
+        assert_eq!((pay.committed, pay.aborted, pay.response.count(), pay.run.count()), (3, 0, 3, 3));
+        assert_eq!((pay.lock_wait.count(), pay.latch_wait.count(), pay.log_wait.count()), (1, 1, 2));
+        assert_eq!((pay.time.run_ns, pay.time.log_wait_ns), (3_000, 2_500));
+        assert_eq!(pay.time.response(), Duration::from_nanos(1_510 + 1_007 + 3_000));
+        assert_eq!((look.committed, look.aborted, look.deadlocks), (0, 1, 1));
+    }
+}

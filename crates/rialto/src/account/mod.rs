@@ -1,0 +1,74 @@
+//! The time account: where transactions' time went, by procedure.
+//!
+//! Every transaction's response time is split into parts that add up to it: queue, fetch I/O, lock wait, latch wait,
+//! run, log wait, standby wait. Clocks are read where a wait begins or ends, so a transaction that never waits costs two
+//! reads, of its begin and its end, and one that only waits for the log three; *run* is the remainder. Parts that this
+//! engine does not have (no inbox, no page, no standby) are `None`, not zero.
+//!
+//! - [`waits`]: what a thread has waited for, from the places deep in the kernel that know no transaction;
+//! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
+//! - [`histogram`]: how the times are spread;
+//! - [`procedure`]: the names under which accounts are kept, and what callers see.
+//!
+//! What is counted where:
+//! - A closure ([`Database::transact`](crate::Database::transact)) is one transaction from its first run to its reply;
+//!   runs that ended as a deadlock's victim are part of it, their lock waits as lock wait, the rest as run.
+//! - A transaction behind a handle runs from `begin` to the reply of its commit, the caller's own time between calls
+//!   included, as run. Latch waits before its commit are in its run too: they are kept by thread, and a handle may move.
+//! - A ticket's transaction is counted when it takes its place, and the wait for the log when somebody waits for the
+//!   ticket (or its future), from the place on. Who only asks whether it is done keeps the time for themselves.
+//! - Transactions that abort are counted, their time is not.
+
+mod cells;
+mod histogram;
+mod procedure;
+pub(crate) mod waits;
+
+pub(crate) use cells::Accounts;
+pub use histogram::TimeHistogram;
+pub use procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
+
+use std::time::{Duration, Instant};
+
+/// What a transaction has spent so far, while it runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ledger {
+    /// When its first run began.
+    pub began: Instant,
+    /// What its thread had waited for until then.
+    pub waits: waits::Waits,
+    /// Lock waits of its runs, ended ones included.
+    pub lock_wait_ns: u64,
+}
+
+impl Ledger {
+    /// The account at its end, after a wait for the log that began at `placed`, if there was one.
+    pub fn spent(&self, placed: Option<Instant>, ended: Instant) -> Spent {
+        let waits = waits::now().since(self.waits);
+        let log_wait = placed.map_or(Duration::ZERO, |placed| ended.saturating_duration_since(placed));
+        Spent {
+            response_ns: ended.saturating_duration_since(self.began).as_nanos() as u64,
+            lock_wait_ns: self.lock_wait_ns,
+            latch_wait_ns: waits.latch_ns,
+            log_wait_ns: waits.log_ns + log_wait.as_nanos() as u64,
+        }
+    }
+}
+
+/// One transaction's account.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Spent {
+    pub response_ns: u64,
+    pub lock_wait_ns: u64,
+    pub latch_wait_ns: u64,
+    pub log_wait_ns: u64,
+}
+
+impl Spent {
+    /// The remainder.
+    pub fn run_ns(&self) -> u64 {
+        let waited = self.lock_wait_ns + self.latch_wait_ns + self.log_wait_ns;
+        debug_assert!(waited <= self.response_ns, "waits lie in the response time: {self:?}");
+        self.response_ns.saturating_sub(waited)
+    }
+}

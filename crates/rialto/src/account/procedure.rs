@@ -1,0 +1,144 @@
+//! The names under which accounts are kept, and what callers see of them.
+
+use std::time::Duration;
+
+use parking_lot::RwLock;
+
+use super::histogram::TimeHistogram;
+
+/// How many accounts a database keeps, that of transactions without a name included. Names beyond it share that one.
+pub const PROCEDURES_MAX: usize = 64;
+
+/// The name of the account of transactions that name none.
+pub const UNNAMED: &str = "(unnamed)";
+
+/// The account that a transaction's time goes to; from [`Database::procedure_id`](crate::Database::procedure_id).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct ProcedureId(u16);
+
+impl ProcedureId {
+    #[inline]
+    pub(super) fn position(self) -> usize {
+        usize::from(self.0)
+    }
+}
+
+/// The names given so far.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    /// Those after the unnamed one.
+    named: RwLock<Vec<String>>,
+}
+
+impl Names {
+    pub fn id(&self, name: &str) -> ProcedureId {
+        let find = |named: &[String]| {
+            named.iter().position(|known| known == name).map(|position| ProcedureId(position as u16 + 1))
+        };
+        if let Some(id) = find(&self.named.read()) {
+            return id;
+        }
+        let mut named = self.named.write();
+        if let Some(id) = find(&named) {
+            return id;
+        }
+        if named.len() + 1 == PROCEDURES_MAX {
+            return ProcedureId::default();
+        }
+        named.push(name.to_owned());
+        ProcedureId(named.len() as u16)
+    }
+
+    /// All, in the order of their positions.
+    pub fn all(&self) -> Vec<String> {
+        std::iter::once(UNNAMED.to_owned()).chain(self.named.read().iter().cloned()).collect()
+    }
+}
+
+/// Where the time of some transactions went, in nanoseconds; together their response times. `None` is a part that does
+/// not apply.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TimeAccount {
+    /// In an executor's inbox: there are no executors.
+    pub queue_ns: Option<u64>,
+    /// For pages: all tables are in memory.
+    pub fetch_io_ns: Option<u64>,
+    /// For locks.
+    pub lock_wait_ns: u64,
+    /// For latches of segments and index nodes.
+    pub latch_wait_ns: u64,
+    /// Running: what is left of the response time.
+    pub run_ns: u64,
+    /// For the log: for room in it before the place, and for its writes after.
+    pub log_wait_ns: u64,
+    /// For a standby: there are none.
+    pub standby_wait_ns: Option<u64>,
+}
+
+impl TimeAccount {
+    /// The sum of all parts.
+    pub fn response(&self) -> Duration {
+        let applicable = self.queue_ns.into_iter().chain(self.fetch_io_ns).chain(self.standby_wait_ns);
+        let sum = applicable.sum::<u64>() + self.lock_wait_ns + self.latch_wait_ns;
+        Duration::from_nanos(sum + self.run_ns + self.log_wait_ns)
+    }
+}
+
+/// The account of one procedure, since the database was opened.
+#[derive(Debug, Clone, Default, PartialEq)]
+#[non_exhaustive]
+pub struct ProcedureAccount {
+    /// Its name, or [`UNNAMED`].
+    pub name: String,
+    /// Transactions committed, read-only ones included.
+    pub committed: u64,
+    /// Transactions aborted, runs that ended as a deadlock's victim included.
+    pub aborted: u64,
+    /// Of those, the runs that a deadlock ended and that were tried again.
+    pub deadlocks: u64,
+    /// Where the time of those that committed went.
+    pub time: TimeAccount,
+    /// Response times of those whose end the database saw: all but tickets that nobody waited for.
+    pub response: TimeHistogram,
+    /// Their runs, tickets included.
+    pub run: TimeHistogram,
+    /// Waits for locks of those that waited, in all of a transaction.
+    pub lock_wait: TimeHistogram,
+    /// The same for latches.
+    pub latch_wait: TimeHistogram,
+    /// The same for the log.
+    pub log_wait: TimeHistogram,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_keep_their_accounts_and_too_many_share_one() {
+        let names = Names::default();
+        let first = names.id("first");
+        assert_ne!(first, ProcedureId::default());
+        assert_eq!(names.id("first"), first);
+        let ids: Vec<_> = (0..PROCEDURES_MAX * 2).map(|nth| names.id(&format!("p{nth}"))).collect();
+        assert_eq!(ids.iter().filter(|id| **id != ProcedureId::default()).count(), PROCEDURES_MAX - 2);
+        assert!(ids.iter().all(|id| id.position() < PROCEDURES_MAX));
+        assert_eq!(names.all().len(), PROCEDURES_MAX);
+        assert_eq!(names.all()[first.position()], "first");
+    }
+
+    #[test]
+    fn the_parts_add_up() {
+        let account = TimeAccount {
+            queue_ns: Some(1),
+            fetch_io_ns: None,
+            lock_wait_ns: 20,
+            latch_wait_ns: 300,
+            run_ns: 4_000,
+            log_wait_ns: 50_000,
+            standby_wait_ns: Some(600_000),
+        };
+        assert_eq!(account.response(), Duration::from_nanos(654_321));
+    }
+}
