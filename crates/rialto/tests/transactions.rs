@@ -1,14 +1,20 @@
-//! What a transaction sees, keeps and gives up.
+//! What a transaction sees, keeps and gives up. `transactions_central.rs` runs the same scenarios with central locks.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Database, Error, KeyBound, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions};
+use rialto::{
+    Database, Error, KeyBound, LockForm, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions,
+};
+
+fn locks() -> LockForm {
+    if env!("CARGO_CRATE_NAME") == "transactions_central" { LockForm::Central } else { LockForm::Thin }
+}
 
 fn database() -> Database {
-    let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+    let options = Options { memory_bytes: 64 << 20, locks: locks(), ..Options::default() };
     Database::open_on(MemoryDisk::new(), options).unwrap()
 }
 
@@ -355,7 +361,7 @@ fn ddl_is_transactional() {
 
 #[test]
 fn the_memory_limit_is_an_error_that_can_be_aborted() {
-    let options = Options { memory_bytes: 4 << 20, ..Options::default() };
+    let options = Options { memory_bytes: 4 << 20, locks: locks(), ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let table = accounts(&db);
     let fill = |from: i32| {
@@ -451,4 +457,55 @@ fn ddl_goes_with_writes_in_one_transaction() {
     })
     .unwrap();
     assert_eq!(table.rows_estimate(), 2);
+}
+
+/// In the thin form a slot's address is a lock's name: a segment may be cut anew only when nobody can seek a record in
+/// it by an address that he read before.
+#[test]
+fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_records() {
+    let options = Options { memory_bytes: 4 << 20, locks: locks(), ..Options::default() };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let table =
+        db.transact(|tx| tx.create_table(&TableDef::new("notes", columns.clone()).with_primary_key(&["id"])));
+    let table = table.unwrap();
+    let insert = |id: i32, length: usize| {
+        db.transact(|tx| tx.insert(&table, &[Value::Int4(id), Value::Text("-".repeat(length))]))
+    };
+    let full = (0..).find_map(|id| insert(id, 100).err().map(|error| (id, error))).unwrap();
+    assert!(matches!(full.1, Error::MemoryLimit { .. }), "{full:?}");
+    let mut open = db.begin().unwrap();
+    open.get(&table, full.0).unwrap();
+    db.transact(|tx| (0..full.0).try_for_each(|id| tx.delete(&table, id).map(drop))).unwrap();
+    // What was emptied serves rows of the same length at any time, longer ones once the open transaction has ended.
+    insert(0, 100).unwrap();
+    let held_back = insert(1, 20_000);
+    assert_eq!(held_back.is_err(), locks() == LockForm::Thin, "{held_back:?}");
+    open.abort().unwrap();
+    insert(2, 20_000).unwrap();
+    assert_eq!(db.transact(|tx| tx.get(&table, 0)).unwrap().unwrap().get("id").unwrap(), Value::Int4(0));
+}
+
+#[test]
+fn a_truncated_table_keeps_no_locks_of_its_old_rows() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| (0..500).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
+    for round in 0..5 {
+        db.transact(|tx| {
+            for id in 0..500 {
+                tx.update(&table, id, &[(1, Value::Int8(i64::from(id)))])?;
+            }
+            tx.truncate(&table)?;
+            (0..500).try_for_each(|id| tx.insert(&table, &row(id, round, &id.to_string())))
+        })
+        .unwrap();
+        let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        let mut other = db.begin_with(&refuse).unwrap();
+        for id in 0..500 {
+            let row = other.get_for_update(&table, id).unwrap().unwrap();
+            assert_eq!(row.get("balance").unwrap(), Value::Int8(round));
+        }
+        other.abort().unwrap();
+    }
 }

@@ -358,4 +358,51 @@ mod tests {
         heap.clear();
         assert_eq!(heap.segments().budget().used(), 0);
     }
+
+    /// Claims no slot of a set, and says whether all is quiet.
+    struct Busy {
+        locked: Vec<RecordRef>,
+        quiet: bool,
+    }
+
+    impl Claims for Busy {
+        fn claim(&mut self, record: RecordRef) -> bool {
+            !self.locked.contains(&record)
+        }
+
+        fn quiesce(&mut self) -> bool {
+            self.quiet
+        }
+    }
+
+    #[test]
+    fn a_slot_that_others_seek_is_left_alone() {
+        let heap = heap(100);
+        let slots: Vec<_> = (0..3).map(|_| heap.allocate(0, 100, &mut Unclaimed).unwrap()).collect();
+        slots.iter().for_each(|&record| heap.release(0, record));
+        let mut busy = Busy { locked: vec![slots[2], slots[0]], quiet: true };
+        assert_eq!(heap.allocate(0, 100, &mut busy), Some(slots[1]));
+        let other = heap.allocate(0, 100, &mut busy).unwrap();
+        assert!(!slots.contains(&other));
+        busy.locked.clear();
+        let mut left =
+            [heap.allocate(0, 100, &mut busy), heap.allocate(0, 100, &mut busy)].map(Option::unwrap);
+        left.sort();
+        assert_eq!(left, [slots[0], slots[2]]);
+    }
+
+    #[test]
+    fn an_empty_segment_stays_while_its_slots_are_sought() {
+        let heap = heap(100);
+        let slots: Vec<_> = std::iter::from_fn(|| heap.allocate(0, 1_000, &mut Unclaimed)).collect();
+        slots.iter().for_each(|&record| heap.release(0, record));
+        let mut busy = Busy { locked: Vec::new(), quiet: false };
+        assert_eq!(heap.give_back_empty(&mut busy), 0);
+        assert!(heap.allocate(0, 30_000, &mut busy).is_none());
+        let again: Vec<_> = std::iter::from_fn(|| heap.allocate(0, 1_000, &mut busy)).collect();
+        assert_eq!(again.len(), slots.len(), "their slots are still there");
+        again.iter().for_each(|&record| heap.release(0, record));
+        busy.quiet = true;
+        assert!(heap.allocate(0, 30_000, &mut busy).is_some());
+    }
 }

@@ -1,0 +1,4 @@
+//! The scenarios of `transactions.rs`, with central locks.
+
+#[path = "transactions.rs"]
+mod scenarios;
