@@ -160,6 +160,21 @@ impl ThinList {
 }
 
 impl LockManager {
+    /// Locks a record by its word if nobody holds it; the way on from a `false` is [`LockManager::record_thin`].
+    #[inline]
+    pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
+        let before = word.load(Ordering::Relaxed);
+        if !ThinWord::is_free(before) {
+            return false;
+        }
+        let locked = ThinWord::granted(before, owner.id(), mode);
+        let free = word.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok();
+        if free {
+            self.note_thin(owner, record);
+        }
+        free
+    }
+
     /// Locks a present record by its word, or strengthens the lock that the owner has on it. `record` is its address,
     /// below 2^63. The caller then checks that the record still is the one of `key` in `index` (L8), which are looked
     /// at here only if the request has to wait, for the view of waits.
@@ -175,13 +190,8 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        let before = word.load(Ordering::Relaxed);
-        if ThinWord::is_free(before) {
-            let locked = ThinWord::granted(before, owner.id(), mode);
-            if word.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                self.note_thin(owner, record);
-                return Ok(Acquired::New);
-            }
+        if self.record_if_free(owner, word, record, mode) {
+            return Ok(Acquired::New);
         }
         let target = || LockTarget::Record { index, key: key.to_vec() };
         self.record_thin_again(owner, word, record, target, mode, wait)
@@ -269,17 +279,7 @@ impl LockManager {
     /// Locks a slot that no index names yet, exclusively, before an entry for it is published. False: its lock bits are
     /// still in use by those who held or sought the record that was there before; take another slot.
     pub fn lock_fresh(&self, owner: &mut Owner, word: &AtomicU64, record: u64) -> bool {
-        loop {
-            let before = word.load(Ordering::Relaxed);
-            if !ThinWord::is_free(before) {
-                return false;
-            }
-            let locked = ThinWord::granted(before, owner.id(), RecordMode::Exclusive);
-            if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
-                self.note_thin(owner, record);
-                return true;
-            }
-        }
+        self.record_if_free(owner, word, record, RecordMode::Exclusive)
     }
 
     /// Gives one thin lock back before the end: for a record that turned out not to be the key's (L8), and for weaker

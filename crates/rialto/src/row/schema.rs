@@ -66,6 +66,8 @@ pub struct FieldSlot {
     pub len: u8,
     /// The column's bit in the null bitmap at the row's start, if it is nullable.
     pub null_bit: Option<u16>,
+    /// Its type.
+    pub ty: ColumnType,
 }
 
 impl FieldSlot {
@@ -241,6 +243,13 @@ impl Schema {
         self.slots[column]
     }
 
+    /// The offset in a row of a column that is of exactly this fixed type and takes no NULL.
+    #[inline]
+    pub(crate) fn plain_field(&self, column: usize, ty: ColumnType) -> Option<usize> {
+        let slot = self.slots.get(column)?;
+        (slot.ty == ty && slot.null_bit.is_none()).then_some(usize::from(slot.offset))
+    }
+
     /// Where a fixed column lies in a row; `None` for a variable one, whose change makes a new row.
     #[inline]
     pub fn fixed_field(&self, column: usize) -> Option<FieldSlot> {
@@ -344,7 +353,7 @@ fn lay_out(columns: &[Column]) -> (Vec<FieldSlot>, usize, usize, usize) {
             let next = if len > 0 { &mut next_fixed } else { &mut next_end };
             let offset = *next as u16;
             *next += if len > 0 { usize::from(len) } else { 2 };
-            FieldSlot { offset, len, null_bit }
+            FieldSlot { offset, len, null_bit, ty: column.ty }
         })
         .collect();
     (slots, null_bits, ends_at, next_end)

@@ -95,6 +95,11 @@ impl<'a> RowView<'a> {
         T::from_ref(self.get_ref(position)).ok_or_else(|| self.mismatch(position, T::RUST_TYPE))
     }
 
+    #[inline]
+    fn plain_bytes<const N: usize>(&self, column: usize, ty: ColumnType) -> Option<&'a [u8; N]> {
+        self.bytes[self.schema.plain_field(column, ty)?..].first_chunk()
+    }
+
     /// A bool column's value. Errors as [`RowView::read`]; so do all `get_` methods below.
     pub fn get_bool(self, column: usize) -> Result<bool> {
         self.read(column)
@@ -109,12 +114,18 @@ impl<'a> RowView<'a> {
     /// The value of an int2 or int4 column.
     #[inline]
     pub fn get_i32(self, column: usize) -> Result<i32> {
+        if let Some(bytes) = self.plain_bytes(column, ColumnType::Int4) {
+            return Ok(i32::from_le_bytes(*bytes));
+        }
         self.read(column)
     }
 
     /// The value of an int2, int4 or int8 column.
     #[inline]
     pub fn get_i64(self, column: usize) -> Result<i64> {
+        if let Some(bytes) = self.plain_bytes(column, ColumnType::Int8) {
+            return Ok(i64::from_le_bytes(*bytes));
+        }
         self.read(column)
     }
 

@@ -109,22 +109,55 @@ impl Context {
         Ok((name.hash, self.find(slot)))
     }
 
+    #[inline]
     fn seek_thin(&mut self, slot: u32, name: LockName, mode: RecordMode) -> Result<Place> {
-        let mut named = false;
-        loop {
-            match self.lock_present(slot, WhichIndex::Primary, None, None, mode)? {
-                Probe::Present(record) => return Ok(self.stored(slot, record)),
-                Probe::Absent { leaf, removal } => {
-                    if !named {
-                        self.lock_name(slot, name, mode)?;
-                        named = true;
-                        if !self.tables.at(slot).primary.unchanged(&leaf) {
-                            continue;
-                        }
-                    }
-                    return Ok(self.absent(slot, removal));
-                }
+        let table = self.tables.at(slot);
+        let found = table.primary.get(&self.key);
+        let Some(record) = found.value.map(RecordRef) else {
+            return self.seek_absent(slot, name, found.leaf, found.removal, mode);
+        };
+        // The way of a lock that nobody competes for.
+        let owner = self.owner.as_mut().expect("the transaction is open");
+        let word = Segments::lock_word(&self.core.segments, record);
+        if self.core.locks.record_if_free(owner, word, record.0, mode) {
+            if table.primary.unchanged(&found.leaf) {
+                return Ok(self.stored(slot, record));
             }
+            self.core.locks.release_thin_early(owner, word, record.0);
+        }
+        self.seek_again(slot, name, Some((record, found.leaf)), mode)
+    }
+
+    #[cold]
+    fn seek_again(
+        &mut self,
+        slot: u32,
+        name: LockName,
+        known: Option<(RecordRef, Leaf)>,
+        mode: RecordMode,
+    ) -> Result<Place> {
+        match self.lock_present(slot, WhichIndex::Primary, None, known, mode)? {
+            Probe::Present(record) => Ok(self.stored(slot, record)),
+            Probe::Absent { leaf, removal } => self.seek_absent(slot, name, leaf, removal, mode),
+        }
+    }
+
+    /// Locks a key by name that was absent in `leaf`. If it is there by now, its record is locked too.
+    fn seek_absent(
+        &mut self,
+        slot: u32,
+        name: LockName,
+        leaf: Leaf,
+        removal: Lsn,
+        mode: RecordMode,
+    ) -> Result<Place> {
+        self.lock_name(slot, name, mode)?;
+        if self.tables.at(slot).primary.unchanged(&leaf) {
+            return Ok(self.absent(slot, removal));
+        }
+        match self.lock_present(slot, WhichIndex::Primary, None, None, mode)? {
+            Probe::Present(record) => Ok(self.stored(slot, record)),
+            Probe::Absent { removal, .. } => Ok(self.absent(slot, removal)),
         }
     }
 

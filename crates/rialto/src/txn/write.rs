@@ -5,7 +5,7 @@ use super::read::RowKey;
 use super::redo;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
-use super::write_set::{IndexAdd, Mark, Write, WriteKind};
+use super::write_set::{IndexAdd, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -63,14 +63,14 @@ impl Context {
     /// Runs an operation of several steps; takes its steps back if one fails.
     fn step<T>(&mut self, work: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
         let mark = self.mark();
-        let result = work(self).and_then(|done| self.check_length(&mark).map(|()| done));
+        let result = work(self).and_then(|done| self.check_length().map(|()| done));
         if result.is_err() {
             self.roll_back_to(&mark);
         }
         result
     }
 
-    fn check_length(&self, _since: &Mark) -> Result<()> {
+    fn check_length(&self) -> Result<()> {
         let (length, limit) = (self.packet_bytes().len(), self.core.options.write_set_bytes_max);
         if length > limit { Err(Error::WriteSetTooLarge { length, limit }) } else { Ok(()) }
     }
@@ -343,28 +343,46 @@ impl Context {
     /// Changes the row whose key is in `self.key` by `edit`.
     fn change(&mut self, slot: u32, edit: impl FnOnce(&mut Fields<'_>) -> Result<()>) -> Result<bool> {
         let Some(target) = self.target(slot)? else { return Ok(false) };
-        let mut ranges = std::mem::take(&mut self.ranges);
         let table = self.tables.at(slot);
-        // What the keys were, for tables where a change may move them.
-        let keeps_old =
-            !table.secondaries.is_empty() || table.schema.primary_key().is_some_and(|key| key.len() > 1);
-        let mut old = std::mem::take(&mut self.other_body);
-        old.clear();
-        if keeps_old {
-            old.extend_from_slice(&self.body);
+        let keyed = !table.secondaries.is_empty();
+        if keyed {
+            self.other_body.clone_from(&self.body);
         }
-        let mut fields = Fields::new(table, &mut self.body, &mut ranges);
-        let edited = edit(&mut fields);
+        let mut fields = Fields::new(table, &mut self.body, &mut self.ranges);
+        edit(&mut fields)?;
         let whole = fields.is_whole();
-        let result = edited.and_then(|()| {
-            if !whole && ranges.is_empty() {
-                return Ok(true);
-            }
-            self.step(|context| context.push_change(target, &old, whole, &ranges)).map(|()| true)
-        });
+        if keyed || whole || self.touches_key(slot) {
+            return self.change_any(target, whole);
+        }
+        if self.ranges.is_empty() {
+            return Ok(true);
+        }
+        let ranges = std::mem::take(&mut self.ranges);
+        let mark = self.mark();
+        self.push_patch(&target, self.record_of(target.place), false, &ranges);
         self.ranges = ranges;
-        self.other_body = old;
-        result
+        self.check_length().inspect_err(|_| self.roll_back_to(&mark)).map(|()| true)
+    }
+
+    /// A change that may move keys.
+    fn change_any(&mut self, target: Target, whole: bool) -> Result<bool> {
+        if !whole && self.ranges.is_empty() {
+            return Ok(true);
+        }
+        let (ranges, old) = (std::mem::take(&mut self.ranges), std::mem::take(&mut self.other_body));
+        let changed = self.step(|context| context.push_change(target, &old, whole, &ranges)).map(|()| true);
+        (self.ranges, self.other_body) = (ranges, old);
+        changed
+    }
+
+    /// Whether a changed field in `self.ranges` is in the primary key.
+    fn touches_key(&self, slot: u32) -> bool {
+        let schema = &self.tables.at(slot).schema;
+        schema.primary_key().is_some()
+            && self
+                .ranges
+                .iter()
+                .any(|&(offset, length)| schema.patch_touches_key(WhichIndex::Primary, offset, length as u8))
     }
 
     fn push_change(&mut self, target: Target, old: &[u8], whole: bool, ranges: &[(u16, u16)]) -> Result<()> {
@@ -382,14 +400,19 @@ impl Context {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, record, moved_to, false, rekeys);
         } else {
-            let table = self.tables.at(slot);
-            let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-            let row = &self.body[table.row_at()..];
-            let placed = redo::write_patch(packet, table.id, &self.key, row, ranges);
-            let write = self.write(&target, WriteKind::Patch, false, rekeys, record, None, placed);
-            self.writes.push(write);
+            self.push_patch(&target, record, rekeys, ranges);
         }
         if rekeys { self.add_secondary_entries(slot, Some(old), record) } else { Ok(()) }
+    }
+
+    /// Pushes a write of `ranges` of the row in `self.body`.
+    fn push_patch(&mut self, target: &Target, record: RecordRef, rekeys: bool, ranges: &[(u16, u16)]) {
+        let table = self.tables.at(target.slot);
+        let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
+        let row = &self.body[table.row_at()..];
+        let placed = redo::write_patch(packet, table.id, &self.key, row, ranges);
+        let write = self.write(target, WriteKind::Patch, false, rekeys, record, None, placed);
+        self.writes.push(write);
     }
 
     /// Whether the row in `self.body` has another primary key than `self.key`.

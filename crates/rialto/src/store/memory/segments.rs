@@ -421,10 +421,13 @@ impl Segments {
         let words = &self.words.words()[first..first + length.div_ceil(8)];
         out.clear();
         out.reserve(words.len() * 8);
-        for word in words {
-            out.extend_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        let to = out.as_mut_ptr().cast::<u64>();
+        for (at, word) in words.iter().enumerate() {
+            // SAFETY: `reserve` made room for all the words, and an unaligned write asks for no more.
+            unsafe { to.add(at).write_unaligned(word.load(Ordering::Relaxed).to_le()) };
         }
-        out.truncate(length);
+        // SAFETY: the words, all written, hold `length` bytes.
+        unsafe { out.set_len(length) };
     }
 
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
