@@ -52,6 +52,7 @@ impl BenchError {
                 Error::MemoryLimit { .. }
                 | Error::LogFull { .. }
                 | Error::TooManyTransactions { .. }
+                | Error::TooManyPackets { .. }
                 | Error::LockTimeout { .. } => 2,
                 _ => 1,
             },

@@ -158,7 +158,7 @@ pub fn of(error: &Error) -> SqlState {
             SqlState::LimitExceeded
         }
         Error::MemoryLimit { .. } => SqlState::OutOfMemory,
-        Error::TooManyTransactions { .. } => SqlState::TooManyConnections,
+        Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::Stopped { disk_full: true, .. } => SqlState::DiskFull,
         Error::ReadOnly => SqlState::ReadOnlyTransaction,
         Error::NoSuchSavepoint { .. } => SqlState::NoSuchSavepoint,

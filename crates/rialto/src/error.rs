@@ -204,6 +204,14 @@ pub enum Error {
         /// The number of slots.
         limit: usize,
     },
+    /// So many commits are on their way to the disk that there is no packet slot for another. SQLSTATE 53300.
+    #[error(
+        "all {limit} packet slots hold commits that are not written yet (Options::packets_max); wait for some of them, or reopen with more"
+    )]
+    TooManyPackets {
+        /// The number of packet slots.
+        limit: usize,
+    },
     /// There is no room left for the log. SQLSTATE 53100.
     #[error("no room for the log: {reason}; free space, or wait for the next checkpoint")]
     LogFull {

@@ -120,7 +120,7 @@ impl Log {
 
     /// A slot for a transaction's packet, its buffer empty.
     ///
-    /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyTransactions`] (I10).
+    /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyPackets`] (I10).
     /// [`Error::Stopped`] and [`Error::Closed`] if the log takes no more.
     pub fn borrow_packet(&self) -> Result<PacketSlot> {
         let core = &*self.core;
@@ -140,7 +140,7 @@ impl Log {
             }
             core.check_open()?;
             if Instant::now() >= until {
-                return Err(Error::TooManyTransactions { limit: core.packet_slots });
+                return Err(Error::TooManyPackets { limit: core.packet_slots });
             }
             std::thread::sleep(LOOK_AGAIN);
         }

@@ -339,7 +339,7 @@ fn without_a_free_slot_a_transaction_waits_and_then_fails_at_its_start() {
     let options = LogOptions { packet_slots: 2, wait_max: Duration::from_millis(20), ..small() };
     let log = Log::create(&disk, DATABASE, &options).unwrap();
     let held = [log.borrow_packet().unwrap(), log.borrow_packet().unwrap()];
-    assert_eq!(log.borrow_packet().unwrap_err(), Error::TooManyTransactions { limit: 2 });
+    assert_eq!(log.borrow_packet().unwrap_err(), Error::TooManyPackets { limit: 2 });
     drop(held);
     for _ in 0..10 {
         // Nobody waits for these: borrowing gathers them to get their slots back.
