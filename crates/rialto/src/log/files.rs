@@ -235,6 +235,11 @@ impl FileTable {
 
     /// Makes the next log file, from a spare one if there is one.
     pub(crate) fn prepare(&self) -> Result<()> {
+        self.prepare_within(self.bytes_max)
+    }
+
+    /// As [`FileTable::prepare`], under another bound on the bytes of all files.
+    pub(crate) fn prepare_within(&self, bytes_max: u64) -> Result<()> {
         let _one = self.preparing.lock();
         let (sequence, start, used, spare) = {
             let inner = self.inner.lock();
@@ -243,10 +248,9 @@ impl FileTable {
             (sequence, start, used, inner.spares.last().cloned())
         };
         let capacity = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
-        if used + capacity > self.bytes_max {
+        if used.saturating_add(capacity) > bytes_max {
             let reason = format!(
-                "its files hold {used} of at most {} bytes (log_bytes_max), and none is free for reuse yet",
-                self.bytes_max
+                "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet"
             );
             return Err(Error::LogFull { reason });
         }

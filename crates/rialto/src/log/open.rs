@@ -63,8 +63,9 @@ impl Log {
             // All that a creation itself writes is the pad of the first opening, one page.
             let used = if sequence == 1 { 2 * PAGE } else { PAGE } as u64;
             if LogEnd::holds_block(&**disk, &name, used)? {
-                let what =
-                    format!("\"{name}\" is there already: open the log, or make it in an empty directory");
+                let what = format!(
+                    "\"{name}\" holds a log, but what says whose it is (\"home\") is missing: put it back, or use an empty directory"
+                );
                 return Err(Error::Unsupported { what });
             }
             disk.remove(&name)?;
@@ -91,8 +92,11 @@ impl Log {
         let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
         // A file that an earlier process named just before it was killed is there, but its name may not be durable.
         disk.sync_directory()?;
-        if table.at(position).is_none() {
-            table.prepare()?;
+        // The pad below may fill the last file; a log that does has the next one (`reader.rs`).
+        let page_end = (position + 1).next_multiple_of(PAGE as u64);
+        // Beyond the bound if need be: a log that cannot be opened has no checkpoint to make room.
+        while table.at(page_end).is_none() {
+            table.prepare_within(u64::MAX)?;
         }
         let file = |position| -> Arc<LogFile> {
             table.at(position).expect("log files follow each other without gaps")
@@ -105,7 +109,6 @@ impl Log {
         }
         let incarnation = incarnation.checked_add(1).expect("a log is opened fewer than 2^32 times");
         let last = file(position);
-        let page_end = (position + 1).next_multiple_of(PAGE as u64);
         let mut rewritten = AlignedBuffer::zeroed((page_end - tail_start) as usize);
         rewritten[..tail.len()].copy_from_slice(&tail);
         let header = Header {

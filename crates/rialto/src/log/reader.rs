@@ -415,6 +415,13 @@ impl LogReader {
                 self.position
             )));
         }
+        if self.position == file.end() && self.at + 1 == self.files.len() {
+            // Room for a commit is promised in files that are there, more of it than the commit takes, and an opening
+            // makes the next file before its pad fills this one: so the next one was there.
+            let what =
+                format!("the log file is missing: \"{}\" is full to its end", files::name(file.sequence));
+            return Err(Error::Corrupt { file: files::name(file.sequence + 1), offset: 0, what });
+        }
         for file in &self.files[self.at..] {
             let mut start = self.position.max(file.start);
             while start + HEADER as u64 <= file.end() {
