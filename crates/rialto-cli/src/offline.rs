@@ -35,7 +35,7 @@ impl Unusable {
 
     fn of_home(path: &Path, error: &HomeError) -> Unusable {
         let code = match error {
-            HomeError::NewerVersion { .. } => 3,
+            HomeError::NewerVersion { .. } | HomeError::Failed(Error::Unsupported { .. }) => 3,
             HomeError::Failed(Error::Corrupt { .. }) => 1,
             HomeError::Failed(_) => 4,
         };

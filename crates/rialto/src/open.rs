@@ -7,7 +7,7 @@ use parking_lot::Mutex;
 
 use crate::account::{Accounts, ProcedureAccount};
 use crate::catalog::{Catalog, Description, Storage};
-use crate::checkpoint::home::{HomeError, HomeFile};
+use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
 use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer};
 use crate::core::{Contexts, Core, InFlight, LoadFile, first_row_number};
 use crate::engine::Procedures;
@@ -52,6 +52,13 @@ pub enum OpenError {
         /// What is missing.
         what: String,
     },
+    /// Files that are whole, but that this program does not read: of another format version, of a cluster, or of a
+    /// database whose home file is missing.
+    #[error("{what}")]
+    Unsupported {
+        /// Which file, what it is, and what to do.
+        what: String,
+    },
     /// An option that makes no sense.
     #[error("bad option: {what}")]
     Options {
@@ -88,6 +95,7 @@ impl OpenError {
             OpenError::Locked { .. }
             | OpenError::NewerVersion { .. }
             | OpenError::Missing { .. }
+            | OpenError::Unsupported { .. }
             | OpenError::Memory { .. } => 3,
             OpenError::Io(_) => 4,
         }
@@ -109,6 +117,7 @@ impl From<Error> for OpenError {
         match error {
             Error::Corrupt { file, offset, what } => OpenError::Corrupt { file, offset, what },
             Error::MemoryLimit { limit, .. } => OpenError::Memory { limit },
+            Error::Unsupported { what } => OpenError::Unsupported { what },
             other => OpenError::Io(other.to_string()),
         }
     }
@@ -161,7 +170,8 @@ impl CheckpointSource for Source {
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        self.0.log.wait(lsn, Durability::Disk)
+        // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
+        self.0.log.wait(lsn, Durability::Disk).map_err(|error| self.0.log.failure().unwrap_or(error))
     }
 
     fn free_log_before(&self, lsn: Lsn) -> Result<()> {
@@ -250,6 +260,16 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
 }
 
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
+    // Of these a creation makes none, so none is left by one that was cut short.
+    let older =
+        disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
+    if let Some(name) = older {
+        let what = format!(
+            "\"{name}\" is of a database, but what says which (\"{HOME_FILE}\") is missing: put it back, or use an \
+             empty directory"
+        );
+        return Err(OpenError::Unsupported { what });
+    }
     let (segments, nodes) = memory(options)?;
     let catalog = Catalog::new(0);
     let storage =

@@ -128,7 +128,11 @@ impl LoadFileReader {
             return Err(corrupt("this load file is another database's, or has another number than its name"));
         }
         if u32_at(8) > VERSION {
-            return Err(corrupt("this load file has a newer format than this program reads"));
+            let what = format!(
+                "\"{name}\" has load file format {}, this program reads up to {VERSION}: use a newer one",
+                u32_at(8)
+            );
+            return Err(Error::Unsupported { what });
         }
         let (images, heap) = (u32_at(12) as usize, HeapId(u32_at(40)));
         Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, heap })
