@@ -21,7 +21,7 @@ pub(crate) use self::description::{Description, Storage};
 pub use self::table::Table;
 pub(crate) use self::table::{RowNumbers, TableParts, TableVersion};
 use crate::error::{Error, Result};
-use crate::ids::{IndexId, TableId};
+use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::LockTarget;
 use crate::row::{Column, WhichIndex};
 
@@ -59,6 +59,8 @@ pub(crate) struct Catalog {
     tables: RwLock<Tables>,
     /// Counts changes, for plan caches.
     version: AtomicU64,
+    /// The place of the last DDL: what a name that is not there depends on (I3).
+    changed_at: AtomicU64,
     next_id: AtomicU32,
 }
 
@@ -73,6 +75,7 @@ impl Catalog {
         Catalog {
             tables: RwLock::default(),
             version: AtomicU64::new(0),
+            changed_at: AtomicU64::new(0),
             next_id: AtomicU32::new(next_id.max(system::FIRST_USER_ID)),
         }
     }
@@ -94,6 +97,16 @@ impl Catalog {
     /// Counts the changes of the catalog since it was opened.
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+
+    /// Says that the DDL of this place comes: before any of it is visible.
+    pub fn note_change(&self, lsn: Lsn) {
+        self.changed_at.fetch_max(lsn.0, Ordering::SeqCst);
+    }
+
+    /// The place of the last DDL. Read it after the look at the names that depends on it.
+    pub fn changed_at(&self) -> Lsn {
+        Lsn(self.changed_at.load(Ordering::SeqCst))
     }
 
     pub fn table(&self, name: &str) -> Result<Table> {

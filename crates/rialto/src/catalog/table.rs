@@ -32,7 +32,8 @@ pub(crate) struct TableVersion {
     /// As in [`Schema::indexes`].
     pub secondaries: Vec<Arc<Index>>,
     pub numbers: Arc<RowNumbers>,
-    /// Every row of the table depends on this place at least (I3): a bulk load's, whose rows do not carry it.
+    /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
+    /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
     pub floor: Arc<AtomicU64>,
     retired: AtomicBool,
     /// The version that came after this one.
@@ -133,7 +134,13 @@ impl TableVersion {
             let found = index.get(entry);
             let Some(record) = found.value.map(RecordRef) else { return (None, found.removal, false) };
             let _latched = segments.latch(record.segment());
-            if index.get(entry).value == Some(record.0) && !segments.is_free(record) {
+            if index.get(entry).value == Some(record.0) {
+                // Entries go before their slots are freed, which takes this latch.
+                assert!(
+                    !segments.is_free(record),
+                    "an entry of an index of table \"{}\" leads to a free slot: a bug, please report it",
+                    self.name()
+                );
                 segments.read(record, body);
                 return (Some(record), found.removal, !segments.is_absent(record));
             }

@@ -7,7 +7,7 @@
 //! into a load file that is synced before the packet is pushed and that a record of the packet names.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use super::redo;
 use super::transaction::{Context, SavepointState, Transaction};
@@ -19,7 +19,7 @@ use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::lock::{LockTarget, TableMode};
-use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
+use crate::row::{IndexDef, IntoKey, Key, Schema, WhichIndex, encode};
 use crate::store::memory::index::{Admit, Batch, Direction, Guard, Index, Insert, More, ScanRange};
 use crate::store::memory::{Heap, RecordRef};
 
@@ -60,7 +60,6 @@ type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
 /// A bulk load.
 struct Load {
     heap: Arc<Heap>,
-    floor: Arc<AtomicU64>,
     file: u64,
     /// Where its record lies in the packet.
     packet_at: usize,
@@ -150,8 +149,11 @@ impl DdlState {
 
     /// Makes the DDL visible; the writes are applied.
     pub fn publish(self, context: &mut Context, lsn: Lsn) {
+        context.core.catalog.note_change(lsn);
+        for version in self.made() {
+            version.floor.fetch_max(lsn.0, Ordering::Relaxed);
+        }
         for load in &self.loads {
-            load.floor.store(lsn.0, Ordering::Relaxed);
             context.core.loads.lock().push(LoadFile { number: load.file, lsn });
         }
         for change in &self.changes {
@@ -197,6 +199,9 @@ impl Context {
             },
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
+        // What a statement that fails says of the catalog.
+        let changed_at = self.core.catalog.changed_at();
+        self.depend(changed_at);
         self.ddl();
         Ok(())
     }
@@ -398,7 +403,7 @@ impl Context {
         parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
         let position = old.secondaries.len();
         let schema = parts.schema.clone();
-        let built = self.build_index(slot, &|row: &[u8], primary: &[u8], key: &mut Key| {
+        let built = self.build_index(slot, &schema, &|row: &[u8], primary: &[u8], key: &mut Key| {
             schema.index_key_of_row(position, row, primary, key);
         });
         let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
@@ -454,7 +459,7 @@ impl Context {
         parts.schema = Arc::new(description.schema()?);
         parts.primary_id = description.primary_id;
         let schema = parts.schema.clone();
-        let built = self.build_index(slot, &|row: &[u8], _: &[u8], key: &mut Key| {
+        let built = self.build_index(slot, &schema, &|row: &[u8], _: &[u8], key: &mut Key| {
             schema.primary_key_of_row(row, 0, key);
         });
         let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
@@ -467,7 +472,7 @@ impl Context {
         parts.primary = built;
         // Entries of a non-unique index end in the primary key, which is another now.
         for position in 0..parts.secondaries.len() {
-            let secondary = self.build_index(slot, &|row: &[u8], _: &[u8], key: &mut Key| {
+            let secondary = self.build_index(slot, &schema, &|row: &[u8], _: &[u8], key: &mut Key| {
                 let mut primary = Key::new();
                 schema.primary_key_of_row(row, 0, &mut primary);
                 schema.index_key_of_row(position, row, &primary, key);
@@ -486,7 +491,15 @@ impl Context {
 
     /// Builds an index over all rows of a table that this transaction has to itself, as it sees them. The inner error
     /// is a key that two rows have.
-    fn build_index(&mut self, slot: u32, key_of: &KeyOf<'_>) -> Result<std::result::Result<Index, Key>> {
+    ///
+    /// # Errors
+    /// [`Error::KeyTooLong`] if `schema`, which has the index, would have refused one of the rows.
+    fn build_index(
+        &mut self,
+        slot: u32,
+        schema: &Schema,
+        key_of: &KeyOf<'_>,
+    ) -> Result<std::result::Result<Index, Key>> {
         let table = self.tables.shared(slot).clone();
         let (mut entries, mut body, mut key) = (Vec::new(), Vec::new(), Key::new());
         let mut batch = Batch::new();
@@ -500,7 +513,9 @@ impl Context {
                 if !self.read_place_into(slot, place, &mut body) {
                     continue;
                 }
-                key_of(&body[table.row_at()..], entry, &mut key);
+                let row = &body[table.row_at()..];
+                schema.check_key_lengths(row)?;
+                key_of(row, entry, &mut key);
                 entries.push((key.clone(), self.record_of(place).0));
             }
             self.check()?;
@@ -529,12 +544,12 @@ impl Context {
         if !ddl.is_private(heap) || self.writes.count_of(heap) < ROWS_BEFORE_LOAD as usize {
             return false;
         }
-        let (heap, floor, id) = (table.heap.clone(), table.floor.clone(), table.id);
+        let (heap, id) = (table.heap.clone(), table.id);
         let file = u64::from(self.core.catalog.new_id());
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
         redo::write_load(packet, id, file);
-        self.ddl().loads.push(Load { heap, floor, file, packet_at });
+        self.ddl().loads.push(Load { heap, file, packet_at });
         true
     }
 

@@ -47,7 +47,11 @@ impl Context {
                 return Ok(slot);
             }
             let name = self.tables.at(slot).name().to_owned();
-            let current = self.core.catalog.by_id(id).ok_or(Error::NoSuchTable { table: name })?;
+            let Some(current) = self.core.catalog.by_id(id) else {
+                let changed_at = self.core.catalog.changed_at();
+                self.depend(changed_at);
+                return Err(Error::NoSuchTable { table: name });
+            };
             slot = self.tables.put(current.version());
         }
     }
@@ -123,7 +127,13 @@ impl Transaction {
         {
             return answer;
         }
-        context.core.catalog.table(name)
+        let found = context.core.catalog.table(name);
+        let depends = match &found {
+            Ok(table) => table.version().floor(),
+            Err(_) => context.core.catalog.changed_at(),
+        };
+        context.depend(depends);
+        found
     }
 
     /// A copy of the row with this primary key.
