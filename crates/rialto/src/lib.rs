@@ -25,6 +25,8 @@ mod records;
 pub mod recovery;
 pub mod row;
 pub mod store;
+#[cfg(test)]
+mod traps;
 pub mod txn;
 
 pub use account::{ProcedureAccount, ProcedureId, TimeAccount, TimeHistogram};

@@ -1,0 +1,141 @@
+//! [`HookedDisk`]: a disk that calls the test before each write and sync, so that a test can do something at exactly
+//! that moment: change rows in the middle of a sweep, hold a group's write up, count.
+
+use std::fmt;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, Open, SharedMap};
+
+/// What is about to happen to a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum About {
+    /// A write at this offset.
+    Write(u64),
+    Sync,
+}
+
+type Hook = Arc<dyn Fn(&str, About) + Send + Sync>;
+
+/// Another disk, and the hook. The hook runs on the thread that writes, and may use the database: no lock of the disk
+/// is held.
+pub(super) struct HookedDisk {
+    inner: Arc<dyn Disk>,
+    hook: Arc<Mutex<Option<Hook>>>,
+}
+
+impl HookedDisk {
+    pub(super) fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
+        Arc::new(HookedDisk { inner, hook: Arc::default() })
+    }
+
+    pub(super) fn before(&self, hook: impl Fn(&str, About) + Send + Sync + 'static) {
+        *self.hook.lock() = Some(Arc::new(hook));
+    }
+
+    pub(super) fn unhook(&self) {
+        *self.hook.lock() = None;
+    }
+}
+
+struct HookedFile {
+    inner: Arc<dyn File>,
+    hook: Arc<Mutex<Option<Hook>>>,
+}
+
+impl HookedFile {
+    fn call(&self, about: About) {
+        let hook = self.hook.lock().clone();
+        if let Some(hook) = hook {
+            hook(self.inner.name(), about);
+        }
+    }
+}
+
+impl fmt::Debug for HookedDisk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HookedDisk({:?})", self.inner)
+    }
+}
+
+impl fmt::Debug for HookedFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HookedFile({:?})", self.inner)
+    }
+}
+
+impl Disk for HookedDisk {
+    fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
+        let inner = self.inner.open(name, open, caching)?;
+        Ok(Arc::new(HookedFile { inner, hook: self.hook.clone() }))
+    }
+
+    fn list(&self) -> DiskResult<Vec<String>> {
+        self.inner.list()
+    }
+
+    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
+        self.inner.rename(from, to)
+    }
+
+    fn remove(&self, name: &str) -> DiskResult<()> {
+        self.inner.remove(name)
+    }
+
+    fn sync_directory(&self) -> DiskResult<()> {
+        self.inner.sync_directory()
+    }
+
+    fn lock(&self) -> DiskResult<DirectoryLock> {
+        self.inner.lock()
+    }
+
+    fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
+        self.inner.map_shared(name, bytes)
+    }
+
+    fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
+        self.inner.shared_bytes(name)
+    }
+
+    fn boot(&self) -> u128 {
+        self.inner.boot()
+    }
+
+    fn describe(&self) -> String {
+        self.inner.describe()
+    }
+}
+
+impl File for HookedFile {
+    fn name(&self) -> &str {
+        self.inner.name()
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
+        self.inner.read_at(buffer, offset)
+    }
+
+    fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
+        self.call(About::Write(offset));
+        self.inner.write_at(buffer, offset)
+    }
+
+    fn sync(&self) -> DiskResult<()> {
+        self.call(About::Sync);
+        self.inner.sync()
+    }
+
+    fn length(&self) -> DiskResult<u64> {
+        self.inner.length()
+    }
+
+    fn set_length(&self, bytes: u64) -> DiskResult<()> {
+        self.inner.set_length(bytes)
+    }
+
+    fn allocate(&self, bytes: u64) -> DiskResult<()> {
+        self.inner.allocate(bytes)
+    }
+}

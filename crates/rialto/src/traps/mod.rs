@@ -1,0 +1,152 @@
+//! The traps that the design names, each as a directed test of the whole engine: a commit or a sweep is held at one
+//! moment, and the others go on. What has to be held lies inside the kernel (a segment's latch stops an apply half way,
+//! a hook of the disk stops a sweep between two segments), so these tests do too. Traps that a disk alone can set are in
+//! `tests/traps.rs`.
+
+mod apply;
+mod hooked;
+mod rehoused;
+mod sweep;
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::io::{Disk, FaultyDisk, Random};
+use crate::row::{Column, ColumnType, IntoKey, Key, Value, WhichIndex};
+use crate::store::memory::RecordRef;
+use crate::{
+    Checkpointing, Database, Durability, KeyBound, Lsn, Options, Result, Scan, Table, TableDef, Transaction,
+    TxOptions,
+};
+
+/// Nothing happens here by itself: no checkpoint, and no write of what only level 1 waits for.
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        sweep_bytes_per_s: 0,
+        recovery_threads: 2,
+        memory_flush_interval: Duration::from_secs(3600),
+        ..Options::default()
+    }
+}
+
+fn seed() -> u64 {
+    Random::seed_from_environment()
+}
+
+fn text(length: usize) -> Value {
+    Value::Text("x".repeat(length))
+}
+
+/// Rows that fill several segments, eight to each, with room in the last one, all in both backup copies: so each segment
+/// is clean. Row 0 is a little longer than the others.
+const ROWS: i32 = 42;
+
+fn filled(disk: Arc<dyn Disk>) -> (Database, Table) {
+    let db = Database::open_on(disk, options()).unwrap();
+    let columns = vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("n", ColumnType::Int8),
+        Column::new("text", ColumnType::Text),
+    ];
+    let table = db
+        .transact(|tx| {
+            let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+            tx.create_index("t", "by_n", &["n"], false)?;
+            Ok(table)
+        })
+        .unwrap();
+    for id in 0..ROWS {
+        let length = if id == 0 { 9_000 } else { 7_700 };
+        db.transact(|tx| tx.insert(&table, &[Value::Int4(id), Value::Int8(0), text(length)])).unwrap();
+    }
+    db.transact(|tx| tx.create_table(&TableDef::new("tick", vec![Column::new("n", ColumnType::Int4)])))
+        .unwrap();
+    for _ in 0..2 {
+        tick(&db);
+        assert!(!db.checkpoint().unwrap().skipped);
+    }
+    (db, table)
+}
+
+/// Something for the next checkpoint to do.
+fn tick(db: &Database) {
+    let table = db.table("tick").unwrap();
+    db.transact(|tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
+}
+
+fn record_of(table: &Table, id: i32) -> RecordRef {
+    let version = table.version();
+    let mut key = Key::new();
+    id.encode_into(version.schema.key_shape(WhichIndex::Primary), &mut key).unwrap();
+    RecordRef(version.primary.get(&key).value.expect("the row has an entry"))
+}
+
+fn set_n(tx: &mut Transaction, table: &Table, id: i32, n: i64) -> Result<()> {
+    let found = tx.update(table, id, &[(1, Value::Int8(n))])?;
+    assert!(found, "row {id} is there");
+    Ok(())
+}
+
+fn level_1() -> TxOptions {
+    TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }
+}
+
+/// Commits without waiting for anything, and without asking the log server for anything.
+fn commit(db: &Database, body: impl FnMut(&mut Transaction) -> Result<()>) -> Lsn {
+    db.submit_with(&level_1(), body).unwrap().1.lsn()
+}
+
+/// `(id, n, length of text)` of all rows, by the primary key, after a look that the secondary index says the same.
+fn rows(db: &Database) -> Vec<(i32, i64, usize)> {
+    let table = db.table("t").unwrap();
+    let read = |which| {
+        let mut rows = Vec::new();
+        db.read(|tx| {
+            rows.clear();
+            tx.scan(&table, &Scan { index: which, ..Scan::all() }, |_, row| {
+                rows.push((row.get_i32(0)?, row.get_i64(1)?, row.get_str(2)?.len()));
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        rows
+    };
+    let by_key = read(WhichIndex::Primary);
+    let mut by_n = read(WhichIndex::Secondary(0));
+    assert!(by_n.is_sorted_by_key(|row| row.1));
+    by_n.sort_unstable();
+    assert_eq!(by_n, by_key, "by the secondary index, and by the primary key");
+    assert_eq!(table.rows_estimate(), by_key.len() as u64);
+    by_key
+}
+
+fn n_of(rows: &[(i32, i64, usize)], id: i32) -> i64 {
+    rows.iter().find(|row| row.0 == id).expect("the row is there").1
+}
+
+/// The machine crashes now; the database on what the disk then holds.
+fn crashed(faulty: &FaultyDisk, db: Database) -> (Arc<FaultyDisk>, Database) {
+    faulty.crash();
+    drop(db);
+    let disk = faulty.restart();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    (disk, db)
+}
+
+/// Waits for what another thread is sure to do; the limit is there only so that a broken engine fails the test.
+fn until(what: &str, mut happened: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !happened() {
+        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        std::thread::yield_now();
+    }
+}
+
+/// The rows whose `n` is this.
+fn with_n(n: i64) -> Scan {
+    let bound = || KeyBound::Included(vec![Value::Int8(n)]);
+    Scan { index: WhichIndex::Secondary(0), lower: bound(), upper: bound(), ..Scan::all() }
+}
