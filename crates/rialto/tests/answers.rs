@@ -1,0 +1,263 @@
+//! I3: an answer waits until all that it rests on is durable, absence and the catalog included.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::io::{FaultKind, FaultyDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef,
+    Transaction, TxOptions,
+};
+
+/// Nothing is written but what somebody waits for, and no checkpoint is made but on demand.
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        sweep_bytes_per_s: 0,
+        recovery_threads: 2,
+        memory_flush_interval: Duration::from_secs(3600),
+        ..Options::default()
+    }
+}
+
+fn open(disk: &Arc<FaultyDisk>) -> Database {
+    Database::open_on(disk.clone(), options()).unwrap()
+}
+
+fn level(durability: Durability) -> TxOptions {
+    TxOptions { durability: Some(durability), ..TxOptions::default() }
+}
+
+fn columns() -> Vec<Column> {
+    vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("n", ColumnType::Int8),
+        Column::new("text", ColumnType::Text),
+    ]
+}
+
+fn row(id: i32, n: i64, text: &str) -> [Value; 3] {
+    [Value::Int4(id), Value::Int8(n), Value::Text(text.to_owned())]
+}
+
+/// A table with a unique index on `n`.
+fn unique_n(db: &Database) -> Table {
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
+        tx.create_index("t", "by_n", &["n"], true)?;
+        Ok(table)
+    })
+    .unwrap()
+}
+
+/// Who looks, and what it has to be told.
+type Look = fn(&mut Transaction, &Table) -> Result<bool>;
+
+struct Resting {
+    name: &'static str,
+    /// What was committed at level 1: not on disk.
+    change: fn(&mut Transaction, &Table) -> Result<()>,
+    look: Look,
+    read_only: bool,
+}
+
+fn is_duplicate(outcome: Result<()>) -> Result<bool> {
+    match outcome {
+        Err(Error::DuplicateKey { .. }) => Ok(true),
+        Ok(()) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+fn count(tx: &mut Transaction, table: &Table, scan: &Scan) -> Result<u64> {
+    let mut count = 0;
+    tx.scan(table, scan, |_, _| {
+        count += 1;
+        Ok(ControlFlow::Continue(()))
+    })?;
+    Ok(count)
+}
+
+fn is_table(tx: &mut Transaction, name: &str) -> Result<bool> {
+    match tx.table(name) {
+        Ok(_) => Ok(true),
+        Err(Error::NoSuchTable { .. }) => Ok(false),
+        Err(other) => Err(other),
+    }
+}
+
+fn is_empty(tx: &mut Transaction, name: &str) -> Result<bool> {
+    let table = tx.table(name)?;
+    Ok(count(tx, &table, &Scan::all())? == 0)
+}
+
+fn n_is(n: i64) -> Scan {
+    Scan::prefix(WhichIndex::Secondary(0), vec![Value::Int8(n)])
+}
+
+fn from(id: i32) -> Scan {
+    Scan { lower: KeyBound::Included(vec![Value::Int4(id)]), ..Scan::all() }
+}
+
+/// Rows 1 to 4 are durable, with `n` ten times their key. Each `look` is true once the change is there, false without it.
+fn resting() -> Vec<Resting> {
+    let insert = |tx: &mut Transaction, table: &Table| tx.insert(table, &row(9, 90, "new"));
+    let delete = |tx: &mut Transaction, table: &Table| tx.delete(table, 2).map(drop);
+    let update = |tx: &mut Transaction, table: &Table| tx.update(table, 3, &[(1, Value::Int8(33))]).map(drop);
+    let truncate = |tx: &mut Transaction, table: &Table| tx.truncate(table);
+    let create =
+        |tx: &mut Transaction, _: &Table| tx.create_table(&TableDef::new("new", columns())).map(drop);
+    let drop_table = |tx: &mut Transaction, _: &Table| tx.drop_table("other");
+    let drop_index = |tx: &mut Transaction, _: &Table| tx.drop_index("by_n");
+    let case = |name, change, look, read_only| Resting { name, change, look, read_only };
+    vec![
+        case("duplicate primary key", insert, |tx, t| is_duplicate(tx.insert(t, &row(9, 1, ""))), false),
+        case("duplicate unique key", insert, |tx, t| is_duplicate(tx.insert(t, &row(10, 90, ""))), false),
+        case(
+            "duplicate unique key of a change",
+            insert,
+            |tx, t| is_duplicate(tx.update(t, 1, &[(1, Value::Int8(90))]).map(drop)),
+            false,
+        ),
+        case("a row that was inserted", insert, |tx, t| Ok(tx.get(t, 9)?.is_some()), true),
+        case("a row in a range", insert, |tx, t| Ok(count(tx, t, &from(5))? == 1), true),
+        case("a row by a secondary index", insert, |tx, t| Ok(count(tx, t, &n_is(90))? == 1), true),
+        case(
+            "a row that was changed",
+            update,
+            |tx, t| Ok(tx.get(t, 3)?.unwrap().get(1)? == Value::Int8(33)),
+            true,
+        ),
+        case("a key that was given up", update, |tx, t| Ok(count(tx, t, &n_is(30))? == 0), true),
+        case("no such row", delete, |tx, t| Ok(tx.get(t, 2)?.is_none()), true),
+        case("no such row to update", delete, |tx, t| Ok(!tx.update(t, 2, &[(1, Value::Int8(1))])?), false),
+        case("no such row to delete", delete, |tx, t| Ok(!tx.delete(t, 2)?), false),
+        case("no row in a range", delete, |tx, t| Ok(count(tx, t, &Scan::all())? == 3), true),
+        case("no row by a secondary index", delete, |tx, t| Ok(count(tx, t, &n_is(20))? == 0), true),
+        case("an empty table", truncate, |tx, t| Ok(count(tx, t, &Scan::all())? == 0), true),
+        case("no such row in an empty table", truncate, |tx, t| Ok(tx.get(t, 1)?.is_none()), true),
+        case("a table", create, |tx, _| is_table(tx, "new"), true),
+        case(
+            "a new table has no row",
+            create,
+            |tx, _| Ok(is_table(tx, "new")? && is_empty(tx, "new")?),
+            true,
+        ),
+        case("no such table", drop_table, |tx, _| Ok(!is_table(tx, "other")?), true),
+        case(
+            "a name is taken",
+            create,
+            |tx, _| {
+                Ok(matches!(tx.create_table(&TableDef::new("new", columns())), Err(Error::NameTaken { .. })))
+            },
+            false,
+        ),
+        case(
+            "no such index",
+            drop_index,
+            |tx, _| Ok(matches!(tx.drop_index("by_n"), Err(Error::NoSuchIndex { .. }))),
+            false,
+        ),
+    ]
+}
+
+fn resting_database(seed: u64) -> (Arc<FaultyDisk>, Database, Table) {
+    let disk = FaultyDisk::new(seed);
+    let db = open(&disk);
+    let table = unique_n(&db);
+    db.transact(|tx| tx.create_table(&TableDef::new("other", columns()))).unwrap();
+    db.transact(|tx| (1..5).try_for_each(|id| tx.insert(&table, &row(id, i64::from(id) * 10, "")))).unwrap();
+    (disk, db, table)
+}
+
+/// How the one who looks is told: all of these are answers.
+#[derive(Debug, Clone, Copy)]
+enum Answer {
+    /// The outcome of `transact`, with what the body found as its value.
+    Value,
+    /// The outcome of `transact` whose body failed because of what it found.
+    Failure,
+    /// A ticket that is done.
+    Ticket,
+    /// An abort that has returned.
+    Abort,
+}
+
+/// Looks at level 3 and waits for the answer; whether the change was there.
+fn answer(db: &Database, table: &Table, case: &Resting, answer: Answer) -> Result<bool> {
+    let options = TxOptions { read_only: case.read_only, ..level(Durability::Disk) };
+    match answer {
+        Answer::Value => db.transact_with(&options, |tx| (case.look)(tx, table)),
+        Answer::Failure => {
+            let outcome = db.transact_with(&options, |tx| match (case.look)(tx, table)? {
+                true => Err(Error::aborted("it is there")),
+                false => Ok(()),
+            });
+            match outcome {
+                Err(Error::Aborted { .. }) => Ok(true),
+                other => other.map(|()| false),
+            }
+        }
+        Answer::Ticket => {
+            let (found, ticket) = db.submit_with(&options, |tx| (case.look)(tx, table))?;
+            ticket.wait().map(|()| found)
+        }
+        Answer::Abort => {
+            let mut tx = db.begin_with(&options)?;
+            let found = (case.look)(&mut tx, table)?;
+            tx.abort().map(|()| found)
+        }
+    }
+}
+
+const ANSWERS: [Answer; 4] = [Answer::Value, Answer::Failure, Answer::Ticket, Answer::Abort];
+
+/// The change was answered at level 1 only. Once somebody was told at level 3 what rests on it, the machine crashes: the
+/// change has to be there.
+#[test]
+fn an_answer_that_rests_on_an_undurable_change_makes_it_durable() {
+    for case in resting() {
+        for how in ANSWERS {
+            let about = format!("{}, told by {how:?}", case.name);
+            let (disk, db, table) = resting_database(Random::seed_from_environment());
+            db.transact_with(&level(Durability::Memory), |tx| (case.change)(tx, &table)).unwrap();
+            assert!(answer(&db, &table, &case, how).unwrap(), "{about}");
+            disk.crash();
+            drop(db);
+            let db = open(&disk.restart());
+            let table = db.table("t").unwrap();
+            assert!(answer(&db, &table, &case, Answer::Value).unwrap(), "{about}: lost in the crash");
+        }
+    }
+}
+
+/// The same, and the log fails before the change is durable: nobody is told.
+#[test]
+fn an_answer_that_rests_on_a_lost_change_is_never_given() {
+    for case in resting() {
+        for how in ANSWERS {
+            let about = format!("{}, told by {how:?}", case.name);
+            let (disk, db, table) = resting_database(Random::seed_from_environment());
+            db.transact_with(&level(Durability::Memory), |tx| (case.change)(tx, &table)).unwrap();
+            disk.fail_always(FaultKind::Sync, "log-0", 0);
+            let told = answer(&db, &table, &case, how);
+            assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{about}: {told:?}");
+            let later = db.transact(|tx| tx.insert(&table, &row(50, 500, "")));
+            assert!(matches!(later, Err(Error::Stopped { .. })), "{about}: {later:?}");
+        }
+    }
+}
+
+/// What was durable when it was read is told at once, whatever else is not.
+#[test]
+fn an_answer_that_rests_on_durable_rows_waits_for_nothing() {
+    let (disk, db, table) = resting_database(Random::seed_from_environment());
+    db.transact_with(&level(Durability::Memory), |tx| tx.insert(&table, &row(9, 90, ""))).unwrap();
+    disk.fail_always(FaultKind::Sync, "log-0", 0);
+    assert!(db.read(|tx| Ok(tx.get(&table, 1)?.is_some())).unwrap());
+    let duplicate = db.transact(|tx| tx.insert(&table, &row(1, 1, "")));
+    assert!(matches!(duplicate, Err(Error::DuplicateKey { .. })), "{duplicate:?}");
+}

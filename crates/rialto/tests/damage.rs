@@ -1,0 +1,546 @@
+//! What fails, and what is said of it: each failure with its exact message.
+
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{
+    Checkpointing, Database, Durability, Error, Lsn, OpenError, Options, Table, TableDef, TxOptions,
+};
+use xxhash_rust::xxh3::xxh3_64;
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        sweep_bytes_per_s: 0,
+        recovery_threads: 2,
+        memory_flush_interval: Duration::from_secs(3600),
+        log_wait_max: Duration::from_millis(50),
+        ..Options::default()
+    }
+}
+
+fn open(disk: Arc<dyn Disk>) -> Database {
+    Database::open_on(disk, options()).unwrap()
+}
+
+/// What opening says, and the program's exit code for it.
+fn refused(disk: Arc<dyn Disk>) -> (String, u8) {
+    let error = Database::open_on(disk, options()).expect_err("it cannot be opened");
+    (error.to_string(), error.exit_code())
+}
+
+fn things(db: &Database) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    db.transact(|tx| tx.create_table(&TableDef::new("things", columns.clone()).with_primary_key(&["id"])))
+        .unwrap()
+}
+
+fn thing(id: i32, length: usize) -> [Value; 2] {
+    [Value::Int4(id), Value::Text("x".repeat(length))]
+}
+
+fn put(db: &Database, ids: std::ops::Range<i32>) {
+    let table = db.table("things").unwrap();
+    db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &thing(id, 400)))).unwrap();
+}
+
+fn count(db: &Database) -> u64 {
+    let table = db.table("things").unwrap();
+    db.read(|tx| tx.count(&table)).unwrap()
+}
+
+fn level_1() -> TxOptions {
+    TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }
+}
+
+/// A database of `checkpoints` checkpoints, 300 rows before each, and 50 rows behind the last one.
+fn database(checkpoints: i32) -> Arc<MemoryDisk> {
+    let disk = MemoryDisk::new();
+    let db = open(disk.clone());
+    things(&db);
+    for round in 0..checkpoints {
+        put(&db, round * 1000..round * 1000 + 300);
+        assert!(!db.checkpoint().unwrap().skipped);
+    }
+    put(&db, 900_000..900_050);
+    db.close().unwrap();
+    // As another boot of the machine finds it.
+    disk.remove("log-tail").unwrap();
+    disk
+}
+
+fn change(disk: &dyn Disk, name: &str, offset: u64, length: usize, change: impl FnOnce(&mut [u8])) {
+    let file = disk.open(name, Open::Existing, Caching::Buffered).unwrap();
+    let mut bytes = vec![0; length];
+    file.read_at(&mut bytes, offset).unwrap();
+    change(&mut bytes);
+    file.write_at(&bytes, offset).unwrap();
+}
+
+fn flip(disk: &dyn Disk, name: &str, offset: u64) {
+    change(disk, name, offset, 1, |byte| byte[0] ^= 0x10);
+}
+
+/// The text with each run of hexadecimal digits of a checksum as `#`.
+fn without_checksums(text: &str) -> String {
+    let is_checksum = |word: &str| word.len() == 16 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let words = text.split(' ').map(|word| {
+        let bare = word.trim_end_matches([',', ':', ';']);
+        if is_checksum(bare) { format!("#{}", &word[bare.len()..]) } else { word.to_owned() }
+    });
+    words.collect::<Vec<_>>().join(" ")
+}
+
+// ---- the log fails
+
+/// I4. A failed sync, or write, of the log: who is past their place learn that their outcome is unknown, who come later
+/// that the database has stopped, nothing is tried again, and what was durable can be read. Reopening finds what the
+/// page cache has and writes it again, so that a crash of the machine behind that loses nothing any more.
+#[test]
+fn a_failed_sync_or_write_of_the_log_is_sticky_and_reopening_makes_the_tail_durable() {
+    let base = Random::seed_from_environment();
+    for round in 0..30 {
+        let about = format!("RIALTO_SEED={base}, round {round}");
+        let kind = if round % 3 == 0 { FaultKind::Write } else { FaultKind::Sync };
+        let disk = FaultyDisk::new(base.wrapping_add(round));
+        let db = open(disk.clone());
+        let table = things(&db);
+        put(&db, 0..10);
+        disk.fail(kind, "log-0", 0);
+        let insert = |id| db.submit_with(&level_1(), |tx| tx.insert(&table, &thing(id, 3000))).unwrap().1;
+        // Places 3 to 5. The last one waits for the disk, the ticket of another level has its answer already.
+        let (answered, pending) = (insert(100), insert(101));
+        let ((), waiting) = db.submit(|tx| tx.insert(&table, &thing(102, 3000))).unwrap();
+        assert_eq!((pending.lsn(), waiting.lsn()), (Lsn(4), Lsn(5)), "{about}");
+        let unknown = waiting.wait().unwrap_err();
+        let what = if kind == FaultKind::Write { "write" } else { "sync" };
+        let Error::OutcomeUnknown { lsn: Lsn(5), cause } = &unknown else { panic!("{about}: {unknown:?}") };
+        let offset = cause.split("offset ").nth(1).and_then(|rest| rest.split(' ').next()).unwrap();
+        assert_eq!(
+            cause,
+            &format!(
+                "{what} of \"log-0000000001\" at offset {offset} failed: Input/output error (os error 5)"
+            ),
+            "{about}"
+        );
+        assert_eq!(
+            unknown.to_string(),
+            format!(
+                "outcome unknown: the log failed after the transaction took place 5 in it; reopen the database to \
+                 learn its outcome ({cause})"
+            )
+        );
+        assert_eq!(
+            answered.wait(),
+            Ok(()),
+            "{about}: level 1 was answered, and holds while the machine is up"
+        );
+
+        let steps = disk.steps();
+        let stopped = format!("the database has stopped: {cause}; reopen it to recover");
+        let later = db.transact(|tx| tx.insert(&table, &thing(103, 10))).unwrap_err();
+        assert_eq!(later.to_string(), stopped, "{about}");
+        assert_eq!(db.sync().unwrap_err().to_string(), stopped, "{about}");
+        assert_eq!(db.checkpoint().unwrap_err().to_string(), stopped, "{about}");
+        assert!(db.read(|tx| Ok(tx.get(&table, 3)?.is_some())).unwrap(), "{about}: what was durable");
+        let rests = db.read(|tx| Ok(tx.get(&table, 102)?.is_some())).unwrap_err();
+        assert!(matches!(rests, Error::OutcomeUnknown { .. }), "{about}: {rests}");
+        assert_eq!(disk.steps(), steps, "{about}: nothing is written or synced again");
+        assert_eq!(db.close().unwrap_err().to_string(), stopped, "{about}");
+
+        disk.kill();
+        drop((table, pending));
+        let disk = disk.restart();
+        let db = open(disk.clone());
+        let found = count(&db);
+        assert_eq!(found, 13, "{about}: the process has ended, the ring and the page cache have not");
+        disk.crash();
+        drop(db);
+        assert_eq!(count(&open(disk.restart())), found, "{about}: what recovery saw stays");
+    }
+}
+
+/// There is no room for the next log file: commits go on in the room that is there, and then fail before their place.
+#[test]
+fn a_full_disk_under_the_log_fails_commits_before_their_place() {
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let db = open(disk.clone());
+    let table = things(&db);
+    disk.fail_always(FaultKind::Full, "log-unfinished", 0);
+    let mut rows = 0;
+    let error = loop {
+        match db.transact_with(&level_1(), |tx| tx.insert(&table, &thing(rows, 30_000))) {
+            Ok(()) => rows += 1,
+            Err(error) => break error,
+        }
+        assert!(rows < 1000, "the first file holds 4 MiB");
+    };
+    assert_eq!(
+        error.to_string(),
+        "no room for the log: allocate of \"log-unfinished\" at offset 67112960 failed: No space left on device (os error 28); \
+         free space, or wait for the next checkpoint"
+    );
+    assert!(rows > 100);
+    assert_eq!(count(&db), rows as u64, "it is not committed, and the database can be read");
+    assert!(!db.checkpoint().unwrap().skipped, "and checkpointed");
+    disk.mend();
+    db.transact(|tx| tx.insert(&table, &thing(rows, 30_000))).unwrap();
+    disk.crash();
+    drop(db);
+    assert_eq!(count(&open(disk.restart())), rows as u64 + 1);
+}
+
+#[test]
+fn a_disk_that_is_full_from_the_start_is_an_error_of_opening() {
+    let disk = FaultyDisk::new(1);
+    disk.fail_always(FaultKind::Full, "log-", 0);
+    let expected =
+        "allocate of \"log-unfinished\" at offset 4198400 failed: No space left on device (os error 28)";
+    assert_eq!(refused(disk.clone()), (expected.to_owned(), 4));
+    disk.mend();
+    things(&open(disk));
+}
+
+// ---- a checkpoint fails
+
+#[test]
+fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
+    let cases = [
+        (
+            FaultKind::Full,
+            "backup",
+            "write of \"backup-1\" at offset 0 failed: No space left on device (os error 28)",
+        ),
+        (
+            FaultKind::Write,
+            "backup",
+            "write of \"backup-1\" at offset 0 failed: Input/output error (os error 5)",
+        ),
+        (
+            FaultKind::Sync,
+            "backup",
+            "sync of \"backup-1\" at offset 0 failed: Input/output error (os error 5)",
+        ),
+        (FaultKind::Write, "home", "write of \"home\" at offset 0 failed: Input/output error (os error 5)"),
+        (FaultKind::Sync, "home", "sync of \"home\" at offset 0 failed: Input/output error (os error 5)"),
+    ];
+    for (kind, file, expected) in cases {
+        let disk = FaultyDisk::new(Random::seed_from_environment());
+        let db = open(disk.clone());
+        things(&db);
+        put(&db, 0..300);
+        db.checkpoint().unwrap();
+        put(&db, 300..600);
+        disk.fail_always(kind, file, 0);
+        let error = db.checkpoint().unwrap_err();
+        assert_eq!(error.to_string(), expected);
+        assert!(matches!(error, Error::Io { .. }));
+        put(&db, 600..700);
+        let stats = db.metrics().checkpoints;
+        assert_eq!((stats.completed, stats.failed), (1, 1), "{expected}");
+        assert_eq!(stats.failure.as_deref(), Some(expected));
+        disk.crash();
+        drop(db);
+        let disk = disk.restart();
+        let db = open(disk.clone());
+        assert_eq!((count(&db), db.recovery().unwrap().checkpoint), (700, 2), "{expected}");
+        assert!(!db.checkpoint().unwrap().skipped, "{expected}");
+        disk.crash();
+        drop(db);
+        let db = open(disk.restart());
+        assert_eq!((count(&db), db.recovery().unwrap().checkpoint), (700, 3), "{expected}");
+    }
+}
+
+// ---- files are damaged, or missing
+
+#[test]
+fn a_corrupt_backup_copy_is_named() {
+    // Checkpoint 3 is the second one, in backup-1.
+    let disk = database(2);
+    flip(&*disk, "backup-1", 70);
+    let (text, code) = refused(disk);
+    assert_eq!(
+        without_checksums(&text),
+        "\"backup-1\" is corrupt at offset 0: the checksum of segment 0's image is #, its bytes have #: they are \
+         damaged, or another database's"
+    );
+    assert_eq!(code, 1);
+    let disk = database(2);
+    disk.open("backup-1", Open::Existing, Caching::Buffered).unwrap().set_length(65_536 + 10).unwrap();
+    assert_eq!(
+        refused(disk),
+        (
+            "\"backup-1\" is corrupt at offset 65536: expected a segment's image, but the file ends 10 bytes behind"
+                .to_owned(),
+            1
+        )
+    );
+    // The copy that is not in force is not read.
+    let disk = database(2);
+    flip(&*disk, "backup-0", 70);
+    assert_eq!(count(&open(disk)), 650);
+}
+
+#[test]
+fn a_corrupt_home_block_falls_back_only_to_one_in_force() {
+    // Between checkpoints the older block can stand in: its log is there.
+    let disk = database(2);
+    flip(&*disk, "home", 100);
+    let db = open(disk);
+    assert_eq!((count(&db), db.recovery().unwrap().checkpoint), (650, 2));
+    drop(db);
+
+    let disk = database(2);
+    flip(&*disk, "home", 100);
+    flip(&*disk, "home", 4096 + 100);
+    assert_eq!(
+        refused(disk),
+        (
+            "\"home\" is corrupt at offset 0: the home block's checksum does not match its bytes, and the other block \
+             cannot stand in for it: its checkpoint was retired or never made"
+                .to_owned(),
+            1
+        )
+    );
+
+    // In the middle of the next checkpoint it was retired: what it names may be half overwritten.
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let db = open(disk.clone());
+    things(&db);
+    for round in 0..2 {
+        put(&db, round * 1000..round * 1000 + 300);
+        db.checkpoint().unwrap();
+    }
+    put(&db, 5000..5100);
+    disk.fail(FaultKind::Write, "backup-0", 1);
+    db.checkpoint().unwrap_err();
+    disk.crash();
+    drop(db);
+    let disk = disk.restart();
+    disk.damage("home", 100, 1).unwrap();
+    assert_eq!(
+        refused(disk),
+        (
+            "\"home\" is corrupt at offset 0: the home block's checksum does not match its bytes, and the other block \
+             cannot stand in for it: its checkpoint was retired or never made"
+                .to_owned(),
+            1
+        )
+    );
+}
+
+#[test]
+fn a_missing_backup_copy_is_named() {
+    let disk = database(2);
+    disk.remove("backup-1").unwrap();
+    let expected = "\"backup-1\" is corrupt at offset 0: \"home\" names this backup copy, and it is missing";
+    assert_eq!(refused(disk), (expected.to_owned(), 1));
+}
+
+#[test]
+fn a_missing_home_file_never_makes_a_new_database_over_an_old_one() {
+    let disk = database(0);
+    disk.remove("home").unwrap();
+    assert_eq!(
+        refused(disk.clone()),
+        (
+            "\"log-0000000001\" holds a log, but what says whose it is (\"home\") is missing: put it back, or use an \
+             empty directory"
+                .to_owned(),
+            3
+        )
+    );
+    let disk = database(1);
+    disk.remove("home").unwrap();
+    disk.remove("log-0000000001").unwrap();
+    assert_eq!(
+        refused(disk.clone()),
+        (
+            "\"backup-0\" is of a database, but what says which (\"home\") is missing: put it back, or use an empty \
+             directory"
+                .to_owned(),
+            3
+        )
+    );
+    assert!(disk.list().unwrap().contains(&"backup-0".to_owned()));
+}
+
+/// A database with a second log file, in use; the redo start is in the first one.
+fn two_log_files() -> Arc<MemoryDisk> {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), Options { log_wait_max: Duration::from_secs(60), ..options() })
+        .unwrap();
+    let table = things(&db);
+    for id in 0..180 {
+        db.transact_with(&level_1(), |tx| tx.insert(&table, &thing(id, 30_000))).unwrap();
+    }
+    db.close().unwrap();
+    disk.remove("log-tail").unwrap();
+    assert!(disk.list().unwrap().contains(&"log-0000000002".to_owned()));
+    disk
+}
+
+#[test]
+fn a_missing_log_file_is_named() {
+    let disk = database(1);
+    disk.remove("log-0000000001").unwrap();
+    assert_eq!(
+        refused(disk),
+        (
+            "\"log-0000000001\" is corrupt at offset 4096: expected the log from place 3 on; no file holds a block"
+                .to_owned(),
+            1
+        )
+    );
+    assert_eq!(count(&open(two_log_files())), 180);
+    let disk = two_log_files();
+    disk.remove("log-0000000001").unwrap();
+    let (text, code) = refused(disk);
+    let expected = "\"log-0000000002\" is corrupt at offset 4096: expected the log from place 1 on; the oldest file begins \
+                    with place ";
+    assert!(text.starts_with(expected), "{text}");
+    assert_eq!(code, 1);
+    // The last one: what it held was durable, and the files before it alone would look like a whole log.
+    let disk = two_log_files();
+    disk.remove("log-0000000002").unwrap();
+    assert_eq!(
+        refused(disk),
+        (
+            "\"log-0000000002\" is corrupt at offset 0: the log file is missing: \"log-0000000001\" is full to its end"
+                .to_owned(),
+            1
+        )
+    );
+}
+
+// ---- of another version, in use, not there
+
+#[test]
+fn data_of_another_version_is_refused() {
+    let disk = database(2);
+    for block in [0, 4096] {
+        change(&*disk, "home", block, 4096, |bytes| {
+            bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+            let checksum = xxh3_64(&bytes[..4088]);
+            bytes[4088..].copy_from_slice(&checksum.to_le_bytes());
+        });
+    }
+    assert_eq!(
+        refused(disk),
+        (
+            "\"memory (lost when the process ends)\" has format version 2, this program reads up to 1: use a newer one"
+                .to_owned(),
+            3
+        )
+    );
+    let disk = database(2);
+    change(&*disk, "log-0000000001", 0, 64, |bytes| {
+        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+        let checksum = xxh3_64(&bytes[..56]);
+        bytes[56..].copy_from_slice(&checksum.to_le_bytes());
+    });
+    assert_eq!(
+        refused(disk.clone()),
+        (
+            "\"log-0000000001\" has log format 2, this program reads format 1: use a matching version"
+                .to_owned(),
+            3
+        )
+    );
+    let shared: Arc<dyn Disk> = disk;
+    let error = rialto::recovery::check::check(&shared, 64 << 20, 1).unwrap_err();
+    assert!(error.to_string().ends_with("use a matching version"), "a check calls nothing damaged: {error}");
+}
+
+struct Directory(PathBuf);
+
+impl Directory {
+    fn new(name: &str) -> Directory {
+        let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path);
+        Directory(path)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // What is left over is found by the next run, which removes it.
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+const CHILD: &str = "RIALTO_DAMAGE_DIRECTORY";
+
+/// The second process of the next test. As a test of its own it does nothing.
+#[test]
+fn child_that_opens() {
+    let Ok(directory) = std::env::var(CHILD) else { return };
+    let error = Database::open_with(directory, options()).expect_err("another process has it open");
+    println!("child: {} {error}", error.exit_code());
+}
+
+#[test]
+fn a_directory_is_open_once() {
+    let directory = Directory::new("locked");
+    let db = Database::open_with(&directory.0, options()).unwrap();
+    let path = directory.0.canonicalize().unwrap();
+    let expected =
+        format!("\"file {}\" is in use by another process: a database can be open once", path.display());
+    let error = Database::open_with(&directory.0, options()).unwrap_err();
+    assert_eq!((error.to_string(), error.exit_code()), (expected.clone(), 3));
+    let child = Command::new(std::env::current_exe().unwrap())
+        .args(["child_that_opens", "--exact", "--nocapture"])
+        .env(CHILD, &directory.0)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&child.stdout);
+    assert!(said.contains(&format!("child: 3 {expected}\n")), "{said}");
+    things(&db);
+    db.close().unwrap();
+    assert_eq!(count(&Database::open_with(&directory.0, options()).unwrap()), 0);
+}
+
+#[test]
+fn a_missing_directory_or_database_is_named() {
+    let directory = Directory::new("missing");
+    let without = || Options { create: false, ..options() };
+    let error = Database::open_with(&directory.0, without()).unwrap_err();
+    let expected = format!("the directory is missing in \"{}\"", directory.0.display());
+    assert_eq!((error.to_string(), error.exit_code()), (expected, 3));
+    std::fs::create_dir_all(&directory.0).unwrap();
+    let error = Database::open_with(&directory.0, without()).unwrap_err();
+    let path = directory.0.canonicalize().unwrap();
+    let expected = format!("a database is missing in \"file {}\"", path.display());
+    assert_eq!((error.to_string(), error.exit_code()), (expected, 3));
+    let error = Database::open_with(&directory.0, Options { recovery_threads: 0, ..options() }).unwrap_err();
+    assert_eq!(
+        (error.to_string(), error.exit_code()),
+        ("bad option: recovery_threads is 0, expected at least 1".to_owned(), 2)
+    );
+}
+
+#[test]
+fn an_unreadable_file_is_an_error_of_io() {
+    let disk = FaultyDisk::new(3);
+    let db = open(disk.clone());
+    things(&db);
+    db.close().unwrap();
+    disk.kill();
+    let disk = disk.restart();
+    disk.fail(FaultKind::Read, "log-0", 0);
+    let error = Database::open_on(disk.clone(), options()).unwrap_err();
+    assert_eq!(
+        error,
+        OpenError::Io(
+            "read of \"log-0000000001\" at offset 0 failed: Input/output error (os error 5)".to_owned()
+        )
+    );
+    assert_eq!(error.exit_code(), 4);
+    open(disk);
+}
