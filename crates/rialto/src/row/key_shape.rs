@@ -293,7 +293,7 @@ impl Schema {
 
     /// An error if a key of this row is too long, or could become so by changes to its fixed columns alone: so that
     /// such a change cannot fail later.
-    pub(super) fn check_key_lengths(&self, row: &[u8]) -> Result<()> {
+    pub(crate) fn check_key_lengths(&self, row: &[u8]) -> Result<()> {
         if !self.keys_can_be_too_long {
             return Ok(());
         }
