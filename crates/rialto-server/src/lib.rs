@@ -91,6 +91,9 @@ pub enum ServeError {
     /// The server's threads or signals could not be set up.
     #[error("cannot start the server: {0}")]
     Start(io::Error),
+    /// The database stopped: its log could not be written. What it acknowledged is recovered when it is opened again.
+    #[error("the server ends: {0}")]
+    Stopped(rialto::Error),
     /// The database failed at the end.
     #[error("closing the database failed: {0}")]
     Database(#[from] rialto::Error),
@@ -101,7 +104,10 @@ impl ServeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ServeError::NotLoopback { .. } | ServeError::Nowhere | ServeError::NoConnections => 2,
-            ServeError::Listen { .. } | ServeError::Start(_) | ServeError::Database(_) => 4,
+            ServeError::Listen { .. }
+            | ServeError::Start(_)
+            | ServeError::Stopped(_)
+            | ServeError::Database(_) => 4,
         }
     }
 }
@@ -156,23 +162,34 @@ impl Server {
     }
 
     /// Serves until `stop` is done; then refuses new work, lets open transactions finish for a while, ends all
-    /// connections, syncs and closes the database.
+    /// connections, syncs and closes the database. If the database stops, all connections are told and ended at once.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Server { listeners, shared, .. } = self;
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                _ = shared.stopped() => {}
+            }
+        };
         let unix_file = accept_until(listeners, &shared, stop).await;
         shared.drain();
-        let ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)).await;
-        if ended.is_err() {
+        // What is open cannot commit on a database that has stopped, before now or meanwhile.
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)) => ended.is_ok(),
+            _ = shared.stopped() => false,
+        };
+        if !ended {
             shared.end();
             let _ = tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await;
         }
         drop(unix_file);
         let database = shared.database.clone();
-        tokio::task::block_in_place(|| {
-            database.sync()?;
-            database.close()
-        })?;
-        Ok(())
+        let stopped = database.stopped();
+        let closed = tokio::task::block_in_place(|| database.sync().and(database.close()));
+        match stopped {
+            Some(error) => Err(ServeError::Stopped(error)),
+            None => Ok(closed?),
+        }
     }
 }
 

@@ -2,12 +2,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rialto::{Database, Error};
-use rialto_sql::{Cancel, SqlError};
-use tokio::sync::watch;
+use rialto_sql::{Cancel, SqlError, SqlState};
+use tokio::sync::{Notify, watch};
+
+/// How soon a server hears that its database has stopped, if no session told it.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// How far a server is from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +32,9 @@ pub struct Shared {
     next_process: AtomicU32,
     random: RandomState,
     phase: watch::Sender<Phase>,
-    told_stopped: AtomicBool,
+    /// The error that stopped the database.
+    failure: OnceLock<Error>,
+    suspected: Notify,
 }
 
 struct Registered {
@@ -46,7 +52,8 @@ impl Shared {
             next_process: AtomicU32::new(1),
             random: RandomState::new(),
             phase: watch::Sender::new(Phase::Serving),
-            told_stopped: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            suspected: Notify::new(),
         })
     }
 
@@ -98,12 +105,35 @@ impl Shared {
         self.connections().len()
     }
 
-    /// Says on stderr, once, that the database has stopped: the operator has to know.
+    /// Looks at an error that a client is told: it may say that the database has stopped.
     pub(crate) fn note(&self, error: &SqlError) {
-        let stopped =
-            matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. }));
-        if stopped && !self.told_stopped.swap(true, Ordering::Relaxed) {
-            eprintln!("rialto: {error}; restart the server: it recovers from the log");
+        if matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. })) {
+            self.suspected.notify_one();
+        }
+    }
+
+    /// Returns once the database has stopped (I4), with the error that it stopped for.
+    pub(crate) async fn stopped(&self) -> Error {
+        loop {
+            if let Some(error) = self.database.stopped() {
+                return self.failure.get_or_init(|| error).clone();
+            }
+            let _ = tokio::time::timeout(LOOK_AFTER, self.suspected.notified()).await;
+        }
+    }
+
+    /// What a client hears whose connection ends because the server does.
+    pub(crate) fn farewell(&self) -> SqlError {
+        match self.failure.get() {
+            Some(error) => {
+                let mut told = SqlError::from(error.clone());
+                told.message = format!("terminating connection: {}", told.message);
+                told
+            }
+            None => {
+                let message = "terminating connection: the server is shutting down";
+                SqlError::new(SqlState::Shutdown, message)
+            }
         }
     }
 }

@@ -268,6 +268,7 @@ fn a_transaction_that_filled_or_changed_the_table_can_give_it_a_key() {
 /// Transactions that give tables keys, under sweeps that copy the catalog and the rows at different times, with a
 /// crash at a random step.
 fn crashes(seed: u64) {
+    println!("seed {seed}");
     let mut random = Random::new(seed);
     let disk = FaultyDisk::new(random.next());
     let options = Options {

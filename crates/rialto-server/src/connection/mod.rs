@@ -136,8 +136,7 @@ impl<S: Stream> Connection<S> {
 
     /// Tells the client that the server is closing.
     async fn shut_down(&mut self) -> io::Result<()> {
-        let message = "terminating connection: the server is shutting down";
-        self.fatal(SqlError::new(SqlState::Shutdown, message)).await
+        self.fatal(self.shared.farewell()).await
     }
 
     async fn fatal(&mut self, error: SqlError) -> io::Result<()> {
