@@ -2,13 +2,14 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 use std::time::Duration;
 
 use rialto::{Database, Error};
 use rialto_sql::{Cancel, SqlError, SqlState};
-use tokio::sync::{Notify, watch};
+use tokio::sync::Notify;
 
 /// How soon a server hears that its database has stopped, if no session told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -31,7 +32,7 @@ pub struct Shared {
     connections: Mutex<HashMap<u32, Registered>>,
     next_process: AtomicU32,
     random: RandomState,
-    phase: watch::Sender<Phase>,
+    phase: AtomicU8,
     /// The error that stopped the database.
     failure: OnceLock<Error>,
     suspected: Notify,
@@ -40,6 +41,7 @@ pub struct Shared {
 struct Registered {
     secret: u32,
     cancel: Arc<Cancel>,
+    waker: Arc<Mutex<Option<Waker>>>,
 }
 
 impl Shared {
@@ -51,7 +53,7 @@ impl Shared {
             connections: Mutex::default(),
             next_process: AtomicU32::new(1),
             random: RandomState::new(),
-            phase: watch::Sender::new(Phase::Serving),
+            phase: AtomicU8::new(Phase::Serving as u8),
             failure: OnceLock::new(),
             suspected: Notify::new(),
         })
@@ -74,8 +76,9 @@ impl Shared {
         }
         let process = self.next_process.fetch_add(1, Ordering::Relaxed);
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
-        connections.insert(process, Registered { secret, cancel });
-        Some(Place { shared: self.clone(), process, secret, phase: self.phase.subscribe() })
+        let waker = Arc::<Mutex<Option<Waker>>>::default();
+        connections.insert(process, Registered { secret, cancel, waker: waker.clone() });
+        Some(Place { shared: self.clone(), process, secret, seen: Phase::Serving, waker })
     }
 
     /// Cancels what a connection runs, if the secret is right.
@@ -87,14 +90,33 @@ impl Shared {
         cancel.request();
     }
 
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::Acquire) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Ending,
+        }
+    }
+
+    /// Changes the phase and wakes whoever waits for a client's next message.
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::Release);
+        for registered in self.connections().values() {
+            let waker = registered.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+    }
+
     /// Refuses new work.
     pub(crate) fn drain(&self) {
-        self.phase.send_replace(Phase::Draining);
+        self.enter(Phase::Draining);
     }
 
     /// Ends everything: what waits for a lock is cancelled.
     pub(crate) fn end(&self) {
-        self.phase.send_replace(Phase::Ending);
+        self.enter(Phase::Ending);
         for registered in self.connections().values() {
             registered.cancel.request();
         }
@@ -143,21 +165,27 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     pub(crate) process: u32,
     pub(crate) secret: u32,
-    phase: watch::Receiver<Phase>,
+    /// The phase when it was last asked for.
+    seen: Phase,
+    waker: Arc<Mutex<Option<Waker>>>,
 }
 
 impl Place {
     /// How far the server is from its end.
     pub(crate) fn phase(&mut self) -> Phase {
-        *self.phase.borrow_and_update()
+        self.seen = self.shared.phase();
+        self.seen
     }
 
-    /// Returns once the phase is another one.
-    pub(crate) async fn phase_changed(&mut self) {
-        if self.phase.changed().await.is_err() {
-            // The sender lives as long as `shared`.
-            std::future::pending::<()>().await;
+    /// Whether the phase is another one than [`Place::phase`] gave; if not, the waker is woken when it is.
+    pub(crate) fn has_new_phase(&mut self, waker: &Waker) -> bool {
+        let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
+        if !slot.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
+            *slot = Some(waker.clone());
         }
+        drop(slot);
+        // A change before the waker was in its place is seen here; one after it finds the waker.
+        self.shared.phase() != self.seen
     }
 }
 

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 
 use rialto::row::Value;
-use rialto_sql::parse::{CopyDirection, split};
+use rialto_sql::parse::{CopyDirection, Statement, split};
+use rialto_sql::prepared::Kind;
 use rialto_sql::values::{binary, text};
 use rialto_sql::{Prepared, SqlError, SqlState, SqlType, Tag};
 
@@ -91,7 +92,7 @@ impl<S: Stream> Connection<S> {
         Ok(())
     }
 
-    fn bind(&mut self, bind: Bind<'_>) -> Result<(), SqlError> {
+    pub(super) fn bind(&mut self, bind: Bind<'_>) -> Result<(), SqlError> {
         let prepared = self.statement_named(bind.statement)?.clone();
         if !bind.portal.is_empty() && self.portals.contains_key(bind.portal) {
             let message = format!("cursor \"{}\" already exists", bind.portal);
@@ -129,7 +130,7 @@ impl<S: Stream> Connection<S> {
         })
     }
 
-    fn describe(&mut self, target: Target, name: &str) -> Result<(), SqlError> {
+    pub(super) fn describe(&mut self, target: Target, name: &str) -> Result<(), SqlError> {
         match target {
             Target::Statement => {
                 let prepared = self.statement_named(name)?.clone();
@@ -143,6 +144,34 @@ impl<S: Stream> Connection<S> {
             }
         }
         Ok(())
+    }
+
+    /// Runs a new portal to its end if nothing has to be waited for; `false` if something might have to be: then nothing
+    /// has happened.
+    pub(super) fn execute_at_once(&mut self, name: &str) -> Result<bool, SqlError> {
+        let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
+        let (PortalState::New, Some(prepared)) = (&portal.state, &portal.prepared) else { return Ok(false) };
+        let ends = matches!(prepared.kind, Kind::Utility(Statement::Commit | Statement::Rollback));
+        if !prepared.is_short() || ends {
+            return Ok(false);
+        }
+        // While it runs its place is taken: after an error, which ends its pipeline, it cannot be run.
+        portal.state = PortalState::Done;
+        let prepared = prepared.clone();
+        let (params, formats) = (std::mem::take(&mut portal.params), std::mem::take(&mut portal.formats));
+        let Some(completion) = self.execute_short(&prepared, &params, &formats)? else {
+            if let Some(portal) = self.portals.get_mut(name) {
+                (portal.params, portal.formats, portal.state) = (params, formats, PortalState::New);
+            }
+            return Ok(false);
+        };
+        debug_assert!(
+            completion.ticket.is_none(),
+            "only the end of a transaction has an outcome to wait for"
+        );
+        self.notices();
+        self.complete(completion.tag);
+        Ok(true)
     }
 
     async fn execute_portal(&mut self, name: &str, max_rows: u32) -> Result<(), SqlError> {

@@ -2,6 +2,8 @@
 
 use std::io;
 use std::ops::Range;
+use std::pin::pin;
+use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncReadExt};
 
@@ -20,7 +22,11 @@ pub(super) struct Input {
 
 impl Input {
     /// Reads what there is, at least one byte; `false` at the end.
-    pub(super) async fn fill(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
+    pub(super) fn poll_fill(
+        &mut self,
+        stream: &mut (impl AsyncRead + Unpin),
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<bool>> {
         if self.start > 0 {
             // What is left is a part of one message: little, unless the message is large and just begun.
             self.bytes.drain(..self.start);
@@ -30,7 +36,8 @@ impl Input {
             self.bytes = Vec::new();
         }
         self.bytes.reserve(BUFFER_BYTES);
-        Ok(stream.read_buf(&mut self.bytes).await? > 0)
+        let read = ready!(pin!(stream.read_buf(&mut self.bytes)).poll(cx))?;
+        Poll::Ready(Ok(read > 0))
     }
 
     /// The next message: its tag and where its body lies; `None` if it has not come in full.
@@ -63,7 +70,13 @@ impl Input {
 
 #[cfg(test)]
 mod tests {
+    use std::future::poll_fn;
+
     use super::*;
+
+    async fn fill(input: &mut Input, mut piece: &[u8]) -> io::Result<bool> {
+        poll_fn(|cx| input.poll_fill(&mut piece, cx)).await
+    }
 
     #[tokio::test]
     async fn messages_come_out_whole_however_they_came_in() {
@@ -76,8 +89,8 @@ mod tests {
         for step in 1..bytes.len() {
             let mut input = Input::default();
             let mut found = Vec::new();
-            for mut piece in bytes.chunks(step) {
-                assert!(input.fill(&mut piece).await.unwrap());
+            for piece in bytes.chunks(step) {
+                assert!(fill(&mut input, piece).await.unwrap());
                 while let Some((tag, body)) = input.next().unwrap() {
                     assert_eq!(tag, b'Q');
                     let lent = input.lend();
@@ -92,10 +105,10 @@ mod tests {
     #[tokio::test]
     async fn a_length_that_makes_no_sense_is_refused() {
         let mut input = Input::default();
-        input.fill(&mut &b"Q\0\0\0\x03"[..]).await.unwrap();
+        fill(&mut input, b"Q\0\0\0\x03").await.unwrap();
         assert!(input.next().is_err());
         let mut input = Input::default();
-        input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).await.unwrap();
+        fill(&mut input, b"Q\xff\xff\xff\xff").await.unwrap();
         assert!(input.next().is_err());
     }
 }

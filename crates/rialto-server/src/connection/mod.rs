@@ -4,7 +4,8 @@
 //! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). A
 //! statement runs first where it may not wait; one that would have to wait for a lock, or that is long, runs where its
 //! waiting holds up nobody: tokio gives this thread's other sessions to another thread. Nothing that tells an outcome
-//! is written before its ticket is done (I3).
+//! is written before its ticket is done (I3). Messages that cannot wait for anything, which are most of a pipeline's,
+//! are answered by plain functions; only what may wait is a future.
 
 mod copy;
 mod extended;
@@ -12,10 +13,12 @@ mod input;
 mod output;
 mod simple;
 
-use std::collections::HashMap;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
+use std::task::Poll;
 
+use hashbrown::HashMap;
 use rialto::row::Value;
 use rialto::{LockPolicy, Ticket};
 use rialto_sql::{Completion, Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
@@ -60,6 +63,14 @@ enum Length {
 enum Next {
     Go,
     End,
+}
+
+/// What came of an attempt to answer a message without waiting.
+enum AtOnce {
+    Done,
+    Failed(SqlError),
+    /// It may have to wait; nothing has been done.
+    No,
 }
 
 /// A client's connection after start-up.
@@ -112,7 +123,14 @@ impl<S: Stream> Connection<S> {
             match self.input.next() {
                 Ok(Some((tag, body))) => {
                     let bytes = self.input.lend();
-                    let next = self.message(tag, &bytes[body]).await;
+                    let next = match self.at_once(tag, &bytes[body.clone()]) {
+                        AtOnce::Done => Ok(Next::Go),
+                        AtOnce::Failed(error) => {
+                            self.fail_pipeline(error).await;
+                            Ok(Next::Go)
+                        }
+                        AtOnce::No => self.message(tag, &bytes[body]).await,
+                    };
                     self.input.give_back(bytes);
                     if next? == Next::End {
                         self.session.abandon();
@@ -120,17 +138,42 @@ impl<S: Stream> Connection<S> {
                     }
                 }
                 Ok(None) => {
-                    let more = tokio::select! {
-                        more = self.input.fill(&mut self.stream) => more?,
-                        () = place.phase_changed() => continue,
-                    };
-                    if !more {
+                    let Connection { input, stream, .. } = &mut self;
+                    let more = poll_fn(|cx| match input.poll_fill(stream, cx) {
+                        Poll::Ready(more) => Poll::Ready(Some(more)),
+                        Poll::Pending if place.has_new_phase(cx.waker()) => Poll::Ready(None),
+                        Poll::Pending => Poll::Pending,
+                    });
+                    let Some(more) = more.await else { continue };
+                    if !more? {
                         self.session.abandon();
                         return Ok(());
                     }
                 }
                 Err(malformed) => return self.fatal(protocol_error(malformed)).await,
             }
+        }
+    }
+
+    /// Answers a message of a pipeline if it is one that waits for nothing.
+    fn at_once(&mut self, tag: u8, body: &[u8]) -> AtOnce {
+        if !matches!(tag, b'B' | b'D' | b'E') || !matches!(self.mode, Mode::Ready) {
+            return AtOnce::No;
+        }
+        let answer = match frontend::message(tag, body) {
+            Ok(Message::Bind(bind)) => self.bind(bind),
+            Ok(Message::Describe(target, name)) => self.describe(target, name),
+            Ok(Message::Execute { portal, max_rows: 0 }) => match self.execute_at_once(portal) {
+                Ok(true) => Ok(()),
+                Ok(false) => return AtOnce::No,
+                Err(error) => Err(error),
+            },
+            _ => return AtOnce::No,
+        };
+        self.in_pipeline = true;
+        match answer {
+            Ok(()) => AtOnce::Done,
+            Err(error) => AtOnce::Failed(error),
         }
     }
 
@@ -279,28 +322,35 @@ impl<S: Stream> Connection<S> {
         formats: &[Format],
         length: Length,
     ) -> Result<Tag, SqlError> {
-        let columns = prepared.row_columns();
-        let form = || match prepared.copy() {
-            Some(_) => RowForm::CopyLines(prepared),
-            None => RowForm::Rows(formats),
-        };
-        let long_commit = self.session.is_heavy() && prepared.is_allowed_when_failed();
-        let mut completion = None;
-        if prepared.is_short() && !long_commit {
-            let start = self.out.len();
-            let mut sink = WireSink::new(&mut self.out, columns, form(), None);
-            match self.session.execute(prepared, params, LockPolicy::Refuse, &mut sink) {
-                Err(error) if error.is_would_wait() => self.out.truncate(start),
-                answer => completion = Some(answer?),
-            }
-        }
-        let Completion { tag, ticket } = match completion {
+        let Completion { tag, ticket } = match self.execute_short(prepared, params, formats)? {
             Some(completion) => completion,
-            None => self.execute_waiting(prepared, params, form(), length)?,
+            None => self.execute_waiting(prepared, params, form(prepared, formats), length)?,
         };
         wait(ticket).await?;
         self.notices();
         Ok(tag)
+    }
+
+    /// Runs a statement if it is short and its locks are free. `None` if not: then nothing has happened.
+    fn execute_short(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        params: &[Value],
+        formats: &[Format],
+    ) -> Result<Option<Completion>, SqlError> {
+        let long_commit = self.session.is_heavy() && prepared.is_allowed_when_failed();
+        if !prepared.is_short() || long_commit {
+            return Ok(None);
+        }
+        let start = self.out.len();
+        let mut sink = WireSink::new(&mut self.out, prepared.row_columns(), form(prepared, formats), None);
+        match self.session.execute(prepared, params, LockPolicy::Refuse, &mut sink) {
+            Err(error) if error.is_would_wait() => {
+                self.out.truncate(start);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
     }
 
     /// Runs a statement where it may wait: for locks, and for the client to take a long result.
@@ -330,10 +380,15 @@ impl<S: Stream> Connection<S> {
             TransactionStatus::Idle => Some(self.out.len()),
             _ => None,
         };
-        match tag {
-            Tag::Word(word) => backend::command_complete(&mut self.out, word),
-            tag => backend::command_complete(&mut self.out, &tag.to_string()),
-        }
+        backend::command_complete(&mut self.out, tag);
+    }
+}
+
+/// What a statement's rows become.
+fn form<'a>(prepared: &'a Prepared, formats: &'a [Format]) -> RowForm<'a> {
+    match prepared.copy() {
+        Some(_) => RowForm::CopyLines(prepared),
+        None => RowForm::Rows(formats),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What clients send: the start-up packet, and the messages after it.
 
+use smallvec::SmallVec;
+
 use super::Malformed;
 
 /// The longest message that is accepted after start-up, in bytes, as PostgreSQL has it.
@@ -94,7 +96,7 @@ pub struct Bind<'a> {
     /// Formats of the arguments.
     pub formats: Formats<'a>,
     /// The arguments, `None` for null.
-    pub arguments: Vec<Option<&'a [u8]>>,
+    pub arguments: SmallVec<[Option<&'a [u8]>; 8]>,
     /// Formats of the result columns.
     pub result_formats: Formats<'a>,
 }
@@ -287,7 +289,7 @@ fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
             formats.count()
         )));
     }
-    let mut arguments = Vec::with_capacity(count);
+    let mut arguments = SmallVec::with_capacity(count);
     for _ in 0..count {
         let length = fields.u32()?;
         arguments.push(if length == u32::MAX { None } else { Some(fields.bytes(length as usize)?) });
@@ -323,7 +325,7 @@ mod tests {
         body.extend_from_slice(&[0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff, 0, 0]);
         let Message::Bind(bind) = message(b'B', &body).unwrap() else { panic!("no bind") };
         assert_eq!(bind.statement, "stmt");
-        assert_eq!(bind.arguments, vec![Some(&[7u8][..]), None]);
+        assert_eq!(bind.arguments[..], [Some(&[7u8][..]), None]);
         assert_eq!(bind.formats.get(1).unwrap(), Format::Binary);
         assert_eq!(bind.result_formats.get(4).unwrap(), Format::Text);
     }
