@@ -23,6 +23,7 @@ use std::time::Duration;
 use rialto::Database;
 use tokio::signal::unix::{SignalKind, signal};
 
+use connection::Stream;
 use listen::{Listeners, SocketFile};
 pub use shared::Shared;
 
@@ -228,29 +229,38 @@ async fn accept_until(
                 Ok(stream) => {
                     // Answers are whole already: nothing is gained by gathering more.
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(connection::serve(stream, shared.clone()));
-                    false
+                    stream.into_std().and_then(|stream| {
+                        stream.set_nonblocking(false)?;
+                        spawn(stream, shared)
+                    }).is_err()
                 }
                 Err(_) => true,
             },
             accepted = accept_unix => match accepted {
-                Ok(stream) => {
-                    tokio::spawn(connection::serve(stream, shared.clone()));
-                    false
-                }
+                Ok(stream) => stream.into_std().and_then(|stream| {
+                    stream.set_nonblocking(false)?;
+                    spawn(stream, shared)
+                }).is_err(),
                 Err(_) => true,
             },
         };
         if failed {
-            // Out of file descriptors, most likely: others have to end first.
+            // Out of file descriptors or threads, most likely: others have to end first.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
+/// Serves a client on a thread of its own.
+fn spawn(stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name("rialto-session".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || connection::serve(stream, shared)).map(drop)
+}
+
 /// Serves the database until SIGTERM or SIGINT. Prints the ready line to stdout.
 pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError> {
-    let runtime = runtime(options.max_connections)?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         // The server is its own task, so that it runs on a thread that may hand its work over.
         let serving = tokio::spawn(async move {
@@ -270,14 +280,12 @@ pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError
     })
 }
 
-/// A runtime in which every connection can wait at the same time.
-pub fn runtime(max_connections: usize) -> Result<tokio::runtime::Runtime, ServeError> {
+/// A runtime for what is not a connection: it accepts them, and hears signals.
+pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
-        .thread_name("rialto-session")
-        .thread_stack_size(STACK_BYTES)
-        // One for each connection that waits, and as many as there are workers to take over from them.
-        .max_blocking_threads(max_connections.saturating_add(64))
+        .thread_name("rialto-server")
         .build()
         .map_err(ServeError::Start)
 }

@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::Waker;
 use std::time::Duration;
 
 use rialto::{Database, Error};
 use rialto_sql::{Cancel, SqlError, SqlState};
 use tokio::sync::Notify;
+
+use crate::connection::Closer;
 
 /// How soon a server hears that its database has stopped, if no session told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -41,7 +43,9 @@ pub struct Shared {
 struct Registered {
     secret: u32,
     cancel: Arc<Cancel>,
-    waker: Arc<Mutex<Option<Waker>>>,
+    /// It waits for a message and nothing is open.
+    idle: Arc<AtomicBool>,
+    close: Closer,
 }
 
 impl Shared {
@@ -69,16 +73,16 @@ impl Shared {
     }
 
     /// Takes one of the places; `None` if all are taken.
-    pub(crate) fn register(self: &Arc<Self>, cancel: Arc<Cancel>) -> Option<Place> {
+    pub(crate) fn register(self: &Arc<Self>, cancel: Arc<Cancel>, close: Closer) -> Option<Place> {
         let mut connections = self.connections();
         if connections.len() >= self.connections_max {
             return None;
         }
         let process = self.next_process.fetch_add(1, Ordering::Relaxed);
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
-        let waker = Arc::<Mutex<Option<Waker>>>::default();
-        connections.insert(process, Registered { secret, cancel, waker: waker.clone() });
-        Some(Place { shared: self.clone(), process, secret, seen: Phase::Serving, waker })
+        let idle = Arc::<AtomicBool>::default();
+        connections.insert(process, Registered { secret, cancel, idle: idle.clone(), close });
+        Some(Place { shared: self.clone(), process, secret, idle })
     }
 
     /// Cancels what a connection runs, if the secret is right.
@@ -91,20 +95,19 @@ impl Shared {
     }
 
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Acquire) {
+        match self.phase.load(Ordering::SeqCst) {
             0 => Phase::Serving,
             1 => Phase::Draining,
             _ => Phase::Ending,
         }
     }
 
-    /// Changes the phase and wakes whoever waits for a client's next message.
+    /// Changes the phase, and ends the reads of those whose connections end by it.
     fn enter(&self, phase: Phase) {
-        self.phase.store(phase as u8, Ordering::Release);
+        self.phase.store(phase as u8, Ordering::SeqCst);
         for registered in self.connections().values() {
-            let waker = registered.waker.lock().unwrap_or_else(PoisonError::into_inner).take();
-            if let Some(waker) = waker {
-                waker.wake();
+            if phase == Phase::Ending || registered.idle.load(Ordering::SeqCst) {
+                (registered.close)();
             }
         }
     }
@@ -165,27 +168,29 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     pub(crate) process: u32,
     pub(crate) secret: u32,
-    /// The phase when it was last asked for.
-    seen: Phase,
-    waker: Arc<Mutex<Option<Waker>>>,
+    idle: Arc<AtomicBool>,
 }
 
 impl Place {
-    /// How far the server is from its end.
-    pub(crate) fn phase(&mut self) -> Phase {
-        self.seen = self.shared.phase();
-        self.seen
+    /// Whether the connection, idle or not, is to end.
+    pub(crate) fn ends(&self, idle: bool) -> bool {
+        match self.shared.phase() {
+            Phase::Serving => false,
+            Phase::Draining => idle,
+            Phase::Ending => true,
+        }
     }
 
-    /// Whether the phase is another one than [`Place::phase`] gave; if not, the waker is woken when it is.
-    pub(crate) fn has_new_phase(&mut self, waker: &Waker) -> bool {
-        let mut slot = self.waker.lock().unwrap_or_else(PoisonError::into_inner);
-        if !slot.as_ref().is_some_and(|kept| kept.will_wake(waker)) {
-            *slot = Some(waker.clone());
+    /// Waits for a message by `read`, which ends at once if the connection is to end.
+    pub(crate) fn read(&self, idle: bool, read: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        self.idle.store(idle, Ordering::SeqCst);
+        // A phase entered before the line above is seen here; one entered after it sees that line, and closes.
+        if self.ends(idle) {
+            return Ok(true);
         }
-        drop(slot);
-        // A change before the waker was in its place is seen here; one after it finds the waker.
-        self.shared.phase() != self.seen
+        let more = read();
+        self.idle.store(false, Ordering::SeqCst);
+        more
     }
 }
 

@@ -1,11 +1,11 @@
 //! One client's connection: start-up, then messages until the end.
 //!
 //! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
-//! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). A
-//! statement runs first where it may not wait; one that would have to wait for a lock, or that is long, runs where its
-//! waiting holds up nobody: tokio gives this thread's other sessions to another thread. Nothing that tells an outcome
-//! is written before its ticket is done (I3). Messages that cannot wait for anything, which are most of a pipeline's,
-//! are answered by plain functions; only what may wait is a future.
+//! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). Nothing
+//! that tells an outcome is written before its ticket is done (I3).
+//!
+//! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
+//! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
 
 mod copy;
 mod extended;
@@ -13,31 +13,54 @@ mod input;
 mod output;
 mod simple;
 
-use std::future::poll_fn;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
-use std::task::Poll;
+use std::time::Duration;
 
 use hashbrown::HashMap;
 use rialto::row::Value;
 use rialto::{LockPolicy, Ticket};
 use rialto_sql::{Completion, Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::runtime::Handle;
-use tokio::task::block_in_place;
 
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, Format, Message};
-use crate::shared::{Phase, Place, Shared};
+use crate::shared::{Place, Shared};
 use copy::CopyState;
 use extended::Portal;
 use input::Input;
 use output::{RowForm, WireSink};
 
+/// Ends a socket's reads from another thread.
+pub type Closer = Box<dyn Fn() + Send + Sync>;
+
 /// A client's socket.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub trait Stream: Read + Write + Send {
+    /// What ends its reads.
+    fn closer(&self) -> io::Result<Closer>;
+    /// How long a read may take.
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
+}
+
+macro_rules! stream {
+    ($($socket:ty),*) => {$(
+        impl Stream for $socket {
+            fn closer(&self) -> io::Result<Closer> {
+                let socket = self.try_clone()?;
+                // It is closed already if this fails.
+                Ok(Box::new(move || drop(socket.shutdown(Shutdown::Read))))
+            }
+
+            fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+                <$socket>::set_read_timeout(self, limit)
+            }
+        }
+    )*};
+}
+
+stream!(TcpStream, UnixStream);
 
 /// What is to be done with the next message.
 enum Mode {
@@ -65,14 +88,6 @@ enum Next {
     End,
 }
 
-/// What came of an attempt to answer a message without waiting.
-enum AtOnce {
-    Done,
-    Failed(SqlError),
-    /// It may have to wait; nothing has been done.
-    No,
-}
-
 /// A client's connection after start-up.
 struct Connection<S> {
     stream: S,
@@ -83,17 +98,20 @@ struct Connection<S> {
     mode: Mode,
     statements: HashMap<String, Option<Arc<Prepared>>>,
     portals: HashMap<String, Portal>,
+    /// Room for the next statement's arguments.
+    spare_params: Vec<Value>,
     /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
     completed_at: Option<usize>,
     /// Whether messages since the last Sync are still open.
     in_pipeline: bool,
 }
 
-/// Serves one client from its first byte to its last.
-pub async fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
-    let started =
-        tokio::time::timeout(crate::STARTUP_TIMEOUT, crate::startup::start(&mut stream, &shared)).await;
-    let Ok(Ok(Some((session, place)))) = started else { return };
+/// Serves one client from its first byte to its last, on this thread.
+pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
+    // An error here, and below, means that the client is gone: there is nobody to tell.
+    let _ = stream.set_read_timeout(Some(crate::STARTUP_TIMEOUT));
+    let Ok(Some((session, place))) = crate::startup::start(&mut stream, &shared) else { return };
+    let _ = stream.set_read_timeout(None);
     let connection = Connection {
         stream,
         input: Input::default(),
@@ -103,34 +121,25 @@ pub async fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
         mode: Mode::Ready,
         statements: HashMap::new(),
         portals: HashMap::new(),
+        spare_params: Vec::new(),
         completed_at: None,
         in_pipeline: false,
     };
-    // An error here means that the client is gone: there is nobody to tell.
-    let _ = connection.run(place).await;
+    let _ = connection.run(place);
 }
 
 impl<S: Stream> Connection<S> {
-    async fn run(mut self, mut place: Place) -> io::Result<()> {
+    fn run(mut self, place: Place) -> io::Result<()> {
         loop {
             let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
-            let phase = place.phase();
-            if phase == Phase::Ending
-                || phase == Phase::Draining && between && matches!(self.mode, Mode::Ready)
-            {
-                return self.shut_down().await;
+            let idle = between && matches!(self.mode, Mode::Ready);
+            if place.ends(idle) {
+                return self.shut_down();
             }
             match self.input.next() {
                 Ok(Some((tag, body))) => {
                     let bytes = self.input.lend();
-                    let next = match self.at_once(tag, &bytes[body.clone()]) {
-                        AtOnce::Done => Ok(Next::Go),
-                        AtOnce::Failed(error) => {
-                            self.fail_pipeline(error).await;
-                            Ok(Next::Go)
-                        }
-                        AtOnce::No => self.message(tag, &bytes[body]).await,
-                    };
+                    let next = self.message(tag, &bytes[body]);
                     self.input.give_back(bytes);
                     if next? == Next::End {
                         self.session.abandon();
@@ -138,62 +147,34 @@ impl<S: Stream> Connection<S> {
                     }
                 }
                 Ok(None) => {
-                    let Connection { input, stream, .. } = &mut self;
-                    let more = poll_fn(|cx| match input.poll_fill(stream, cx) {
-                        Poll::Ready(more) => Poll::Ready(Some(more)),
-                        Poll::Pending if place.has_new_phase(cx.waker()) => Poll::Ready(None),
-                        Poll::Pending => Poll::Pending,
-                    });
-                    let Some(more) = more.await else { continue };
-                    if !more? {
+                    let more = place.read(idle, || self.input.fill(&mut self.stream))?;
+                    if !more && !place.ends(idle) {
                         self.session.abandon();
                         return Ok(());
                     }
                 }
-                Err(malformed) => return self.fatal(protocol_error(malformed)).await,
+                Err(malformed) => return self.fatal(protocol_error(malformed)),
             }
         }
     }
 
-    /// Answers a message of a pipeline if it is one that waits for nothing.
-    fn at_once(&mut self, tag: u8, body: &[u8]) -> AtOnce {
-        if !matches!(tag, b'B' | b'D' | b'E') || !matches!(self.mode, Mode::Ready) {
-            return AtOnce::No;
-        }
-        let answer = match frontend::message(tag, body) {
-            Ok(Message::Bind(bind)) => self.bind(bind),
-            Ok(Message::Describe(target, name)) => self.describe(target, name),
-            Ok(Message::Execute { portal, max_rows: 0 }) => match self.execute_at_once(portal) {
-                Ok(true) => Ok(()),
-                Ok(false) => return AtOnce::No,
-                Err(error) => Err(error),
-            },
-            _ => return AtOnce::No,
-        };
-        self.in_pipeline = true;
-        match answer {
-            Ok(()) => AtOnce::Done,
-            Err(error) => AtOnce::Failed(error),
-        }
-    }
-
     /// Tells the client that the server is closing.
-    async fn shut_down(&mut self) -> io::Result<()> {
-        self.fatal(self.shared.farewell()).await
+    fn shut_down(&mut self) -> io::Result<()> {
+        self.fatal(self.shared.farewell())
     }
 
-    async fn fatal(&mut self, error: SqlError) -> io::Result<()> {
+    fn fatal(&mut self, error: SqlError) -> io::Result<()> {
         self.session.abandon();
         backend::error(&mut self.out, Severity::Fatal, &error);
-        self.flush().await
+        self.flush()
     }
 
     /// One write, of everything that waits to be sent.
-    async fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let written = self.stream.write_all(&self.out).await;
+        let written = self.stream.write_all(&self.out);
         self.out.clear();
         self.completed_at = None;
         if self.out.capacity() > 1 << 22 {
@@ -202,19 +183,19 @@ impl<S: Stream> Connection<S> {
         written
     }
 
-    async fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
+    fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         let message = match frontend::message(tag, body) {
             Ok(message) => message,
             Err(malformed) => {
                 let error = protocol_error(malformed);
                 match tag {
                     b'Q' => {
-                        self.fail(error).await;
-                        self.ready().await?;
+                        self.fail(error);
+                        self.ready()?;
                     }
-                    b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => self.fail_pipeline(error).await,
+                    b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => self.fail_pipeline(error),
                     _ => {
-                        self.fatal(error).await?;
+                        self.fatal(error)?;
                         return Ok(Next::End);
                     }
                 }
@@ -229,46 +210,46 @@ impl<S: Stream> Connection<S> {
             Mode::SkipToSync => {
                 if matches!(message, Message::Sync) {
                     self.mode = Mode::Ready;
-                    self.sync().await?;
+                    self.sync()?;
                 }
                 return Ok(Next::Go);
             }
-            Mode::CopyIn(_) => return self.copy_message(message).await.map(|()| Next::Go),
+            Mode::CopyIn(_) => return self.copy_message(message).map(|()| Next::Go),
         }
         match message {
-            Message::Query(sql) => self.query(sql).await?,
-            Message::Sync => self.sync().await?,
-            Message::Flush => self.flush().await?,
+            Message::Query(sql) => self.query(sql)?,
+            Message::Sync => self.sync()?,
+            Message::Flush => self.flush()?,
             // What a client sent before it heard that its COPY had failed.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
             Message::Unserved(what) => {
-                self.fail(SqlError::unsupported(format!("the {what} message"))).await;
-                self.ready().await?;
+                self.fail(SqlError::unsupported(format!("the {what} message")));
+                self.ready()?;
             }
             Message::Terminate => return Ok(Next::End),
             other => {
                 self.in_pipeline = true;
-                if let Err(error) = self.pipeline_message(other).await {
-                    self.fail_pipeline(error).await;
+                if let Err(error) = self.pipeline_message(other) {
+                    self.fail_pipeline(error);
                 }
             }
         }
         Ok(Next::Go)
     }
 
-    async fn fail_pipeline(&mut self, error: SqlError) {
+    fn fail_pipeline(&mut self, error: SqlError) {
         self.in_pipeline = true;
-        self.fail(error).await;
+        self.fail(error);
         self.mode = Mode::SkipToSync;
     }
 
     /// Ends an implicit block and tells the client that it is its turn.
-    async fn ready(&mut self) -> io::Result<()> {
-        if let Err(error) = self.finish().await {
+    fn ready(&mut self) -> io::Result<()> {
+        if let Err(error) = self.finish() {
             if let Some(at) = self.completed_at.take() {
                 self.out.truncate(at);
             }
-            self.fail(error).await;
+            self.fail(error);
         }
         self.in_pipeline = false;
         let status = match self.session.status() {
@@ -280,22 +261,19 @@ impl<S: Stream> Connection<S> {
             self.portals.clear();
         }
         backend::ready(&mut self.out, status);
-        self.flush().await
+        self.flush()
     }
 
     /// Commits an implicit block, if one is open.
-    async fn finish(&mut self) -> Result<(), SqlError> {
-        let ticket = match self.session.is_heavy() {
-            true => block_in_place(|| self.session.finish())?,
-            false => self.session.finish()?,
-        };
-        wait(ticket).await
+    fn finish(&mut self) -> Result<(), SqlError> {
+        let ticket = self.session.finish()?;
+        wait(ticket)
     }
 
     /// Tells the client of an error, once what led to it is durable.
-    async fn fail(&mut self, error: SqlError) {
+    fn fail(&mut self, error: SqlError) {
         let ticket = self.session.fail(&error);
-        let error = match wait(ticket).await {
+        let error = match wait(ticket) {
             Ok(()) => error,
             Err(worse) => worse,
         };
@@ -315,7 +293,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Runs a statement and awaits its outcome; rows go to `out`.
-    async fn execute(
+    fn execute(
         &mut self,
         prepared: &Arc<Prepared>,
         params: &[Value],
@@ -326,7 +304,7 @@ impl<S: Stream> Connection<S> {
             Some(completion) => completion,
             None => self.execute_waiting(prepared, params, form(prepared, formats), length)?,
         };
-        wait(ticket).await?;
+        wait(ticket)?;
         self.notices();
         Ok(tag)
     }
@@ -362,16 +340,13 @@ impl<S: Stream> Connection<S> {
         length: Length,
     ) -> Result<Completion, SqlError> {
         let Connection { session, out, stream, .. } = self;
-        block_in_place(|| {
-            let handle = Handle::current();
-            let mut send = |bytes: &mut Vec<u8>| handle.block_on(stream.write_all(bytes));
-            let send: Option<output::Send<'_>> = match length {
-                Length::Streamed => Some(&mut send),
-                Length::Kept => None,
-            };
-            let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
-            session.execute(prepared, params, LockPolicy::Wait, &mut sink)
-        })
+        let mut send = |bytes: &mut Vec<u8>| stream.write_all(bytes);
+        let send: Option<output::Send<'_>> = match length {
+            Length::Streamed => Some(&mut send),
+            Length::Kept => None,
+        };
+        let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
+        session.execute(prepared, params, LockPolicy::Wait, &mut sink)
     }
 
     /// Appends CommandComplete.
@@ -393,9 +368,9 @@ fn form<'a>(prepared: &'a Prepared, formats: &'a [Format]) -> RowForm<'a> {
 }
 
 /// Waits until an outcome may be told.
-async fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
+fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
     match ticket {
-        Some(ticket) => Ok(ticket.await?),
+        Some(ticket) => Ok(ticket.wait()?),
         None => Ok(()),
     }
 }
