@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use rialto::row::Value;
+use rialto::row::{Schema, Value};
 use rialto::{Database, Error, LockPolicy, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
@@ -96,6 +96,11 @@ impl Session {
         if version == self.database.catalog_version() {
             return Ok(true);
         }
+        self.is_unchanged(table, schema)
+    }
+
+    /// Whether this is the table of its name, as the open transaction sees it.
+    fn is_unchanged(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<bool> {
         let name = Name { text: table.name(), position: None };
         match find(&mut self.tx, &self.database, &name) {
             Ok(current) => Ok(current.id() == table.id() && Arc::ptr_eq(&current.schema(), schema)),
@@ -191,7 +196,8 @@ impl Session {
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         loop {
             let completion = self.run(prepared, params, sink)?;
-            if self.is_current(prepared)? {
+            let (table, schema) = prepared.table().expect("a plan by an index has a table");
+            if self.is_unchanged(table, schema)? {
                 return Ok(completion);
             }
             let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
