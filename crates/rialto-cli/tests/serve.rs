@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 fn program() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_rialto"));
@@ -36,10 +37,15 @@ struct Serving {
 
 impl Serving {
     fn start(data: &Path) -> Serving {
-        let mut child = program()
+        Serving::start_by(program(), data)
+    }
+
+    fn start_by(mut program: Command, data: &Path) -> Serving {
+        let mut child = program
             .args(["--listen", "127.0.0.1:0", "--data"])
             .arg(data)
             .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");
         let mut line = String::new();
@@ -109,4 +115,88 @@ fn usage_errors_exit_2() {
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(named), "{arguments:?}: {error}");
     }
+}
+
+/// A socket that a session has begun on.
+fn session(serving: &Serving) -> TcpStream {
+    let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
+    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes it");
+    stream.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
+    answer(&mut stream);
+    stream
+}
+
+/// All that comes up to ReadyForQuery, or to the end, with zeros as blanks.
+fn answer(stream: &mut TcpStream) -> String {
+    let mut text = String::new();
+    let mut head = [0; 5];
+    while stream.read_exact(&mut head).is_ok() {
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
+        let mut body = vec![0; length as usize - 4];
+        stream.read_exact(&mut body).expect("a message comes whole");
+        text += &String::from_utf8_lossy(&body).replace('\0', " ");
+        if head[0] == b'Z' {
+            break;
+        }
+    }
+    text
+}
+
+fn query(stream: &mut TcpStream, sql: &str) -> String {
+    let mut message = vec![b'Q'];
+    message.extend_from_slice(&(sql.len() as u32 + 5).to_be_bytes());
+    message.extend_from_slice(sql.as_bytes());
+    message.push(0);
+    stream.write_all(&message).expect("it reads");
+    answer(stream)
+}
+
+/// A process that may write no byte more to any file from some point on is one whose disk has failed.
+#[test]
+fn ends_with_4_when_its_log_fails_and_recovers() {
+    let directory = Directory::new("serve-stopped");
+    let mut shell = Command::new("sh");
+    // A write beyond the limit is an error then, and no signal.
+    shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rialto"), "serve"]);
+    let mut serving = Serving::start_by(shell, &directory.0);
+    let mut client = session(&serving);
+    let made = query(&mut client, "create table t (a int primary key); insert into t values (1)");
+    assert!(made.contains("INSERT 0 1"), "{made}");
+    let limited = Command::new("prlimit")
+        .args(["--fsize=0:0", "--pid", &serving.child.id().to_string()])
+        .status()
+        .expect("prlimit of util-linux runs");
+    assert!(limited.success());
+    let unknown = query(&mut client, "insert into t values (2)");
+    assert!(unknown.contains("C08007"), "{unknown}");
+    let farewell = answer(&mut client);
+    assert!(farewell.contains("FATAL") && farewell.contains("the database has stopped"), "{farewell}");
+    let mut error = String::new();
+    let stderr = serving.child.stderr.as_mut().expect("it is piped");
+    stderr.read_to_string(&mut error).expect("it is text");
+    assert_eq!(serving.child.wait().expect("it ends").code(), Some(4), "{error}");
+    assert!(error.contains("the database has stopped") && error.contains("log-"), "{error}");
+
+    let serving = Serving::start(&directory.0);
+    let found = query(&mut session(&serving), "select count(*) from t where a = 1");
+    assert!(found.contains("SELECT 1"), "{found}");
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+}
+
+#[test]
+fn corrupt_bytes_are_named_and_exit_1_before_anybody_is_served() {
+    let directory = Directory::new("serve-corrupt");
+    let serving = Serving::start(&directory.0);
+    let made = query(&mut session(&serving), "create table t (a int primary key)");
+    assert!(made.contains("CREATE TABLE"), "{made}");
+    assert_eq!(serving.end_by("-TERM"), Some(0));
+    let home = directory.0.join("home");
+    let bytes = std::fs::read(&home).expect("the home file is there");
+    std::fs::write(&home, bytes.iter().map(|byte| byte ^ 0x55).collect::<Vec<_>>()).expect("it is ours");
+    let output = program().args(["--listen", "127.0.0.1:0", "--data"]).arg(&directory.0).output();
+    let output = output.expect("it runs");
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{error}");
+    assert!(error.contains("\"home\" is corrupt at offset"), "{error}");
+    assert!(!String::from_utf8_lossy(&output.stdout).contains("ready"));
 }

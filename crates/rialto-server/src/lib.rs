@@ -23,6 +23,7 @@ use std::time::Duration;
 use rialto::Database;
 use tokio::signal::unix::{SignalKind, signal};
 
+use connection::Stream;
 use listen::{Listeners, SocketFile};
 pub use shared::Shared;
 
@@ -91,6 +92,9 @@ pub enum ServeError {
     /// The server's threads or signals could not be set up.
     #[error("cannot start the server: {0}")]
     Start(io::Error),
+    /// The database stopped: its log could not be written. What it acknowledged is recovered when it is opened again.
+    #[error("the server ends: {0}")]
+    Stopped(rialto::Error),
     /// The database failed at the end.
     #[error("closing the database failed: {0}")]
     Database(#[from] rialto::Error),
@@ -101,7 +105,10 @@ impl ServeError {
     pub fn exit_code(&self) -> u8 {
         match self {
             ServeError::NotLoopback { .. } | ServeError::Nowhere | ServeError::NoConnections => 2,
-            ServeError::Listen { .. } | ServeError::Start(_) | ServeError::Database(_) => 4,
+            ServeError::Listen { .. }
+            | ServeError::Start(_)
+            | ServeError::Stopped(_)
+            | ServeError::Database(_) => 4,
         }
     }
 }
@@ -156,23 +163,34 @@ impl Server {
     }
 
     /// Serves until `stop` is done; then refuses new work, lets open transactions finish for a while, ends all
-    /// connections, syncs and closes the database.
+    /// connections, syncs and closes the database. If the database stops, all connections are told and ended at once.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let Server { listeners, shared, .. } = self;
+        let stop = async {
+            tokio::select! {
+                () = stop => {}
+                _ = shared.stopped() => {}
+            }
+        };
         let unix_file = accept_until(listeners, &shared, stop).await;
         shared.drain();
-        let ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)).await;
-        if ended.is_err() {
+        // What is open cannot commit on a database that has stopped, before now or meanwhile.
+        let ended = tokio::select! {
+            ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)) => ended.is_ok(),
+            _ = shared.stopped() => false,
+        };
+        if !ended {
             shared.end();
             let _ = tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await;
         }
         drop(unix_file);
         let database = shared.database.clone();
-        tokio::task::block_in_place(|| {
-            database.sync()?;
-            database.close()
-        })?;
-        Ok(())
+        let stopped = database.stopped();
+        let closed = tokio::task::block_in_place(|| database.sync().and(database.close()));
+        match stopped {
+            Some(error) => Err(ServeError::Stopped(error)),
+            None => Ok(closed?),
+        }
     }
 }
 
@@ -211,29 +229,38 @@ async fn accept_until(
                 Ok(stream) => {
                     // Answers are whole already: nothing is gained by gathering more.
                     let _ = stream.set_nodelay(true);
-                    tokio::spawn(connection::serve(stream, shared.clone()));
-                    false
+                    stream.into_std().and_then(|stream| {
+                        stream.set_nonblocking(false)?;
+                        spawn(stream, shared)
+                    }).is_err()
                 }
                 Err(_) => true,
             },
             accepted = accept_unix => match accepted {
-                Ok(stream) => {
-                    tokio::spawn(connection::serve(stream, shared.clone()));
-                    false
-                }
+                Ok(stream) => stream.into_std().and_then(|stream| {
+                    stream.set_nonblocking(false)?;
+                    spawn(stream, shared)
+                }).is_err(),
                 Err(_) => true,
             },
         };
         if failed {
-            // Out of file descriptors, most likely: others have to end first.
+            // Out of file descriptors or threads, most likely: others have to end first.
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
     }
 }
 
+/// Serves a client on a thread of its own.
+fn spawn(stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
+    let shared = shared.clone();
+    let thread = std::thread::Builder::new().name("rialto-session".to_owned()).stack_size(STACK_BYTES);
+    thread.spawn(move || connection::serve(stream, shared)).map(drop)
+}
+
 /// Serves the database until SIGTERM or SIGINT. Prints the ready line to stdout.
 pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError> {
-    let runtime = runtime(options.max_connections)?;
+    let runtime = runtime()?;
     runtime.block_on(async {
         // The server is its own task, so that it runs on a thread that may hand its work over.
         let serving = tokio::spawn(async move {
@@ -253,14 +280,12 @@ pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError
     })
 }
 
-/// A runtime in which every connection can wait at the same time.
-pub fn runtime(max_connections: usize) -> Result<tokio::runtime::Runtime, ServeError> {
+/// A runtime for what is not a connection: it accepts them, and hears signals.
+pub fn runtime() -> Result<tokio::runtime::Runtime, ServeError> {
     tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
         .enable_all()
-        .thread_name("rialto-session")
-        .thread_stack_size(STACK_BYTES)
-        // One for each connection that waits, and as many as there are workers to take over from them.
-        .max_blocking_threads(max_connections.saturating_add(64))
+        .thread_name("rialto-server")
         .build()
         .map_err(ServeError::Start)
 }

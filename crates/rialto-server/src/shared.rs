@@ -2,12 +2,19 @@
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::Duration;
 
 use rialto::{Database, Error};
-use rialto_sql::{Cancel, SqlError};
-use tokio::sync::watch;
+use rialto_sql::{Cancel, SqlError, SqlState};
+use tokio::sync::Notify;
+
+use crate::connection::Closer;
+
+/// How soon a server hears that its database has stopped, if no session told it.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// How far a server is from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,13 +34,18 @@ pub struct Shared {
     connections: Mutex<HashMap<u32, Registered>>,
     next_process: AtomicU32,
     random: RandomState,
-    phase: watch::Sender<Phase>,
-    told_stopped: AtomicBool,
+    phase: AtomicU8,
+    /// The error that stopped the database.
+    failure: OnceLock<Error>,
+    suspected: Notify,
 }
 
 struct Registered {
     secret: u32,
     cancel: Arc<Cancel>,
+    /// It waits for a message and nothing is open.
+    idle: Arc<AtomicBool>,
+    close: Closer,
 }
 
 impl Shared {
@@ -45,8 +57,9 @@ impl Shared {
             connections: Mutex::default(),
             next_process: AtomicU32::new(1),
             random: RandomState::new(),
-            phase: watch::Sender::new(Phase::Serving),
-            told_stopped: AtomicBool::new(false),
+            phase: AtomicU8::new(Phase::Serving as u8),
+            failure: OnceLock::new(),
+            suspected: Notify::new(),
         })
     }
 
@@ -60,15 +73,16 @@ impl Shared {
     }
 
     /// Takes one of the places; `None` if all are taken.
-    pub(crate) fn register(self: &Arc<Self>, cancel: Arc<Cancel>) -> Option<Place> {
+    pub(crate) fn register(self: &Arc<Self>, cancel: Arc<Cancel>, close: Closer) -> Option<Place> {
         let mut connections = self.connections();
         if connections.len() >= self.connections_max {
             return None;
         }
         let process = self.next_process.fetch_add(1, Ordering::Relaxed);
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
-        connections.insert(process, Registered { secret, cancel });
-        Some(Place { shared: self.clone(), process, secret, phase: self.phase.subscribe() })
+        let idle = Arc::<AtomicBool>::default();
+        connections.insert(process, Registered { secret, cancel, idle: idle.clone(), close });
+        Some(Place { shared: self.clone(), process, secret, idle })
     }
 
     /// Cancels what a connection runs, if the secret is right.
@@ -80,14 +94,32 @@ impl Shared {
         cancel.request();
     }
 
+    fn phase(&self) -> Phase {
+        match self.phase.load(Ordering::SeqCst) {
+            0 => Phase::Serving,
+            1 => Phase::Draining,
+            _ => Phase::Ending,
+        }
+    }
+
+    /// Changes the phase, and ends the reads of those whose connections end by it.
+    fn enter(&self, phase: Phase) {
+        self.phase.store(phase as u8, Ordering::SeqCst);
+        for registered in self.connections().values() {
+            if phase == Phase::Ending || registered.idle.load(Ordering::SeqCst) {
+                (registered.close)();
+            }
+        }
+    }
+
     /// Refuses new work.
     pub(crate) fn drain(&self) {
-        self.phase.send_replace(Phase::Draining);
+        self.enter(Phase::Draining);
     }
 
     /// Ends everything: what waits for a lock is cancelled.
     pub(crate) fn end(&self) {
-        self.phase.send_replace(Phase::Ending);
+        self.enter(Phase::Ending);
         for registered in self.connections().values() {
             registered.cancel.request();
         }
@@ -98,12 +130,35 @@ impl Shared {
         self.connections().len()
     }
 
-    /// Says on stderr, once, that the database has stopped: the operator has to know.
+    /// Looks at an error that a client is told: it may say that the database has stopped.
     pub(crate) fn note(&self, error: &SqlError) {
-        let stopped =
-            matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. }));
-        if stopped && !self.told_stopped.swap(true, Ordering::Relaxed) {
-            eprintln!("rialto: {error}; restart the server: it recovers from the log");
+        if matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. })) {
+            self.suspected.notify_one();
+        }
+    }
+
+    /// Returns once the database has stopped (I4), with the error that it stopped for.
+    pub(crate) async fn stopped(&self) -> Error {
+        loop {
+            if let Some(error) = self.database.stopped() {
+                return self.failure.get_or_init(|| error).clone();
+            }
+            let _ = tokio::time::timeout(LOOK_AFTER, self.suspected.notified()).await;
+        }
+    }
+
+    /// What a client hears whose connection ends because the server does.
+    pub(crate) fn farewell(&self) -> SqlError {
+        match self.failure.get() {
+            Some(error) => {
+                let mut told = SqlError::from(error.clone());
+                told.message = format!("terminating connection: {}", told.message);
+                told
+            }
+            None => {
+                let message = "terminating connection: the server is shutting down";
+                SqlError::new(SqlState::Shutdown, message)
+            }
         }
     }
 }
@@ -113,21 +168,29 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     pub(crate) process: u32,
     pub(crate) secret: u32,
-    phase: watch::Receiver<Phase>,
+    idle: Arc<AtomicBool>,
 }
 
 impl Place {
-    /// How far the server is from its end.
-    pub(crate) fn phase(&mut self) -> Phase {
-        *self.phase.borrow_and_update()
+    /// Whether the connection, idle or not, is to end.
+    pub(crate) fn ends(&self, idle: bool) -> bool {
+        match self.shared.phase() {
+            Phase::Serving => false,
+            Phase::Draining => idle,
+            Phase::Ending => true,
+        }
     }
 
-    /// Returns once the phase is another one.
-    pub(crate) async fn phase_changed(&mut self) {
-        if self.phase.changed().await.is_err() {
-            // The sender lives as long as `shared`.
-            std::future::pending::<()>().await;
+    /// Waits for a message by `read`, which ends at once if the connection is to end.
+    pub(crate) fn read(&self, idle: bool, read: impl FnOnce() -> io::Result<bool>) -> io::Result<bool> {
+        self.idle.store(idle, Ordering::SeqCst);
+        // A phase entered before the line above is seen here; one entered after it sees that line, and closes.
+        if self.ends(idle) {
+            return Ok(true);
         }
+        let more = read();
+        self.idle.store(false, Ordering::SeqCst);
+        more
     }
 }
 

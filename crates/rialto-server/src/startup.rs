@@ -3,13 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use rialto_sql::{Session, Severity, SqlError, SqlState};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
 use crate::connection::Stream;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, STARTUP_BYTES_MAX, Startup};
 use crate::shared::{Place, Shared};
+use rialto_sql::{Session, Severity, SqlError, SqlState};
 
 /// Settings that clients are told at the start, and by their names on the wire.
 const TOLD: [(&str, &str); 11] = [
@@ -27,50 +25,49 @@ const TOLD: [(&str, &str); 11] = [
 ];
 
 /// Reads start-up packets until a session begins; `None` if there is to be none.
-pub(crate) async fn start(
-    stream: &mut impl Stream,
-    shared: &Arc<Shared>,
-) -> io::Result<Option<(Session, Place)>> {
+pub(crate) fn start(stream: &mut impl Stream, shared: &Arc<Shared>) -> io::Result<Option<(Session, Place)>> {
     loop {
-        let length = stream.read_u32().await? as usize;
+        let mut length = [0; 4];
+        stream.read_exact(&mut length)?;
+        let length = u32::from_be_bytes(length) as usize;
         if !(8..=STARTUP_BYTES_MAX).contains(&length) {
             let message = format!("start-up packet of {length} bytes; 8 to {STARTUP_BYTES_MAX} are allowed");
-            refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message)).await?;
+            refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message))?;
             return Ok(None);
         }
         let mut body = vec![0; length - 4];
-        stream.read_exact(&mut body).await?;
+        stream.read_exact(&mut body)?;
         match frontend::startup(&body) {
-            Ok(Startup::Encryption) => stream.write_all(b"N").await?,
+            Ok(Startup::Encryption) => stream.write_all(b"N")?,
             Ok(Startup::Cancel { process, secret }) => {
                 shared.cancel(process, secret);
                 return Ok(None);
             }
             Ok(Startup::Session { minor, parameters }) => {
-                return match session(stream, shared, minor, &parameters).await {
+                return match session(stream, shared, minor, &parameters) {
                     Ok(session) => Ok(Some(session)),
                     Err(error) => {
-                        refuse(stream, &error).await?;
+                        refuse(stream, &error)?;
                         Ok(None)
                     }
                 };
             }
             Err(malformed) => {
                 let error = SqlError::new(SqlState::ProtocolViolation, malformed.to_string());
-                refuse(stream, &error).await?;
+                refuse(stream, &error)?;
                 return Ok(None);
             }
         }
     }
 }
 
-async fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<()> {
+fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<()> {
     let mut out = Vec::new();
     backend::error(&mut out, Severity::Fatal, error);
-    stream.write_all(&out).await
+    stream.write_all(&out)
 }
 
-async fn session(
+fn session(
     stream: &mut impl Stream,
     shared: &Arc<Shared>,
     minor: u16,
@@ -93,7 +90,8 @@ async fn session(
             setting => session.set(setting, value)?,
         }
     }
-    let Some(place) = shared.register(session.cancel()) else {
+    let closer = stream.closer().map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
+    let Some(place) = shared.register(session.cancel(), closer) else {
         let message = format!(
             "sorry, too many clients already: all {} connections are in use",
             shared.connections_max()
@@ -113,7 +111,7 @@ async fn session(
     backend::parameter_status(&mut out, "session_authorization", user);
     backend::key_data(&mut out, place.process, place.secret);
     backend::ready(&mut out, Status::Idle);
-    stream.write_all(&out).await.map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
+    stream.write_all(&out).map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
     Ok((session, place))
 }
 

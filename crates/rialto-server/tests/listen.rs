@@ -23,7 +23,7 @@ fn database() -> Database {
 }
 
 fn bind(options: ServeOptions) -> Result<(), ServeError> {
-    let runtime = runtime(4)?;
+    let runtime = runtime()?;
     runtime.block_on(Server::bind(database(), &options)).map(|_| ())
 }
 
@@ -61,7 +61,7 @@ fn a_socket_file_is_served_replaced_and_removed() {
     let path = directory.join(".s.PGSQL.7777");
     // What a server leaves that was killed: a socket that nobody listens on.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
-    let runtime = runtime(4).unwrap();
+    let runtime = runtime().unwrap();
     let options = ServeOptions {
         listen: None,
         socket_dir: Some(directory.clone()),

@@ -115,3 +115,34 @@ fn notices_settings_and_the_prompt_of_psql() {
     assert!(stderr.contains("NOTICE:  00000: table \"nope\" does not exist, skipping"), "{stderr}");
     assert!(stderr.contains("NOTICE:  00000: VACUUM has nothing to do"), "{stderr}");
 }
+
+/// What dumps and loaders do: all in one transaction, the key last; its columns become NOT NULL.
+#[test]
+fn a_key_is_added_where_the_table_was_made_and_filled() {
+    if !has("psql") {
+        return;
+    }
+    let server = TestServer::start();
+    let script = "begin;\ncreate table t (a int, b text);\ncopy t from stdin;\n1\tone\n2\ttwo\n\\.\n\
+                  insert into t select n, 'more' from generate_series(3, 1000) n;\n\
+                  alter table t add primary key (a);\ninsert into t values (1001, 'last');\ncommit;\n\
+                  insert into t values (null, 'none');\ninsert into t values (2, 'twice');\n\
+                  create table u (a int, b int);\ninsert into u values (1, 1), (null, 2);\n\
+                  alter table u add primary key (b, a);\n\
+                  select count(*) from t where a > 0;\n\\q\n";
+    let mut psql = server.program("psql");
+    let mut child = psql
+        .args(["-X", "-A", "-t", "-q", "-v", "VERBOSITY=verbose"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    child.stdin.take().unwrap().write_all(script.as_bytes()).unwrap();
+    let (stdout, stderr) = texts(child.wait_with_output().unwrap());
+    assert_eq!(stdout, "1001\n", "{stderr}");
+    assert!(stderr.contains("ERROR:  23502: null value in column \"a\""), "{stderr}");
+    assert!(stderr.contains("ERROR:  23505: duplicate key"), "{stderr}");
+    assert_eq!(stderr.matches("ERROR:").count(), 3, "{stderr}");
+    assert_eq!(stderr.matches("23502").count(), 2, "{stderr}");
+}

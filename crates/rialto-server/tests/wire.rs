@@ -3,83 +3,61 @@
 
 mod common;
 
-use std::io::Write as _;
-use std::pin::Pin;
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use common::*;
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadBuf};
+use rialto_server::connection::{Closer, Stream};
 
-/// A stream that counts the writes to it.
-struct Counted(DuplexStream, Arc<AtomicUsize>);
+/// A socket that counts the writes to it.
+struct Counted(UnixStream, Arc<AtomicUsize>);
 
-impl AsyncRead for Counted {
-    fn poll_read(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_read(cx, buf)
+impl Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.0.read(buffer)
     }
 }
 
-impl AsyncWrite for Counted {
-    fn poll_write(
-        mut self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
+impl Write for Counted {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         // Counted before the reader can see the bytes.
         self.1.fetch_add(1, Ordering::SeqCst);
-        let polled = Pin::new(&mut self.0).poll_write(cx, buf);
-        if polled.is_pending() {
-            self.1.fetch_sub(1, Ordering::SeqCst);
-        }
-        polled
+        self.0.write(bytes)
     }
 
-    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_flush(cx)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        Pin::new(&mut self.0).poll_shutdown(cx)
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
     }
 }
 
-/// Reads up to a ReadyForQuery.
-async fn read_answer(stream: &mut DuplexStream) -> Vec<Message> {
-    let mut messages = Vec::new();
-    loop {
-        let tag = stream.read_u8().await.unwrap();
-        let mut body = vec![0; stream.read_u32().await.unwrap() as usize - 4];
-        stream.read_exact(&mut body).await.unwrap();
-        messages.push((tag, body));
-        if tag == b'Z' {
-            return messages;
-        }
+impl Stream for Counted {
+    fn closer(&self) -> io::Result<Closer> {
+        self.0.closer()
+    }
+
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+        self.0.set_read_timeout(limit)
     }
 }
 
 #[test]
 fn one_sync_is_one_write() {
-    let runtime = rialto_server::runtime(4).unwrap();
-    runtime.block_on(async {
+    {
         let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
         let shared = rialto_server::Shared::new(database, 4);
-        let (mut client, stream) = tokio::io::duplex(1 << 20);
+        let (mut client, stream) = UnixStream::pair().unwrap();
+        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let writes = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(rialto_server::connection::serve(Counted(stream, writes.clone()), shared));
-        let body = b"\0\x03\0\0user\0ann\0\0";
-        client.write_u32(body.len() as u32 + 4).await.unwrap();
-        client.write_all(body).await.unwrap();
-        read_answer(&mut client).await;
+        let counted = Counted(stream, writes.clone());
+        thread::spawn(move || rialto_server::connection::serve(counted, shared));
+        client.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").unwrap();
+        answer_of(&mut client);
         let mut expected = 1;
         assert_eq!(writes.load(Ordering::SeqCst), expected, "the start-up answer is one write");
         let update = "update t set b = b + $1 where a = $2";
@@ -109,13 +87,13 @@ fn one_sync_is_one_write() {
             ("1EZ", [parse("x", "select 1"), bind("", "nope", &[]), execute("", 0), sync()].concat()),
         ];
         for (tags_expected, bytes) in exchanges {
-            client.write_all(&bytes).await.unwrap();
-            let answer = read_answer(&mut client).await;
+            client.write_all(&bytes).unwrap();
+            let answer = answer_of(&mut client);
             assert_eq!(tags(&answer), tags_expected, "{}", error_text(&answer));
             expected += 1;
             assert_eq!(writes.load(Ordering::SeqCst), expected, "{tags_expected} took more than one write");
         }
-    });
+    }
 }
 
 /// A table with rows 1 to 9, b = 0.

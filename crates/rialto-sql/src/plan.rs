@@ -6,6 +6,8 @@
 use rialto::row::{Schema, Value, WhichIndex};
 use rialto::{Direction, KeyBound, Scan, ScanMode};
 
+use smallvec::SmallVec;
+
 use crate::bind::Order;
 use crate::error::Result;
 use crate::expr::cast::{Fit, fit};
@@ -63,7 +65,7 @@ pub enum Found {
     /// No row can fit.
     Nothing,
     /// The row of this primary key.
-    Point(Vec<Value>),
+    Point(SmallVec<[Value; 2]>),
     /// Rows of this scan.
     Scan(Scan),
     /// Keys cannot tell: the whole table, and all conditions.
@@ -236,8 +238,8 @@ fn equal_values(
     columns: &[usize],
     schema: &Schema,
     context: Context<'_>,
-) -> Result<std::result::Result<Vec<Value>, Found>> {
-    let mut values = Vec::with_capacity(exprs.len() + 1);
+) -> Result<std::result::Result<SmallVec<[Value; 2]>, Found>> {
+    let mut values = SmallVec::with_capacity(exprs.len());
     for (expr, column) in exprs.iter().zip(columns) {
         match key_value(expr, *column, schema, context)? {
             KeyValue::Exact(value) => values.push(value),
@@ -263,7 +265,7 @@ impl Path {
         };
         let columns = range.columns(schema);
         let prefix = match equal_values(&range.equal, columns, schema, context)? {
-            Ok(values) => values,
+            Ok(values) => values.into_vec(),
             Err(found) => return Ok(found),
         };
         let whole = match prefix.is_empty() {

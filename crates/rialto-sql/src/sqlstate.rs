@@ -159,7 +159,9 @@ pub fn of(error: &Error) -> SqlState {
         }
         Error::MemoryLimit { .. } => SqlState::OutOfMemory,
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
-        Error::LogFull { .. } | Error::Stopped { disk_full: true, .. } => SqlState::DiskFull,
+        Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
+            SqlState::DiskFull
+        }
         Error::ReadOnly => SqlState::ReadOnlyTransaction,
         Error::NoSuchSavepoint { .. } => SqlState::NoSuchSavepoint,
         Error::Unsupported { .. } => SqlState::FeatureNotSupported,
@@ -224,6 +226,7 @@ mod tests {
             (Error::NoSuchColumn { table: text(), column: text() }, "42703"),
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::LogFull { reason: text() }, "53100"),
+            (Error::DiskFull { file: text(), offset: 0, operation: text() }, "53100"),
             (Error::Stopped { cause: text(), disk_full: true }, "53100"),
             (Error::Stopped { cause: text(), disk_full: false }, "58030"),
             (Error::OutcomeUnknown { lsn: Lsn::default(), cause: text() }, "08007"),

@@ -53,6 +53,22 @@ fn session() -> Session {
     Session::new(database, "ann", "bank")
 }
 
+/// What has a name that is no word of the statement.
+const CONSTRUCTS: [&str; 3] = ["a window function", "a subquery", "arithmetic on dates and timestamps"];
+
+/// Whether a word of the message, beyond "is not supported", is one of the statement's.
+fn names_its_construct(error: &SqlError, sql: &str) -> bool {
+    if CONSTRUCTS.iter().any(|construct| error.message.starts_with(construct)) {
+        return true;
+    }
+    let words = |text: &str| -> Vec<String> {
+        let words = text.split(|letter: char| !letter.is_alphanumeric() && letter != '_');
+        words.filter(|word| word.len() > 1).map(str::to_lowercase).collect()
+    };
+    let statement = words(sql);
+    words(&error.message).iter().any(|word| !["is", "not"].contains(&&**word) && statement.contains(word))
+}
+
 #[test]
 fn what_the_page_says_is_accepted_and_refused_is() {
     let mut session = session();
@@ -65,7 +81,11 @@ fn what_the_page_says_is_accepted_and_refused_is() {
     for (line, sql) in statements(" refused") {
         match run(&mut session, &sql) {
             Ok(()) => wrong.push(format!("docs/sql.md:{line}: accepted: {sql}")),
-            Err(error) if error.sqlstate == SqlState::FeatureNotSupported => {}
+            Err(error) if error.sqlstate == SqlState::FeatureNotSupported => {
+                if !names_its_construct(&error, &sql) {
+                    wrong.push(format!("docs/sql.md:{line}: {sql}\n    names nothing of it: {error}"));
+                }
+            }
             Err(error) => {
                 wrong.push(format!("docs/sql.md:{line}: {sql}\n    {} {error}", error.sqlstate.code()))
             }

@@ -425,3 +425,18 @@ fn a_lock_time_out_is_told() {
     run(&mut one, "rollback");
     run(&mut two, "update t set b = 2 where a = 1");
 }
+
+/// Such a plan is good for one execution, and was made again for ever.
+#[test]
+fn an_index_made_in_the_block_is_used_in_the_block() {
+    let mut session = bank();
+    run(&mut session, "begin");
+    run(&mut session, "create index t_e on t (e)");
+    run(&mut session, "insert into t values (90, 1, 'x', 'y', 7.25)");
+    assert!(run(&mut session, "explain select a from t where e = 7.25")[0][0].contains("t_e"));
+    assert_eq!(column(&mut session, "select a from t where e = 7.25"), ["90"]);
+    run(&mut session, "update t set b = 5 where e = 7.25");
+    run(&mut session, "drop index t_b");
+    assert_eq!(column(&mut session, "select a from t where c = 'x' and b = 5"), ["90"]);
+    run(&mut session, "commit");
+}

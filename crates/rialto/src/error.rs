@@ -284,6 +284,16 @@ pub enum Error {
         /// The operating system's error.
         cause: String,
     },
+    /// A file needed room that the disk does not have. SQLSTATE 53100.
+    #[error("{operation} of \"{file}\" at offset {offset} failed: the disk is full; make room on it")]
+    DiskFull {
+        /// The file's name in the data directory.
+        file: String,
+        /// The byte offset.
+        offset: u64,
+        /// What was being done.
+        operation: String,
+    },
     /// Bytes that fail their checksum or make no sense (I9). SQLSTATE XX001.
     #[error("\"{file}\" is corrupt at offset {offset}: {what}")]
     Corrupt {

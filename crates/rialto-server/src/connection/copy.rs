@@ -4,7 +4,6 @@ use std::io;
 
 use rialto::LockPolicy;
 use rialto_sql::{Completion, CopyIn, SqlError, SqlState};
-use tokio::task::block_in_place;
 
 use super::{Connection, Mode, Stream, wait};
 use crate::protocol::frontend::Message;
@@ -30,7 +29,7 @@ impl CopyState {
 
 impl<S: Stream> Connection<S> {
     /// A message while a COPY's data comes.
-    pub(super) async fn copy_message(&mut self, message: Message<'_>) -> io::Result<()> {
+    pub(super) fn copy_message(&mut self, message: Message<'_>) -> io::Result<()> {
         let Mode::CopyIn(mut state) = std::mem::replace(&mut self.mode, Mode::Ready) else { return Ok(()) };
         let answer = match message {
             Message::CopyData(data) => {
@@ -52,33 +51,31 @@ impl<S: Stream> Connection<S> {
         match answer {
             Ok(None) => self.mode = Mode::CopyIn(state),
             Ok(Some(completion)) => {
-                if let Err(error) = wait(completion.ticket).await {
-                    return self.copy_failed(*state, error).await;
+                if let Err(error) = wait(completion.ticket) {
+                    return self.copy_failed(*state, error);
                 }
                 self.complete(completion.tag);
                 if state.simple {
-                    return self.rest_of_query(state.rest).await;
+                    return self.rest_of_query(state.rest);
                 }
             }
-            Err(error) => return self.copy_failed(*state, error).await,
+            Err(error) => return self.copy_failed(*state, error),
         }
         Ok(())
     }
 
-    async fn copy_failed(&mut self, state: CopyState, error: SqlError) -> io::Result<()> {
+    fn copy_failed(&mut self, state: CopyState, error: SqlError) -> io::Result<()> {
         if state.simple {
-            self.fail(error).await;
-            return self.ready().await;
+            self.fail(error);
+            return self.ready();
         }
-        self.fail_pipeline(error).await;
+        self.fail_pipeline(error);
         Ok(())
     }
 
     fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>, SqlError> {
         match self.session.run_copy(copy, LockPolicy::Refuse, last) {
-            Err(error) if error.is_would_wait() => {
-                block_in_place(|| self.session.run_copy(copy, LockPolicy::Wait, last))
-            }
+            Err(error) if error.is_would_wait() => self.session.run_copy(copy, LockPolicy::Wait, last),
             answer => answer,
         }
     }

@@ -38,12 +38,12 @@ enum PortalState {
 
 impl<S: Stream> Connection<S> {
     /// One message of a pipeline.
-    pub(super) async fn pipeline_message(&mut self, message: Message<'_>) -> Result<(), SqlError> {
+    pub(super) fn pipeline_message(&mut self, message: Message<'_>) -> Result<(), SqlError> {
         match message {
             Message::Parse { name, sql, types } => self.parse(name, sql, &types),
             Message::Bind(bind) => self.bind(bind),
             Message::Describe(target, name) => self.describe(target, name),
-            Message::Execute { portal, max_rows } => self.execute_portal(portal, max_rows).await,
+            Message::Execute { portal, max_rows } => self.execute_portal(portal, max_rows),
             Message::Close(target, name) => {
                 match target {
                     Target::Statement => drop(self.statements.remove(name)),
@@ -57,8 +57,8 @@ impl<S: Stream> Connection<S> {
     }
 
     /// The end of a pipeline.
-    pub(super) async fn sync(&mut self) -> io::Result<()> {
-        self.ready().await
+    pub(super) fn sync(&mut self) -> io::Result<()> {
+        self.ready()
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
@@ -98,17 +98,18 @@ impl<S: Stream> Connection<S> {
             return Err(SqlError::new(SqlState::DuplicatePortal, message));
         }
         let expected: &[SqlType] = prepared.as_ref().map_or(&[], |prepared| &prepared.params);
-        if bind.arguments.len() != expected.len() {
+        if bind.arguments.count() != expected.len() {
             let message = format!(
                 "bind message supplies {} parameters, but prepared statement \"{}\" requires {}",
-                bind.arguments.len(),
+                bind.arguments.count(),
                 bind.statement,
                 expected.len()
             );
             return Err(SqlError::new(SqlState::ProtocolViolation, message));
         }
         let columns = prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
-        let params = arguments(&bind, expected)?;
+        let mut params = std::mem::take(&mut self.spare_params);
+        arguments(&bind, expected, &mut params)?;
         let formats = formats(bind.result_formats, columns)?;
         let portal = Portal { prepared, params, formats, state: PortalState::New };
         match self.portals.get_mut(bind.portal) {
@@ -145,65 +146,59 @@ impl<S: Stream> Connection<S> {
         Ok(())
     }
 
-    async fn execute_portal(&mut self, name: &str, max_rows: u32) -> Result<(), SqlError> {
-        // The portal is taken out while it runs; it goes back unless it fails or its transaction ends.
-        let (key, mut portal) = self.portals.remove_entry(name).ok_or_else(|| no_portal(name))?;
-        let Some(prepared) = portal.prepared.clone() else {
+    fn execute_portal(&mut self, name: &str, max_rows: u32) -> Result<(), SqlError> {
+        let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
+        let Some(prepared) = &portal.prepared else {
             backend::bare(&mut self.out, b'I');
-            self.portals.insert(key, portal);
             return Ok(());
         };
         match portal.state {
             PortalState::New => {}
-            PortalState::Suspended { .. } => {
-                self.more_rows(&mut portal, max_rows);
-                self.portals.insert(key, portal);
-                return Ok(());
-            }
+            PortalState::Suspended { .. } => return self.more_rows(name, max_rows),
             PortalState::Done => {
                 let message = format!("portal \"{name}\" cannot be run");
                 return Err(SqlError::new(SqlState::NotInPrerequisiteState, message));
             }
         }
+        // Also if it fails: it cannot be run again.
+        portal.state = PortalState::Done;
+        let prepared = prepared.clone();
+        let (params, formats) = (std::mem::take(&mut portal.params), std::mem::take(&mut portal.formats));
         match prepared.copy() {
             Some((CopyDirection::FromStdin, columns)) => {
                 let copy = self.session.begin_copy(&prepared)?;
                 backend::copy_response(&mut self.out, b'G', columns);
                 self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
-                portal.state = PortalState::Done;
-                self.portals.insert(key, portal);
-                return self
-                    .flush()
-                    .await
-                    .map_err(|error| SqlError::new(SqlState::IoError, error.to_string()));
+                return self.flush().map_err(|error| SqlError::new(SqlState::IoError, error.to_string()));
             }
             Some((CopyDirection::ToStdout, columns)) => backend::copy_response(&mut self.out, b'H', columns),
             None => {}
         }
-        portal.state = PortalState::Done;
         if max_rows > 0 && !prepared.columns.is_empty() {
             // All its rows are kept, to be handed out piece by piece.
             let sent = std::mem::take(&mut self.out);
-            let answer = self.execute(&prepared, &portal.params, &portal.formats, Length::Kept).await;
+            let answer = self.execute(&prepared, &params, &formats, Length::Kept);
             let rows = std::mem::replace(&mut self.out, sent);
             let tag = answer?;
             let ends = message_ends(&rows);
-            portal.state = PortalState::Suspended { rows, ends, at: 0, tag };
-            self.more_rows(&mut portal, max_rows);
-        } else {
-            let tag = self.execute(&prepared, &portal.params, &portal.formats, Length::Streamed).await?;
-            if prepared.copy().is_some() {
-                backend::bare(&mut self.out, b'c');
+            if let Some(portal) = self.portals.get_mut(name) {
+                portal.state = PortalState::Suspended { rows, ends, at: 0, tag };
             }
-            self.complete(tag);
+            return self.more_rows(name, max_rows);
         }
-        self.portals.insert(key, portal);
+        let tag = self.execute(&prepared, &params, &formats, Length::Streamed)?;
+        if prepared.copy().is_some() {
+            backend::bare(&mut self.out, b'c');
+        }
+        self.complete(tag);
+        self.spare_params = params;
         Ok(())
     }
 
     /// Sends the next rows of a portal.
-    fn more_rows(&mut self, portal: &mut Portal, max_rows: u32) {
-        let PortalState::Suspended { rows, ends, at, tag } = &mut portal.state else { return };
+    fn more_rows(&mut self, name: &str, max_rows: u32) -> Result<(), SqlError> {
+        let portal = self.portals.get_mut(name).ok_or_else(|| no_portal(name))?;
+        let PortalState::Suspended { rows, ends, at, tag } = &mut portal.state else { return Ok(()) };
         let count = if max_rows == 0 { ends.len() } else { ends.len().min(max_rows as usize) };
         if let Some(end) = ends.drain(..count).next_back() {
             self.out.extend_from_slice(&rows[*at..end]);
@@ -219,6 +214,7 @@ impl<S: Stream> Connection<S> {
         } else {
             backend::bare(&mut self.out, b's');
         }
+        Ok(())
     }
 }
 
@@ -246,8 +242,8 @@ fn message_ends(messages: &[u8]) -> VecDeque<usize> {
     ends
 }
 
-fn arguments(bind: &Bind<'_>, types: &[SqlType]) -> Result<Vec<Value>, SqlError> {
-    let mut values = Vec::with_capacity(types.len());
+fn arguments(bind: &Bind<'_>, types: &[SqlType], values: &mut Vec<Value>) -> Result<(), SqlError> {
+    values.clear();
     for (index, (argument, sql_type)) in bind.arguments.iter().zip(types).enumerate() {
         let Some(bytes) = argument else {
             values.push(Value::Null);
@@ -267,7 +263,7 @@ fn arguments(bind: &Bind<'_>, types: &[SqlType]) -> Result<Vec<Value>, SqlError>
         }
         values.push(value);
     }
-    Ok(values)
+    Ok(())
 }
 
 fn formats(formats: Formats<'_>, columns: usize) -> Result<Vec<Format>, SqlError> {

@@ -1,9 +1,7 @@
 //! [`Input`]: bytes from a client, cut into messages.
 
-use std::io;
+use std::io::{self, Read};
 use std::ops::Range;
-
-use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::protocol::Malformed;
 use crate::protocol::frontend::MESSAGE_BYTES_MAX;
@@ -14,28 +12,42 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes that came and are not used yet.
 #[derive(Default)]
 pub(super) struct Input {
+    /// Room for bytes; those from `start` to `end` have come.
     bytes: Vec<u8>,
     start: usize,
+    end: usize,
 }
 
 impl Input {
     /// Reads what there is, at least one byte; `false` at the end.
-    pub(super) async fn fill(&mut self, stream: &mut (impl AsyncRead + Unpin)) -> io::Result<bool> {
+    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         if self.start > 0 {
             // What is left is a part of one message: little, unless the message is large and just begun.
-            self.bytes.drain(..self.start);
-            self.start = 0;
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
         }
-        if self.bytes.is_empty() && self.bytes.capacity() > 64 * BUFFER_BYTES {
+        if self.end == 0 && self.bytes.len() > 64 * BUFFER_BYTES {
             self.bytes = Vec::new();
         }
-        self.bytes.reserve(BUFFER_BYTES);
-        Ok(stream.read_buf(&mut self.bytes).await? > 0)
+        if self.bytes.len() - self.end < BUFFER_BYTES {
+            let length = (2 * self.end).max(self.end + BUFFER_BYTES);
+            self.bytes.resize(length, 0);
+        }
+        loop {
+            match stream.read(&mut self.bytes[self.end..]) {
+                Ok(read) => {
+                    self.end += read;
+                    return Ok(read > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// The next message: its tag and where its body lies; `None` if it has not come in full.
     pub(super) fn next(&mut self) -> Result<Option<(u8, Range<usize>)>, Malformed> {
-        let rest = &self.bytes[self.start..];
+        let rest = &self.bytes[self.start..self.end];
         let Some((head, _)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
@@ -65,8 +77,8 @@ impl Input {
 mod tests {
     use super::*;
 
-    #[tokio::test]
-    async fn messages_come_out_whole_however_they_came_in() {
+    #[test]
+    fn messages_come_out_whole_however_they_came_in() {
         let mut bytes = Vec::new();
         for text in ["a", "", "longer text"] {
             bytes.push(b'Q');
@@ -77,7 +89,7 @@ mod tests {
             let mut input = Input::default();
             let mut found = Vec::new();
             for mut piece in bytes.chunks(step) {
-                assert!(input.fill(&mut piece).await.unwrap());
+                assert!(input.fill(&mut piece).unwrap());
                 while let Some((tag, body)) = input.next().unwrap() {
                     assert_eq!(tag, b'Q');
                     let lent = input.lend();
@@ -89,13 +101,13 @@ mod tests {
         }
     }
 
-    #[tokio::test]
-    async fn a_length_that_makes_no_sense_is_refused() {
+    #[test]
+    fn a_length_that_makes_no_sense_is_refused() {
         let mut input = Input::default();
-        input.fill(&mut &b"Q\0\0\0\x03"[..]).await.unwrap();
+        input.fill(&mut &b"Q\0\0\0\x03"[..]).unwrap();
         assert!(input.next().is_err());
         let mut input = Input::default();
-        input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).await.unwrap();
+        input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).unwrap();
         assert!(input.next().is_err());
     }
 }

@@ -1,10 +1,11 @@
 //! One client's connection: start-up, then messages until the end.
 //!
 //! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
-//! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). A
-//! statement runs first where it may not wait; one that would have to wait for a lock, or that is long, runs where its
-//! waiting holds up nobody: tokio gives this thread's other sessions to another thread. Nothing that tells an outcome
-//! is written before its ticket is done (I3).
+//! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). Nothing
+//! that tells an outcome is written before its ticket is done (I3).
+//!
+//! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
+//! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
 
 mod copy;
 mod extended;
@@ -12,29 +13,54 @@ mod input;
 mod output;
 mod simple;
 
-use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
+use std::time::Duration;
 
+use hashbrown::HashMap;
 use rialto::row::Value;
 use rialto::{LockPolicy, Ticket};
 use rialto_sql::{Completion, Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::runtime::Handle;
-use tokio::task::block_in_place;
 
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, Format, Message};
-use crate::shared::{Phase, Place, Shared};
+use crate::shared::{Place, Shared};
 use copy::CopyState;
 use extended::Portal;
 use input::Input;
 use output::{RowForm, WireSink};
 
+/// Ends a socket's reads from another thread.
+pub type Closer = Box<dyn Fn() + Send + Sync>;
+
 /// A client's socket.
-pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+pub trait Stream: Read + Write + Send {
+    /// What ends its reads.
+    fn closer(&self) -> io::Result<Closer>;
+    /// How long a read may take.
+    fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
+}
+
+macro_rules! stream {
+    ($($socket:ty),*) => {$(
+        impl Stream for $socket {
+            fn closer(&self) -> io::Result<Closer> {
+                let socket = self.try_clone()?;
+                // It is closed already if this fails.
+                Ok(Box::new(move || drop(socket.shutdown(Shutdown::Read))))
+            }
+
+            fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+                <$socket>::set_read_timeout(self, limit)
+            }
+        }
+    )*};
+}
+
+stream!(TcpStream, UnixStream);
 
 /// What is to be done with the next message.
 enum Mode {
@@ -72,17 +98,20 @@ struct Connection<S> {
     mode: Mode,
     statements: HashMap<String, Option<Arc<Prepared>>>,
     portals: HashMap<String, Portal>,
+    /// Room for the next statement's arguments.
+    spare_params: Vec<Value>,
     /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
     completed_at: Option<usize>,
     /// Whether messages since the last Sync are still open.
     in_pipeline: bool,
 }
 
-/// Serves one client from its first byte to its last.
-pub async fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
-    let started =
-        tokio::time::timeout(crate::STARTUP_TIMEOUT, crate::startup::start(&mut stream, &shared)).await;
-    let Ok(Ok(Some((session, place)))) = started else { return };
+/// Serves one client from its first byte to its last, on this thread.
+pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
+    // An error here, and below, means that the client is gone: there is nobody to tell.
+    let _ = stream.set_read_timeout(Some(crate::STARTUP_TIMEOUT));
+    let Ok(Some((session, place))) = crate::startup::start(&mut stream, &shared) else { return };
+    let _ = stream.set_read_timeout(None);
     let connection = Connection {
         stream,
         input: Input::default(),
@@ -92,27 +121,25 @@ pub async fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
         mode: Mode::Ready,
         statements: HashMap::new(),
         portals: HashMap::new(),
+        spare_params: Vec::new(),
         completed_at: None,
         in_pipeline: false,
     };
-    // An error here means that the client is gone: there is nobody to tell.
-    let _ = connection.run(place).await;
+    let _ = connection.run(place);
 }
 
 impl<S: Stream> Connection<S> {
-    async fn run(mut self, mut place: Place) -> io::Result<()> {
+    fn run(mut self, place: Place) -> io::Result<()> {
         loop {
             let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
-            let phase = place.phase();
-            if phase == Phase::Ending
-                || phase == Phase::Draining && between && matches!(self.mode, Mode::Ready)
-            {
-                return self.shut_down().await;
+            let idle = between && matches!(self.mode, Mode::Ready);
+            if place.ends(idle) {
+                return self.shut_down();
             }
             match self.input.next() {
                 Ok(Some((tag, body))) => {
                     let bytes = self.input.lend();
-                    let next = self.message(tag, &bytes[body]).await;
+                    let next = self.message(tag, &bytes[body]);
                     self.input.give_back(bytes);
                     if next? == Next::End {
                         self.session.abandon();
@@ -120,38 +147,34 @@ impl<S: Stream> Connection<S> {
                     }
                 }
                 Ok(None) => {
-                    let more = tokio::select! {
-                        more = self.input.fill(&mut self.stream) => more?,
-                        () = place.phase_changed() => continue,
-                    };
-                    if !more {
+                    let more = place.read(idle, || self.input.fill(&mut self.stream))?;
+                    if !more && !place.ends(idle) {
                         self.session.abandon();
                         return Ok(());
                     }
                 }
-                Err(malformed) => return self.fatal(protocol_error(malformed)).await,
+                Err(malformed) => return self.fatal(protocol_error(malformed)),
             }
         }
     }
 
     /// Tells the client that the server is closing.
-    async fn shut_down(&mut self) -> io::Result<()> {
-        let message = "terminating connection: the server is shutting down";
-        self.fatal(SqlError::new(SqlState::Shutdown, message)).await
+    fn shut_down(&mut self) -> io::Result<()> {
+        self.fatal(self.shared.farewell())
     }
 
-    async fn fatal(&mut self, error: SqlError) -> io::Result<()> {
+    fn fatal(&mut self, error: SqlError) -> io::Result<()> {
         self.session.abandon();
         backend::error(&mut self.out, Severity::Fatal, &error);
-        self.flush().await
+        self.flush()
     }
 
     /// One write, of everything that waits to be sent.
-    async fn flush(&mut self) -> io::Result<()> {
+    fn flush(&mut self) -> io::Result<()> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let written = self.stream.write_all(&self.out).await;
+        let written = self.stream.write_all(&self.out);
         self.out.clear();
         self.completed_at = None;
         if self.out.capacity() > 1 << 22 {
@@ -160,19 +183,19 @@ impl<S: Stream> Connection<S> {
         written
     }
 
-    async fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
+    fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         let message = match frontend::message(tag, body) {
             Ok(message) => message,
             Err(malformed) => {
                 let error = protocol_error(malformed);
                 match tag {
                     b'Q' => {
-                        self.fail(error).await;
-                        self.ready().await?;
+                        self.fail(error);
+                        self.ready()?;
                     }
-                    b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => self.fail_pipeline(error).await,
+                    b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => self.fail_pipeline(error),
                     _ => {
-                        self.fatal(error).await?;
+                        self.fatal(error)?;
                         return Ok(Next::End);
                     }
                 }
@@ -187,46 +210,46 @@ impl<S: Stream> Connection<S> {
             Mode::SkipToSync => {
                 if matches!(message, Message::Sync) {
                     self.mode = Mode::Ready;
-                    self.sync().await?;
+                    self.sync()?;
                 }
                 return Ok(Next::Go);
             }
-            Mode::CopyIn(_) => return self.copy_message(message).await.map(|()| Next::Go),
+            Mode::CopyIn(_) => return self.copy_message(message).map(|()| Next::Go),
         }
         match message {
-            Message::Query(sql) => self.query(sql).await?,
-            Message::Sync => self.sync().await?,
-            Message::Flush => self.flush().await?,
+            Message::Query(sql) => self.query(sql)?,
+            Message::Sync => self.sync()?,
+            Message::Flush => self.flush()?,
             // What a client sent before it heard that its COPY had failed.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
             Message::Unserved(what) => {
-                self.fail(SqlError::unsupported(format!("the {what} message"))).await;
-                self.ready().await?;
+                self.fail(SqlError::unsupported(format!("the {what} message")));
+                self.ready()?;
             }
             Message::Terminate => return Ok(Next::End),
             other => {
                 self.in_pipeline = true;
-                if let Err(error) = self.pipeline_message(other).await {
-                    self.fail_pipeline(error).await;
+                if let Err(error) = self.pipeline_message(other) {
+                    self.fail_pipeline(error);
                 }
             }
         }
         Ok(Next::Go)
     }
 
-    async fn fail_pipeline(&mut self, error: SqlError) {
+    fn fail_pipeline(&mut self, error: SqlError) {
         self.in_pipeline = true;
-        self.fail(error).await;
+        self.fail(error);
         self.mode = Mode::SkipToSync;
     }
 
     /// Ends an implicit block and tells the client that it is its turn.
-    async fn ready(&mut self) -> io::Result<()> {
-        if let Err(error) = self.finish().await {
+    fn ready(&mut self) -> io::Result<()> {
+        if let Err(error) = self.finish() {
             if let Some(at) = self.completed_at.take() {
                 self.out.truncate(at);
             }
-            self.fail(error).await;
+            self.fail(error);
         }
         self.in_pipeline = false;
         let status = match self.session.status() {
@@ -238,22 +261,19 @@ impl<S: Stream> Connection<S> {
             self.portals.clear();
         }
         backend::ready(&mut self.out, status);
-        self.flush().await
+        self.flush()
     }
 
     /// Commits an implicit block, if one is open.
-    async fn finish(&mut self) -> Result<(), SqlError> {
-        let ticket = match self.session.is_heavy() {
-            true => block_in_place(|| self.session.finish())?,
-            false => self.session.finish()?,
-        };
-        wait(ticket).await
+    fn finish(&mut self) -> Result<(), SqlError> {
+        let ticket = self.session.finish()?;
+        wait(ticket)
     }
 
     /// Tells the client of an error, once what led to it is durable.
-    async fn fail(&mut self, error: SqlError) {
+    fn fail(&mut self, error: SqlError) {
         let ticket = self.session.fail(&error);
-        let error = match wait(ticket).await {
+        let error = match wait(ticket) {
             Ok(()) => error,
             Err(worse) => worse,
         };
@@ -273,35 +293,42 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Runs a statement and awaits its outcome; rows go to `out`.
-    async fn execute(
+    fn execute(
         &mut self,
         prepared: &Arc<Prepared>,
         params: &[Value],
         formats: &[Format],
         length: Length,
     ) -> Result<Tag, SqlError> {
-        let columns = prepared.row_columns();
-        let form = || match prepared.copy() {
-            Some(_) => RowForm::CopyLines(prepared),
-            None => RowForm::Rows(formats),
-        };
-        let long_commit = self.session.is_heavy() && prepared.is_allowed_when_failed();
-        let mut completion = None;
-        if prepared.is_short() && !long_commit {
-            let start = self.out.len();
-            let mut sink = WireSink::new(&mut self.out, columns, form(), None);
-            match self.session.execute(prepared, params, LockPolicy::Refuse, &mut sink) {
-                Err(error) if error.is_would_wait() => self.out.truncate(start),
-                answer => completion = Some(answer?),
-            }
-        }
-        let Completion { tag, ticket } = match completion {
+        let Completion { tag, ticket } = match self.execute_short(prepared, params, formats)? {
             Some(completion) => completion,
-            None => self.execute_waiting(prepared, params, form(), length)?,
+            None => self.execute_waiting(prepared, params, form(prepared, formats), length)?,
         };
-        wait(ticket).await?;
+        wait(ticket)?;
         self.notices();
         Ok(tag)
+    }
+
+    /// Runs a statement if it is short and its locks are free. `None` if not: then nothing has happened.
+    fn execute_short(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        params: &[Value],
+        formats: &[Format],
+    ) -> Result<Option<Completion>, SqlError> {
+        let long_commit = self.session.is_heavy() && prepared.is_allowed_when_failed();
+        if !prepared.is_short() || long_commit {
+            return Ok(None);
+        }
+        let start = self.out.len();
+        let mut sink = WireSink::new(&mut self.out, prepared.row_columns(), form(prepared, formats), None);
+        match self.session.execute(prepared, params, LockPolicy::Refuse, &mut sink) {
+            Err(error) if error.is_would_wait() => {
+                self.out.truncate(start);
+                Ok(None)
+            }
+            answer => answer.map(Some),
+        }
     }
 
     /// Runs a statement where it may wait: for locks, and for the client to take a long result.
@@ -313,16 +340,13 @@ impl<S: Stream> Connection<S> {
         length: Length,
     ) -> Result<Completion, SqlError> {
         let Connection { session, out, stream, .. } = self;
-        block_in_place(|| {
-            let handle = Handle::current();
-            let mut send = |bytes: &mut Vec<u8>| handle.block_on(stream.write_all(bytes));
-            let send: Option<output::Send<'_>> = match length {
-                Length::Streamed => Some(&mut send),
-                Length::Kept => None,
-            };
-            let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
-            session.execute(prepared, params, LockPolicy::Wait, &mut sink)
-        })
+        let mut send = |bytes: &mut Vec<u8>| stream.write_all(bytes);
+        let send: Option<output::Send<'_>> = match length {
+            Length::Streamed => Some(&mut send),
+            Length::Kept => None,
+        };
+        let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
+        session.execute(prepared, params, LockPolicy::Wait, &mut sink)
     }
 
     /// Appends CommandComplete.
@@ -331,17 +355,22 @@ impl<S: Stream> Connection<S> {
             TransactionStatus::Idle => Some(self.out.len()),
             _ => None,
         };
-        match tag {
-            Tag::Word(word) => backend::command_complete(&mut self.out, word),
-            tag => backend::command_complete(&mut self.out, &tag.to_string()),
-        }
+        backend::command_complete(&mut self.out, tag);
+    }
+}
+
+/// What a statement's rows become.
+fn form<'a>(prepared: &'a Prepared, formats: &'a [Format]) -> RowForm<'a> {
+    match prepared.copy() {
+        Some(_) => RowForm::CopyLines(prepared),
+        None => RowForm::Rows(formats),
     }
 }
 
 /// Waits until an outcome may be told.
-async fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
+fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
     match ticket {
-        Some(ticket) => Ok(ticket.await?),
+        Some(ticket) => Ok(ticket.wait()?),
         None => Ok(()),
     }
 }

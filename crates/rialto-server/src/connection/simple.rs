@@ -12,7 +12,7 @@ use crate::protocol::frontend::Format;
 
 impl<S: Stream> Connection<S> {
     /// Runs a query string.
-    pub(super) async fn query(&mut self, sql: &str) -> io::Result<()> {
+    pub(super) fn query(&mut self, sql: &str) -> io::Result<()> {
         self.in_pipeline = true;
         // As in PostgreSQL, a simple query ends the unnamed statement and portal.
         self.statements.remove("");
@@ -20,7 +20,7 @@ impl<S: Stream> Connection<S> {
         let pieces = split(sql);
         if pieces.is_empty() {
             backend::bare(&mut self.out, b'I');
-            return self.ready().await;
+            return self.ready();
         }
         // A syntax error anywhere means that nothing is run.
         let mut read = Vec::with_capacity(pieces.len());
@@ -28,37 +28,37 @@ impl<S: Stream> Connection<S> {
             match self.session.read(piece.text) {
                 Ok(statement) => read.push(statement),
                 Err(error) => {
-                    self.fail(piece.move_error(error)).await;
-                    return self.ready().await;
+                    self.fail(piece.move_error(error));
+                    return self.ready();
                 }
             }
         }
         let mut rest = pieces.iter();
         let mut read = read.into_iter();
         while let (Some(piece), Some(statement)) = (rest.next(), read.next()) {
-            match self.statement(piece, statement).await {
+            match self.statement(piece, statement) {
                 Ok(None) => {}
                 Ok(Some(mut copy)) => {
                     copy.rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
                     self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush().await;
+                    return self.flush();
                 }
                 Err(error) => {
-                    self.fail(piece.move_error(error)).await;
+                    self.fail(piece.move_error(error));
                     break;
                 }
             }
         }
-        self.ready().await
+        self.ready()
     }
 
     /// What is left of a query string after a COPY.
-    pub(super) async fn rest_of_query(&mut self, rest: Vec<(String, usize)>) -> io::Result<()> {
+    pub(super) fn rest_of_query(&mut self, rest: Vec<(String, usize)>) -> io::Result<()> {
         let mut rest = rest.into_iter();
         while let Some((text, chars_before)) = rest.next() {
             let piece = Piece { text: &text, chars_before };
             let answer = match self.session.read(&text) {
-                Ok(statement) => self.statement(&piece, statement).await,
+                Ok(statement) => self.statement(&piece, statement),
                 Err(error) => Err(error),
             };
             match answer {
@@ -66,23 +66,19 @@ impl<S: Stream> Connection<S> {
                 Ok(Some(mut copy)) => {
                     copy.rest = rest.collect();
                     self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush().await;
+                    return self.flush();
                 }
                 Err(error) => {
-                    self.fail(piece.move_error(error)).await;
+                    self.fail(piece.move_error(error));
                     break;
                 }
             }
         }
-        self.ready().await
+        self.ready()
     }
 
     /// Runs one statement; a COPY from the client is only begun.
-    async fn statement(
-        &mut self,
-        piece: &Piece<'_>,
-        read: ReadStatement,
-    ) -> Result<Option<CopyState>, SqlError> {
+    fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
         let prepared = self.session.prepare_read(piece.text, read, &[])?;
         if !prepared.params.is_empty() {
             let message = "there is no parameter $1: a simple query has none";
@@ -100,7 +96,7 @@ impl<S: Stream> Connection<S> {
             }
             None => {}
         }
-        let tag = self.execute(&prepared, &[], &[], Length::Streamed).await?;
+        let tag = self.execute(&prepared, &[], &[], Length::Streamed)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

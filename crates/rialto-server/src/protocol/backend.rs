@@ -1,6 +1,7 @@
 //! What clients hear: each function appends one message to a buffer.
 
-use rialto_sql::{OutputColumn, Severity, SqlError};
+use rialto_sql::values::text;
+use rialto_sql::{OutputColumn, Severity, SqlError, Tag};
 
 use super::frontend::Format;
 
@@ -31,7 +32,9 @@ fn close(out: &mut [u8], at: usize) {
 
 fn string(out: &mut Vec<u8>, text: &str) {
     // A zero byte would end the string early.
-    out.extend(text.bytes().map(|byte| if byte == 0 { b' ' } else { byte }));
+    let start = out.len();
+    out.extend_from_slice(text.as_bytes());
+    out[start..].iter_mut().filter(|byte| **byte == 0).for_each(|byte| *byte = b' ');
     out.push(0);
 }
 
@@ -78,9 +81,17 @@ pub fn ready(out: &mut Vec<u8>, status: Status) {
 }
 
 /// CommandComplete.
-pub fn command_complete(out: &mut Vec<u8>, tag: &str) {
+pub fn command_complete(out: &mut Vec<u8>, tag: Tag) {
     let at = open(out, b'C');
-    string(out, tag);
+    match tag {
+        Tag::Word(word) => out.extend_from_slice(word.as_bytes()),
+        Tag::Rows(word, rows) => {
+            out.extend_from_slice(word.as_bytes());
+            out.push(b' ');
+            text::write_integer(rows as i64, out);
+        }
+    }
+    out.push(0);
     close(out, at);
 }
 

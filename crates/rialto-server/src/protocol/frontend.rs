@@ -93,10 +93,31 @@ pub struct Bind<'a> {
     pub statement: &'a str,
     /// Formats of the arguments.
     pub formats: Formats<'a>,
-    /// The arguments, `None` for null.
-    pub arguments: Vec<Option<&'a [u8]>>,
+    /// The arguments.
+    pub arguments: Arguments<'a>,
     /// Formats of the result columns.
     pub result_formats: Formats<'a>,
+}
+
+/// The arguments of a Bind, as they came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Arguments<'a> {
+    count: usize,
+    bytes: &'a [u8],
+}
+
+impl<'a> Arguments<'a> {
+    /// Their number.
+    pub fn count(self) -> usize {
+        self.count
+    }
+
+    /// Their bytes, `None` for null.
+    pub fn iter(self) -> impl Iterator<Item = Option<&'a [u8]>> {
+        let mut fields = Fields { rest: self.bytes, kind: "Bind" };
+        // Reading the message has checked their lengths.
+        (0..self.count).map_while(move |_| fields.argument().ok())
+    }
 }
 
 /// Formats as Bind gives them: none (all text), one for all, or one each.
@@ -169,6 +190,13 @@ impl<'a> Fields<'a> {
     fn u32(&mut self) -> Result<u32, Malformed> {
         let bytes = self.bytes(4)?;
         Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+    }
+
+    fn argument(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
+        match self.u32()? {
+            u32::MAX => Ok(None),
+            length => self.bytes(length as usize).map(Some),
+        }
     }
 
     fn string(&mut self) -> Result<&'a str, Malformed> {
@@ -287,11 +315,11 @@ fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
             formats.count()
         )));
     }
-    let mut arguments = Vec::with_capacity(count);
+    let bytes = fields.rest;
     for _ in 0..count {
-        let length = fields.u32()?;
-        arguments.push(if length == u32::MAX { None } else { Some(fields.bytes(length as usize)?) });
+        fields.argument()?;
     }
+    let arguments = Arguments { count, bytes: &bytes[..bytes.len() - fields.rest.len()] };
     let count = fields.u16()? as usize;
     let result_formats = Formats(fields.bytes(count * 2)?);
     Ok(Bind { portal, statement, formats, arguments, result_formats })
@@ -323,7 +351,7 @@ mod tests {
         body.extend_from_slice(&[0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff, 0, 0]);
         let Message::Bind(bind) = message(b'B', &body).unwrap() else { panic!("no bind") };
         assert_eq!(bind.statement, "stmt");
-        assert_eq!(bind.arguments, vec![Some(&[7u8][..]), None]);
+        assert_eq!(bind.arguments.iter().collect::<Vec<_>>(), [Some(&[7u8][..]), None]);
         assert_eq!(bind.formats.get(1).unwrap(), Format::Binary);
         assert_eq!(bind.result_formats.get(4).unwrap(), Format::Text);
     }

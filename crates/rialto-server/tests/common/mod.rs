@@ -33,7 +33,7 @@ impl TestServer {
 
     pub fn on(disk: Arc<dyn Disk>, options: Options, max_connections: usize) -> TestServer {
         let database = Database::open_on(disk, options).expect("a new database opens");
-        let runtime = rialto_server::runtime(max_connections).expect("a runtime starts");
+        let runtime = rialto_server::runtime().expect("a runtime starts");
         let options = ServeOptions {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
             max_connections,
@@ -171,24 +171,12 @@ impl Client {
     }
 
     pub fn read(&mut self) -> Option<Message> {
-        let mut head = [0; 5];
-        self.stream.read_exact(&mut head).ok()?;
-        let mut body = vec![0; u32::from_be_bytes(head[1..].try_into().unwrap()) as usize - 4];
-        self.stream.read_exact(&mut body).ok()?;
-        Some((head[0], body))
+        message_of(&mut self.stream)
     }
 
     /// All messages up to ReadyForQuery, it included; or up to the end.
     pub fn answer(&mut self) -> Vec<Message> {
-        let mut messages = Vec::new();
-        while let Some(message) = self.read() {
-            let last = message.0 == b'Z';
-            messages.push(message);
-            if last {
-                break;
-            }
-        }
-        messages
+        answer_of(&mut self.stream)
     }
 
     pub fn query(&mut self, sql: &str) -> Vec<Message> {
@@ -202,6 +190,28 @@ impl Client {
         assert_eq!(error_code(&answer), None, "{sql}: {}", error_text(&answer));
         answer
     }
+}
+
+/// The next message; `None` at the end.
+pub fn message_of(stream: &mut impl Read) -> Option<Message> {
+    let mut head = [0; 5];
+    stream.read_exact(&mut head).ok()?;
+    let mut body = vec![0; u32::from_be_bytes(head[1..].try_into().unwrap()) as usize - 4];
+    stream.read_exact(&mut body).ok()?;
+    Some((head[0], body))
+}
+
+/// All messages up to ReadyForQuery, it included; or up to the end.
+pub fn answer_of(stream: &mut impl Read) -> Vec<Message> {
+    let mut messages = Vec::new();
+    while let Some(message) = message_of(stream) {
+        let last = message.0 == b'Z';
+        messages.push(message);
+        if last {
+            break;
+        }
+    }
+    messages
 }
 
 pub fn message(tag: u8, body: &[u8]) -> Vec<u8> {

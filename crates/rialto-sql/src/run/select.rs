@@ -141,7 +141,9 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             }
         }
         RowSource::Series(bounds, sql_type) => {
-            series(&mut run.out, bounds, *sql_type, |out, row| {
+            let Run { tx, out } = run;
+            series(out, bounds, *sql_type, |out, row| {
+                tx.check()?;
                 if !holds(&bound.filter, row, out.context)? {
                     return Ok(ControlFlow::Continue(()));
                 }

@@ -39,7 +39,8 @@ fn push_display(text: std::fmt::Arguments<'_>, out: &mut Vec<u8>) {
     out.write_fmt(text).expect("a Vec takes all that is written");
 }
 
-fn write_integer(value: i64, out: &mut Vec<u8>) {
+/// Appends the digits of an integer.
+pub fn write_integer(value: i64, out: &mut Vec<u8>) {
     let mut digits = [0u8; 20];
     let mut at = digits.len();
     let mut rest = value.unsigned_abs();

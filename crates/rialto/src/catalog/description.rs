@@ -17,6 +17,7 @@ pub(crate) struct Description {
     pub id: TableId,
     pub name: String,
     pub fill_percent: u8,
+    /// As the rows' layout has them: one that ADD PRIMARY KEY made NOT NULL still has its null bit.
     pub columns: Vec<Column>,
     pub primary_id: IndexId,
     pub primary_key: Option<Vec<usize>>,
@@ -64,7 +65,8 @@ impl Description {
             indexes: Vec::new(),
             heap: HeapId(new_id()),
         };
-        description.schema()?;
+        let Description { name, columns, primary_key, .. } = description.clone();
+        Schema::new(name, columns, primary_key, Vec::new())?;
         Ok(description)
     }
 
@@ -74,7 +76,7 @@ impl Description {
             id: version.id,
             name: version.name().to_owned(),
             fill_percent: version.fill_percent,
-            columns: version.schema.columns().to_vec(),
+            columns: version.schema.stored_columns(),
             primary_id: version.primary_id,
             primary_key: version.schema.primary_key().map(<[usize]>::to_vec),
             indexes: version.schema.indexes().to_vec(),
@@ -84,7 +86,12 @@ impl Description {
     }
 
     pub fn schema(&self) -> Result<Schema> {
-        Schema::new(self.name.clone(), self.columns.clone(), self.primary_key.clone(), self.indexes.clone())
+        Schema::stored(
+            self.name.clone(),
+            self.columns.clone(),
+            self.primary_key.clone(),
+            self.indexes.clone(),
+        )
     }
 
     /// An empty table of this description.

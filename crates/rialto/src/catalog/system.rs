@@ -7,6 +7,9 @@
 //! rialto_heaps     table_id*, heap_id, numbered
 //! ```
 //!
+//! A nullable column has a null bit in the table's rows; as a column of the primary key it takes no NULL all the same. So
+//! ADD PRIMARY KEY changes no row.
+//!
 //! The record [`Lsn`](crate::Lsn) of a `rialto_heaps` row is the place at which the table got its rows' storage: redo
 //! records of an earlier place are not for it. That of an `is_primary` row in `rialto_indexes` is the place since which
 //! redo records name the table's rows by that key; an `is_primary` row without columns stands for the hidden number.

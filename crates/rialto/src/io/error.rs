@@ -51,6 +51,10 @@ impl DiskError {
 
 impl From<DiskError> for crate::Error {
     fn from(error: DiskError) -> crate::Error {
+        if error.is_full() {
+            let operation = error.operation.to_owned();
+            return crate::Error::DiskFull { file: error.file, offset: error.offset, operation };
+        }
         crate::Error::Io {
             file: error.file,
             offset: error.offset,
@@ -69,6 +73,9 @@ mod tests {
         let error = DiskError::new("log.3", 4096, "write", io::ErrorKind::StorageFull);
         assert!(error.is_full() && !error.is_missing());
         assert_eq!(error.to_string(), "write of \"log.3\" at offset 4096 failed: no storage space");
+        let full = "write of \"log.3\" at offset 4096 failed: the disk is full; make room on it";
+        assert_eq!(crate::Error::from(error).to_string(), full);
+        let error = DiskError::new("log.3", 4096, "write", io::ErrorKind::PermissionDenied);
         assert_eq!(crate::Error::from(error.clone()).to_string(), error.to_string());
     }
 }

@@ -1,10 +1,12 @@
 //! What the system tables say at a place in the log.
 
+use hashbrown::HashSet;
+
 use super::table::RedoTable;
 use crate::catalog::Description;
 use crate::catalog::system::{COLUMNS, FIRST_USER_ID, HEAPS, INDEXES, SystemRows, TABLES};
 use crate::error::{Error, Result};
-use crate::ids::{Lsn, TableId};
+use crate::ids::{IndexId, Lsn, TableId};
 use crate::row::{RowView, Value};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Batch, Direction, Guard, More, ScanRange};
@@ -56,10 +58,16 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
 ///
 /// The rows can be ahead of `at`, because the backup copy is fuzzy. That matters for one thing: by which key the redo
 /// records of a table name its rows, which ADD PRIMARY KEY changes. So an `is_primary` row of a later place does not
-/// count; where the copy has lost the one before it, that one said "by row number".
+/// count; where the copy has lost the one before it, that one said "by row number". In the midst of the packet at `at`,
+/// `keyed` has the `is_primary` rows that it has put so far: the others of that place are later.
 ///
 /// Unless `complete`, tables with rows missing are left out: they are being dropped or created at a later place.
-pub(super) fn tables_at(system: &[&RedoTable], at: Lsn, complete: bool) -> Result<Vec<Described>> {
+pub(super) fn tables_at(
+    system: &[&RedoTable],
+    at: Lsn,
+    keyed: Option<&HashSet<IndexId>>,
+    complete: bool,
+) -> Result<Vec<Described>> {
     let rows = |id: TableId| {
         let table =
             system.iter().find(|table| table.description.id == id).expect("all system tables are there");
@@ -70,10 +78,14 @@ pub(super) fn tables_at(system: &[&RedoTable], at: Lsn, complete: bool) -> Resul
         |table: &Value| heaps.iter().any(|(_, heap)| heap[0] == *table && heap[2] == Value::Bool(true));
     let mut all = SystemRows::default();
     let mut primaries: Vec<(Lsn, Vec<Value>)> = Vec::new();
+    let is_later = |lsn: Lsn, row: &[Value]| {
+        let put = |keyed: &HashSet<IndexId>| keyed.iter().any(|id| row[0] == Value::Int4(id.0 as i32));
+        lsn > at || lsn == at && keyed.is_some_and(|keyed| !put(keyed))
+    };
     for (lsn, row) in rows(INDEXES)? {
         if row[4] != Value::Bool(true) {
             all.indexes.push(row);
-        } else if lsn <= at || !numbered(&row[1]) {
+        } else if !is_later(lsn, &row) || !numbered(&row[1]) {
             match primaries.iter_mut().find(|(_, other)| other[1] == row[1]) {
                 Some(other) if other.0 < lsn => *other = (lsn, row),
                 Some(_) => {}

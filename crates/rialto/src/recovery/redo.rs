@@ -16,14 +16,14 @@ use super::catalog::{self, Described, is_system, senseless};
 use super::load::Loaded;
 use super::table::{Builder, RedoTable, Scratch};
 use super::{Progress, Recovery};
-use crate::catalog::system::HEAPS;
+use crate::catalog::system::{HEAPS, INDEXES};
 use crate::catalog::{Description, TableVersion};
 use crate::checkpoint::LoadFile;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::load_file::LoadFileReader;
 use crate::core::first_row_number;
 use crate::error::{Error, Result};
-use crate::ids::{HeapId, Lsn, TableId};
+use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
 use crate::row::Key;
@@ -49,6 +49,8 @@ pub(super) struct Redo<'a> {
     changed: bool,
     /// Tables whose row in `rialto_heaps` was put since then.
     rehoused: HashSet<TableId>,
+    /// In the midst of a packet: the rows of `rialto_indexes` that it has put so far.
+    keyed: Option<HashSet<IndexId>>,
     pub next_id: u32,
     pub loads: Vec<LoadFile>,
     pub packets: u64,
@@ -86,6 +88,7 @@ impl<'a> Redo<'a> {
             waiting,
             changed: false,
             rehoused: HashSet::new(),
+            keyed: None,
             next_id: home.next_id.max(highest_heap + 1),
             loads: Vec::new(),
             packets: 0,
@@ -150,6 +153,7 @@ impl<'a> Redo<'a> {
             workers.barrier()?;
             self.bring_in_line(lsn, false)?;
         }
+        self.keyed = None;
         self.packets += 1;
         let packets = self.packets;
         self.progress.now_and_then(|| format!("redoing the log: {packets} packets, now at place {lsn}"));
@@ -165,13 +169,17 @@ impl<'a> Redo<'a> {
             return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
         };
         self.changed = true;
+        let keyed = self.keyed.get_or_insert_default();
         match record.change {
             Change::Put { row, .. } => {
                 let row = table.view(lsn, row)?;
                 self.next_id = self.next_id.max(catalog::highest_id(record.table, row) + 1);
+                let id = || row.get_i32(0).map_err(|error| senseless(table, lsn, &error.to_string()));
+                if record.table == INDEXES {
+                    keyed.insert(IndexId(id()? as u32));
+                }
                 if table.redo(lsn, record, &mut Scratch::new(0))? && record.table == HEAPS {
-                    let id = row.get_i32(0).map_err(|error| senseless(table, lsn, &error.to_string()))?;
-                    self.rehoused.insert(TableId(id as u32));
+                    self.rehoused.insert(TableId(id()? as u32));
                 }
             }
             Change::Load { .. } => return Err(senseless(table, lsn, "a bulk load into a system table")),
@@ -212,7 +220,7 @@ impl<'a> Redo<'a> {
     /// Makes the tables those that the system tables describe at place `at`.
     fn bring_in_line(&mut self, at: Lsn, complete: bool) -> Result<()> {
         let system: Vec<&RedoTable> = self.system.iter().map(|table| &**table).collect();
-        let described = catalog::tables_at(&system, at, complete)?;
+        let described = catalog::tables_at(&system, at, self.keyed.as_ref(), complete)?;
         let there: HashSet<TableId> = described.iter().map(|table| table.description.id).collect();
         let gone: Vec<TableId> = self.tables.keys().filter(|id| !there.contains(*id)).copied().collect();
         for id in gone {

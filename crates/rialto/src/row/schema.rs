@@ -129,19 +129,33 @@ impl Schema {
         indexes: Vec<IndexDef>,
     ) -> Result<Schema> {
         let table = table_name.into();
+        let mut key = primary_key.iter().flatten().filter_map(|position| columns.get(*position));
+        if let Some(column) = key.find(|column| column.nullable) {
+            let reason =
+                format!("column \"{}\" of the primary key is nullable: make it NOT NULL", column.name);
+            return bad(&table, reason);
+        }
+        Schema::stored(table, columns, primary_key, indexes)
+    }
+
+    /// A table whose rows have a null bit for each nullable one of these columns, those of the primary key included:
+    /// they were nullable when the rows' layout was fixed, and take no NULL since they are in the key.
+    ///
+    /// # Errors
+    /// As [`Schema::new`], but for nullable columns in the primary key.
+    pub(crate) fn stored(
+        table: String,
+        mut columns: Vec<Column>,
+        primary_key: Option<Vec<usize>>,
+        indexes: Vec<IndexDef>,
+    ) -> Result<Schema> {
         check_name(&table, &table, "table")?;
         let positions = check_columns(&table, &columns)?;
         let (slots, null_bits, ends_at, body_at) = lay_out(&columns);
         let primary_name = format!("{table}_pkey");
         if let Some(key) = &primary_key {
             check_key(&primary_name, key, &columns)?;
-            if let Some(column) =
-                key.iter().map(|position| &columns[*position]).find(|column| column.nullable)
-            {
-                let reason =
-                    format!("column \"{}\" of the primary key is nullable: make it NOT NULL", column.name);
-                return bad(&table, reason);
-            }
+            key.iter().for_each(|&position| columns[position].nullable = false);
         }
         check_indexes(&table, &primary_name, &indexes, &columns)?;
         let primary_shape = match &primary_key {
@@ -183,7 +197,16 @@ impl Schema {
     /// # Errors
     /// As [`Schema::new`].
     pub fn with_indexes(&self, indexes: Vec<IndexDef>) -> Result<Schema> {
-        Schema::new(self.table.clone(), self.columns.clone(), self.primary_key.clone(), indexes)
+        Schema::stored(self.table.clone(), self.stored_columns(), self.primary_key.clone(), indexes)
+    }
+
+    /// The columns as the rows' layout has them: nullable are those with a null bit.
+    pub(crate) fn stored_columns(&self) -> Vec<Column> {
+        let mut columns = self.columns.clone();
+        for (column, slot) in columns.iter_mut().zip(&self.slots) {
+            column.nullable = slot.null_bit.is_some();
+        }
+        columns
     }
 
     /// The table's name.

@@ -1,16 +1,18 @@
-//! DDL inside a transaction, and bulk loads into tables that it made.
+//! DDL inside a transaction.
 //!
 //! What a DDL statement does to the tables on disk is rows of system tables, written like any others. Beside them, a
 //! [`DdlState`] keeps the new table versions, which only this transaction uses until it commits: it holds the catalog's
-//! lock and each changed table's exclusively. A table that the transaction created or truncated has storage that nobody
-//! else can see, so after some rows into it, further rows go straight there ("a bulk load"): not into the packet, but
-//! into a load file that is synced before the packet is pushed and that a record of the packet names.
+//! lock and each changed table's exclusively. Rows into a
+//! table that it made may be a `bulk_load`.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use super::bulk_load::Load;
 use super::redo;
+use super::seek::Place;
 use super::transaction::{Context, SavepointState, Transaction};
+use super::write_set::{Write, WriteKind};
 use crate::catalog::description::{Description, Storage};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
@@ -18,21 +20,18 @@ use crate::checkpoint::image;
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
-use crate::lock::{LockTarget, TableMode};
-use crate::row::{IndexDef, IntoKey, Key, Schema, WhichIndex, encode};
-use crate::store::memory::index::{Admit, Batch, Direction, Guard, Index, Insert, More, ScanRange};
+use crate::lock::{LockName, LockTarget, TableMode};
+use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
+use crate::store::memory::index::{Batch, Direction, Guard, Index, More, ScanRange};
 use crate::store::memory::{Heap, RecordRef};
-
-/// Rows that go into a private table by the packet before a bulk load begins.
-const ROWS_BEFORE_LOAD: u64 = 256;
 
 /// A transaction's DDL.
 #[derive(Default)]
 pub(crate) struct DdlState {
     changes: Vec<DdlChange>,
-    loads: Vec<Load>,
+    pub(super) loads: Vec<Load>,
     /// Rows loaded since the first savepoint that is open, so that it can be rolled back to.
-    direct_rows: Vec<(u32, RecordRef)>,
+    pub(super) direct_rows: Vec<(u32, RecordRef)>,
 }
 
 enum DdlChange {
@@ -56,14 +55,6 @@ enum Part {
 
 /// Makes an index key of a row and its primary key.
 type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
-
-/// A bulk load.
-struct Load {
-    heap: Arc<Heap>,
-    file: u64,
-    /// Where its record lies in the packet.
-    packet_at: usize,
-}
 
 impl Part {
     fn all_of(version: &TableVersion) -> Vec<Part> {
@@ -139,7 +130,7 @@ impl DdlState {
     }
 
     /// Whether nobody else can see this heap.
-    fn is_private(&self, heap: HeapId) -> bool {
+    pub(super) fn is_private(&self, heap: HeapId) -> bool {
         self.changes.iter().any(|change| match change {
             DdlChange::Create(version) => version.heap.id() == heap,
             DdlChange::Replace { old, new, .. } => new.heap.id() == heap && old.heap.id() != heap,
@@ -150,16 +141,18 @@ impl DdlState {
     /// Makes the DDL visible; the writes are applied.
     pub fn publish(self, context: &mut Context, lsn: Lsn) {
         context.core.catalog.note_change(lsn);
-        for version in self.made() {
-            version.floor.fetch_max(lsn.0, Ordering::Relaxed);
-        }
         for load in &self.loads {
             context.core.loads.lock().push(LoadFile { number: load.file, lsn });
         }
         for change in &self.changes {
             match change {
-                DdlChange::Create(version) => context.core.catalog.publish(version.clone()),
+                DdlChange::Create(version) => {
+                    // I3: what is there or absent in an index built anew rests on this place.
+                    version.floor.fetch_max(lsn.0, Ordering::Relaxed);
+                    context.core.catalog.publish(version.clone());
+                }
                 DdlChange::Replace { old, new, replaced, .. } => {
+                    new.floor.fetch_max(lsn.0, Ordering::Relaxed);
                     context.core.catalog.publish(new.clone());
                     old.retire_for(new.clone());
                     replaced.iter().for_each(|part| part.discard(context));
@@ -186,7 +179,7 @@ impl DdlState {
 }
 
 impl Context {
-    fn ddl(&mut self) -> &mut DdlState {
+    pub(super) fn ddl(&mut self) -> &mut DdlState {
         self.ddl.get_or_insert_default()
     }
 
@@ -239,22 +232,6 @@ impl Context {
             }
         }
         self.ddl = Some(ddl);
-    }
-
-    fn take_back_direct(&mut self, slot: u32, record: RecordRef) {
-        let mut body = Vec::new();
-        let table = self.tables.at(slot);
-        table.segments().read(record, &mut body);
-        let row = &body[table.row_at()..];
-        let (mut primary, mut key) = (Key::new(), Key::new());
-        table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
-        for (position, index) in table.secondaries.iter().enumerate() {
-            table.schema.index_key_of_row(position, row, &primary, &mut key);
-            index.remove(&key, None);
-        }
-        table.primary.remove(&primary, None);
-        table.heap.release(self.number, record);
-        table.heap.count_rows(self.number, -1);
     }
 
     fn storage(&self) -> Storage<'_> {
@@ -403,7 +380,8 @@ impl Context {
         parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
         let position = old.secondaries.len();
         let schema = parts.schema.clone();
-        let built = self.build_index(slot, &schema, &|row: &[u8], primary: &[u8], key: &mut Key| {
+        let check = |row: &[u8]| schema.check_key_lengths(row);
+        let built = self.build_index(slot, &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
             schema.index_key_of_row(position, row, primary, key);
         });
         let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
@@ -436,6 +414,8 @@ impl Context {
         Ok(())
     }
 
+    /// Gives the rows another identity. Their bytes stay: a column that was nullable keeps its null bit, which is never
+    /// set from now on.
     fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         let slot = self.take_table(table)?;
         let old = self.tables.shared(slot).clone();
@@ -443,23 +423,24 @@ impl Context {
             let reason = "it has a primary key already".to_owned();
             return Err(Error::BadDefinition { name: table.to_owned(), reason });
         }
-        if self.writes.touches(old.id) {
-            let what = format!(
-                "adding a primary key to \"{table}\" in a transaction that wrote to it: commit first"
-            );
-            return Err(Error::Unsupported { what });
-        }
         let mut description = Description::of_version(&old);
         self.delete_system_row(&system::primary_row(&description))?;
-        let key = columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
-        description.primary_key = Some(key);
+        let key: Vec<usize> =
+            columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
+        description.primary_key = Some(key.clone());
         description.primary_id = IndexId(self.core.catalog.new_id());
-        self.put_system_row(&system::primary_row(&description))?;
         let mut parts = old.parts();
         parts.schema = Arc::new(description.schema()?);
         parts.primary_id = description.primary_id;
         let schema = parts.schema.clone();
-        let built = self.build_index(slot, &schema, &|row: &[u8], _: &[u8], key: &mut Key| {
+        let check = |row: &[u8]| match key.iter().find(|&&column| schema.slot(column).is_null(row)) {
+            Some(&column) => {
+                let column = schema.columns()[column].name.clone();
+                Err(Error::NotNull { table: table.to_owned(), column })
+            }
+            None => schema.check_key_lengths(row),
+        };
+        let built = self.build_index(slot, &check, &|row: &[u8], _: &[u8], key: &mut Key| {
             schema.primary_key_of_row(row, 0, key);
         });
         let built = Arc::new(built?.map_err(|key| Error::DuplicateKey {
@@ -467,12 +448,13 @@ impl Context {
             index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
             key: schema.print_key(WhichIndex::Primary, &key),
         })?);
+        self.put_system_row(&system::primary_row(&description))?;
         let mut created = vec![Part::Index(description.primary_id, built.clone())];
         let mut replaced = vec![Part::Index(old.primary_id, old.primary.clone())];
         parts.primary = built;
         // Entries of a non-unique index end in the primary key, which is another now.
         for position in 0..parts.secondaries.len() {
-            let secondary = self.build_index(slot, &schema, &|row: &[u8], _: &[u8], key: &mut Key| {
+            let secondary = self.build_index(slot, &|_| Ok(()), &|row: &[u8], _: &[u8], key: &mut Key| {
                 let mut primary = Key::new();
                 schema.primary_key_of_row(row, 0, &mut primary);
                 schema.index_key_of_row(position, row, &primary, key);
@@ -486,18 +468,68 @@ impl Context {
             created.push(Part::Index(id, secondary));
         }
         self.replace(old, parts, replaced, created);
+        self.rename_writes(self.tables.find(description.id).expect("just replaced"))
+    }
+
+    /// Writes the rows that this transaction has put into a table once more, by the key that it has now: so they are
+    /// found by it, and recovery, which has their earlier records by row number, changes to it with the table. Each gets
+    /// a slot of its own: a placeholder names its key, and a roll back has to find the old one as it was.
+    fn rename_writes(&mut self, slot: u32) -> Result<()> {
+        let table = self.tables.shared(slot).clone();
+        let (mut body, mut key, mut entry) = (Vec::new(), Key::new(), Key::new());
+        for position in 0..self.writes.len() as u32 {
+            let write = *self.writes.get(position);
+            if write.heap != table.heap.id()
+                || write.superseded
+                || !self.read_place_into(slot, Place::Own(position), &mut body)
+            {
+                continue;
+            }
+            table.schema.primary_key_of_row(&body[table.row_at()..], table.row_number(&body), &mut key);
+            let record = write.lands_in();
+            let room = body.len().max(key.len());
+            let moved = self
+                .with_claims(slot, |context, claims| {
+                    table.heap.allocate_near(context.number, room, record, claims)
+                })
+                .ok_or_else(|| self.memory_limit())?;
+            table.segments().write_placeholder(moved, &key);
+            let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
+            let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
+            let length = packet.len();
+            self.writes.push(Write {
+                slot,
+                hash: LockName::new(table.primary_id, &key).hash,
+                kind: WriteKind::Put,
+                fresh: false,
+                rekeys: true,
+                record,
+                moved_to: Some(moved),
+                previous: Some(position),
+                superseded: false,
+                placed,
+                ..write
+            });
+            let mut replaced = table.primary.replace(&key, record.0, moved.0);
+            for (position, index) in table.secondaries.iter().enumerate() {
+                table.schema.index_key_of_row(position, &body[table.row_at()..], &key, &mut entry);
+                replaced &= index.replace(&entry, record.0, moved.0);
+            }
+            debug_assert!(replaced, "the indexes were built with the row");
+            let limit = self.core.options.write_set_bytes_max;
+            if length > limit {
+                return Err(Error::WriteSetTooLarge { length, limit });
+            }
+        }
         Ok(())
     }
 
-    /// Builds an index over all rows of a table that this transaction has to itself, as it sees them. The inner error
-    /// is a key that two rows have.
-    ///
-    /// # Errors
-    /// [`Error::KeyTooLong`] if `schema`, which has the index, would have refused one of the rows.
+    /// Builds an index over all rows of a table that this transaction has to itself, as it sees them, after a check of
+    /// each. The inner error is a key that two rows have.
     fn build_index(
         &mut self,
         slot: u32,
-        schema: &Schema,
+        check: &dyn Fn(&[u8]) -> Result<()>,
         key_of: &KeyOf<'_>,
     ) -> Result<std::result::Result<Index, Key>> {
         let table = self.tables.shared(slot).clone();
@@ -508,13 +540,13 @@ impl Context {
             for (entry, _) in batch.iter() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);
-                let hash = crate::lock::LockName::new(table.primary_id, entry).hash;
+                let hash = LockName::new(table.primary_id, entry).hash;
                 let place = self.locate(slot, hash);
                 if !self.read_place_into(slot, place, &mut body) {
                     continue;
                 }
                 let row = &body[table.row_at()..];
-                schema.check_key_lengths(row)?;
+                check(row)?;
                 key_of(row, entry, &mut key);
                 entries.push((key.clone(), self.record_of(place).0));
             }
@@ -529,88 +561,6 @@ impl Context {
         }
         let sorted = entries.iter().map(|(key, record)| (&**key, *record));
         Index::build_sorted(self.core.nodes.clone(), sorted).map(Ok).map_err(|_| self.memory_limit())
-    }
-
-    // ---- bulk loads
-
-    /// Whether the next row of the table goes straight to its storage.
-    pub fn inserts_directly(&mut self, slot: u32) -> bool {
-        let Some(ddl) = &self.ddl else { return false };
-        let table = self.tables.at(slot);
-        let heap = table.heap.id();
-        if ddl.loads.iter().any(|load| load.heap.id() == heap) {
-            return true;
-        }
-        if !ddl.is_private(heap) || self.writes.count_of(heap) < ROWS_BEFORE_LOAD as usize {
-            return false;
-        }
-        let (heap, id) = (table.heap.clone(), table.id);
-        let file = u64::from(self.core.catalog.new_id());
-        let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let packet_at = packet.len();
-        redo::write_load(packet, id, file);
-        self.ddl().loads.push(Load { heap, file, packet_at });
-        true
-    }
-
-    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table.
-    pub fn insert_direct(&mut self, slot: u32) -> Result<()> {
-        let record = self
-            .with_claims(slot, |context, claims| {
-                context.tables.at(slot).heap.allocate(context.number, context.body.len(), claims)
-            })
-            .ok_or_else(|| self.memory_limit())?;
-        let table = self.tables.at(slot);
-        table.segments().write(record, &self.body, Lsn::ZERO);
-        table.heap.count_rows(self.number, 1);
-        let mut key = Key::new();
-        let mut failed =
-            table.primary.insert(&self.key, record.0, || Admit::Go).is_err().then(|| self.memory_limit());
-        for position in 0..table.secondaries.len() {
-            if failed.is_some() {
-                break;
-            }
-            table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, &mut key);
-            failed = match table.secondaries[position].insert(&key, record.0, || Admit::Go) {
-                Ok(Insert::Done) => None,
-                Ok(_) => Some(self.duplicate(slot, WhichIndex::Secondary(position), &key)),
-                Err(_) => Some(self.memory_limit()),
-            };
-        }
-        if let Some(error) = failed {
-            self.take_back_entries(slot, record);
-            return Err(error);
-        }
-        if !self.savepoints.is_empty() {
-            self.ddl().direct_rows.push((slot, record));
-        }
-        Ok(())
-    }
-
-    /// Takes a row back that is in some of its indexes.
-    fn take_back_entries(&self, slot: u32, record: RecordRef) {
-        let table = self.tables.at(slot);
-        let mut key = Key::new();
-        for (position, index) in table.secondaries.iter().enumerate() {
-            table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, &mut key);
-            if index.get(&key).value == Some(record.0) {
-                index.remove(&key, None);
-            }
-        }
-        if table.primary.get(&self.key).value == Some(record.0) {
-            table.primary.remove(&self.key, None);
-        }
-        table.heap.release(self.number, record);
-        table.heap.count_rows(self.number, -1);
-    }
-
-    /// Writes and syncs the load files that the packet names.
-    pub fn prepare_ddl(&mut self) -> Result<()> {
-        let Some(ddl) = &self.ddl else { return Ok(()) };
-        for load in &ddl.loads {
-            image::write_load_file(&*self.core.disk, self.core.database_id, load.file, &load.heap)?;
-        }
-        Ok(())
     }
 }
 
@@ -644,7 +594,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::DuplicateKey`] if it is to be
-    /// unique and two rows have one key; [`Error::MemoryLimit`].
+    /// unique and two rows have one key; [`Error::KeyTooLong`]; [`Error::MemoryLimit`].
     pub fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
         self.context().ddl_step(|context| context.create_index(table, name, columns, unique))
     }
@@ -657,11 +607,12 @@ impl Transaction {
         self.context().ddl_step(|context| context.drop_index(name))
     }
 
-    /// Gives a table without a primary key one.
+    /// Gives a table without a primary key one. Its columns take no NULL from then on. Rows that this transaction has
+    /// written count twice for [`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max), but for bulk loads.
     ///
     /// # Errors
-    /// [`Error::BadDefinition`] if it has one, or a column of it is nullable; [`Error::DuplicateKey`];
-    /// [`Error::Unsupported`] if this transaction has written to the table.
+    /// [`Error::BadDefinition`] if it has one; [`Error::NotNull`] if a row has a NULL there; [`Error::DuplicateKey`];
+    /// [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`].
     pub fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
         self.context().ddl_step(|context| context.add_primary_key(table, columns))
     }

@@ -2,7 +2,7 @@
 //!
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
 //! - `seek`: locking a key and finding its row; `read`, [`scan`], `write`, [`fields`]: what a body does;
-//! - `ddl`: definitions, and bulk loads into tables that the transaction made;
+//! - `ddl`: definitions; `bulk_load`: rows into tables that the transaction made;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `apply`: the writes after it;
 //! - [`ticket`]: outcomes on their way to being durable.
@@ -16,6 +16,7 @@
 //! - **I10** operations reserve slots and index entries, `Context::prepare` the log space.
 
 mod apply;
+mod bulk_load;
 pub(crate) mod ddl;
 pub mod fields;
 pub mod options;

@@ -433,6 +433,14 @@ impl Transaction {
         self.context().choices.durability
     }
 
+    /// An error if the transaction may not go on: for work between operations that takes long.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; [`Error::Timeout`]; [`Error::Deadlock`] if it is a deadlock's victim.
+    pub fn check(&mut self) -> Result<()> {
+        self.context().check()
+    }
+
     /// A handle that cancels this transaction from another thread.
     pub fn canceller(&mut self) -> Canceller {
         let context = self.context();

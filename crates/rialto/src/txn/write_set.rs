@@ -142,13 +142,13 @@ impl WriteSet {
 
     fn note(&mut self, position: u32) {
         let writes = &self.writes;
-        let hash = writes[position as usize].hash;
+        // ADD PRIMARY KEY gives a row another key: its writes before have another hash.
         if let Some(previous) = writes[position as usize].previous
-            && let Ok(entry) = self.latest.find_entry(hash, |&p| p == previous)
+            && let Ok(entry) = self.latest.find_entry(writes[previous as usize].hash, |&p| p == previous)
         {
             entry.remove();
         }
-        self.latest.insert_unique(hash, position, |&p| writes[p as usize].hash);
+        self.latest.insert_unique(writes[position as usize].hash, position, |&p| writes[p as usize].hash);
     }
 
     /// The newest write of a row, by its storage and key.
@@ -162,11 +162,6 @@ impl WriteSet {
         } else {
             self.latest.find(hash, |&position| is(position)).copied()
         }
-    }
-
-    /// Whether the write set holds a write to this table.
-    pub fn touches(&self, table: TableId) -> bool {
-        self.writes.iter().any(|write| write.table == table)
     }
 
     /// Counts the writes to rows in this storage.
@@ -190,7 +185,8 @@ impl WriteSet {
             self.writes[previous as usize].superseded = false;
             if self.writes.len() >= LINEAR_MAX {
                 let writes = &self.writes;
-                self.latest.insert_unique(write.hash, previous, |&p| writes[p as usize].hash);
+                let hash = writes[previous as usize].hash;
+                self.latest.insert_unique(hash, previous, |&p| writes[p as usize].hash);
             }
         }
         Some(write)

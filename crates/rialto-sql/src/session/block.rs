@@ -1,0 +1,183 @@
+//! Transaction blocks: the kernel's transaction, its begin and its ends, and savepoints.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rialto::{LockPolicy, Savepoint, Ticket, Transaction, TxOptions};
+
+use super::{Completion, Session, Tag, done};
+use crate::error::{Result, SqlError, SqlState};
+use crate::parse::{Access, Name};
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Block {
+    None,
+    Implicit,
+    Explicit,
+}
+
+/// A savepoint; without a mark if the kernel's transaction had not begun.
+pub(super) struct NamedSavepoint {
+    pub(super) name: String,
+    pub(super) mark: Option<Savepoint>,
+}
+
+impl Session {
+    /// The end of an implicit block: commits it. Gives what has to be awaited.
+    pub fn finish(&mut self) -> Result<Option<Ticket>> {
+        if self.block == Block::Implicit { self.commit() } else { Ok(None) }
+    }
+
+    /// After an error: an implicit block is rolled back, an explicit one fails. Gives what has to be awaited before the
+    /// client hears of it: what the transaction has read may not be durable yet.
+    pub fn fail(&mut self, error: &SqlError) -> Option<Ticket> {
+        match self.block {
+            Block::None => None,
+            Block::Implicit => self.roll_back(),
+            Block::Explicit => {
+                self.failed = true;
+                // With savepoints the client may go back to one, unless the transaction is dead.
+                if self.savepoints.is_empty() || error.ends_transaction() {
+                    self.end_transaction()
+                } else {
+                    None
+                }
+            }
+        }
+    }
+
+    /// Ends whatever is open, as when the client goes away.
+    pub fn abandon(&mut self) {
+        let _ = self.roll_back();
+    }
+
+    pub(super) fn open_block(&mut self) {
+        if self.block == Block::None {
+            self.block = Block::Implicit;
+            self.access = if self.settings.read_only { Access::ReadOnly } else { self.default_access };
+            self.statements = 0;
+            self.heavy = false;
+            self.now = clock();
+        }
+    }
+
+    /// Begins the kernel's transaction if it has not, and sets how it waits.
+    pub(super) fn begin(&mut self, policy: LockPolicy) -> Result<()> {
+        if let Some(tx) = &mut self.tx {
+            tx.set_lock_policy(policy);
+            if policy == LockPolicy::Wait {
+                self.cancel.arm(tx.canceller());
+            }
+            return Ok(());
+        }
+        if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
+            // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
+            return Err(in_failed_block());
+        }
+        let options = TxOptions {
+            durability: self.settings.durability,
+            lock_timeout: Some(self.settings.lock_timeout),
+            read_only: self.access == Access::ReadOnly,
+            lock_wait: policy,
+            ..TxOptions::default()
+        };
+        let mut tx = self.database.begin_with(&options)?;
+        for savepoint in &mut self.savepoints {
+            savepoint.mark = Some(tx.savepoint());
+        }
+        if policy == LockPolicy::Wait {
+            self.cancel.arm(tx.canceller());
+        }
+        self.tx = Some(tx);
+        Ok(())
+    }
+
+    pub(super) fn commit(&mut self) -> Result<Option<Ticket>> {
+        let tx = self.tx.take();
+        self.close_block();
+        self.settings_before = None;
+        match tx {
+            Some(tx) => Ok(Some(tx.submit()?)),
+            None => Ok(None),
+        }
+    }
+
+    pub(super) fn roll_back(&mut self) -> Option<Ticket> {
+        let ticket = self.end_transaction();
+        self.close_block();
+        if let Some(before) = self.settings_before.take() {
+            if before.application_name != self.settings.application_name {
+                self.status_changes.push(("application_name", before.application_name.clone()));
+            }
+            if before.client_encoding != self.settings.client_encoding {
+                self.status_changes.push(("client_encoding", before.client_encoding.to_string()));
+            }
+            self.settings = before;
+        }
+        ticket
+    }
+
+    /// Aborts the transaction; what it has read is waited for through the ticket.
+    pub(super) fn end_transaction(&mut self) -> Option<Ticket> {
+        self.tx.take().map(|mut tx| tx.settled())
+    }
+
+    pub(super) fn close_block(&mut self) {
+        self.block = Block::None;
+        self.failed = false;
+        self.tx = None;
+        self.defined = false;
+        self.savepoints.clear();
+        self.access = self.default_access;
+    }
+
+    pub(super) fn savepoint(&mut self, name: &Name) -> Result<Completion> {
+        if self.block != Block::Explicit {
+            return Err(only_in_block("SAVEPOINT"));
+        }
+        let mark = self.tx.as_mut().map(Transaction::savepoint);
+        self.savepoints.push(NamedSavepoint { name: name.text.clone(), mark });
+        Ok(done(Tag::Word("SAVEPOINT")))
+    }
+
+    pub(super) fn find_savepoint(&self, name: &Name, command: &str) -> Result<usize> {
+        if self.block != Block::Explicit {
+            return Err(only_in_block(command));
+        }
+        self.savepoints.iter().rposition(|savepoint| savepoint.name == name.text).ok_or_else(|| {
+            let message = format!("savepoint \"{}\" does not exist", name.text);
+            SqlError::new(SqlState::NoSuchSavepoint, message)
+        })
+    }
+
+    pub(super) fn rollback_to(&mut self, name: &Name) -> Result<Completion> {
+        let at = self.find_savepoint(name, "ROLLBACK TO SAVEPOINT")?;
+        match (&mut self.tx, self.savepoints[at].mark) {
+            (Some(tx), Some(mark)) => tx.rollback_to(&mark)?,
+            (Some(_), None) => return Err(SqlError::new(SqlState::Internal, "a savepoint lost its mark")),
+            (None, Some(_)) => {
+                let message = "the transaction was ended by the error: it can only be rolled back as a whole";
+                return Err(SqlError::new(SqlState::InFailedTransaction, message));
+            }
+            (None, None) => {}
+        }
+        self.savepoints.truncate(at + 1);
+        self.failed = false;
+        Ok(done(Tag::Word("ROLLBACK")))
+    }
+}
+
+pub(super) fn in_failed_block() -> SqlError {
+    let message = "current transaction is aborted, commands ignored until end of transaction block";
+    SqlError::new(SqlState::InFailedTransaction, message)
+}
+
+fn only_in_block(command: &str) -> SqlError {
+    let message = format!("{command} can only be used in transaction blocks");
+    SqlError::new(SqlState::NoActiveTransaction, message)
+}
+
+/// Microseconds since 1970, UTC.
+fn clock() -> i64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    i64::try_from(since.as_micros()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,279 @@
+//! A statement from its text to its completion: parsed or found in the cache, planned for the tables of now, run.
+
+use std::sync::Arc;
+
+use rialto::row::{Schema, Value};
+use rialto::{Database, Error, LockPolicy, Table, Transaction};
+
+use super::block::{Block, in_failed_block};
+use super::{Completion, ReadStatement, Session, Tag, done};
+use crate::copy::CopyIn;
+use crate::error::{Result, SqlError, SqlState};
+use crate::expr::Context;
+use crate::parse::{self, Access, CopyDirection, Name, Statement};
+use crate::prepared::{self, CatalogState, Kind, Prepared};
+use crate::run::{self, Out, RowSink, Run};
+use crate::values::SqlType;
+
+/// How often a deadlock's victim is run again.
+const DEADLOCK_RETRIES: usize = 20;
+
+impl Session {
+    /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
+    pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+        let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
+        let read = match open {
+            true => self.read(text)?,
+            false => ReadStatement::Parsed(Box::new(parse::parse(text)?)),
+        };
+        self.prepare_read(text, read, declared)
+    }
+
+    /// Parses a statement, or finds it among those that were run before.
+    pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
+        match self.cache.get(text) {
+            Some(found) => Ok(ReadStatement::Known(found)),
+            None => Ok(ReadStatement::Parsed(Box::new(parse::parse(text)?))),
+        }
+    }
+
+    /// Makes a statement that was read ready to run.
+    pub fn prepare_read(
+        &mut self,
+        text: &str,
+        read: ReadStatement,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
+        let statement = match read {
+            ReadStatement::Parsed(statement) => *statement,
+            ReadStatement::Known(found) => {
+                if self.failed && !found.is_allowed_when_failed() {
+                    return Err(in_failed_block());
+                }
+                if self.is_current(&found)? {
+                    return Ok(found);
+                }
+                self.cache.forget(text);
+                parse::parse(text)?
+            }
+        };
+        self.prepare_parsed(text, statement, declared)
+    }
+
+    /// Makes a parsed statement ready to run.
+    fn prepare_parsed(
+        &mut self,
+        text: &str,
+        statement: Statement,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
+        let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
+        if self.failed && !ends {
+            return Err(in_failed_block());
+        }
+        // Read before the tables are: a change in between makes the plan look old, never new.
+        let catalog = match self.defined {
+            true => CatalogState::Private,
+            false => CatalogState::Committed(self.database.catalog_version()),
+        };
+        let Session { tx, database, facts, .. } = self;
+        let mut lookup = |name: &Name| find(tx, database, name);
+        let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, catalog, &mut lookup)?);
+        let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
+        if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
+            self.cache.put(prepared.clone());
+        }
+        Ok(prepared)
+    }
+
+    /// Whether the tables are still those that the plan was made for.
+    fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
+        let Some((table, schema)) = prepared.table() else { return Ok(true) };
+        let version = match prepared.catalog {
+            CatalogState::Committed(version) if !self.defined => version,
+            _ => return Ok(false),
+        };
+        if version == self.database.catalog_version() {
+            return Ok(true);
+        }
+        self.is_unchanged(table, schema)
+    }
+
+    /// Whether this is the table of its name, as the open transaction sees it.
+    fn is_unchanged(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<bool> {
+        let name = Name { text: table.name(), position: None };
+        match find(&mut self.tx, &self.database, &name) {
+            Ok(current) => Ok(current.id() == table.id() && Arc::ptr_eq(&current.schema(), schema)),
+            Err(error) if error.sqlstate == SqlState::UndefinedTable => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Runs a statement. With [`LockPolicy::Refuse`] it may fail because a lock is not free
+    /// ([`SqlError::is_would_wait`]); then, and only for a [short](Prepared::is_short) one, nothing has happened, and it
+    /// may be run again. After any other error call [`Session::fail`].
+    pub fn execute(
+        &mut self,
+        prepared: &Arc<Prepared>,
+        params: &[Value],
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        if self.failed && !prepared.is_allowed_when_failed() {
+            return Err(in_failed_block());
+        }
+        let mut prepared = prepared.clone();
+        self.open_block();
+        let answer = self.execute_retrying(&mut prepared, params, policy, sink);
+        if policy == LockPolicy::Wait {
+            self.cancel.disarm();
+        }
+        answer
+    }
+
+    fn execute_retrying(
+        &mut self,
+        prepared: &mut Arc<Prepared>,
+        params: &[Value],
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        for retry in 0.. {
+            match self.execute_once(prepared, params, policy, sink) {
+                Err(error)
+                    if error.is_deadlock()
+                        && self.block == Block::Implicit
+                        && self.statements == 0
+                        && retry < DEADLOCK_RETRIES
+                        && sink.restart() =>
+                {
+                    // The victim's locks are free once it is gone; then it starts anew.
+                    self.tx = None;
+                    self.defined = false;
+                }
+                Ok(completion) => {
+                    self.statements += 1;
+                    self.heavy |= !prepared.is_short();
+                    return Ok(completion);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        unreachable!("the loop ends by itself")
+    }
+
+    fn execute_once(
+        &mut self,
+        prepared: &mut Arc<Prepared>,
+        params: &[Value],
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        if let Kind::Utility(statement) = &prepared.kind {
+            return self.utility(statement, policy, sink);
+        }
+        if let Kind::Explain(lines) = &prepared.kind {
+            for line in lines {
+                sink.row(&[Value::Text(line.clone())])?;
+            }
+            return Ok(done(Tag::Word("EXPLAIN")));
+        }
+        self.begin(policy)?;
+        if !self.is_current(prepared)? {
+            self.cache.forget(&prepared.text);
+            let fresh = self.prepare(&prepared.text, &prepared.declared)?;
+            if fresh.columns != prepared.columns || fresh.params != prepared.params {
+                let message = "cached plan must not change result type";
+                return Err(SqlError::new(SqlState::FeatureNotSupported, message));
+            }
+            *prepared = fresh;
+        }
+        if !prepared.uses_secondary_index() {
+            return self.run(prepared, params, sink);
+        }
+        // The plan is sure only once its table is locked, that is, after the run: an index may have come or gone between
+        // the look at the catalog and the first lock. Then what was done is taken back and done again.
+        let mark = self.tx.as_mut().map(Transaction::savepoint);
+        loop {
+            let completion = self.run(prepared, params, sink)?;
+            let (table, schema) = prepared.table().expect("a plan by an index has a table");
+            if self.is_unchanged(table, schema)? {
+                return Ok(completion);
+            }
+            let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
+                let message = "the table's indexes were changed while the statement ran: run it again";
+                return Err(SqlError::new(SqlState::FeatureNotSupported, message));
+            };
+            tx.rollback_to(&mark)?;
+            *prepared = self.prepare(&prepared.text.clone(), &prepared.declared.clone())?;
+        }
+    }
+
+    /// Runs a bound statement in the open transaction.
+    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Completion> {
+        let tx = self.tx.as_mut().expect("the transaction has begun");
+        let context = Context { params, now: self.now, count: 0 };
+        let mut run = Run { tx, out: Out { context, sink } };
+        let tag = match &prepared.kind {
+            Kind::Select(plan) => Tag::Rows("SELECT", run::select(&mut run, plan)?),
+            Kind::Insert(plan) => Tag::Rows("INSERT 0", run::insert(&mut run, plan)?),
+            Kind::Update(plan) => Tag::Rows("UPDATE", run::update(&mut run, plan)?),
+            Kind::Delete(plan) => Tag::Rows("DELETE", run::delete(&mut run, plan)?),
+            Kind::Copy(plan) => match plan.options.direction {
+                CopyDirection::ToStdout => Tag::Rows("COPY", run::copy_out(&mut run, plan)?),
+                CopyDirection::FromStdin => {
+                    let message = "COPY FROM STDIN needs a client that sends its data";
+                    return Err(SqlError::new(SqlState::ProtocolViolation, message));
+                }
+            },
+            Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
+        };
+        Ok(done(tag))
+    }
+
+    /// Begins a COPY from the client.
+    pub fn begin_copy(&mut self, prepared: &Prepared) -> Result<CopyIn> {
+        if self.failed {
+            return Err(in_failed_block());
+        }
+        self.open_block();
+        self.begin(LockPolicy::Refuse)?;
+        if self.access == Access::ReadOnly {
+            return Err(Error::ReadOnly.into());
+        }
+        let fresh = match self.is_current(prepared)? {
+            true => None,
+            false => Some(self.prepare(&prepared.text, &prepared.declared)?),
+        };
+        CopyIn::new(fresh.as_deref().unwrap_or(prepared))
+            .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))
+    }
+
+    /// Puts what a COPY has into the table; `last` says that nothing more comes.
+    pub fn run_copy(
+        &mut self,
+        copy: &mut CopyIn,
+        policy: LockPolicy,
+        last: bool,
+    ) -> Result<Option<Completion>> {
+        self.begin(policy)?;
+        let tx = self.tx.as_mut().expect("the transaction has begun");
+        let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
+        if policy == LockPolicy::Wait {
+            self.cancel.disarm();
+        }
+        let Some(rows) = answer? else { return Ok(None) };
+        self.statements += 1;
+        self.heavy = true;
+        Ok(Some(done(Tag::Rows("COPY", rows))))
+    }
+}
+
+/// A table, as the open transaction sees it.
+pub(super) fn find(tx: &mut Option<Transaction>, database: &Database, name: &Name) -> Result<Table> {
+    let found = match tx {
+        Some(tx) => tx.table(&name.text),
+        None => database.table(&name.text),
+    };
+    prepared::find_table(name, found)
+}

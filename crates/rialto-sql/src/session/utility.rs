@@ -1,0 +1,164 @@
+//! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
+
+use rialto::LockPolicy;
+use rialto::row::Value;
+
+use super::block::{Block, NamedSavepoint};
+use super::execute::find;
+use super::settings::{self, Settings};
+use super::{Completion, Session, Tag, done};
+use crate::bind::OutputColumn;
+use crate::error::{Result, Severity, SqlError, SqlState};
+use crate::parse::{Access, Modes, Name, SetValue, Statement};
+use crate::run::RowSink;
+use crate::values::SqlType;
+
+impl Session {
+    pub(super) fn utility(
+        &mut self,
+        statement: &Statement,
+        policy: LockPolicy,
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        match statement {
+            Statement::Begin(modes) => {
+                if self.block == Block::Explicit {
+                    self.warn(SqlState::ActiveTransaction, "there is already a transaction in progress");
+                }
+                self.block = Block::Explicit;
+                self.set_modes(*modes)?;
+                Ok(done(Tag::Word("BEGIN")))
+            }
+            Statement::Commit => {
+                if self.block != Block::Explicit {
+                    self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
+                }
+                if self.failed {
+                    let ticket = self.roll_back();
+                    return Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket });
+                }
+                let ticket = self.commit()?;
+                Ok(Completion { tag: Tag::Word("COMMIT"), ticket })
+            }
+            Statement::Rollback => {
+                if self.block != Block::Explicit {
+                    self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
+                }
+                let ticket = self.roll_back();
+                Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket })
+            }
+            Statement::Savepoint(name) => self.savepoint(name),
+            Statement::Release(name) => {
+                let at = self.find_savepoint(name, "RELEASE SAVEPOINT")?;
+                let released: Vec<NamedSavepoint> = self.savepoints.drain(at..).collect();
+                if let (Some(tx), Some(mark)) = (&mut self.tx, released[0].mark) {
+                    tx.release_savepoint(mark)?;
+                }
+                Ok(done(Tag::Word("RELEASE")))
+            }
+            Statement::RollbackTo(name) => self.rollback_to(name),
+            Statement::SetTransaction(modes) => {
+                if self.block != Block::Explicit {
+                    self.warn(
+                        SqlState::NoActiveTransaction,
+                        "SET TRANSACTION can only be used in transaction blocks",
+                    );
+                } else {
+                    self.set_modes(*modes)?;
+                }
+                Ok(done(Tag::Word("SET")))
+            }
+            Statement::SetSessionModes(modes) => {
+                self.default_access = modes.access.unwrap_or(self.default_access);
+                Ok(done(Tag::Word("SET")))
+            }
+            Statement::Set(name, value) => {
+                self.change_setting(name, value)?;
+                Ok(done(Tag::Word("SET")))
+            }
+            Statement::Reset(name) => {
+                match name {
+                    Some(name) => self.change_setting(name, &SetValue::Default)?,
+                    None => {
+                        self.settings_before.get_or_insert_with(|| self.settings.clone());
+                        self.settings = Settings::default();
+                    }
+                }
+                Ok(done(Tag::Word("RESET")))
+            }
+            Statement::Show(name) => {
+                match name {
+                    Some(name) => sink.row(&[Value::Text(self.show(&name.text))])?,
+                    None => {
+                        for name in settings::names() {
+                            sink.row(&[Value::Text(name.to_string()), Value::Text(self.show(name))])?;
+                        }
+                    }
+                }
+                Ok(done(Tag::Word("SHOW")))
+            }
+            Statement::Maintain { command, tables } => {
+                let Session { tx, database, .. } = self;
+                for table in tables {
+                    find(tx, database, table)?;
+                }
+                let what = match *command {
+                    "VACUUM" => {
+                        "VACUUM has nothing to do: space of old rows is free as soon as they are gone"
+                    }
+                    _ => "ANALYZE has nothing to do: plans need no statistics",
+                };
+                self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, what)));
+                Ok(done(Tag::Word(command)))
+            }
+            other => {
+                self.begin(policy)?;
+                self.defined = true;
+                self.define(other)
+            }
+        }
+    }
+
+    fn warn(&mut self, sqlstate: SqlState, message: &str) {
+        self.notices.push((Severity::Warning, SqlError::new(sqlstate, message)));
+    }
+
+    fn set_modes(&mut self, modes: Modes) -> Result<()> {
+        // Every isolation level is serializable, so only the access mode changes anything.
+        let Some(access) = modes.access else { return Ok(()) };
+        if self.tx.is_some() && access != self.access {
+            let message = "the access mode must be set before any query";
+            return Err(SqlError::new(SqlState::ActiveTransaction, message));
+        }
+        self.access = access;
+        Ok(())
+    }
+
+    fn change_setting(&mut self, name: &Name, value: &SetValue) -> Result<()> {
+        if name.text == "transaction_read_only" {
+            let read_only =
+                matches!(value, SetValue::Text(text) if matches!(text.as_str(), "on" | "true" | "yes" | "1"));
+            let access = Some(if read_only { Access::ReadOnly } else { Access::ReadWrite });
+            return self.set_modes(Modes { isolation: false, access });
+        }
+        let before = self.settings.clone();
+        self.status_changes.extend(self.settings.set(name, value)?);
+        self.settings_before.get_or_insert(before);
+        if let (Some(tx), Some(durability)) = (&mut self.tx, self.settings.durability) {
+            tx.set_durability(durability);
+        }
+        Ok(())
+    }
+}
+
+/// The columns of SHOW.
+pub(crate) fn show_columns(name: Option<&Name>) -> Result<Vec<OutputColumn>> {
+    let column = |name: &str| OutputColumn { name: name.to_string(), sql_type: SqlType::Text };
+    match name {
+        Some(name) => {
+            settings::check_name(name)?;
+            Ok(vec![column(&name.text)])
+        }
+        None => Ok(vec![column("name"), column("setting")]),
+    }
+}

@@ -1,0 +1,352 @@
+//! ADD PRIMARY KEY as PostgreSQL has it: on nullable columns, and in a transaction that made, filled or changed the
+//! table; taken back, committed, and recovered after crashes with checkpoints all the while.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+
+use rialto::io::{FaultyDisk, MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{Checkpointing, Database, Error, Options, Scan, Table, TableDef, Transaction};
+
+type Rows = BTreeMap<i32, (i64, String)>;
+
+fn options() -> Options {
+    Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, ..Options::default() }
+}
+
+fn definition(name: &str) -> TableDef {
+    let columns = vec![
+        Column::nullable("id", ColumnType::Int4),
+        Column::nullable("n", ColumnType::Int8),
+        Column::nullable("text", ColumnType::Text),
+    ];
+    TableDef::new(name, columns)
+}
+
+fn row(id: i32, n: i64, text: &str) -> [Value; 3] {
+    [Value::Int4(id), Value::Int8(n), Value::Text(text.to_owned())]
+}
+
+fn insert(tx: &mut Transaction, name: &str, rows: &mut Rows, id: i32, n: i64, text: &str) {
+    let table = tx.table(name).unwrap();
+    tx.insert(&table, &row(id, n, text)).unwrap();
+    rows.insert(id, (n, text.to_owned()));
+}
+
+/// What a table holds, read by each of its indexes.
+fn contents(tx: &mut Transaction, table: &Table) -> Rows {
+    let schema = table.schema();
+    let mut indexes = vec![WhichIndex::Primary];
+    indexes.extend((0..schema.indexes().len()).map(WhichIndex::Secondary));
+    let mut all: Option<Rows> = None;
+    for which in indexes {
+        let (mut rows, mut seen) = (Rows::new(), 0);
+        tx.scan(table, &Scan { index: which, ..Scan::all() }, |_, row| {
+            seen += 1;
+            rows.insert(row.get_i32(0)?, (row.get_i64(1)?, row.get_str(2)?.to_owned()));
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(seen, rows.len(), "{} by {which:?} has a row twice", table.name());
+        if let Some(all) = &all {
+            assert!(rows == *all, "{} by {which:?} and by its primary key", table.name());
+        }
+        all = Some(rows);
+    }
+    all.expect("by the primary key at least")
+}
+
+fn check(db: &Database, name: &str, expected: &Rows) {
+    db.transact(|tx| {
+        let table = tx.table(name)?;
+        assert!(table.schema().primary_key().is_some(), "{name} has its key");
+        assert!(contents(tx, &table) == *expected, "the rows of {name}");
+        for (&id, row) in expected {
+            let found = tx.get(&table, id)?.unwrap_or_else(|| panic!("row {id} of {name} is found"));
+            assert_eq!(found.get("n")?, Value::Int8(row.0));
+        }
+        let null = tx.insert(&table, &[Value::Null, Value::Int8(0), Value::Text(String::new())]);
+        assert!(matches!(null, Err(Error::NotNull { ref column, .. }) if column == "id"), "{null:?}");
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(db.table(name).unwrap().rows_estimate(), expected.len() as u64, "the count of {name}");
+}
+
+/// Changes rows by whatever identity the table has.
+fn change(tx: &mut Transaction, name: &str, rows: &mut Rows, id: i32, to: Option<(i64, &str)>) {
+    let table = tx.table(name).unwrap();
+    let changes = to.map(|(n, text)| [(1, Value::Int8(n)), (2, Value::Text(text.to_owned()))]);
+    let done = if table.schema().primary_key().is_some() {
+        match &changes {
+            Some(changes) => tx.update(&table, id, changes),
+            None => tx.delete(&table, id),
+        }
+    } else {
+        let mut key = None;
+        tx.scan(&table, &Scan::all(), |at, row| {
+            if row.get_i32(0)? == id {
+                key = Some(at.clone());
+                return Ok(ControlFlow::Break(()));
+            }
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        let key = key.unwrap_or_else(|| panic!("row {id} of {name} is there"));
+        match &changes {
+            Some(changes) => tx.update_at(&table, &key, changes),
+            None => tx.delete_at(&table, &key),
+        }
+    };
+    assert!(done.unwrap(), "row {id} of {name} is there");
+    match to {
+        Some((n, text)) => drop(rows.insert(id, (n, text.to_owned()))),
+        None => drop(rows.remove(&id)),
+    }
+}
+
+/// Some of each kind of write.
+fn changes(tx: &mut Transaction, name: &str, rows: &mut Rows, first: i32) {
+    let long = "long".repeat(150);
+    for id in first..first + 8 {
+        insert(tx, name, rows, id, i64::from(id % 3), "short");
+    }
+    change(tx, name, rows, first, Some((7, "changed")));
+    change(tx, name, rows, first + 1, Some((8, &long)));
+    change(tx, name, rows, first + 1, Some((9, &long)));
+    change(tx, name, rows, first + 2, None);
+    change(tx, name, rows, first + 3, None);
+    insert(tx, name, rows, first + 3, 5, &long);
+}
+
+#[test]
+fn nullable_columns_become_not_null_unless_there_is_a_null() {
+    let db = Database::open_on(MemoryDisk::new(), options()).unwrap();
+    let mut rows = Rows::new();
+    db.transact(|tx| {
+        tx.create_table(&definition("t"))?;
+        tx.create_index("t", "t_n", &["n", "id"], false)?;
+        rows.clear();
+        changes(tx, "t", &mut rows, 0);
+        let table = tx.table("t")?;
+        tx.insert(&table, &[Value::Null, Value::Int8(1), Value::Text("null".into())])
+    })
+    .unwrap();
+    let refused = db.transact(|tx| tx.add_primary_key("t", &["n", "id"]));
+    assert!(
+        matches!(refused, Err(Error::NotNull { ref table, ref column }) if table == "t" && column == "id"),
+        "{refused:?}"
+    );
+    db.transact(|tx| {
+        let table = tx.table("t")?;
+        let mut key = None;
+        tx.scan(&table, &Scan::all(), |at, row| {
+            key = row.is_null(0).then(|| at.clone()).or(key.take());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        assert!(tx.delete_at(&table, &key.expect("the null is found"))?);
+        // In the transaction that made it possible.
+        tx.add_primary_key("t", &["id"])
+    })
+    .unwrap();
+    let schema = db.table("t").unwrap().schema();
+    let nullable: Vec<bool> = schema.columns().iter().map(|column| column.nullable).collect();
+    assert_eq!(nullable, [false, true, true]);
+    check(&db, "t", &rows);
+    let table = db.table("t").unwrap();
+    let twice = db.transact(|tx| tx.insert(&table, &row(0, 0, "")));
+    assert!(matches!(twice, Err(Error::DuplicateKey { .. })), "{twice:?}");
+}
+
+#[test]
+fn keys_that_are_too_long_are_refused_before_anything_changes() {
+    let db = Database::open_on(MemoryDisk::new(), options()).unwrap();
+    let table = db.transact(|tx| tx.create_table(&definition("t"))).unwrap();
+    db.transact(|tx| tx.insert(&table, &row(1, 1, &"x".repeat(5_000)))).unwrap();
+    let refused = db.transact(|tx| tx.add_primary_key("t", &["text"]));
+    assert!(matches!(refused, Err(Error::KeyTooLong { .. })), "{refused:?}");
+    let refused = db.transact(|tx| tx.create_index("t", "t_text", &["text"], false));
+    assert!(matches!(refused, Err(Error::KeyTooLong { .. })), "{refused:?}");
+    db.transact(|tx| tx.add_primary_key("t", &["id"])).unwrap();
+}
+
+/// Fills a table, changes it, gives it a key and changes it again, in one transaction. Rows before and after more than
+/// a bulk load's if `many`.
+fn make(tx: &mut Transaction, name: &str, rows: &mut Rows, many: bool) {
+    if tx.table(name).is_err() {
+        tx.create_table(&definition(name)).unwrap();
+        tx.create_index(name, &format!("{name}_n"), &["n"], false).unwrap();
+        tx.create_index(name, &format!("{name}_id"), &["id", "text"], true).unwrap();
+    }
+    changes(tx, name, rows, 100);
+    if many {
+        (1000..1600).for_each(|id| insert(tx, name, rows, id, 1, "loaded"));
+        change(tx, name, rows, 1001, Some((2, "a loaded row, changed")));
+        change(tx, name, rows, 1590, Some((2, &"longer".repeat(100))));
+        change(tx, name, rows, 1591, None);
+    }
+    tx.add_primary_key(name, &["id"]).unwrap();
+    let table = tx.table(name).unwrap();
+    assert!(contents(tx, &table) == *rows, "its own rows are seen by the new key");
+    let id = *rows.keys().next().unwrap();
+    let again = tx.insert(&table, &row(id, 0, ""));
+    assert!(matches!(again, Err(Error::DuplicateKey { .. })), "{again:?}");
+    change(tx, name, rows, 100, Some((70, "changed by key")));
+    change(tx, name, rows, 101, None);
+    changes(tx, name, rows, 200);
+    if many {
+        (2000..2300).for_each(|id| insert(tx, name, rows, id, 1, "loaded later"));
+        change(tx, name, rows, 1002, Some((3, "by key")));
+        change(tx, name, rows, 1003, None);
+        change(tx, name, rows, 2299, None);
+    }
+    assert!(contents(tx, &table) == *rows, "and those of after");
+}
+
+#[test]
+fn a_transaction_that_filled_or_changed_the_table_can_give_it_a_key() {
+    for (exists, many) in [(false, false), (false, true), (true, false)] {
+        let disk = FaultyDisk::new(7);
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        let mut before = Rows::new();
+        if exists {
+            db.transact(|tx| {
+                tx.create_table(&definition("t"))?;
+                tx.create_index("t", "t_n", &["n"], false)?;
+                before.clear();
+                changes(tx, "t", &mut before, 0);
+                Ok(())
+            })
+            .unwrap();
+        }
+
+        // Taken back whole, and to a savepoint before the key and before everything.
+        let mut rows = before.clone();
+        let mut tx = db.begin().unwrap();
+        make(&mut tx, "t", &mut rows, many);
+        tx.abort().unwrap();
+        assert_eq!(db.table("t").is_ok(), exists);
+
+        let mut rows = before.clone();
+        let mut tx = db.begin().unwrap();
+        let start = tx.savepoint();
+        make(&mut tx, "t", &mut rows, many);
+        tx.rollback_to(&start).unwrap();
+        rows.clone_from(&before);
+        if !exists {
+            tx.create_table(&definition("t")).unwrap();
+        }
+        changes(&mut tx, "t", &mut rows, 300);
+        let keyless = (tx.savepoint(), rows.clone());
+        tx.add_primary_key("t", &["id"]).unwrap();
+        changes(&mut tx, "t", &mut rows, 400);
+        tx.rollback_to(&keyless.0).unwrap();
+        rows = keyless.1;
+        let table = tx.table("t").unwrap();
+        assert!(table.schema().primary_key().is_none());
+        assert!(contents(&mut tx, &table) == rows, "what was before the savepoint");
+        change(&mut tx, "t", &mut rows, 300, Some((1, "by number again")));
+        make(&mut tx, "t", &mut rows, many);
+        tx.commit().unwrap();
+        check(&db, "t", &rows);
+
+        disk.crash();
+        let db = Database::open_on(disk.restart(), options()).unwrap();
+        check(&db, "t", &rows);
+        let mut more = rows.clone();
+        db.transact(|tx| {
+            more.clone_from(&rows);
+            changes(tx, "t", &mut more, 500);
+            Ok(())
+        })
+        .unwrap();
+        check(&db, "t", &more);
+    }
+}
+
+/// Transactions that give tables keys, under sweeps that copy the catalog and the rows at different times, with a
+/// crash at a random step.
+fn crashes(seed: u64) {
+    println!("seed {seed}");
+    let mut random = Random::new(seed);
+    let disk = FaultyDisk::new(random.next());
+    let options = Options {
+        checkpoint: Checkpointing::Fuzzy,
+        checkpoint_interval: Duration::from_millis(1),
+        sweep_bytes_per_s: 1_000_000 << random.below(7),
+        ..options()
+    };
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    let mut tables: Vec<(String, Rows, bool)> = Vec::new();
+    disk.crash_at(disk.steps() + 50 + random.below(1500));
+    // The last transaction's tables may be there or not.
+    let mut unsure = Vec::new();
+    for round in 0.. {
+        let mut next = tables.clone();
+        let mut tx = match db.begin() {
+            Ok(tx) => tx,
+            Err(_) => break,
+        };
+        let mut work = || -> Result<(), Error> {
+            // Its rows in the system tables come before the writes to the others.
+            tx.create_table(&definition(&format!("other{round}")))?;
+            if round % 2 == 0 {
+                let name = format!("t{round}");
+                tx.create_table(&definition(&name))?;
+                next.push((name, Rows::new(), false));
+            }
+            for (name, rows, keyed) in &mut next {
+                if *keyed && random.chance(3, 4) {
+                    continue;
+                }
+                let first = (rows.len() as i32 + 10) * 10;
+                changes(&mut tx, name, rows, first);
+                if !*keyed && random.chance(1, 2) {
+                    tx.add_primary_key(name, &["id"])?;
+                    *keyed = true;
+                    changes(&mut tx, name, rows, first + 20);
+                }
+            }
+            tx.drop_table(&format!("other{round}"))
+        };
+        match work().and_then(|()| tx.commit()) {
+            Ok(()) => tables = next,
+            Err(Error::OutcomeUnknown { .. }) => {
+                unsure = next;
+                break;
+            }
+            Err(_) => break,
+        }
+        if random.chance(1, 2) {
+            std::thread::sleep(Duration::from_micros(random.below(3000)));
+        }
+    }
+    drop(db);
+    if !disk.is_down() {
+        disk.crash();
+    }
+    let db =
+        Database::open_on(disk.restart(), options).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let matches = |tables: &[(String, Rows, bool)]| {
+        let mut tx = db.begin().unwrap();
+        tables.iter().all(|(name, rows, keyed)| {
+            tx.table(name).is_ok_and(|table| {
+                table.schema().primary_key().is_some() == *keyed && contents(&mut tx, &table) == *rows
+            })
+        })
+    };
+    let unknown = !unsure.is_empty() && matches(&unsure);
+    assert!(unknown || matches(&tables), "seed {seed}: what was acknowledged is not what is found");
+}
+
+#[test]
+fn keys_given_under_sweeps_survive_crashes() {
+    let base = Random::seed_from_environment();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let mut seed = base;
+    while seed == base || Instant::now() < until {
+        crashes(seed);
+        seed = seed.wrapping_add(1);
+    }
+}
