@@ -64,8 +64,7 @@ fn count(gates: Option<&str>) -> Result<(), String> {
     let here = std::env::current_exe().map_err(|error| error.to_string())?;
     let parent = here.parent().map_or_else(|| PathBuf::from("."), Path::to_owned);
     let scratch = Scratch::below(&parent)?;
-    let counted =
-        Counted { program: here, scratch: scratch.path().to_owned(), transactions: TRANSACTIONS };
+    let counted = Counted { program: here, scratch: scratch.path().to_owned(), transactions: TRANSACTIONS };
     let figures = counted.figures()?;
     println!("{}", table(&figures));
     let broken = broken(&gates, &figures);

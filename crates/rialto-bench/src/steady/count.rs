@@ -219,16 +219,19 @@ fn read_dump(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// System calls by name.
+type Calls = BTreeMap<String, u64>;
+
 /// How often each system call was made in each window of strace's output.
-fn read_trace(text: &str) -> Result<Vec<(Kind, BTreeMap<String, u64>)>, String> {
+fn read_trace(text: &str) -> Result<Vec<(Kind, Calls)>, String> {
     let mut windows = Vec::new();
-    let mut open: Option<(Kind, BTreeMap<String, u64>)> = None;
+    let mut open: Option<(Kind, Calls)> = None;
     for line in text.lines() {
         if let Some((_, mark)) = line.split_once(MARK) {
             let mut mark = mark.split(['/', '"']);
             let kind: Kind = mark.next().unwrap_or_default().parse()?;
             open = match (mark.next(), open) {
-                (Some("begin"), None) => Some((kind, BTreeMap::new())),
+                (Some("begin"), None) => Some((kind, Calls::new())),
                 (Some("end"), Some((begun, calls))) if begun == kind => {
                     windows.push((kind, calls));
                     None
@@ -299,7 +302,8 @@ mod tests {
 
     #[test]
     fn gates_hold_what_is_counted_and_nothing_else() {
-        let gates = read_gates("# comment\n tpcb instructions 2000 # was 1900\n\nread allocations 0.5\n").unwrap();
+        let gates =
+            read_gates("# comment\n tpcb instructions 2000 # was 1900\n\nread allocations 0.5\n").unwrap();
         assert_eq!(gates.len(), 2);
         let mut figures = Figures::from([((Kind::Tpcb, Measure::Instructions), 2000.0)]);
         let missing = broken(&gates, &figures);
@@ -328,12 +332,15 @@ mod tests {
     fn reads_what_the_tools_write() {
         assert_eq!(read_dump("version: 1\nevents: Ir\nsummary: 4012345\n\nfn=(1) main\n"), Some(4_012_345));
         assert_eq!(read_dump("version: 1\n"), None);
-        let mark = |kind: Kind, edge| format!("7 statx(AT_FDCWD, \"{MARK}{}/{edge}\", 0) = -1 ENOENT\n", kind.name());
+        let mark = |kind: Kind, edge| {
+            format!("7 statx(AT_FDCWD, \"{MARK}{}/{edge}\", 0) = -1 ENOENT\n", kind.name())
+        };
         let mut trace = "7 openat(AT_FDCWD, \"x\") = 3\n".to_owned();
         for kind in Kind::ALL {
             trace += &mark(kind, "begin");
             trace += "7 pwrite64(3, \"(\"..., 4096, 0) = 4096\n8  futex(0x1, FUTEX_WAIT <unfinished ...>\n";
-            trace += "7 fdatasync(3) = 0\n8  <... futex resumed>) = 0\n7 --- SIGCHLD {si_signo=SIGCHLD} ---\n";
+            trace +=
+                "7 fdatasync(3) = 0\n8  <... futex resumed>) = 0\n7 --- SIGCHLD {si_signo=SIGCHLD} ---\n";
             trace += &mark(kind, "end");
         }
         let windows = read_trace(&trace).unwrap();

@@ -19,9 +19,7 @@ use std::time::{Duration, Instant};
 
 use rialto::io::{FileDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value};
-use rialto::{
-    Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef,
-};
+use rialto::{Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef};
 
 use crate::alloc::allocations;
 use crate::tpcb::{BankError, Client, Shape, Tpcb};
@@ -61,7 +59,10 @@ impl FromStr for Kind {
     fn from_str(name: &str) -> Result<Kind, String> {
         let named = Kind::ALL.into_iter().find(|kind| kind.name() == name);
         named.ok_or_else(|| {
-            format!("\"{name}\" is no kind of transaction; there are {}", Kind::ALL.map(Kind::name).join(", "))
+            format!(
+                "\"{name}\" is no kind of transaction; there are {}",
+                Kind::ALL.map(Kind::name).join(", ")
+            )
         })
     }
 }
@@ -113,7 +114,9 @@ pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Re
     let windows = windows.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.to_string())?;
     let logged = client.database.metrics().log.bytes;
     if durability == Durability::Memory && logged > LOG_BYTES_MAX {
-        return Err(format!("{logged} bytes were logged, expected at most {LOG_BYTES_MAX}: run fewer transactions"));
+        return Err(format!(
+            "{logged} bytes were logged, expected at most {LOG_BYTES_MAX}: run fewer transactions"
+        ));
     }
     client.database.close().map_err(|error| error.to_string())?;
     Ok(windows)
