@@ -26,7 +26,8 @@ pub const NOISY: f64 = 1.5;
 const WAKES: u32 = 8;
 const WRITES: u32 = 3;
 const WRITE_BYTES: usize = 4096;
-const LOADS: u32 = 1_000;
+const WALKS: u32 = 4;
+const LOADS: u32 = 300;
 /// Cache lines of the memory that is loaded from: 64 MiB.
 const LINES: usize = 1 << 20;
 const LINE_WORDS: usize = 8;
@@ -86,7 +87,7 @@ impl Calibrator {
     /// A failed write.
     pub fn sample(&mut self) -> Result<Sample, String> {
         let wake_us = least((0..WAKES).map(|_| self.echo.round_trip()));
-        let load_ns = self.chain.walk(LOADS).as_nanos() as f64 / f64::from(LOADS);
+        let load_ns = least((0..WALKS).map(|_| self.chain.walk(LOADS))) * 1e3 / f64::from(LOADS);
         let mut write_us: Option<f64> = None;
         if let Some(file) = &self.file {
             for _ in 0..WRITES {
