@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
 use rialto::io::SimulatedDisk;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, Options};
+use rialto::{Checkpointing, Durability, GroupCommitDesign, Logging, Options};
 
 use crate::error::BenchError;
 
@@ -52,6 +52,18 @@ impl From<DurabilityName> for Durability {
 pub enum LoggingName {
     /// The changed fields, or the whole row
     Value,
+    /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
+    /// needs --checkpoint none
+    None,
+}
+
+impl From<LoggingName> for Logging {
+    fn from(name: LoggingName) -> Logging {
+        match name {
+            LoggingName::Value => Logging::Value,
+            LoggingName::None => Logging::None,
+        }
+    }
 }
 
 /// How memory is brought to disk.
@@ -321,6 +333,12 @@ impl BenchArgs {
                 PACKETS_MAX - PACKETS_SPARE
             ));
         }
+        if self.logging == LoggingName::None && self.checkpoint != CheckpointName::None {
+            return usage(
+                "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
+                    .to_owned(),
+            );
+        }
         let no_checkpoints = self.checkpoint == CheckpointName::None;
         for (given, option) in [
             (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
@@ -379,6 +397,7 @@ impl BenchArgs {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
+            logging: self.logging.into(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: match self.checkpoint {
                 CheckpointName::Fuzzy => Checkpointing::Fuzzy,
@@ -441,7 +460,6 @@ mod tests {
             ("tpcb --engine data-oriented", "conventional"),
             ("tpcb --logging action", "value"),
             ("tpcb --logging transaction", "value"),
-            ("tpcb --logging none", "value"),
             ("tpcb --checkpoint acbw", "fuzzy, none"),
             ("tpcb --group-commit hiber", "log-server"),
             ("tpcb --residence disk", "memory"),
@@ -471,6 +489,7 @@ mod tests {
             ("tpcb --clients 100 --in-flight 1000", "--in-flight 1000"),
             ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
             ("tpcb --clients 0", "1..=10000"),
+            ("tpcb --logging none", "--checkpoint none"),
         ] {
             let refusal = refusal(line);
             assert!(refusal.contains(named), "{line}: {refusal}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::{Checkpointing, Database, Metrics, Options};
 
-use crate::args::{BenchArgs, DiskName, DurabilityName, Rate};
+use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate};
 use crate::calibrate::{Calibrator, Slice, Spells};
 use crate::counters::{Counters, Counts};
 use crate::driver::{Ended, Load, Observer, Outcome, drive};
@@ -265,9 +265,10 @@ impl Session<'_> {
             shape: self.bank.shape().to_string(),
             procedures: self.bank.procedures(),
             engine: "conventional",
-            durability: match args.durability {
-                DurabilityName::Memory => "memory (level 1)",
-                DurabilityName::Disk => "disk (level 3)",
+            durability: match (args.logging, args.durability) {
+                (LoggingName::None, _) => "none until the run ends (logging none)",
+                (LoggingName::Value, DurabilityName::Memory) => "memory (level 1)",
+                (LoggingName::Value, DurabilityName::Disk) => "disk (level 3)",
             },
             clients: args.clients,
             in_flight: args.in_flight,
@@ -403,7 +404,7 @@ impl Session<'_> {
         let beside = Beside {
             clients: args.clients,
             in_flight: args.in_flight,
-            waits_for_disk: args.durability == DurabilityName::Disk,
+            waits_for_disk: args.durability == DurabilityName::Disk && args.logging == LoggingName::Value,
             log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
             shape: self.bank.shape(),
             time,

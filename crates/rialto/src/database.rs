@@ -246,8 +246,9 @@ impl Database {
     /// Makes every transaction committed so far durable on disk, at whatever level it was committed.
     ///
     /// # Errors
-    /// If the log has stopped.
+    /// If the log has stopped; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn sync(&self) -> Result<()> {
+        self.core().check_logged("sync")?;
         self.core().log.sync()
     }
 
@@ -256,8 +257,9 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written: the database goes on with the last complete one. [`Error::Stopped`] if the
-    /// log has stopped; [`Error::Closed`].
+    /// log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.core().check_logged("checkpoint")?;
         self.running.checkpoint()
     }
 
@@ -279,10 +281,11 @@ impl Database {
     }
 
     /// Closes the database for all handles: later transactions get [`Error::Closed`], open ones are aborted when they go
-    /// on, commits on their way are finished and synced.
+    /// on, commits on their way are finished and synced. With [`Logging::None`](crate::Logging::None) a checkpoint is
+    /// made of all of them.
     ///
     /// # Errors
-    /// If the log had stopped, or stops now.
+    /// If the log had stopped, or stops now; if that checkpoint cannot be written.
     pub fn close(self) -> Result<()> {
         self.running.close()
     }

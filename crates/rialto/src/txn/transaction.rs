@@ -15,7 +15,7 @@ use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
-use crate::log::{Durability, PacketKind, PacketSlot};
+use crate::log::{Durability, PacketSlot};
 use crate::row::Key;
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
@@ -333,7 +333,7 @@ impl Context {
             core.locks.release_all(self.owner.as_mut().expect("the transaction is open"));
             std::thread::yield_now();
         }
-        let lsn = core.log.push(&mut packet, PacketKind::Commit);
+        let lsn = core.log.push(&mut packet, core.packet_kind());
         let whole = WholeOrNothing;
         self.apply(&packet, lsn);
         std::mem::forget(whole);
@@ -424,7 +424,8 @@ impl Transaction {
 
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
-        self.context().choices.durability = durability;
+        let context = self.context();
+        context.choices.durability = context.core.durability(durability);
     }
 
     /// How durable the transaction's commit will be.
