@@ -2,9 +2,10 @@
 
 mod common;
 
-use std::process::Output;
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
 
-use common::{Directory, run, stderr, stdout, succeeds};
+use common::{Directory, program, run, stderr, stdout, succeeds};
 use rialto_bench::json::Json;
 
 /// What a small run takes; each test adds to it.
@@ -325,4 +326,37 @@ fn a_comparison_is_of_pairs_and_prints_the_ratio_with_its_interval() {
     assert!(stdout(&output).contains("2 pairs, this over other"), "{}", stdout(&output));
     assert!(stdout(&output).contains("with 50.0%"), "{}", stdout(&output));
     assert!(stderr(&output).contains("pair 2 of 2"), "{}", stderr(&output));
+}
+
+#[test]
+fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
+    let directory = Directory::new("bench-unlogged");
+    let unlogged = ["--logging", "none", "--checkpoint", "none", "--data", directory.name(), "--json"];
+    let mut short = vec!["--seconds", "0.3"];
+    short.extend(unlogged);
+    let first = succeeds(small(&short));
+    // A commit block of its own for each, at most, and nothing in it; with its values it has about 200 bytes.
+    assert!(number(&json(&first), "log_bytes_per_txn") < 120.0, "places only: {}", stdout(&first));
+    assert!(stdout(&first).contains("durability none until the run ends"), "{}", stdout(&first));
+    // Kept, and consistent with what is logged behind it.
+    let logged = ["--seconds", "0.3", "--data", directory.name(), "--json"];
+    let second = succeeds(small(&logged));
+    assert!(
+        stderr(&second).contains("using the bank") && !stderr(&second).contains("lost"),
+        "{}",
+        stderr(&second)
+    );
+
+    let mut long = vec!["bench", "tpcb", "--memory-bytes", "300000000", "--seconds", "60"];
+    long.extend(SMALL);
+    long.extend(unlogged);
+    let mut running = program(&long).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(running.stderr.take().expect("it is piped")).lines();
+    // The first tick of the window: it has run for more than a second.
+    assert!(lines.any(|line| line.expect("it writes").contains("transactions/s")), "it runs");
+    running.kill().expect("it runs");
+    running.wait().expect("it ends");
+    let third = succeeds(small(&logged));
+    assert!(stderr(&third).contains("commits are lost"), "{}", stderr(&third));
+    assert_eq!(at(&json(&third), "consistent"), &true.into());
 }

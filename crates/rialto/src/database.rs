@@ -317,15 +317,21 @@ impl Committed {
         let context = self.context.as_ref().expect("until dropped");
         let log = &context.core.log;
         let durability = context.choices.durability;
-        let (outcome, placed) = match log.try_done(self.lsn, durability) {
-            Some(outcome) => (outcome, None),
-            None => {
-                let placed = Instant::now();
-                (log.wait(self.lsn, durability), Some(placed))
+        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        let mut outcome = Ok(());
+        if !log.has_reached(self.lsn, durability) {
+            match log.try_done(self.lsn, durability) {
+                Some(done) => outcome = done,
+                None => {
+                    let placed = Instant::now();
+                    outcome = log.wait(self.lsn, durability);
+                    let spent = self.ledger.spent(Some(placed), Instant::now());
+                    accounts.committed(context.number, procedure, &spent);
+                    return outcome;
+                }
             }
-        };
-        let spent = self.ledger.spent(placed, Instant::now());
-        context.core.accounts.committed(context.number, context.choices.procedure, &spent);
+        }
+        accounts.committed(context.number, procedure, &self.ledger.spent(None, Instant::now()));
         outcome
     }
 

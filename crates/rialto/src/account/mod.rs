@@ -43,6 +43,7 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// The account at its end, after a wait for the log that began at `placed`, if there was one.
+    #[inline]
     pub fn spent(&self, placed: Option<Instant>, ended: Instant) -> Spent {
         let waits = waits::now().since(self.waits);
         let from = |earlier: Instant| ended.saturating_duration_since(earlier).as_nanos() as u64;
