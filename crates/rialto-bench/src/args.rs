@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::{Args, FromArgMatches, ValueEnum};
 use rialto::io::SimulatedDisk;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, LockForm, Options};
+use rialto::{Checkpointing, Durability, GroupCommitDesign, LockForm, Logging, Options};
 
 use crate::error::BenchError;
 
@@ -52,6 +52,18 @@ impl From<DurabilityName> for Durability {
 pub enum LoggingName {
     /// The changed fields, or the whole row
     Value,
+    /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
+    /// needs --checkpoint none
+    None,
+}
+
+impl From<LoggingName> for Logging {
+    fn from(name: LoggingName) -> Logging {
+        match name {
+            LoggingName::Value => Logging::Value,
+            LoggingName::None => Logging::None,
+        }
+    }
 }
 
 /// How memory is brought to disk.
@@ -241,6 +253,17 @@ pub struct BenchArgs {
     /// Where the random choices come from
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub seed: u64,
+    /// Measure after each window what bare code reaches with the same log bytes: a write, a group commit, a map with a
+    /// log thread
+    #[arg(long)]
+    pub limits: bool,
+    /// Compare with the same run with these options changed ('--clients 1'): pairs of runs that take turns, as many as
+    /// --repeat, or 6; prints the ratios with their intervals. The other run has a directory of its own beside this one's
+    #[arg(long, value_name = "OTHER ARGS", allow_hyphen_values = true)]
+    pub versus: Option<String>,
+    /// Compare with this program, another build of rialto; with the same options, or those changed by --versus
+    #[arg(long, value_name = "PATH")]
+    pub versus_binary: Option<PathBuf>,
     /// Print the result as one JSON object, too, on the last line
     #[arg(long)]
     pub json: bool,
@@ -301,6 +324,13 @@ impl BenchArgs {
                 "--data does not apply to --disk memory; available: --disk file --data DIR".to_owned(),
             );
         }
+        if self.limits && self.rate.is_some() {
+            return usage(
+                "--limits does not apply to --rate, an open loop that bare code would keep up with; available: closed \
+                 loops, --clients and --in-flight"
+                    .to_owned(),
+            );
+        }
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
         }
@@ -321,6 +351,12 @@ impl BenchArgs {
                 PACKETS_MAX - PACKETS_SPARE
             ));
         }
+        if self.logging == LoggingName::None && self.checkpoint != CheckpointName::None {
+            return usage(
+                "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
+                    .to_owned(),
+            );
+        }
         let no_checkpoints = self.checkpoint == CheckpointName::None;
         for (given, option) in [
             (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
@@ -333,6 +369,21 @@ impl BenchArgs {
             }
         }
         Ok(())
+    }
+
+    /// Reads a command line, the words behind `bench`.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn read(line: &[String]) -> Result<BenchArgs, String> {
+        let command = BenchArgs::augment_args(clap::Command::new("bench")).no_binary_name(true);
+        let matches = command.try_get_matches_from(line).map_err(|error| error.to_string())?;
+        BenchArgs::from_arg_matches(&matches).map_err(|error| error.to_string())
+    }
+
+    /// Whether this is a comparison of two runs.
+    pub fn compares(&self) -> bool {
+        self.versus.is_some() || self.versus_binary.is_some()
     }
 
     /// The branches.
@@ -364,6 +415,7 @@ impl BenchArgs {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
+            logging: self.logging.into(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: match self.checkpoint {
                 CheckpointName::Fuzzy => Checkpointing::Fuzzy,
@@ -427,7 +479,6 @@ mod tests {
             ("tpcb --engine data-oriented", "conventional"),
             ("tpcb --logging action", "value"),
             ("tpcb --logging transaction", "value"),
-            ("tpcb --logging none", "value"),
             ("tpcb --checkpoint acbw", "fuzzy, none"),
             ("tpcb --group-commit hiber", "log-server"),
             ("tpcb --residence disk", "memory"),
@@ -457,10 +508,24 @@ mod tests {
             ("tpcb --clients 100 --in-flight 1000", "--in-flight 1000"),
             ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
             ("tpcb --clients 0", "1..=10000"),
+            ("tpcb --logging none", "--checkpoint none"),
         ] {
             let refusal = refusal(line);
             assert!(refusal.contains(named), "{line}: {refusal}");
         }
+    }
+
+    #[test]
+    fn limits_and_comparisons() {
+        assert!(refusal("tpcb --limits --rate 100").contains("--rate"));
+        let args = Command::try_parse_from(["bench", "tpcb", "--versus", "--clients 1"]).unwrap().bench;
+        assert_eq!(args.versus.as_deref(), Some("--clients 1"));
+        assert!(
+            args.compares() && parse("tpcb --versus-binary /bin/x").compares() && !parse("tpcb").compares()
+        );
+        assert!(
+            BenchArgs::read(&["tpcb".to_owned(), "--clients".to_owned()]).unwrap_err().contains("--clients")
+        );
     }
 
     #[test]

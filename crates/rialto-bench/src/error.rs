@@ -30,6 +30,16 @@ pub enum BenchError {
     /// The data broke the workload's consistency condition before the run.
     #[error("{0}")]
     Inconsistent(String),
+    /// One side of a comparison failed.
+    #[error("the run of {side}: {text}")]
+    Versus {
+        /// This or other.
+        side: &'static str,
+        /// What went wrong.
+        text: String,
+        /// The exit code of its program.
+        code: u8,
+    },
     /// The result could not be written, or a file not read.
     #[error("{during}: {cause}")]
     Io {
@@ -57,6 +67,7 @@ impl BenchError {
                 _ => 1,
             },
             BenchError::Inconsistent(_) => 1,
+            BenchError::Versus { code, .. } => *code,
             BenchError::Io { .. } => 4,
         }
     }

@@ -1,5 +1,7 @@
 //! [`Json`]: the little JSON that a result needs, written on one line.
 
+mod parse;
+
 use std::fmt;
 
 /// A JSON value.
@@ -15,6 +17,8 @@ pub enum Json {
     Number(f64),
     /// Text.
     Text(String),
+    /// Values, in this order.
+    List(Vec<Json>),
     /// Names and values, in this order.
     Object(Vec<(String, Json)>),
 }
@@ -23,6 +27,28 @@ impl Json {
     /// An object of these names and values.
     pub fn object<const N: usize>(members: [(&str, Json); N]) -> Json {
         Json::Object(members.into_iter().map(|(name, value)| (name.to_owned(), value)).collect())
+    }
+
+    /// A value inside an object, by the names on the way: `latency_us.p50`.
+    pub fn at(&self, path: &str) -> Option<&Json> {
+        path.split('.').try_fold(self, |value, name| value.get(name))
+    }
+
+    /// The number that this is, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Json::Count(value) => Some(*value as f64),
+            Json::Number(value) => Some(*value),
+            _ => None,
+        }
+    }
+
+    /// Reads a value back.
+    ///
+    /// # Errors
+    /// What was expected, and where in the text.
+    pub fn parse(text: &str) -> Result<Json, String> {
+        parse::parse(text)
     }
 
     /// A member of an object.
@@ -90,6 +116,14 @@ impl fmt::Display for Json {
             // Three digits behind the point are more than any measurement here is worth.
             Json::Number(value) => write!(f, "{}", (value * 1e3).round() / 1e3),
             Json::Text(text) => write_text(text, f),
+            Json::List(values) => {
+                f.write_str("[")?;
+                for (position, value) in values.iter().enumerate() {
+                    let separator = if position > 0 { ", " } else { "" };
+                    write!(f, "{separator}{value}")?;
+                }
+                f.write_str("]")
+            }
             Json::Object(members) => {
                 f.write_str("{")?;
                 for (position, (name, value)) in members.iter().enumerate() {
@@ -119,12 +153,13 @@ mod tests {
             ("whole", 2.0.into()),
             ("no number", f64::NAN.into()),
             ("inner", Json::object([("yes", true.into())])),
+            ("list", Json::List(vec![1u64.into(), Json::Null])),
         ]);
         assert_eq!(
             json.to_string(),
             r#"{"text": "a \"quoted\"\\ word\n\u0001ü", "null": null, "count": 18446744073709551615, "#
                 .to_owned()
-                + r#""number": 1.235, "whole": 2, "no number": null, "inner": {"yes": true}}"#
+                + r#""number": 1.235, "whole": 2, "no number": null, "inner": {"yes": true}, "list": [1, null]}"#
         );
         assert_eq!(json.get("inner").and_then(|inner| inner.get("yes")), Some(&Json::Bool(true)));
     }

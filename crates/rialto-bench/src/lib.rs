@@ -7,8 +7,11 @@
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
 //! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
 //! | [`histogram`] | latencies |
-//! | [`counters`], [`alloc`] | instructions, wake-ups, allocations |
+//! | [`counters`], [`usage`], [`alloc`] | instructions, device bytes, context switches, allocations |
 //! | [`machine`] | what it ran on |
+//! | [`calibrate`] | its calm and noisy spells |
+//! | [`limits`] | what bare code reaches on it |
+//! | [`versus`] | a run against another, in pairs |
 //! | [`growth`] | whether a run fits |
 //! | [`session`] | one call of `rialto bench`, from the options to the exit code |
 //! | [`report`], [`json`] | the table and the JSON object |
@@ -19,17 +22,21 @@
 
 pub mod alloc;
 pub mod args;
+pub mod calibrate;
 pub mod counters;
 pub mod driver;
 mod error;
 pub mod growth;
 pub mod histogram;
 pub mod json;
+pub mod limits;
 pub mod machine;
 pub mod report;
 pub mod session;
 pub mod steady;
 pub mod tpcb;
+pub mod usage;
+pub mod versus;
 pub mod workload;
 
 pub use args::BenchArgs;

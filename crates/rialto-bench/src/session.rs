@@ -1,27 +1,34 @@
 //! One call of `rialto bench`: opens the disk and the bank, drives the clients, verifies, reports.
 
 use std::io::Write;
-use std::path::Path;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::{Checkpointing, Database, Metrics, Options};
 
-use crate::args::{BenchArgs, DiskName, DurabilityName, Rate};
+use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate};
+use crate::calibrate::{Calibrator, Slice, Spells};
 use crate::counters::{Counters, Counts};
 use crate::driver::{Ended, Load, Observer, Outcome, drive};
 use crate::error::BenchError;
 use crate::growth::{self, Room};
+use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
 use crate::report::{Measured, Setting, median, seconds, thousands};
 use crate::tpcb::{BankError, MEMORY_PER_TRANSACTION, Shape, Tpcb, Verdict};
+use crate::usage::Usage;
+use crate::versus;
 use crate::workload::Workload;
 
 /// The shortest warm-up: the growth of the run is judged by it.
 const WARMUP_MIN: Duration = Duration::from_millis(200);
 /// The longest measurement of a peak for `--rate PCT%`.
 const PEAK_WINDOW_MAX: Duration = Duration::from_secs(5);
+/// How long a probe of `--limits` runs.
+const PROBE_MIN: Duration = Duration::from_millis(200);
+const PROBE_MAX: Duration = Duration::from_secs(3);
 /// What a transaction writes to the log, about, until it is measured.
 const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
 /// Copies of memory on disk: two backups.
@@ -38,9 +45,18 @@ fn say(text: &str) {
 /// [`BenchError`], each with its exit code.
 pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     args.check()?;
+    if args.compares() {
+        // The words behind the name of the command.
+        let line: Vec<String> = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
+        return versus::run(args, &line, out).map(|()| true);
+    }
     let counters = Counters::open();
-    let disk = open_disk(args)?;
+    let disk = open_disk(args, args.directory().as_deref())?;
+    let scratch = Scratch::open(args)?;
     let mut options = args.options();
+    if matches!(args.disk, DiskName::Simulated(_)) {
+        say(&format!("simulated disk: {}", disk.describe()));
+    }
     options.progress = Some(Arc::new(|text: &str| say(&format!("  {text}"))));
     let data = args.directory().map(|path| absolute(&path));
     let place = data.clone().unwrap_or_else(|| disk.describe());
@@ -56,8 +72,21 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
         )));
     }
 
-    let mut session =
-        Session { args, database, bank, options, counters, windows: 0, acknowledged: 0, attempted: 0 };
+    // Its file is one of a device, or there is none: what a simulated disk takes says nothing of the machine.
+    let device = (args.disk == DiskName::File).then_some(&*scratch.disk);
+    let calibrator = Calibrator::new(device).map_err(BenchError::Directory)?;
+    let mut session = Session {
+        args,
+        database,
+        bank,
+        options,
+        counters,
+        calibrator: Mutex::new(calibrator),
+        scratch,
+        windows: 0,
+        acknowledged: 0,
+        attempted: 0,
+    };
     let setting = session.setting(data, &disk);
     let windows = session.measure()?;
     let (measured, spread) = median(windows).expect("at least one window");
@@ -89,10 +118,38 @@ fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-fn open_disk(args: &BenchArgs) -> Result<Arc<dyn Disk>, BenchError> {
-    let inner: Arc<dyn Disk> = match args.directory() {
+/// A disk beside the database's, of the same kind, for the files of calibrations and limits; gone when dropped.
+struct Scratch {
+    disk: Arc<dyn Disk>,
+    directory: Option<PathBuf>,
+}
+
+impl Scratch {
+    fn open(args: &BenchArgs) -> Result<Scratch, BenchError> {
+        let directory = args.directory().map(|path| {
+            let mut name = path.into_os_string();
+            name.push(format!(".bench-{}", std::process::id()));
+            PathBuf::from(name)
+        });
+        let disk = open_disk(args, directory.as_deref())?;
+        Ok(Scratch { disk, directory })
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if let Some(directory) = &self.directory
+            && let Err(error) = std::fs::remove_dir_all(directory)
+        {
+            say(&format!("{} is left over: {error}", directory.display()));
+        }
+    }
+}
+
+fn open_disk(args: &BenchArgs, directory: Option<&Path>) -> Result<Arc<dyn Disk>, BenchError> {
+    let inner: Arc<dyn Disk> = match directory {
         None => MemoryDisk::new(),
-        Some(path) => FileDisk::create(&path).map_err(|error| {
+        Some(path) => FileDisk::create(path).map_err(|error| {
             BenchError::Directory(format!(
                 "the data directory cannot be used: {error}; choose another with --data DIR"
             ))
@@ -103,7 +160,6 @@ fn open_disk(args: &BenchArgs) -> Result<Arc<dyn Disk>, BenchError> {
     };
     let disk = SimulatedDisk::named(name, inner, Arc::new(SystemClock::new()))
         .ok_or_else(|| BenchError::Usage(format!("there is no simulated disk \"{name}\"")))?;
-    say(&format!("simulated disk: {}", disk.describe()));
     Ok(disk)
 }
 
@@ -133,6 +189,9 @@ struct Session<'a> {
     bank: Tpcb,
     options: Options,
     counters: Counters,
+    /// For the thread that watches a window.
+    calibrator: Mutex<Calibrator>,
+    scratch: Scratch,
     /// Begun so far, that of the peak included.
     windows: u64,
     /// Over all windows.
@@ -149,6 +208,24 @@ struct Watch<'a> {
     log_bytes_at_start: u64,
     begin: Option<(Metrics, Counts)>,
     end: Option<(Metrics, Counts)>,
+    slices: Vec<Slice>,
+    /// Why the machine was not calibrated.
+    uncalibrated: Option<String>,
+}
+
+impl Watch<'_> {
+    /// What the process has counted, without this thread and the calibrations.
+    fn counts(&self) -> Counts {
+        let mut counts = self.session.counters.read();
+        let calibrator = self.session.calibrator.lock().expect("nobody panics with it");
+        counts.switches = counts.switches.zip(Usage::of_thread()).map(|(mut all, own)| {
+            all = all.since(own);
+            all.since(calibrator.echo_switches())
+        });
+        counts.device_bytes =
+            counts.device_bytes.map(|bytes| bytes.saturating_sub(calibrator.written_bytes()));
+        counts
+    }
 }
 
 impl Observer for Watch<'_> {
@@ -158,13 +235,20 @@ impl Observer for Watch<'_> {
         let per_s = committed as f64 / warmed_up.as_secs_f64();
         let logged = (metrics.log.bytes - self.log_bytes_at_start) as f64 / committed.max(1) as f64;
         growth::check(&session.rooms(&metrics, logged), self.rate.unwrap_or(per_s), self.left)?;
-        self.begin = Some((metrics, session.counters.read()));
+        self.begin = Some((metrics, self.counts()));
         Ok(())
     }
 
     fn window_ends(&mut self) {
-        let counts = self.session.counters.read();
+        let counts = self.counts();
         self.end = Some((self.session.database.metrics(), counts));
+    }
+
+    fn slice(&mut self, took: Duration, committed: u64) {
+        match self.session.calibrator.lock().expect("nobody panics with it").sample() {
+            Ok(sample) => self.slices.push(Slice { took, committed, sample }),
+            Err(problem) => self.uncalibrated = Some(problem),
+        }
     }
 
     fn tick(&mut self, open: Option<Duration>, committed_per_s: f64) {
@@ -181,9 +265,10 @@ impl Session<'_> {
             shape: self.bank.shape().to_string(),
             procedures: self.bank.procedures(),
             engine: "conventional",
-            durability: match args.durability {
-                DurabilityName::Memory => "memory (level 1)",
-                DurabilityName::Disk => "disk (level 3)",
+            durability: match (args.logging, args.durability) {
+                (LoggingName::None, _) => "none until the run ends (logging none)",
+                (LoggingName::Value, DurabilityName::Memory) => "memory (level 1)",
+                (LoggingName::Value, DurabilityName::Disk) => "disk (level 3)",
             },
             clients: args.clients,
             in_flight: args.in_flight,
@@ -278,10 +363,22 @@ impl Session<'_> {
         self.windows += 1;
         say(&format!("running {} s after {} s of warm-up", window.as_secs_f64(), load.warmup.as_secs_f64()));
         let log_bytes_at_start = self.database.metrics().log.bytes;
-        let mut watch =
-            Watch { session: self, left: window + later, rate, log_bytes_at_start, begin: None, end: None };
+        let mut watch = Watch {
+            session: self,
+            left: window + later,
+            rate,
+            log_bytes_at_start,
+            begin: None,
+            end: None,
+            slices: Vec::new(),
+            uncalibrated: None,
+        };
         let ended = drive(&self.bank, &load, &mut watch);
         let (begin, end) = (watch.begin.take(), watch.end.take());
+        let spells = Spells::judge(&watch.slices);
+        if let Some(problem) = watch.uncalibrated.take() {
+            return Err(BenchError::Directory(format!("calibrating the machine: {problem}")));
+        }
         let outcome: Outcome = ended.map_err(|ended| match ended {
             Ended::Failed(cause) => BenchError::Transaction { during: "running transactions", cause },
             Ended::Refused(reason) => BenchError::Usage(reason),
@@ -292,7 +389,28 @@ impl Session<'_> {
             let counts = end.1.since(&begin.1);
             ((begin.0, end.0), counts)
         });
-        Ok(Measured { outcome, offered_per_s: rate, metrics, counts })
+        let mut measured = Measured { outcome, offered_per_s: rate, metrics, counts, spells, limits: None };
+        if args.limits {
+            measured.limits = Some(self.limits(&measured)?);
+        }
+        Ok(measured)
+    }
+
+    /// What bare code reaches now.
+    fn limits(&self, measured: &Measured) -> Result<Limits, BenchError> {
+        let args = self.args;
+        let time = (args.seconds / 2).clamp(PROBE_MIN, PROBE_MAX);
+        say(&format!("measuring what bare code reaches, {} each", seconds(time)));
+        let beside = Beside {
+            clients: args.clients,
+            in_flight: args.in_flight,
+            waits_for_disk: args.durability == DurabilityName::Disk && args.logging == LoggingName::Value,
+            log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
+            shape: self.bank.shape(),
+            time,
+        };
+        limits::measure(&*self.scratch.disk, &beside)
+            .map_err(|problem| BenchError::Directory(format!("measuring limits: {problem}")))
     }
 
     fn verify(&self, history_before: u64) -> Result<Verdict, BenchError> {

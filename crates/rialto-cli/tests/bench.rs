@@ -1,17 +1,20 @@
 //! `rialto bench`, run as a user runs it: exit codes, the table, the JSON object, the data directory.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Output, Stdio};
+
+use common::{Directory, program, run, stderr, stdout, succeeds};
+use rialto_bench::json::Json;
 
 /// What a small run takes; each test adds to it.
 const SMALL: [&str; 8] = ["--accounts", "2000", "--scale", "2", "--clients", "4", "--warmup", "0.2"];
 
 fn bench(arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_rialto"))
-        .arg("bench")
-        .args(arguments)
-        .output()
-        .expect("the program starts")
+    let mut all = vec!["bench"];
+    all.extend(arguments);
+    run(&all)
 }
 
 fn small(arguments: &[&str]) -> Output {
@@ -21,109 +24,130 @@ fn small(arguments: &[&str]) -> Output {
     bench(&all)
 }
 
-fn stdout(output: &Output) -> String {
-    String::from_utf8(output.stdout.clone()).expect("UTF-8")
+/// The JSON object on the last line.
+fn json(output: &Output) -> Json {
+    let text = stdout(output);
+    let line = text.lines().last().expect("some output");
+    Json::parse(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
 }
 
-fn stderr(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned()
+fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
+    json.at(path).unwrap_or_else(|| panic!("{path} is missing in {json}"))
 }
 
-fn succeeds(output: Output) -> Output {
-    assert_eq!(output.status.code(), Some(0), "{}{}", stdout(&output), stderr(&output));
-    output
-}
-
-/// The JSON object's text.
-fn last_line(output: &Output) -> String {
-    stdout(output).lines().last().expect("some output").to_owned()
-}
-
-/// The raw value of a member of the outermost object that is no object itself.
-fn member(json: &str, name: &str) -> String {
-    let start = json.find(&format!("\"{name}\": ")).unwrap_or_else(|| panic!("{name} is missing in {json}"));
-    let value = &json[start + name.len() + 4..];
-    value[..value.find([',', '}']).expect("an end")].to_owned()
-}
-
-fn number(json: &str, name: &str) -> f64 {
-    let text = member(json, name);
-    text.parse().unwrap_or_else(|_| panic!("{name} is {text}"))
+fn number(json: &Json, path: &str) -> f64 {
+    at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
 /// The names of an object's members, those of inner objects as `outer.inner`.
-fn names(json: &str) -> Vec<String> {
-    let (mut names, mut path, mut rest) = (Vec::new(), Vec::<String>::new(), json);
-    let mut last = String::new();
-    while let Some(at) = rest.find(['"', '{', '}']) {
-        let (found, after) = (rest.as_bytes()[at], &rest[at + 1..]);
-        rest = after;
-        match found {
-            b'{' => path.push(std::mem::take(&mut last)),
-            b'}' => drop(path.pop()),
-            _ => {
-                let end = after.find('"').expect("texts end");
-                let (text, behind) = (&after[..end], &after[end + 1..]);
-                rest = behind;
-                if behind.starts_with(": ") {
-                    let outer = path.iter().filter(|name| !name.is_empty()).map(|name| format!("{name}."));
-                    names.push(outer.collect::<String>() + text);
-                    last = text.to_owned();
-                }
-            }
-        }
+fn names(json: &Json) -> Vec<String> {
+    let Json::Object(members) = json else { return Vec::new() };
+    let mut all = Vec::new();
+    for (name, value) in members {
+        all.push(name.clone());
+        all.extend(names(value).into_iter().map(|inner| format!("{name}.{inner}")));
     }
-    names
-}
-
-/// A directory of its own, removed at the end of the test.
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Directory(path)
-    }
-
-    fn path(&self) -> &str {
-        self.0.to_str().expect("UTF-8")
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    all
 }
 
 #[test]
 fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let directory = Directory::new("bench-json");
-    let output = succeeds(small(&["--data", directory.path(), "--seconds", "1.3", "--json"]));
-    let json = last_line(&output);
-    let expected = "workload engine clients seconds seed data machine machine.cpu machine.cores \
-        machine.memory_bytes machine.kernel offered_per_s committed committed_per_s aborted_user aborted_deadlock \
-        latency_us latency_us.p50 latency_us.p99 latency_us.p999 latency_us.max log_bytes_per_txn group_size_mean \
-        log_writes instructions_per_txn instructions_per_txn.user instructions_per_txn.kernel wakes_per_txn \
-        syscalls_per_txn checkpoints locks_per_100_txn locks_per_100_txn.row locks_per_100_txn.higher \
-        locks_per_100_txn.local time_us_per_txn time_us_per_txn.queue time_us_per_txn.fetch_io \
-        time_us_per_txn.lock_wait time_us_per_txn.latch_wait time_us_per_txn.run time_us_per_txn.log_wait \
-        time_us_per_txn.standby_wait allocations_per_txn procedures procedures.tpcb procedures.tpcb.committed \
-        procedures.tpcb.committed_per_s procedures.tpcb.latency_us procedures.tpcb.latency_us.p50 \
-        procedures.tpcb.latency_us.p99 procedures.tpcb.latency_us.p999 procedures.tpcb.latency_us.max consistent";
-    assert_eq!(names(&json), expected.split_whitespace().collect::<Vec<_>>());
-    assert_eq!((member(&json, "workload"), member(&json, "consistent")), ("\"tpcb\"".into(), "true".into()));
-    assert_eq!(member(&json, "offered_per_s"), "null");
-    assert!(member(&json, "data").contains("bench-json"), "{json}");
+    let output = succeeds(small(&["--data", directory.name(), "--seconds", "1.3", "--json"]));
+    let json = json(&output);
+    let latency = "p50 p99 p999 max";
+    let times = "queue fetch_io lock_wait latch_wait run log_wait standby_wait";
+    let both = "calm noisy";
+    let members = [
+        ("", "workload engine clients seconds seed data machine"),
+        ("machine", "cpu cores memory_bytes kernel"),
+        ("", "offered_per_s committed committed_per_s aborted_user aborted_deadlock latency_us"),
+        ("latency_us", latency),
+        ("", "log_bytes_per_txn group_size_mean log_writes instructions_per_txn"),
+        ("instructions_per_txn", "user kernel"),
+        ("", "wakes_per_txn syscalls_per_txn checkpoints locks_per_100_txn"),
+        ("locks_per_100_txn", "row higher local"),
+        ("", "time_us_per_txn"),
+        ("time_us_per_txn", times),
+        ("", "allocations_per_txn procedures"),
+        ("procedures", "tpcb"),
+        ("procedures.tpcb", "committed committed_per_s latency_us"),
+        ("procedures.tpcb.latency_us", latency),
+        ("procedures.tpcb", "time_us_per_txn"),
+        ("procedures.tpcb.time_us_per_txn", times),
+        ("procedures.tpcb", "waits_us"),
+        ("procedures.tpcb.waits_us", "lock"),
+        ("procedures.tpcb.waits_us.lock", "share p50 p99"),
+        ("procedures.tpcb.waits_us", "latch"),
+        ("procedures.tpcb.waits_us.latch", "share p50 p99"),
+        ("procedures.tpcb.waits_us", "log"),
+        ("procedures.tpcb.waits_us.log", "share p50 p99"),
+        ("", "context_switches_per_txn"),
+        ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
+        ("", "device_bytes_per_txn sweep_bytes_per_txn calibration"),
+        ("calibration", "slices noisy committed_per_s"),
+        ("calibration.committed_per_s", both),
+        ("calibration", "wake_us"),
+        ("calibration.wake_us", both),
+        ("calibration", "write_us"),
+        ("calibration.write_us", both),
+        ("calibration", "load_ns"),
+        ("calibration.load_ns", both),
+        ("", "limits not_counted"),
+        ("not_counted", "instructions_per_txn syscalls_per_txn"),
+        ("", "consistent"),
+    ];
+    let full = |(outer, inner): (&str, &str)| {
+        let outer = if outer.is_empty() { String::new() } else { format!("{outer}.") };
+        inner.split(' ').map(|name| format!("{outer}{name}")).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&json), members.into_iter().flat_map(full).collect::<Vec<_>>());
+    assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"tpcb".into(), &true.into()));
+    assert_eq!((at(&json, "offered_per_s"), at(&json, "limits")), (&Json::Null, &Json::Null));
+    assert!(at(&json, "data").to_string().contains("bench-json"), "{json}");
     assert!(number(&json, "committed") > 100.0, "{json}");
     assert!(number(&json, "allocations_per_txn") < 0.5, "a transaction allocates: {json}");
-    assert!((3.9..4.1).contains(&(number(&json, "row") / 100.0)), "four row locks a transaction: {json}");
+    let row_locks = number(&json, "locks_per_100_txn.row") / 100.0;
+    assert!((3.9..4.1).contains(&row_locks), "four row locks a transaction: {json}");
     assert!((100.0..2_000.0).contains(&number(&json, "log_bytes_per_txn")), "{json}");
+    // A figure is null only with its reason.
+    for figure in ["instructions_per_txn", "syscalls_per_txn"] {
+        let value = if figure.starts_with("instr") { format!("{figure}.user") } else { figure.to_owned() };
+        let reason = at(&json, &format!("not_counted.{figure}"));
+        assert_eq!(at(&json, &value) == &Json::Null, reason != &Json::Null, "{figure}: {json}");
+    }
+    // There is one transaction type: its account is that of all. What does not apply is null.
+    let time = |part: &str| at(&json, &format!("time_us_per_txn.{part}"));
+    assert_eq!(at(&json, "time_us_per_txn"), at(&json, "procedures.tpcb.time_us_per_txn"));
+    for part in ["queue", "fetch_io", "standby_wait"] {
+        assert_eq!(time(part), &Json::Null, "{part}");
+    }
+    assert!(time("run").number() > Some(0.0) && time("log_wait").number() > Some(0.0), "{json}");
+    assert!(number(&json, "procedures.tpcb.waits_us.log.share") > 0.5, "blocking clients wait: {json}");
+    assert!(number(&json, "context_switches_per_txn.clients_voluntary") > 0.0, "{json}");
+    let (slices, noisy) = (number(&json, "calibration.slices"), number(&json, "calibration.noisy"));
+    assert!(slices >= 2.0 && noisy <= slices, "{json}");
+    let write_us = |spell: &str| at(&json, &format!("calibration.write_us.{spell}")).number();
+    assert!(write_us("calm").or(write_us("noisy")) > Some(0.0), "{json}");
+    let left: Vec<_> = std::fs::read_dir(directory.path().parent().expect("it has one"))
+        .expect("it can be listed")
+        .filter_map(|entry| entry.expect("an entry").file_name().into_string().ok())
+        .filter(|name| name.starts_with("bench-json") && name.contains(".bench-"))
+        .collect();
+    assert!(left.is_empty(), "scratch files are left over: {left:?}");
     let table = stdout(&output);
-    for row in
-        ["throughput", "latency", "time account", "log ", "group commit", "group sizes", "consistent", "data"]
-    {
+    for row in [
+        "throughput",
+        "latency",
+        "time account",
+        "log ",
+        "group commit",
+        "group sizes",
+        "wake-ups",
+        "spells",
+        "consistent",
+        "data",
+    ] {
         assert!(table.contains(&format!("\n  {row}")), "{row} is missing in\n{table}");
     }
     assert!(stderr(&output).contains("transactions/s"), "progress goes to stderr: {}", stderr(&output));
@@ -145,14 +169,17 @@ fn tickets_and_open_loops_end_consistent_too() {
             all.extend(["--disk", "memory"]);
         }
         all.extend(arguments);
-        let json = last_line(&succeeds(small(&all)));
-        assert_eq!(member(&json, "consistent"), "true", "{arguments:?}: {json}");
-        assert_eq!(member(&json, "data"), "null", "{arguments:?}: {json}");
-        let offered = member(&json, "offered_per_s");
-        assert_eq!(arguments[0] == "--rate", offered != "null", "{arguments:?}: {json}");
+        let json = json(&succeeds(small(&all)));
+        assert_eq!(at(&json, "consistent"), &true.into(), "{arguments:?}: {json}");
+        assert_eq!(at(&json, "data"), &Json::Null, "{arguments:?}: {json}");
+        let offered = at(&json, "offered_per_s") != &Json::Null;
+        assert_eq!(arguments[0] == "--rate", offered, "{arguments:?}: {json}");
+        // Calibrations of a disk are of a device of this machine, or of none.
+        assert!(number(&json, "calibration.slices") >= 1.0, "{arguments:?}: {json}");
+        assert_eq!(at(&json, "calibration.write_us.calm"), &Json::Null, "{arguments:?}: {json}");
         if arguments == ["--rate", "500"] {
             assert!((350.0..650.0).contains(&number(&json, "committed_per_s")), "{json}");
-            assert!(number(&json, "queue") >= 0.0);
+            assert!(number(&json, "time_us_per_txn.queue") >= 0.0);
         }
     }
 }
@@ -160,15 +187,15 @@ fn tickets_and_open_loops_end_consistent_too() {
 #[test]
 fn a_directory_is_created_used_again_and_refused_in_another_shape() {
     let directory = Directory::new("bench-again");
-    let arguments = ["--seconds", "0.3", "--json", "--data", directory.path()];
+    let arguments = ["--seconds", "0.3", "--json", "--data", directory.name()];
     let first = succeeds(small(&arguments));
     assert!(stderr(&first).contains("loaded a bank"), "{}", stderr(&first));
-    assert!(member(&last_line(&first), "data").contains("bench-again"));
+    assert!(at(&json(&first), "data").to_string().contains("bench-again"));
     let second = succeeds(small(&arguments));
     assert!(stderr(&second).contains("using the bank"), "{}", stderr(&second));
-    assert_eq!(member(&last_line(&second), "consistent"), "true");
+    assert_eq!(at(&json(&second), "consistent"), &true.into());
 
-    let other = bench(&["tpcb", "--scale", "3", "--accounts", "2000", "--data", directory.path()]);
+    let other = bench(&["tpcb", "--scale", "3", "--accounts", "2000", "--data", directory.name()]);
     assert_eq!(other.status.code(), Some(3), "{}", stderr(&other));
     let refusal = stderr(&other);
     assert!(refusal.contains("holds a TPC-B bank of 2 branches, 20 tellers, 2000 accounts"), "{refusal}");
@@ -179,9 +206,9 @@ fn a_directory_is_created_used_again_and_refused_in_another_shape() {
 #[test]
 fn a_directory_that_cannot_be_one_is_unusable() {
     let directory = Directory::new("bench-file");
-    std::fs::write(&directory.0, "a file").expect("a file can be written");
-    let output = small(&["--data", directory.path()]);
-    let _ = std::fs::remove_file(&directory.0);
+    std::fs::write(directory.path(), "a file").expect("a file can be written");
+    let output = small(&["--data", directory.name()]);
+    let _ = std::fs::remove_file(directory.path());
     assert_eq!(output.status.code(), Some(3), "{}", stderr(&output));
     assert!(stderr(&output).contains("bench-file"), "{}", stderr(&output));
 }
@@ -199,6 +226,9 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         (&["tpcb", "--two-stage", "2pl"], "--residence memory"),
         (&["tpcb", "--disk", "sim:floppy"], "sim:koda"),
         (&["tpcb", "--nonsense"], "--nonsense"),
+        (&["tpcb", "--limits", "--rate", "100"], "closed loops"),
+        (&["tpcb", "--disk", "memory", "--versus", "--clients many"], "many"),
+        (&["tpcb", "--disk", "memory", "--versus-binary", "/nowhere/rialto"], "/nowhere/rialto"),
         (&[], "Usage"),
     ] {
         let output = bench(arguments);
@@ -228,4 +258,105 @@ fn a_run_whose_growth_does_not_fit_is_refused_with_the_seconds_that_would() {
             "{refusal}"
         );
     }
+}
+
+#[test]
+fn limits_stand_beside_the_runs_that_they_bound() {
+    for (arguments, probes, absent, rows) in [
+        (&["--clients", "1"][..], &["write"][..], &["group_commit", "map"][..], &["bare write"][..]),
+        (&["--clients", "4"], &["write", "group_commit"], &["map"], &["bare write", "bare group commit"]),
+        (&["--in-flight", "20"], &["map"], &["write", "group_commit"], &["bare map with log"]),
+        (&["--durability", "memory"], &["map"], &["write", "group_commit"], &["bare map with log"]),
+    ] {
+        let mut all =
+            vec!["tpcb", "--accounts", "2000", "--scale", "2", "--warmup", "0.2", "--seconds", "0.4"];
+        all.extend(["--memory-bytes", "300000000", "--disk", "memory", "--limits", "--json"]);
+        all.extend(arguments);
+        let output = succeeds(bench(&all));
+        let json = json(&output);
+        for probe in probes {
+            assert!(number(&json, &format!("limits.{probe}.per_s")) > 0.0, "{arguments:?}: {json}");
+        }
+        for probe in absent {
+            assert_eq!(at(&json, &format!("limits.{probe}")), &Json::Null, "{arguments:?}: {json}");
+        }
+        let share = match probes.last() {
+            Some(&"write") => "p50_over_write",
+            Some(&"group_commit") => "share_of_group_commit",
+            _ => "share_of_map",
+        };
+        assert!(number(&json, &format!("limits.{share}")) > 0.0, "{arguments:?}: {json}");
+        for row in rows {
+            assert!(
+                stdout(&output).contains(&format!("\n  {row}")),
+                "{row} is missing in {}",
+                stdout(&output)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_comparison_is_of_pairs_and_prints_the_ratio_with_its_interval() {
+    let this_program = env!("CARGO_BIN_EXE_rialto");
+    // A disk in memory against one that takes 8 ms a write.
+    let versus = ["--disk", "memory", "--versus", "--disk sim:hdd", "--versus-binary", this_program];
+    let mut arguments = vec!["--clients", "1", "--seconds", "0.3", "--repeat", "2", "--json"];
+    arguments.extend(versus);
+    let mut all =
+        vec!["tpcb", "--memory-bytes", "300000000", "--accounts", "2000", "--scale", "2", "--warmup", "0.2"];
+    all.extend(arguments);
+    let output = succeeds(bench(&all));
+    let json = json(&output);
+    assert_eq!(at(&json, "pairs"), &2u64.into());
+    let ratio = |figure: &str, part: &str| {
+        let Json::Object(ratios) = at(&json, "ratio") else { panic!("{json}") };
+        let (_, interval) = ratios.iter().find(|(name, _)| name == figure).expect("it is compared");
+        number(interval, part)
+    };
+    let (low, median, high) = (
+        ratio("committed_per_s", "low"),
+        ratio("committed_per_s", "median"),
+        ratio("committed_per_s", "high"),
+    );
+    assert!(1.0 < low && low <= median && median <= high, "memory is faster than a disk: {json}");
+    assert!(ratio("latency_us.p50", "median") < 1.0, "{json}");
+    // Two pairs hold the true median with one half only, and it says so.
+    assert_eq!(ratio("committed_per_s", "confidence"), 0.5);
+    assert!(stdout(&output).contains("2 pairs, this over other"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("with 50.0%"), "{}", stdout(&output));
+    assert!(stderr(&output).contains("pair 2 of 2"), "{}", stderr(&output));
+}
+
+#[test]
+fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
+    let directory = Directory::new("bench-unlogged");
+    let unlogged = ["--logging", "none", "--checkpoint", "none", "--data", directory.name(), "--json"];
+    let mut short = vec!["--seconds", "0.3"];
+    short.extend(unlogged);
+    let first = succeeds(small(&short));
+    // A commit block of its own for each, at most, and nothing in it; with its values it has about 200 bytes.
+    assert!(number(&json(&first), "log_bytes_per_txn") < 120.0, "places only: {}", stdout(&first));
+    assert!(stdout(&first).contains("durability none until the run ends"), "{}", stdout(&first));
+    // Kept, and consistent with what is logged behind it.
+    let logged = ["--seconds", "0.3", "--data", directory.name(), "--json"];
+    let second = succeeds(small(&logged));
+    assert!(
+        stderr(&second).contains("using the bank") && !stderr(&second).contains("lost"),
+        "{}",
+        stderr(&second)
+    );
+
+    let mut long = vec!["bench", "tpcb", "--memory-bytes", "300000000", "--seconds", "60"];
+    long.extend(SMALL);
+    long.extend(unlogged);
+    let mut running = program(&long).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(running.stderr.take().expect("it is piped")).lines();
+    // The first tick of the window: it has run for more than a second.
+    assert!(lines.any(|line| line.expect("it writes").contains("transactions/s")), "it runs");
+    running.kill().expect("it runs");
+    running.wait().expect("it ends");
+    let third = succeeds(small(&logged));
+    assert!(stderr(&third).contains("commits are lost"), "{}", stderr(&third));
+    assert_eq!(at(&json(&third), "consistent"), &true.into());
 }

@@ -1,89 +1,30 @@
 //! `rialto serve`, run as a user runs it: the ready line, signals, exit codes.
 
-use std::io::{BufRead, BufReader, Read, Write};
+mod common;
+
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-fn program() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_rialto"));
-    command.arg("serve");
-    command
-}
+use common::{Directory, Serving, program, stderr};
 
-struct Directory(PathBuf);
-
-impl Directory {
-    fn new(name: &str) -> Directory {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
-        let _ = std::fs::remove_dir_all(&path);
-        Directory(path)
-    }
-}
-
-impl Drop for Directory {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// A server process and its ready line.
-struct Serving {
-    child: Child,
-    tcp: String,
-    data: String,
-}
-
-impl Serving {
-    fn start(data: &Path) -> Serving {
-        Serving::start_by(program(), data)
-    }
-
-    fn start_by(mut program: Command, data: &Path) -> Serving {
-        let mut child = program
-            .args(["--listen", "127.0.0.1:0", "--data"])
-            .arg(data)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("the program starts");
-        let mut line = String::new();
-        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
-        output.read_line(&mut line).expect("a line comes");
-        let words: Vec<&str> = line.split_whitespace().collect();
-        assert_eq!(words.first(), Some(&"ready"), "{line}");
-        let part = |name: &str| {
-            let value = words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-            value.unwrap_or_else(|| panic!("{name} is missing in {line}")).to_owned()
-        };
-        assert_eq!(part("socket"), "none");
-        Serving { tcp: part("tcp"), data: part("data"), child }
-    }
-
-    /// Asks for an SSL connection, as clients begin, and returns the answer.
-    fn greet(&self) -> u8 {
-        let mut stream = TcpStream::connect(&self.tcp).expect("it listens");
-        stream.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).expect("it reads");
-        let mut answer = [0];
-        stream.read_exact(&mut answer).expect("it answers");
-        answer[0]
-    }
-
-    fn end_by(mut self, signal: &str) -> Option<i32> {
-        let killed = Command::new("kill").args([signal, &self.child.id().to_string()]).status();
-        assert!(killed.expect("kill runs").success());
-        self.child.wait().expect("it ends").code()
-    }
+/// Asks for an SSL connection, as clients begin, and returns the answer.
+fn greet(serving: &Serving) -> u8 {
+    let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
+    stream.write_all(&[0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f]).expect("it reads");
+    let mut answer = [0];
+    stream.read_exact(&mut answer).expect("it answers");
+    answer[0]
 }
 
 #[test]
 fn says_that_it_is_ready_and_ends_well_on_either_signal() {
     let directory = Directory::new("serve-signals");
     for signal in ["-TERM", "-INT"] {
-        let serving = Serving::start(&directory.0);
-        assert_eq!(serving.data, directory.0.display().to_string());
-        assert_eq!(serving.greet(), b'N', "there is no SSL yet");
+        let serving = Serving::start(directory.path());
+        assert_eq!(serving.data, directory.path().display().to_string());
+        assert_eq!(greet(&serving), b'N', "there is no SSL yet");
         assert_eq!(serving.end_by(signal), Some(0), "{signal}");
     }
 }
@@ -91,11 +32,13 @@ fn says_that_it_is_ready_and_ends_well_on_either_signal() {
 #[test]
 fn a_directory_serves_once_at_a_time() {
     let directory = Directory::new("serve-twice");
-    let serving = Serving::start(&directory.0);
-    let second =
-        program().args(["--listen", "127.0.0.1:0", "--data"]).arg(&directory.0).output().expect("it runs");
+    let serving = Serving::start(directory.path());
+    let second = program(&["serve", "--listen", "127.0.0.1:0", "--data"])
+        .arg(directory.path())
+        .output()
+        .expect("it runs");
     assert_eq!(second.status.code(), Some(3));
-    let error = String::from_utf8_lossy(&second.stderr);
+    let error = stderr(&second);
     assert!(error.contains("serve-twice") && error.contains("in use"), "{error}");
     assert_eq!(serving.end_by("-TERM"), Some(0));
 }
@@ -110,8 +53,13 @@ fn usage_errors_exit_2() {
         (&["--listen", "here"], "HOST:PORT"),
         (&["--durability", "tape"], "memory"),
     ] {
-        let output = program().args(arguments).arg("--data").arg(&directory.0).output().expect("it runs");
-        let error = String::from_utf8_lossy(&output.stderr);
+        let output = program(&["serve"])
+            .args(arguments)
+            .arg("--data")
+            .arg(directory.path())
+            .output()
+            .expect("it runs");
+        let error = stderr(&output);
         assert_eq!(output.status.code(), Some(2), "{arguments:?}: {error}");
         assert!(error.contains(named), "{arguments:?}: {error}");
     }
@@ -158,7 +106,7 @@ fn ends_with_4_when_its_log_fails_and_recovers() {
     let mut shell = Command::new("sh");
     // A write beyond the limit is an error then, and no signal.
     shell.args(["-c", "trap '' XFSZ; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_rialto"), "serve"]);
-    let mut serving = Serving::start_by(shell, &directory.0);
+    let mut serving = Serving::start_by(shell, directory.path());
     let mut client = session(&serving);
     let made = query(&mut client, "create table t (a int primary key); insert into t values (1)");
     assert!(made.contains("INSERT 0 1"), "{made}");
@@ -177,7 +125,7 @@ fn ends_with_4_when_its_log_fails_and_recovers() {
     assert_eq!(serving.child.wait().expect("it ends").code(), Some(4), "{error}");
     assert!(error.contains("the database has stopped") && error.contains("log-"), "{error}");
 
-    let serving = Serving::start(&directory.0);
+    let serving = Serving::start(directory.path());
     let found = query(&mut session(&serving), "select count(*) from t where a = 1");
     assert!(found.contains("SELECT 1"), "{found}");
     assert_eq!(serving.end_by("-TERM"), Some(0));
@@ -186,14 +134,14 @@ fn ends_with_4_when_its_log_fails_and_recovers() {
 #[test]
 fn corrupt_bytes_are_named_and_exit_1_before_anybody_is_served() {
     let directory = Directory::new("serve-corrupt");
-    let serving = Serving::start(&directory.0);
+    let serving = Serving::start(directory.path());
     let made = query(&mut session(&serving), "create table t (a int primary key)");
     assert!(made.contains("CREATE TABLE"), "{made}");
     assert_eq!(serving.end_by("-TERM"), Some(0));
-    let home = directory.0.join("home");
+    let home = directory.path().join("home");
     let bytes = std::fs::read(&home).expect("the home file is there");
     std::fs::write(&home, bytes.iter().map(|byte| byte ^ 0x55).collect::<Vec<_>>()).expect("it is ours");
-    let output = program().args(["--listen", "127.0.0.1:0", "--data"]).arg(&directory.0).output();
+    let output = program(&["serve", "--listen", "127.0.0.1:0", "--data"]).arg(directory.path()).output();
     let output = output.expect("it runs");
     let error = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(1), "{error}");

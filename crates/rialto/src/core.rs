@@ -14,8 +14,8 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::Disk;
 use crate::lock::LockManager;
-use crate::log::Log;
-use crate::options::Options;
+use crate::log::{Durability, Log, PacketKind};
+use crate::options::{Logging, Options};
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
 use crate::txn::options::TxOptions;
@@ -69,6 +69,35 @@ impl Core {
         if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
     }
 
+    /// The level that a commit waits for which asks for this one.
+    pub fn durability(&self, asked: Durability) -> Durability {
+        match self.options.logging {
+            Logging::Value => asked,
+            // Nothing of it is in the log, so there is nothing to wait for.
+            Logging::None => Durability::Memory,
+        }
+    }
+
+    /// What a commit's packet is.
+    pub fn packet_kind(&self) -> PacketKind {
+        match self.options.logging {
+            Logging::Value => PacketKind::Commit,
+            Logging::None => PacketKind::Unlogged,
+        }
+    }
+
+    /// Refuses what would promise that commits are on disk.
+    pub fn check_logged(&self, operation: &str) -> Result<()> {
+        match self.options.logging {
+            Logging::Value => Ok(()),
+            Logging::None => Err(Error::Unsupported {
+                what: format!(
+                    "{operation} with Options::logging none: close the database, which keeps all of it"
+                ),
+            }),
+        }
+    }
+
     /// A hidden row number that no earlier opening handed out: a transaction of 65,536 rows passes one place.
     pub fn first_row_number(&self) -> u64 {
         first_row_number(self.opened_at)
@@ -76,7 +105,7 @@ impl Core {
 
     pub fn choices(&self, options: &TxOptions) -> Choices {
         Choices {
-            durability: options.durability.unwrap_or(self.options.durability),
+            durability: self.durability(options.durability.unwrap_or(self.options.durability)),
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
             timeout: options.timeout,
             deadline: None,

@@ -252,8 +252,9 @@ impl Database {
     /// Makes every transaction committed so far durable on disk, at whatever level it was committed.
     ///
     /// # Errors
-    /// If the log has stopped.
+    /// If the log has stopped; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn sync(&self) -> Result<()> {
+        self.core().check_logged("sync")?;
         self.core().log.sync()
     }
 
@@ -262,8 +263,9 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::Io`] if it cannot be written: the database goes on with the last complete one. [`Error::Stopped`] if the
-    /// log has stopped; [`Error::Closed`].
+    /// log has stopped; [`Error::Closed`]; [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        self.core().check_logged("checkpoint")?;
         self.running.checkpoint()
     }
 
@@ -285,10 +287,11 @@ impl Database {
     }
 
     /// Closes the database for all handles: later transactions get [`Error::Closed`], open ones are aborted when they go
-    /// on, commits on their way are finished and synced.
+    /// on, commits on their way are finished and synced. With [`Logging::None`](crate::Logging::None) a checkpoint is
+    /// made of all of them.
     ///
     /// # Errors
-    /// If the log had stopped, or stops now.
+    /// If the log had stopped, or stops now; if that checkpoint cannot be written.
     pub fn close(self) -> Result<()> {
         self.running.close()
     }
@@ -320,15 +323,21 @@ impl Committed {
         let context = self.context.as_ref().expect("until dropped");
         let log = &context.core.log;
         let durability = context.choices.durability;
-        let (outcome, placed) = match log.try_done(self.lsn, durability) {
-            Some(outcome) => (outcome, None),
-            None => {
-                let placed = Instant::now();
-                (log.wait(self.lsn, durability), Some(placed))
+        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        let mut outcome = Ok(());
+        if !log.has_reached(self.lsn, durability) {
+            match log.try_done(self.lsn, durability) {
+                Some(done) => outcome = done,
+                None => {
+                    let placed = Instant::now();
+                    outcome = log.wait(self.lsn, durability);
+                    let spent = self.ledger.spent(Some(placed), Instant::now());
+                    accounts.committed(context.number, procedure, &spent);
+                    return outcome;
+                }
             }
-        };
-        let spent = self.ledger.spent(placed, Instant::now());
-        context.core.accounts.committed(context.number, context.choices.procedure, &spent);
+        }
+        accounts.committed(context.number, procedure, &self.ledger.spent(None, Instant::now()));
         outcome
     }
 

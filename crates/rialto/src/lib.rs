@@ -39,7 +39,7 @@ pub use lock::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign};
 pub use metrics::Metrics;
 pub use open::OpenError;
-pub use options::{Checkpointing, Options, Progress};
+pub use options::{Checkpointing, Logging, Options, Progress};
 pub use records::Records;
 pub use row::Record;
 pub use txn::{

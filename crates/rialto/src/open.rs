@@ -17,7 +17,7 @@ use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions};
 use crate::metrics::Metrics;
-use crate::options::{Checkpointing, Options};
+use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
@@ -358,10 +358,15 @@ impl Running {
         core.closed.store(true, Ordering::SeqCst);
         core.locks.shut_down();
         core.in_flight.drain();
+        // Nothing runs any more, so this copy needs no log to be whole.
+        let kept = match core.options.logging {
+            Logging::Value => Ok(()),
+            Logging::None => self.checkpointer.run_now().map(drop),
+        };
         self.checkpointer.stop();
         let outcome = core.log.close();
         core.contexts.clear();
-        outcome
+        kept.and(outcome)
     }
 }
 

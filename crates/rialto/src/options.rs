@@ -19,6 +19,27 @@ pub enum Checkpointing {
     None,
 }
 
+/// What goes into the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Logging {
+    /// The changed fields, or the whole row: every commit is recovered as its level of durability says.
+    #[default]
+    Value,
+    /// Nothing but places, to measure what logging costs. Commits are answered at once, whatever their level, and nothing
+    /// of them is durable until the database is closed: closing makes a checkpoint of all of it, with no transaction
+    /// running. After anything but a close (a crash, SIGKILL, a failed close) the directory holds what it held when it
+    /// was opened, and the next recovery says how many commits are lost ([`RecoveryReport::unlogged`]).
+    ///
+    /// Needs [`Checkpointing::None`]: a fuzzy copy is made whole by the log. [`Database::sync`] and
+    /// [`Database::checkpoint`] are refused.
+    ///
+    /// [`RecoveryReport::unlogged`]: crate::recovery::RecoveryReport::unlogged
+    /// [`Database::sync`]: crate::Database::sync
+    /// [`Database::checkpoint`]: crate::Database::checkpoint
+    None,
+}
+
 /// Tells a user how a long recovery goes on.
 pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 
@@ -29,6 +50,8 @@ pub struct Options {
     pub durability: Durability,
     /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default.
     pub memory_bytes: u64,
+    /// What goes into the log; the changed values by default.
+    pub logging: Logging,
     /// How memory is brought to disk in the background; fuzzy by default.
     pub checkpoint: Checkpointing,
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
@@ -72,6 +95,7 @@ impl Default for Options {
         Options {
             durability: Durability::Disk,
             memory_bytes: machine_memory() / 4 * 3,
+            logging: Logging::Value,
             checkpoint: Checkpointing::Fuzzy,
             checkpoint_interval: Duration::from_secs(30),
             sweep_bytes_per_s: 200_000_000,
@@ -97,6 +121,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("durability", &self.durability)
             .field("memory_bytes", &self.memory_bytes)
+            .field("logging", &self.logging)
             .field("checkpoint", &self.checkpoint)
             .field("log_bytes_max", &self.log_bytes_max)
             .field("locks", &self.locks)
@@ -117,6 +142,13 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 impl Options {
     /// What is wrong with the options, if anything: which one, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
+        if self.logging == Logging::None && self.checkpoint != Checkpointing::None {
+            return Some(format!(
+                "logging is none and checkpoint {:?}: a copy made while transactions run is made whole by the log; \
+                 expected checkpoint none (closing makes one)",
+                self.checkpoint
+            ));
+        }
         if self.memory_bytes < MEMORY_BYTES_MIN {
             return Some(format!(
                 "memory_bytes is {}, expected at least {MEMORY_BYTES_MIN}",

@@ -13,12 +13,15 @@ use rialto::{Error, Result};
 
 use super::{Cell, Load, Phase, Shared};
 use crate::histogram::Latencies;
+use crate::usage::Usage;
 use crate::workload::{Pending, Workload};
 
 /// What came of one client.
 pub(super) struct Done {
     pub latencies: Vec<Latencies>,
-    pub queue_ns: u64,
+    pub queue_ns: Vec<u64>,
+    /// Context switches from the first commit of the window to the end.
+    pub switches: Option<Usage>,
     pub aborted_user: u64,
     pub acknowledged: u64,
     pub attempted: u64,
@@ -39,6 +42,8 @@ struct Client<'a, W: Workload> {
     shared: &'a Shared,
     cell: &'a Cell,
     done: Done,
+    /// When the window began for this client.
+    switches_before: Option<Option<Usage>>,
 }
 
 /// Intended starts: exponential gaps, so that all clients together are a Poisson process.
@@ -77,11 +82,19 @@ impl Wake for Unpark {
 }
 
 pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, number: u32) -> Done {
-    let latencies = vec![Latencies::default(); workload.procedures().len()];
-    let done = Done { latencies, queue_ns: 0, aborted_user: 0, acknowledged: 0, attempted: 0, failed: None };
+    let types = workload.procedures().len();
+    let done = Done {
+        latencies: vec![Latencies::default(); types],
+        queue_ns: vec![0; types],
+        switches: Some(Usage::default()),
+        aborted_user: 0,
+        acknowledged: 0,
+        attempted: 0,
+        failed: None,
+    };
     let state = workload.client(number, load.seed);
     let cell = &shared.cells[number as usize];
-    let mut client = Client { workload, state, shared, cell, done };
+    let mut client = Client { workload, state, shared, cell, done, switches_before: None };
     let arrivals = Arrivals::new(load, number, shared.began);
     let outcome = match (load.in_flight, arrivals) {
         (1, None) => client.blocking(),
@@ -92,6 +105,9 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
     if let Err(error) = outcome {
         shared.end();
         client.done.failed = Some(error);
+    }
+    if let Some(before) = client.switches_before {
+        client.done.switches = Usage::of_thread().zip(before).map(|(now, before)| now.since(before));
     }
     client.done
 }
@@ -224,7 +240,10 @@ impl<W: Workload> Client<'_, W> {
         self.cell.committed.store(self.done.acknowledged, Ordering::Relaxed);
         if self.shared.phase() == Phase::Window {
             self.done.latencies[procedure].record(now.saturating_duration_since(intended));
-            self.done.queue_ns += begun.saturating_duration_since(intended).as_nanos() as u64;
+            if self.switches_before.is_none() {
+                self.switches_before = Some(Usage::of_thread());
+            }
+            self.done.queue_ns[procedure] += begun.saturating_duration_since(intended).as_nanos() as u64;
         }
     }
 

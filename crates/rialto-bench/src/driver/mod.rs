@@ -16,7 +16,9 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use rialto::Error;
 
+use crate::calibrate::SLICE;
 use crate::histogram::Latencies;
+use crate::usage::Usage;
 use crate::workload::Workload;
 
 /// What the clients do.
@@ -45,6 +47,9 @@ pub trait Observer {
     fn window_begins(&mut self, committed: u64, warmed_up: Duration) -> Result<(), String>;
     /// The window is over.
     fn window_ends(&mut self);
+    /// About every [`SLICE`] of the window: how long ago the last call or the window's begin was, and what committed
+    /// since then.
+    fn slice(&mut self, took: Duration, committed: u64);
     /// About once a second: how long the window is open (`None` in the warm-up), and what committed in the last slice.
     fn tick(&mut self, open: Option<Duration>, committed_per_s: f64);
 }
@@ -56,8 +61,10 @@ pub struct Outcome {
     pub window: Duration,
     /// Latencies of what committed in the window, by transaction type.
     pub latencies: Vec<Latencies>,
-    /// From the intended start to the start, over what committed in the window.
-    pub queue_ns: u64,
+    /// From the intended start to the start, over what committed in the window, by transaction type.
+    pub queue_ns: Vec<u64>,
+    /// The clients' own context switches in the window; `None` if the system does not tell.
+    pub client_switches: Option<Usage>,
     /// Transactions of the window that aborted themselves.
     pub aborted_user: u64,
     /// Transactions whose commit was acknowledged, from the first to the last.
@@ -155,13 +162,16 @@ const TICK: Duration = Duration::from_secs(1);
 struct Ticker<'a> {
     shared: &'a Shared,
     next: Instant,
-    slice: (Instant, u64),
+    /// When the last tick was, and what had committed.
+    ticked: (Instant, u64),
+    sliced: (Instant, u64),
 }
 
 impl<'a> Ticker<'a> {
     fn new(shared: &'a Shared) -> Ticker<'a> {
         let now = Instant::now();
-        Ticker { shared, next: now + TICK, slice: (now, shared.committed()) }
+        let at = (now, shared.committed());
+        Ticker { shared, next: now + TICK, ticked: at, sliced: at }
     }
 
     /// Sleeps until `end`, with a tick each second. False if a client ended the run.
@@ -180,11 +190,16 @@ impl<'a> Ticker<'a> {
             if now >= end {
                 return true;
             }
+            if opened.is_some() && now - self.sliced.0 >= SLICE {
+                let committed = self.shared.committed();
+                observer.slice(now - self.sliced.0, committed - self.sliced.1);
+                self.sliced = (now, committed);
+            }
             if now >= self.next {
                 let committed = self.shared.committed();
-                let per_s = (committed - self.slice.1) as f64 / (now - self.slice.0).as_secs_f64();
+                let per_s = (committed - self.ticked.1) as f64 / (now - self.ticked.0).as_secs_f64();
                 observer.tick(opened.map(|opened| now - opened), per_s);
-                self.slice = (now, committed);
+                self.ticked = (now, committed);
                 self.next += TICK;
             }
             std::thread::sleep(
@@ -232,21 +247,28 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
             }
         }
         drop(end_on_drop);
-        let mut outcome = Outcome { window, ..Outcome::default() };
+        let types = workload.procedures().len();
+        let mut outcome = Outcome {
+            window,
+            latencies: vec![Latencies::default(); types],
+            queue_ns: vec![0; types],
+            client_switches: Some(Usage::default()),
+            ..Outcome::default()
+        };
         let mut failed = None;
         for client in clients {
             let client = client.map_err(|error| no_thread(&error)).map_err(Ended::Failed)?;
             let own = client.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             failed = failed.or(own.failed);
-            outcome.queue_ns += own.queue_ns;
+            outcome.queue_ns.iter_mut().zip(&own.queue_ns).for_each(|(all, own)| *all += own);
+            outcome.client_switches = outcome.client_switches.zip(own.switches).map(|(mut all, own)| {
+                all += own;
+                all
+            });
             outcome.aborted_user += own.aborted_user;
             outcome.acknowledged += own.acknowledged;
             outcome.attempted += own.attempted;
-            if outcome.latencies.is_empty() {
-                outcome.latencies = own.latencies;
-            } else {
-                outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
-            }
+            outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
         }
         match (failed, refused) {
             (Some(error), _) => Err(Ended::Failed(error)),

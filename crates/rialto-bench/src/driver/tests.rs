@@ -94,6 +94,7 @@ struct Watch {
     ended: u64,
     refuse: bool,
     warmed_up: Duration,
+    slices: Vec<(Duration, u64)>,
 }
 
 impl Observer for Watch {
@@ -105,6 +106,10 @@ impl Observer for Watch {
 
     fn window_ends(&mut self) {
         self.ended += 1;
+    }
+
+    fn slice(&mut self, took: Duration, committed: u64) {
+        self.slices.push((took, committed));
     }
 
     fn tick(&mut self, _open: Option<Duration>, committed_per_s: f64) {
@@ -127,8 +132,13 @@ fn blocking_clients_count_every_transaction_and_every_abort() {
     assert_eq!(outcome.attempted, workload.begun.load(Ordering::Relaxed));
     assert_eq!(outcome.acknowledged, workload.outstanding.load(Ordering::Relaxed));
     assert!(outcome.aborted_user > 0 && outcome.committed() > 0);
+    // One whole slice fits into the window.
+    let (took, committed) = watch.slices[0];
+    assert!(took >= SLICE && committed > 0 && committed <= outcome.committed(), "{:?}", watch.slices);
     assert!(outcome.committed() < outcome.acknowledged, "the warm-up is not in the window");
-    assert_eq!(outcome.queue_ns, 0);
+    assert_eq!(outcome.queue_ns, [0, 0]);
+    let switches = outcome.client_switches.unwrap();
+    assert!(switches.voluntary >= outcome.committed() / 2, "each transaction sleeps: {switches:?}");
     let latencies = outcome.all_latencies().percentiles().unwrap();
     assert!(latencies.p50_us >= 1000.0, "{latencies:?}");
     assert!(outcome.latencies.iter().all(|latencies| latencies.count() > 0));
@@ -161,7 +171,7 @@ fn an_open_loop_offers_its_rate_and_counts_from_the_intended_start() {
         let outcome = outcome.unwrap();
         let latencies = outcome.all_latencies().percentiles().unwrap();
         assert!(latencies.p50_us > 50_000.0, "{in_flight} in flight: {latencies:?}");
-        assert!(outcome.queue_ns > 0);
+        assert!(outcome.queue_ns.iter().sum::<u64>() > 0);
     }
 }
 

@@ -219,16 +219,19 @@ fn read_dump(text: &str) -> Option<u64> {
     line.split_whitespace().next()?.parse().ok()
 }
 
+/// System calls by name.
+type Calls = BTreeMap<String, u64>;
+
 /// How often each system call was made in each window of strace's output.
-fn read_trace(text: &str) -> Result<Vec<(Kind, BTreeMap<String, u64>)>, String> {
+fn read_trace(text: &str) -> Result<Vec<(Kind, Calls)>, String> {
     let mut windows = Vec::new();
-    let mut open: Option<(Kind, BTreeMap<String, u64>)> = None;
+    let mut open: Option<(Kind, Calls)> = None;
     for line in text.lines() {
         if let Some((_, mark)) = line.split_once(MARK) {
             let mut mark = mark.split(['/', '"']);
             let kind: Kind = mark.next().unwrap_or_default().parse()?;
             open = match (mark.next(), open) {
-                (Some("begin"), None) => Some((kind, BTreeMap::new())),
+                (Some("begin"), None) => Some((kind, Calls::new())),
                 (Some("end"), Some((begun, calls))) if begun == kind => {
                     windows.push((kind, calls));
                     None

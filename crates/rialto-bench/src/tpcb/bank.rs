@@ -5,9 +5,9 @@ use std::ops::Range;
 use std::time::Instant;
 
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Result, Table, TableDef, Transaction};
+use rialto::{Database, Error, Result, Table, TableDef, Transaction, TxOptions};
 
-use super::{TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
+use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
 
 /// The bank's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -159,6 +159,7 @@ impl Tpcb {
             tellers: table("tellers")?,
             accounts: table("accounts")?,
             history: table("history")?,
+            options: TxOptions { procedure: Some(database.procedure_id(PROCEDURE)), ..TxOptions::default() },
             began: Instant::now(),
             began_us: microseconds_since_1970(),
         };

@@ -17,13 +17,15 @@ mod verify;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
-use rialto::{Database, Error, Result, Table, Ticket, Transaction};
+use rialto::{Database, Error, Result, Table, Ticket, Transaction, TxOptions};
 
 pub use self::bank::{BankError, Shape};
 use self::history::HistoryRow;
 pub use self::verify::{Audit, Verdict};
 use crate::workload::Workload;
 
+/// The name of the one transaction type.
+const PROCEDURE: &str = "tpcb";
 /// Tellers of each branch.
 pub const TELLERS_PER_BRANCH: u32 = 10;
 /// The largest amount that a transaction moves, either way.
@@ -48,6 +50,8 @@ pub struct Tpcb {
     tellers: Table,
     accounts: Table,
     history: Table,
+    /// Names the time account.
+    options: TxOptions,
     began: Instant,
     began_us: i64,
 }
@@ -128,7 +132,7 @@ impl Workload for Tpcb {
     type Ticket = Ticket;
 
     fn procedures(&self) -> &'static [&'static str] {
-        &["tpcb"]
+        &[PROCEDURE]
     }
 
     fn client(&self, number: u32, seed: u64) -> Client {
@@ -140,7 +144,7 @@ impl Workload for Tpcb {
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
         let movement = self.next(client, now);
         let row = client.row.bytes();
-        self.database.transact(|transaction| self.body(transaction, &movement, row))?;
+        self.database.transact_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
         Ok(0)
     }
 
@@ -148,7 +152,8 @@ impl Workload for Tpcb {
     fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
         let movement = self.next(client, now);
         let row = client.row.bytes();
-        let ((), ticket) = self.database.submit(|transaction| self.body(transaction, &movement, row))?;
+        let ((), ticket) =
+            self.database.submit_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
         Ok((0, ticket))
     }
 }

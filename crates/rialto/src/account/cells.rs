@@ -42,7 +42,11 @@ struct Cell {
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
     log_wait_ns: AtomicU64,
+    /// Response times, which are runs, of those that never waited: one cell to count instead of two.
+    unwaited: HistogramCells,
+    /// Response times of the others.
     response: HistogramCells,
+    /// Runs of the others.
     run: HistogramCells,
     lock_wait: HistogramCells,
     latch_wait: HistogramCells,
@@ -50,6 +54,25 @@ struct Cell {
 }
 
 impl Cell {
+    /// Counts a transaction and its parts, but not its response time.
+    fn place(&self, spent: &Spent) {
+        let one = Writers::One;
+        one.add(&self.committed, 1);
+        let run_ns = spent.run_ns();
+        one.add(&self.run_ns, run_ns);
+        one.add(self.run.cell(run_ns), 1);
+        for (waited_ns, sum, histogram) in [
+            (spent.lock_wait_ns, &self.lock_wait_ns, &self.lock_wait),
+            (spent.latch_wait_ns, &self.latch_wait_ns, &self.latch_wait),
+            (spent.log_wait_ns, &self.log_wait_ns, &self.log_wait),
+        ] {
+            if waited_ns > 0 {
+                one.add(sum, waited_ns);
+                one.add(histogram.cell(waited_ns), 1);
+            }
+        }
+    }
+
     fn add_to(&self, total: &mut ProcedureAccount) {
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         total.committed += get(&self.committed);
@@ -59,7 +82,9 @@ impl Cell {
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
         total.time.log_wait_ns += get(&self.log_wait_ns);
+        self.unwaited.add_to(&mut total.response);
         self.response.add_to(&mut total.response);
+        self.unwaited.add_to(&mut total.run);
         self.run.add_to(&mut total.run);
         self.lock_wait.add_to(&mut total.lock_wait);
         self.latch_wait.add_to(&mut total.latch_wait);
@@ -102,35 +127,21 @@ impl Accounts {
     /// A transaction has ended with a commit.
     #[inline]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
-        let cell = self.placed(context, procedure, spent);
-        Writers::One.add(cell.response.cell(spent.response_ns), 1);
+        let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
+        if spent.has_waited() {
+            cell.place(spent);
+            one.add(cell.response.cell(spent.response_ns), 1);
+            return;
+        }
+        one.add(&cell.committed, 1);
+        one.add(&cell.run_ns, spent.response_ns);
+        one.add(cell.unwaited.cell(spent.response_ns), 1);
     }
 
     /// A transaction has taken its place, and left the rest to a ticket.
     #[inline]
     pub fn left_to_ticket(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
-        self.placed(context, procedure, spent);
-    }
-
-    #[inline]
-    fn placed(&self, context: usize, procedure: ProcedureId, spent: &Spent) -> &Cell {
-        let cell = self.contexts[context].cell(procedure);
-        let one = Writers::One;
-        one.add(&cell.committed, 1);
-        let run_ns = spent.run_ns();
-        one.add(&cell.run_ns, run_ns);
-        one.add(cell.run.cell(run_ns), 1);
-        for (waited_ns, sum, histogram) in [
-            (spent.lock_wait_ns, &cell.lock_wait_ns, &cell.lock_wait),
-            (spent.latch_wait_ns, &cell.latch_wait_ns, &cell.latch_wait),
-            (spent.log_wait_ns, &cell.log_wait_ns, &cell.log_wait),
-        ] {
-            if waited_ns > 0 {
-                one.add(sum, waited_ns);
-                one.add(histogram.cell(waited_ns), 1);
-            }
-        }
-        cell
+        self.contexts[context].cell(procedure).place(spent);
     }
 
     /// Somebody waited for a ticket: so long since its transaction's place, after so long until it.

@@ -28,7 +28,7 @@ pub(crate) use cells::Accounts;
 pub use histogram::TimeHistogram;
 pub use procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// What a transaction has spent so far, while it runs.
 #[derive(Debug, Clone, Copy)]
@@ -43,14 +43,15 @@ pub(crate) struct Ledger {
 
 impl Ledger {
     /// The account at its end, after a wait for the log that began at `placed`, if there was one.
+    #[inline]
     pub fn spent(&self, placed: Option<Instant>, ended: Instant) -> Spent {
         let waits = waits::now().since(self.waits);
-        let log_wait = placed.map_or(Duration::ZERO, |placed| ended.saturating_duration_since(placed));
+        let from = |earlier: Instant| ended.saturating_duration_since(earlier).as_nanos() as u64;
         Spent {
-            response_ns: ended.saturating_duration_since(self.began).as_nanos() as u64,
+            response_ns: from(self.began),
             lock_wait_ns: self.lock_wait_ns,
             latch_wait_ns: waits.latch_ns,
-            log_wait_ns: waits.log_ns + log_wait.as_nanos() as u64,
+            log_wait_ns: waits.log_ns + placed.map_or(0, from),
         }
     }
 }
@@ -65,6 +66,11 @@ pub(crate) struct Spent {
 }
 
 impl Spent {
+    #[inline]
+    pub fn has_waited(&self) -> bool {
+        self.lock_wait_ns | self.latch_wait_ns | self.log_wait_ns != 0
+    }
+
     /// The remainder.
     pub fn run_ns(&self) -> u64 {
         let waited = self.lock_wait_ns + self.latch_wait_ns + self.log_wait_ns;

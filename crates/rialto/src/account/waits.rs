@@ -16,6 +16,7 @@ pub(crate) struct Waits {
 
 impl Waits {
     /// What was waited since an earlier look on the same thread.
+    #[inline]
     pub fn since(self, earlier: Waits) -> Waits {
         Waits { latch_ns: self.latch_ns - earlier.latch_ns, log_ns: self.log_ns - earlier.log_ns }
     }

@@ -66,7 +66,8 @@
 //! them all; near it, reservations wait for a checkpoint and then fail with [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
-//! the log carries them like any other.
+//! the log carries them like any other. Of a [`PacketKind::Unlogged`] it carries the place alone, so that places stay
+//! dense (I4) and a recovery can tell what is missing.
 //!
 //! [`Error::Stopped`]: crate::Error::Stopped
 //! [`Error::OutcomeUnknown`]: crate::Error::OutcomeUnknown
@@ -131,6 +132,8 @@ pub enum PacketKind {
     Prepare = 2,
     /// Reserved for two-phase commit: the coordinator's decision.
     Decide = 3,
+    /// A commit of which only the place is kept: what it wrote is not in the log.
+    Unlogged = 4,
 }
 
 impl PacketKind {
@@ -139,6 +142,7 @@ impl PacketKind {
             1 => Some(PacketKind::Commit),
             2 => Some(PacketKind::Prepare),
             3 => Some(PacketKind::Decide),
+            4 => Some(PacketKind::Unlogged),
             _ => None,
         }
     }

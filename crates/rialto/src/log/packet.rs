@@ -383,7 +383,11 @@ impl DrainedPacket {
         self.slot().kind.load(Ordering::Relaxed)
     }
 
+    /// What goes into the log.
     pub(crate) fn bytes(&self) -> &[u8] {
+        if self.kind() == PacketKind::Unlogged as u8 {
+            return &[];
+        }
         // SAFETY: the slot is placed and not gathered: its owner may only read, and it cannot be freed.
         unsafe { &*self.slot().bytes.get() }
     }

@@ -208,6 +208,9 @@ fn recover(
         "log: places {} to {}, {} packets redone",
         home.redo_start, recovered.report.log_end, recovered.report.packets
     ));
+    if let Some(loss) = recovered.report.loss() {
+        report.note(loss);
+    }
     for load in recovered.loads.iter().filter(|load| load.lsn.0 == 0) {
         report.note(format!("load file {} is not needed: the next checkpoint removes it", load.number));
     }

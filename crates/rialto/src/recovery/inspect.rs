@@ -48,6 +48,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
                 report.records,
                 report.took().as_secs_f64()
             ));
+            if let Some(loss) = report.loss() {
+                line(format!("lost       {loss}"));
+            }
             line("tables".to_owned());
             for table in &recovered.tables {
                 let schema = &table.schema;

@@ -65,6 +65,9 @@ pub struct RecoveryReport {
     pub packets: u64,
     /// Redo records in them, rows of load files included.
     pub records: u64,
+    /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
+    /// the database: they are lost.
+    pub unlogged: u64,
     /// User tables.
     pub tables: u64,
     /// Rows in them.
@@ -80,6 +83,17 @@ pub struct RecoveryReport {
 }
 
 impl RecoveryReport {
+    /// What is lost, for people, if something is.
+    pub fn loss(&self) -> Option<String> {
+        (self.unlogged > 0).then(|| {
+            format!(
+                "{} commits are lost: they ran with logging none, and the database was not closed; it is as it was when \
+                 it was opened for them",
+                self.unlogged
+            )
+        })
+    }
+
     /// All of it.
     pub fn took(&self) -> Duration {
         self.load_time + self.primary_time + self.redo_time + self.secondary_time
@@ -146,7 +160,10 @@ impl Recovery<'_> {
             );
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
         }
-        (report.packets, report.records) = (redo.packets, redo.records);
+        (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.unlogged);
+        if let (Some(tell), Some(loss)) = (self.tell, report.loss()) {
+            tell(&loss);
+        }
         report.log_end = log_end.lsn();
         report.redo_time = began.elapsed();
 

@@ -55,6 +55,8 @@ pub(super) struct Redo<'a> {
     pub loads: Vec<LoadFile>,
     pub packets: u64,
     pub records: u64,
+    /// Packets of which only the place is there.
+    pub unlogged: u64,
 }
 
 impl<'a> Redo<'a> {
@@ -93,6 +95,7 @@ impl<'a> Redo<'a> {
             loads: Vec::new(),
             packets: 0,
             records: 0,
+            unlogged: 0,
         };
         redo.bring_in_line(Lsn(home.redo_start.0.saturating_sub(1)), false)?;
         Ok(redo)
@@ -120,6 +123,10 @@ impl<'a> Redo<'a> {
 
     fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
+        if packet.kind == PacketKind::Unlogged {
+            self.unlogged += 1;
+            return Ok(());
+        }
         if packet.kind != PacketKind::Commit {
             let what = format!(
                 "the packet at place {lsn} of the log is of kind {:?}: a cluster wrote it",

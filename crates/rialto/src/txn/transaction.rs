@@ -15,7 +15,7 @@ use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
-use crate::log::{Durability, PacketKind, PacketSlot};
+use crate::log::{Durability, PacketSlot};
 use crate::row::Key;
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
@@ -334,7 +334,7 @@ impl Context {
             core.locks.release_all_thin(owner, &*core.segments);
             std::thread::yield_now();
         }
-        let lsn = core.log.push(&mut packet, PacketKind::Commit);
+        let lsn = core.log.push(&mut packet, core.packet_kind());
         let whole = WholeOrNothing;
         self.apply(&packet, lsn);
         std::mem::forget(whole);
@@ -425,7 +425,8 @@ impl Transaction {
 
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
-        self.context().choices.durability = durability;
+        let context = self.context();
+        context.choices.durability = context.core.durability(durability);
     }
 
     /// How durable the transaction's commit will be.

@@ -1,0 +1,122 @@
+//! The contract's JSON object.
+
+use super::time::TimeAccount;
+use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
+use crate::histogram::{Latencies, Percentiles};
+use crate::json::Json;
+
+impl Measured {
+    /// The contract's object.
+    pub fn json(&self, setting: &Setting, consistent: bool) -> Json {
+        let all = self.outcome.all_latencies();
+        let account = self.time_account(setting.procedures, setting.in_flight);
+        let (row, higher) = self.locks_per_100();
+        Json::object([
+            ("workload", setting.workload.into()),
+            ("engine", setting.engine.into()),
+            ("clients", u64::from(setting.clients).into()),
+            ("seconds", self.outcome.window.as_secs_f64().into()),
+            ("seed", setting.seed.into()),
+            ("data", setting.data.as_deref().into()),
+            ("machine", setting.machine.json()),
+            ("offered_per_s", self.offered_per_s.into()),
+            ("committed", self.outcome.committed().into()),
+            ("committed_per_s", self.committed_per_s().into()),
+            ("aborted_user", self.outcome.aborted_user.into()),
+            ("aborted_deadlock", self.grown(|metrics| metrics.aborted_deadlock).into()),
+            ("latency_us", latency_json(&all)),
+            (
+                "log_bytes_per_txn",
+                self.per_transaction(self.grown(|metrics| metrics.log.bytes) as f64).into(),
+            ),
+            ("group_size_mean", self.group_size_mean().into()),
+            ("log_writes", self.grown(|metrics| metrics.log.writes).into()),
+            (
+                "instructions_per_txn",
+                Json::object([
+                    ("user", self.counted_per_transaction(self.counts.user_instructions).into()),
+                    ("kernel", self.counted_per_transaction(self.counts.kernel_instructions).into()),
+                ]),
+            ),
+            ("wakes_per_txn", self.switches_per_transaction(self.counts.switches, VOLUNTARY).into()),
+            ("syscalls_per_txn", Json::Null),
+            ("checkpoints", self.grown(|metrics| metrics.checkpoints.completed).into()),
+            (
+                "locks_per_100_txn",
+                Json::object([("row", row.into()), ("higher", higher.into()), ("local", Json::Null)]),
+            ),
+            ("time_us_per_txn", TimeAccount::json(account.as_ref(), self.offered_per_s.is_some())),
+            ("allocations_per_txn", self.counted_per_transaction(self.counts.allocations).into()),
+            ("procedures", self.procedures_json(setting)),
+            ("context_switches_per_txn", self.switches_json()),
+            ("device_bytes_per_txn", self.counted_per_transaction(self.counts.device_bytes).into()),
+            ("sweep_bytes_per_txn", self.per_transaction(self.sweep_bytes() as f64).into()),
+            ("calibration", self.spells.json()),
+            ("limits", self.limits_json()),
+            ("not_counted", Self::not_counted(setting)),
+            ("consistent", consistent.into()),
+        ])
+    }
+
+    fn procedures_json(&self, setting: &Setting) -> Json {
+        let seconds = self.outcome.window.as_secs_f64().max(1e-9);
+        let is_open = self.offered_per_s.is_some();
+        let one = |(position, name): (usize, &&'static str)| {
+            let latencies = &self.outcome.latencies[position];
+            let account = self.time_of(position, name, setting.in_flight);
+            let figures = Json::object([
+                ("committed", latencies.count().into()),
+                ("committed_per_s", (latencies.count() as f64 / seconds).into()),
+                ("latency_us", latency_json(latencies)),
+                ("time_us_per_txn", TimeAccount::json(account.as_ref(), is_open)),
+                ("waits_us", self.waits_json(name)),
+            ]);
+            ((*name).to_owned(), figures)
+        };
+        Json::Object(setting.procedures.iter().enumerate().map(one).collect())
+    }
+
+    /// The context switches of all threads, and of the clients among them.
+    fn switches_json(&self) -> Json {
+        let (all, clients) = (self.counts.switches, self.outcome.client_switches);
+        let per = |usage, kind| Json::from(self.switches_per_transaction(usage, kind));
+        Json::object([
+            ("voluntary", per(all, VOLUNTARY)),
+            ("involuntary", per(all, INVOLUNTARY)),
+            ("clients_voluntary", per(clients, VOLUNTARY)),
+            ("clients_involuntary", per(clients, INVOLUNTARY)),
+        ])
+    }
+
+    fn limits_json(&self) -> Json {
+        let latency = self.outcome.all_latencies().percentiles();
+        match &self.limits {
+            Some(limits) => limits.json(self.committed_per_s(), latency),
+            None => Json::Null,
+        }
+    }
+
+    /// Why a figure is null that this program would count on another machine, or that other tools count.
+    fn not_counted(setting: &Setting) -> Json {
+        Json::object([
+            ("instructions_per_txn", setting.uncounted.as_deref().into()),
+            (
+                "syscalls_per_txn",
+                "a program cannot count its own without a tool: cargo run --release -p rialto-bench --example steady \
+                 runs strace"
+                    .into(),
+            ),
+        ])
+    }
+}
+
+fn latency_json(latencies: &Latencies) -> Json {
+    let percentiles = latencies.percentiles();
+    let at = |part: fn(&Percentiles) -> f64| Json::from(percentiles.as_ref().map(part));
+    Json::object([
+        ("p50", at(|all| all.p50_us)),
+        ("p99", at(|all| all.p99_us)),
+        ("p999", at(|all| all.p999_us)),
+        ("max", at(|all| all.max_us)),
+    ])
+}

@@ -1,0 +1,190 @@
+//! [`Measured`]: one measured window's figures, as a table for people and as the contract's JSON object.
+//!
+//! - [`time`]: where transactions' time went;
+//! - [`json`], [`table`]: the two forms.
+
+mod json;
+mod table;
+mod time;
+
+use rialto::Metrics;
+
+pub(crate) use self::table::{seconds, thousands};
+use crate::calibrate::Spells;
+use crate::counters::Counts;
+use crate::driver::Outcome;
+use crate::limits::Limits;
+use crate::machine::Machine;
+use crate::usage::Usage;
+
+/// A kind of context switches.
+type SwitchKind = fn(&Usage) -> u64;
+const VOLUNTARY: SwitchKind = |usage| usage.voluntary;
+const INVOLUNTARY: SwitchKind = |usage| usage.involuntary;
+
+/// What a run was, for its results.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The workload's name.
+    pub workload: &'static str,
+    /// The workload's size.
+    pub shape: String,
+    /// The names of the transaction types.
+    pub procedures: &'static [&'static str],
+    /// The engine's name.
+    pub engine: &'static str,
+    /// How durable commits are.
+    pub durability: &'static str,
+    /// Clients.
+    pub clients: u32,
+    /// Outstanding transactions of each.
+    pub in_flight: u32,
+    /// Where random choices came from.
+    pub seed: u64,
+    /// The data directory, if there is one.
+    pub data: Option<String>,
+    /// What the files lay on.
+    pub disk: String,
+    /// What it ran on.
+    pub machine: Machine,
+    /// Why instructions were not counted.
+    pub uncounted: Option<String>,
+}
+
+/// One window's measurements.
+#[derive(Debug, Clone)]
+pub struct Measured {
+    /// What the clients saw.
+    pub outcome: Outcome,
+    /// The load that was offered, in transactions a second.
+    pub offered_per_s: Option<f64>,
+    /// The kernel's counts when the window began and ended.
+    pub metrics: (Metrics, Metrics),
+    /// The process's counts in the window.
+    pub counts: Counts,
+    /// What the machine was like in the window.
+    pub spells: Spells,
+    /// What bare code reached right after it.
+    pub limits: Option<Limits>,
+}
+
+impl Measured {
+    /// Transactions a second.
+    pub fn committed_per_s(&self) -> f64 {
+        self.outcome.committed() as f64 / self.outcome.window.as_secs_f64().max(1e-9)
+    }
+
+    fn per_transaction(&self, sum: f64) -> Option<f64> {
+        let committed = self.outcome.committed();
+        (committed > 0).then(|| sum / committed as f64)
+    }
+
+    fn counted_per_transaction(&self, count: Option<u64>) -> Option<f64> {
+        self.per_transaction(count? as f64)
+    }
+
+    fn switches_per_transaction(&self, usage: Option<Usage>, kind: SwitchKind) -> Option<f64> {
+        self.counted_per_transaction(usage.as_ref().map(kind))
+    }
+
+    /// A kernel counter's growth in the window.
+    fn grown(&self, counter: impl Fn(&Metrics) -> u64) -> u64 {
+        counter(&self.metrics.1).saturating_sub(counter(&self.metrics.0))
+    }
+
+    fn group_size_mean(&self) -> Option<f64> {
+        let groups = self.grown(|metrics| metrics.log.groups);
+        (groups > 0).then(|| self.grown(|metrics| metrics.log.packets) as f64 / groups as f64)
+    }
+
+    /// Log bytes of a transaction, as far as they were written in the window.
+    pub fn log_bytes_per_transaction(&self) -> Option<f64> {
+        self.per_transaction(self.grown(|metrics| metrics.log.bytes) as f64).filter(|bytes| *bytes > 0.0)
+    }
+
+    /// Bytes that went to the backup copies.
+    fn sweep_bytes(&self) -> u64 {
+        self.grown(|metrics| metrics.checkpoints.written_bytes)
+    }
+
+    fn locks_per_100(&self) -> (Option<f64>, Option<f64>) {
+        let per_100 = |count: u64| self.per_transaction(count as f64 * 100.0);
+        (
+            per_100(self.grown(|metrics| metrics.locks.row)),
+            per_100(self.grown(|metrics| metrics.locks.higher)),
+        )
+    }
+}
+
+/// The window whose throughput is the median; of two in the middle, the lower.
+pub fn median(mut windows: Vec<Measured>) -> Option<(Measured, Spread)> {
+    windows.sort_by(|a, b| a.committed_per_s().total_cmp(&b.committed_per_s()));
+    let spread = Spread {
+        windows: windows.len(),
+        least_per_s: windows.first()?.committed_per_s(),
+        most_per_s: windows.last()?.committed_per_s(),
+    };
+    let middle = (windows.len() - 1) / 2;
+    Some((windows.swap_remove(middle), spread))
+}
+
+/// How far apart the windows of a repeated run were.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Spread {
+    /// How many.
+    pub windows: usize,
+    /// The slowest.
+    pub least_per_s: f64,
+    /// The fastest.
+    pub most_per_s: f64,
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::time::Duration;
+
+    use rialto::ProcedureAccount;
+
+    use super::*;
+    use crate::histogram::Latencies;
+
+    /// A window in which transactions of type `p` took 100 us each.
+    pub(crate) fn measured(committed: u32) -> Measured {
+        let mut latencies = Latencies::default();
+        (0..committed).for_each(|_| latencies.record(Duration::from_micros(100)));
+        let transactions = u64::from(committed);
+        let outcome = Outcome {
+            window: Duration::from_secs(2),
+            latencies: vec![latencies],
+            queue_ns: vec![10_000 * transactions],
+            client_switches: Some(Usage { voluntary: transactions, involuntary: 0 }),
+            ..Outcome::default()
+        };
+        let mut account = ProcedureAccount::default();
+        account.name = "p".to_owned();
+        account.committed = transactions;
+        account.time.lock_wait_ns = 20_000 * transactions;
+        account.time.latch_wait_ns = 5_000 * transactions;
+        account.time.run_ns = 25_000 * transactions;
+        account.time.log_wait_ns = 30_000 * transactions;
+        let mut after = Metrics::default();
+        after.procedures = vec![account];
+        after.log.bytes = 200 * transactions;
+        after.log.packets = transactions;
+        after.log.groups = transactions / 10;
+        after.locks.row = 4 * transactions;
+        let switches = Usage { voluntary: 2 * transactions, involuntary: transactions };
+        let counts = Counts { switches: Some(switches), ..Counts::default() };
+        let spells = Spells::judge(&[]);
+        let metrics = (Metrics::default(), after);
+        Measured { outcome, offered_per_s: None, metrics, counts, spells, limits: None }
+    }
+
+    #[test]
+    fn the_median_is_one_of_the_windows() {
+        let windows = [30, 10, 20, 40].map(measured).to_vec();
+        let (median, spread) = median(windows).unwrap();
+        assert_eq!(median.outcome.committed(), 20);
+        assert_eq!((spread.windows, spread.least_per_s, spread.most_per_s), (4, 5.0, 20.0));
+    }
+}

@@ -1,0 +1,290 @@
+//! The table for people.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::time::TimeAccount;
+use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
+use crate::counters::Counts;
+use crate::histogram::Percentiles;
+
+impl Measured {
+    /// The table for people; `tail` are its last rows.
+    pub fn table(&self, setting: &Setting, tail: [(&'static str, String); 2]) -> String {
+        let mut table = Table::default();
+        let all = self.outcome.all_latencies();
+        table.row("throughput", format!("{} transactions/s", thousands(self.committed_per_s())));
+        if let Some(offered) = self.offered_per_s {
+            table.row("offered", format!("{} transactions/s", thousands(offered)));
+        }
+        let seconds = self.outcome.window.as_secs_f64();
+        table.row("committed", format!("{} in {seconds:.2} s", thousands(self.outcome.committed() as f64)));
+        let deadlocks = self.grown(|metrics| metrics.aborted_deadlock);
+        table.row(
+            "aborted",
+            format!("{} by themselves, {deadlocks} deadlock victims run again", self.outcome.aborted_user),
+        );
+        table.row(
+            "latency",
+            all.percentiles().map_or_else(
+                || "none".to_owned(),
+                |Percentiles { p50_us, p99_us, p999_us, max_us }| {
+                    format!(
+                        "p50 {}, p99 {}, p99.9 {}, max {}",
+                        time(p50_us),
+                        time(p99_us),
+                        time(p999_us),
+                        time(max_us)
+                    )
+                },
+            ),
+        );
+        self.time_rows(&mut table, setting);
+        self.log_rows(&mut table, seconds);
+        let (row, higher) = self.locks_per_100();
+        table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
+        self.count_rows(&mut table, setting);
+        self.spell_rows(&mut table);
+        self.limit_rows(&mut table);
+        let (used, limit) = (self.metrics.1.memory_used, self.metrics.1.memory_limit);
+        table.row("memory", format!("{} of {} for tables and indexes", bytes(used), bytes(limit)));
+        tail.into_iter().for_each(|(name, value)| table.row(name, value));
+        table.print()
+    }
+
+    /// The time account; of each transaction type, too, if there are several.
+    fn time_rows(&self, table: &mut Table, setting: &Setting) {
+        let text = |account: TimeAccount, response_us: f64| {
+            let queue = match self.offered_per_s {
+                Some(_) => format!("queue {} + ", time(account.queue)),
+                None => String::new(),
+            };
+            format!(
+                "{queue}lock wait {} + latch wait {} + run {} + log wait {} = {}",
+                time(account.lock_wait),
+                time(account.latch_wait),
+                time(account.run),
+                time(account.log_wait),
+                time(response_us)
+            )
+        };
+        if let Some(account) = self.time_account(setting.procedures, setting.in_flight) {
+            table.row("time account", text(account, self.outcome.all_latencies().mean_us()));
+        }
+        if setting.procedures.len() > 1 {
+            for (position, name) in setting.procedures.iter().enumerate() {
+                if let Some(account) = self.time_of(position, name, setting.in_flight) {
+                    let response_us = self.outcome.latencies[position].mean_us();
+                    table.row("", format!("{name}: {}", text(account, response_us)));
+                }
+            }
+        }
+    }
+
+    /// Calm and noisy spells of the machine.
+    fn spell_rows(&self, table: &mut Table) {
+        let (slices, noisy) = self.spells.counts();
+        let per_s = |noisy| self.spells.committed_per_s(noisy);
+        let mut text = format!("{noisy} of {slices} slices noisy");
+        if let (Some(calm), Some(noisy)) = (per_s(false), per_s(true)) {
+            text +=
+                &format!("; {} transactions/s in calm ones, {} in noisy", thousands(calm), thousands(noisy));
+        }
+        table.row("spells", text);
+        if let (Some(wake_us), Some(load_ns)) = (
+            self.spells.median(false, |sample| Some(sample.wake_us)),
+            self.spells.median(false, |sample| Some(sample.load_ns)),
+        ) {
+            let write = self.spells.median(false, |sample| sample.write_us);
+            let write = write.map_or_else(String::new, |us| format!(", 4 KiB log write {}", time(us)));
+            table.row(
+                "machine, calm",
+                format!("wake round trip {}{write}, load {load_ns:.0} ns", time(wake_us)),
+            );
+        }
+    }
+
+    /// What bare code reached, and what share of it the run did.
+    fn limit_rows(&self, table: &mut Table) {
+        let Some(limits) = &self.limits else { return };
+        let latency = self.outcome.all_latencies().percentiles();
+        let shares = limits.shares(self.committed_per_s(), latency);
+        if let Some((write, latency)) = limits.write.as_ref().and_then(|write| Some((write, write.latency?)))
+        {
+            let over = |ratio: Option<f64>| figure(ratio);
+            table.row(
+                "bare write",
+                format!(
+                    "{}/s, p50 {}, p99 {}; this run's p50 is {} of it, its p99 {}",
+                    thousands(write.per_s),
+                    time(latency.p50_us),
+                    time(latency.p99_us),
+                    over(shares.p50_over_write),
+                    over(shares.p99_over_write)
+                ),
+            );
+        }
+        for (name, probe, share) in [
+            ("bare group commit", &limits.group_commit, shares.of_group_commit),
+            ("bare map with log", &limits.map, shares.of_map),
+        ] {
+            if let Some(probe) = probe {
+                let share = figure(share);
+                table.row(name, format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
+            }
+        }
+    }
+
+    fn log_rows(&self, table: &mut Table, seconds: f64) {
+        let written = self.grown(|metrics| metrics.log.bytes);
+        let writes = self.grown(|metrics| metrics.log.writes);
+        let groups = self.grown(|metrics| metrics.log.groups);
+        let write_ns = self.grown(|metrics| metrics.log.write_ns);
+        let per_transaction = figure(self.per_transaction(written as f64));
+        let total = bytes(written);
+        table.row("log", format!("{per_transaction} bytes a transaction, {total} in {writes} writes"));
+        let mean = if groups == 0 { 0.0 } else { write_ns as f64 / groups as f64 / 1e3 };
+        table.row(
+            "group commit",
+            format!(
+                "{} transactions a group, {} groups/s, {} to write and sync one",
+                figure(self.group_size_mean()),
+                thousands(groups as f64 / seconds.max(1e-9)),
+                time(mean)
+            ),
+        );
+        let sizes = (0..self.metrics.1.log.group_sizes.len()).filter_map(|class| {
+            let count = self.grown(|metrics| metrics.log.group_sizes[class]);
+            let percent = count as f64 * 100.0 / groups.max(1) as f64;
+            (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
+        });
+        let sizes: Vec<String> = sizes.collect();
+        if !sizes.is_empty() {
+            table.row("group sizes", sizes.join(", "));
+        }
+    }
+
+    fn count_rows(&self, table: &mut Table, setting: &Setting) {
+        let Counts { user_instructions, kernel_instructions, switches, device_bytes, allocations } =
+            self.counts;
+        let per = |count| figure(self.counted_per_transaction(count));
+        match &setting.uncounted {
+            Some(reason) => table.row("instructions", format!("not counted ({reason})")),
+            None => table.row(
+                "instructions",
+                format!("{} user, {} kernel a transaction", per(user_instructions), per(kernel_instructions)),
+            ),
+        }
+        let switched = |usage, kind| figure(self.switches_per_transaction(usage, kind));
+        table.row(
+            "wake-ups",
+            format!(
+                "{} a transaction, {} of them of clients; {} preemptions",
+                switched(switches, VOLUNTARY),
+                switched(self.outcome.client_switches, VOLUNTARY),
+                switched(switches, INVOLUNTARY)
+            ),
+        );
+        if device_bytes.is_some_and(|bytes| bytes > 0) {
+            let sweep = figure(self.per_transaction(self.sweep_bytes() as f64));
+            table.row(
+                "device",
+                format!("{} bytes a transaction, {sweep} of them of checkpoints", per(device_bytes)),
+            );
+        }
+        if allocations.is_some() {
+            table.row("allocations", format!("{} a transaction", per(allocations)));
+        }
+    }
+}
+
+/// Names and values in two columns.
+#[derive(Default)]
+struct Table(Vec<(&'static str, String)>);
+
+impl Table {
+    fn row(&mut self, name: &'static str, value: String) {
+        self.0.push((name, value));
+    }
+
+    fn print(&self) -> String {
+        let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        let mut text = String::new();
+        for (name, value) in &self.0 {
+            writeln!(text, "  {name:width$}  {value}").expect("a string takes everything");
+        }
+        text
+    }
+}
+
+/// The sizes of a class of groups: 1, 2-3, 4-7, …
+fn class_name(class: usize) -> String {
+    let first = 1u64 << class;
+    if class == 0 { "1".to_owned() } else { format!("{first}-{}", 2 * first - 1) }
+}
+
+/// A whole number with its thousands apart.
+pub(crate) fn thousands(number: f64) -> String {
+    let digits = format!("{:.0}", number.max(0.0));
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+fn figure(number: Option<f64>) -> String {
+    match number {
+        None => "-".to_owned(),
+        Some(number) if number >= 1000.0 => thousands(number),
+        Some(number) if number >= 100.0 => format!("{number:.0}"),
+        Some(number) => format!("{number:.2}"),
+    }
+}
+
+/// Microseconds, in a unit that fits.
+fn time(us: f64) -> String {
+    match us {
+        us if us < 10.0 => format!("{us:.2} us"),
+        us if us < 1000.0 => format!("{us:.0} us"),
+        us if us < 1e6 => format!("{:.2} ms", us / 1e3),
+        us => format!("{:.2} s", us / 1e6),
+    }
+}
+
+fn bytes(count: u64) -> String {
+    match count as f64 {
+        count if count < 1e4 => format!("{count} bytes"),
+        count if count < 1e7 => format!("{:.0} kB", count / 1e3),
+        count if count < 1e10 => format!("{:.0} MB", count / 1e6),
+        count => format!("{:.1} GB", count / 1e9),
+    }
+}
+
+/// Seconds, for people.
+pub(crate) fn seconds(time: Duration) -> String {
+    format!("{:.1} s", time.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_for_people() {
+        assert_eq!(thousands(1_234_567.2), "1,234,567");
+        assert_eq!(thousands(999.0), "999");
+        assert_eq!(
+            (time(1.234), time(1234.0), time(2e6)),
+            ("1.23 us".into(), "1.23 ms".into(), "2.00 s".into())
+        );
+        assert_eq!(
+            (figure(None), figure(Some(2.5)), figure(Some(1234.0))),
+            ("-".into(), "2.50".into(), "1,234".into())
+        );
+        assert_eq!((class_name(0), class_name(3)), ("1".into(), "8-15".into()));
+    }
+}

@@ -1,0 +1,77 @@
+//! [`Usage`]: the context switches of a thread, or of the whole process.
+
+#![allow(unsafe_code)]
+
+use std::ops::AddAssign;
+
+/// Context switches.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// The thread went to sleep, and was woken.
+    pub voluntary: u64,
+    /// The thread was taken off its core.
+    pub involuntary: u64,
+}
+
+impl Usage {
+    /// Of all threads of the process, ended ones included; `None` if the system does not tell.
+    pub fn of_process() -> Option<Usage> {
+        read(libc::RUSAGE_SELF)
+    }
+
+    /// Of the calling thread.
+    pub fn of_thread() -> Option<Usage> {
+        read(libc::RUSAGE_THREAD)
+    }
+
+    /// What came since an earlier look.
+    #[must_use]
+    pub fn since(self, earlier: Usage) -> Usage {
+        Usage {
+            voluntary: self.voluntary.saturating_sub(earlier.voluntary),
+            involuntary: self.involuntary.saturating_sub(earlier.involuntary),
+        }
+    }
+}
+
+impl AddAssign for Usage {
+    fn add_assign(&mut self, other: Usage) {
+        self.voluntary += other.voluntary;
+        self.involuntary += other.involuntary;
+    }
+}
+
+fn read(who: libc::c_int) -> Option<Usage> {
+    let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the kernel fills the structure that the pointer names.
+    let outcome = unsafe { libc::getrusage(who, usage.as_mut_ptr()) };
+    if outcome != 0 {
+        return None;
+    }
+    // SAFETY: plain numbers, zeroed and then filled.
+    let usage = unsafe { usage.assume_init() };
+    let count = |count: libc::c_long| u64::try_from(count).ok();
+    Some(Usage { voluntary: count(usage.ru_nvcsw)?, involuntary: count(usage.ru_nivcsw)? })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    #[test]
+    fn a_thread_counts_its_own_sleeps_and_the_process_all() {
+        let before = Usage::of_process().unwrap();
+        let own_before = Usage::of_thread().unwrap();
+        let of_thread = std::thread::spawn(|| {
+            (0..20).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
+            Usage::of_thread().unwrap()
+        });
+        let of_thread = of_thread.join().unwrap();
+        let own = Usage::of_thread().unwrap().since(own_before);
+        assert!(of_thread.voluntary >= 20, "{of_thread:?}");
+        assert!(own.voluntary < 20, "another thread's sleeps are not ours: {own:?}");
+        assert!(Usage::of_process().unwrap().since(before).voluntary >= 20);
+    }
+}

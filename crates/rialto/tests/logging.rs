@@ -1,0 +1,218 @@
+//! Logging none: nothing is durable until the close, which keeps all of it; after anything else the directory is as it
+//! was when it was opened, and says what is lost.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Instant;
+
+use rialto::io::{FaultyDisk, Random};
+use rialto::recovery::check;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Checkpointing, Database, Error, Logging, OpenError, Options, Result, Scan, TableDef};
+
+type Rows = BTreeMap<i32, i64>;
+
+fn options(logging: Logging) -> Options {
+    Options { memory_bytes: 64 << 20, logging, checkpoint: Checkpointing::None, ..Options::default() }
+}
+
+fn open(disk: &Arc<FaultyDisk>, logging: Logging) -> Database {
+    Database::open_on(disk.clone(), options(logging)).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn made(disk: &Arc<FaultyDisk>) -> Database {
+    let db = open(disk, Logging::Value);
+    db.transact(|tx| {
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+        tx.create_table(&TableDef::new("t", columns).with_primary_key(&["id"]))
+    })
+    .unwrap();
+    db
+}
+
+fn put(db: &Database, id: i32, n: i64) -> Result<()> {
+    let table = db.table("t")?;
+    db.transact(|tx| {
+        if tx.update(&table, id, &[(1, Value::Int8(n))])? {
+            return Ok(());
+        }
+        tx.insert(&table, &[Value::Int4(id), Value::Int8(n)])
+    })
+}
+
+fn rows(db: &Database) -> Rows {
+    let table = db.table("t").unwrap();
+    let mut rows = Rows::new();
+    db.read(|tx| {
+        rows.clear();
+        tx.scan(&table, &Scan::all(), |_, row| {
+            rows.insert(row.get_i32(0)?, row.get_i64(1)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    rows
+}
+
+#[test]
+fn a_close_keeps_everything_and_what_follows_is_logged_again() {
+    let disk = FaultyDisk::new(1);
+    let db = made(&disk);
+    put(&db, 1, 10).unwrap();
+    db.close().unwrap();
+
+    let db = open(&disk, Logging::None);
+    put(&db, 1, 11).unwrap();
+    put(&db, 2, 20).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4)];
+    db.transact(|tx| tx.create_table(&TableDef::new("more", columns.clone()).with_primary_key(&["id"])))
+        .unwrap();
+    db.close().unwrap();
+    assert!(check::check(&(disk.clone() as _), 64 << 20, 1).unwrap().is_sound());
+
+    let db = open(&disk, Logging::Value);
+    assert_eq!(db.recovery().unwrap().unlogged, 0, "the checkpoint holds them");
+    assert_eq!(rows(&db), Rows::from([(1, 11), (2, 20)]));
+    assert!(db.table("more").is_ok());
+    put(&db, 3, 30).unwrap();
+    disk.crash();
+    drop(db);
+    let disk = disk.restart();
+    assert_eq!(rows(&open(&disk, Logging::Value)), Rows::from([(1, 11), (2, 20), (3, 30)]));
+}
+
+#[test]
+fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
+    for killed in [true, false] {
+        let disk = FaultyDisk::new(2);
+        let db = made(&disk);
+        put(&db, 1, 10).unwrap();
+        db.close().unwrap();
+
+        let db = open(&disk, Logging::None);
+        put(&db, 1, 11).unwrap();
+        put(&db, 2, 20).unwrap();
+        // Places are written, even if nothing else is: by a process that lives on, or by this.
+        std::thread::sleep(std::time::Duration::from_millis(50));
+        if killed {
+            disk.kill()
+        } else {
+            disk.crash()
+        }
+        drop(db);
+
+        let disk = disk.restart();
+        let checked = check::check(&(disk.clone() as _), 64 << 20, 1).unwrap();
+        assert!(checked.is_sound() && checked.to_string().contains("2 commits are lost"), "{checked}");
+        let told = Arc::new(std::sync::Mutex::new(String::new()));
+        let tell = told.clone();
+        let progress =
+            Some(Arc::new(move |text: &str| tell.lock().unwrap().push_str(text)) as rialto::Progress);
+        let told_options = Options { progress, ..options(Logging::Value) };
+        let db = Database::open_on(disk.clone(), told_options).unwrap();
+        assert_eq!(db.recovery().unwrap().unlogged, 2);
+        assert!(told.lock().unwrap().contains("2 commits are lost"), "{}", told.lock().unwrap());
+        assert_eq!(rows(&db), Rows::from([(1, 10)]), "as it was when it was opened");
+        // What is logged from here on stands on that.
+        put(&db, 2, 21).unwrap();
+        disk.crash();
+        drop(db);
+        let disk = disk.restart();
+        let db = open(&disk, Logging::Value);
+        assert_eq!(rows(&db), Rows::from([(1, 10), (2, 21)]));
+        // Once a checkpoint stands behind them nobody is told again.
+        db.checkpoint().unwrap();
+        db.close().unwrap();
+        assert_eq!(open(&disk, Logging::Value).recovery().unwrap().unlogged, 0);
+    }
+}
+
+#[test]
+fn what_cannot_be_kept_is_refused() {
+    let disk = FaultyDisk::new(3);
+    let fuzzy = Options { checkpoint: Checkpointing::Fuzzy, ..options(Logging::None) };
+    match Database::open_on(disk.clone(), fuzzy) {
+        Err(OpenError::Options { what }) => assert!(what.contains("expected checkpoint none"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    let db = open(&disk, Logging::None);
+    for refused in [db.sync(), db.checkpoint().map(drop)] {
+        match refused {
+            Err(Error::Unsupported { what }) => assert!(what.contains("close the database"), "{what}"),
+            other => panic!("{other:?}"),
+        }
+    }
+    db.close().unwrap();
+}
+
+/// One life of the directory: work, and an end at a random step. Gives the states that may be found after it.
+fn life(disk: &Arc<FaultyDisk>, before: &Rows, random: &mut Random, logging: Logging) -> Vec<Rows> {
+    let db = open(disk, logging);
+    let at = disk.steps() + 1 + random.below(150);
+    match random.below(3) {
+        0 => disk.kill_at(at),
+        1 => disk.crash_at(at),
+        _ => {}
+    }
+    let mut states = vec![before.clone()];
+    for _ in 0..random.below(40) {
+        let (id, n) = (random.below(20) as i32, random.below(1_000) as i64);
+        let mut next = states.last().expect("one at least").clone();
+        next.insert(id, n);
+        let outcome = put(&db, id, n);
+        let acknowledged = outcome.is_ok();
+        states.push(next);
+        if logging == Logging::Value && acknowledged {
+            states.drain(..states.len() - 1);
+        }
+        if !acknowledged {
+            break;
+        }
+    }
+    let last = states.last().expect("one at least").clone();
+    let closed = random.chance(2, 3) && db.clone().close().is_ok();
+    drop(db);
+    match (logging, closed) {
+        // A close that said so has kept everything.
+        (_, true) => vec![last],
+        (Logging::Value, false) => states,
+        // All or nothing; a commit that failed may have been applied before it.
+        _ => {
+            let all = states.len().saturating_sub(2);
+            states
+                .into_iter()
+                .enumerate()
+                .filter(|(nth, _)| *nth == 0 || *nth >= all)
+                .map(|(_, rows)| rows)
+                .collect()
+        }
+    }
+}
+
+#[test]
+fn lives_with_and_without_logging_and_ends_at_any_step() {
+    let base = Random::seed_from_environment();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let mut seed = base;
+    while seed == base || Instant::now() < until {
+        let mut random = Random::new(seed);
+        let mut disk = FaultyDisk::new(seed);
+        made(&disk).close().unwrap();
+        let mut rows_before = Rows::new();
+        for nth in 0..5 {
+            let logging = if random.chance(2, 3) { Logging::None } else { Logging::Value };
+            let possible = life(&disk, &rows_before, &mut random, logging);
+            if !disk.is_down() {
+                disk.crash();
+            }
+            disk = disk.restart();
+            let db = open(&disk, Logging::Value);
+            let found = rows(&db);
+            assert!(possible.contains(&found), "seed {seed}, life {nth}, {logging:?}: {found:?}");
+            db.close().unwrap();
+            rows_before = found;
+        }
+        seed = seed.wrapping_add(1);
+    }
+}
