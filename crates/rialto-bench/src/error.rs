@@ -58,7 +58,10 @@ impl BenchError {
             BenchError::Directory(_) => 3,
             BenchError::Open { cause, .. } => cause.exit_code(),
             BenchError::Transaction { cause, .. } => match cause {
-                Error::Stopped { .. } | Error::OutcomeUnknown { .. } | Error::Io { .. } => 4,
+                Error::Stopped { .. }
+                | Error::OutcomeUnknown { .. }
+                | Error::Io { .. }
+                | Error::DiskFull { .. } => 4,
                 Error::MemoryLimit { .. }
                 | Error::LogFull { .. }
                 | Error::TooManyTransactions { .. }

@@ -182,7 +182,7 @@ fn a_full_disk_under_the_log_fails_commits_before_their_place() {
     };
     assert_eq!(
         error.to_string(),
-        "no room for the log: allocate of \"log-unfinished\" at offset 67112960 failed: No space left on device (os error 28); \
+        "no room for the log: allocate of \"log-unfinished\" at offset 67112960 failed: the disk is full; make room on it; \
          free space, or wait for the next checkpoint"
     );
     assert!(rows > 100);
@@ -200,7 +200,7 @@ fn a_disk_that_is_full_from_the_start_is_an_error_of_opening() {
     let disk = FaultyDisk::new(1);
     disk.fail_always(FaultKind::Full, "log-", 0);
     let expected =
-        "allocate of \"log-unfinished\" at offset 4198400 failed: No space left on device (os error 28)";
+        "allocate of \"log-unfinished\" at offset 4198400 failed: the disk is full; make room on it";
     assert_eq!(refused(disk.clone()), (expected.to_owned(), 4));
     disk.mend();
     things(&open(disk));
@@ -214,7 +214,7 @@ fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
         (
             FaultKind::Full,
             "backup",
-            "write of \"backup-1\" at offset 0 failed: No space left on device (os error 28)",
+            "write of \"backup-1\" at offset 0 failed: the disk is full; make room on it",
         ),
         (
             FaultKind::Write,

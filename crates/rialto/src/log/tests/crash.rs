@@ -134,6 +134,7 @@ fn lives(seed: u64) {
                 Error::Stopped { .. }
                     | Error::OutcomeUnknown { .. }
                     | Error::Io { .. }
+                    | Error::DiskFull { .. }
                     | Error::LogFull { .. }
             );
             assert!(expected, "{error}");
