@@ -347,7 +347,8 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
         stderr(&second)
     );
 
-    let mut long = vec!["bench", "tpcb", "--memory-bytes", "300000000", "--seconds", "60"];
+    // Slow enough to fit for so long.
+    let mut long = vec!["bench", "tpcb", "--memory-bytes", "300000000", "--seconds", "60", "--rate", "1000"];
     long.extend(SMALL);
     long.extend(unlogged);
     let mut running = program(&long).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("it starts");
