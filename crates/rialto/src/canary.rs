@@ -16,6 +16,18 @@ pub static RELEASE_BEFORE_PLACE: AtomicBool = AtomicBool::new(false);
 #[cfg(feature = "canary")]
 pub static SKIP_RECHECK: AtomicBool = AtomicBool::new(false);
 
+/// Transactions that only read believe what they read without locks (against I7).
+#[cfg(feature = "canary")]
+pub static SKIP_SECOND_LOOK: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn skips_second_look() -> bool {
+    #[cfg(feature = "canary")]
+    return SKIP_SECOND_LOOK.load(Ordering::Relaxed);
+    #[cfg(not(feature = "canary"))]
+    false
+}
+
 #[inline]
 pub(crate) fn skips_recheck() -> bool {
     #[cfg(feature = "canary")]

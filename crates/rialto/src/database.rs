@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -170,7 +171,9 @@ impl Database {
         Ok((value, done.into_ticket()))
     }
 
-    /// Runs `body` as a transaction that only reads.
+    /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [`LockForm::Thin`](crate::LockForm)):
+    /// if another transaction has changed what it read before it ends, it runs again, with locks. What it did then,
+    /// panics included, is forgotten.
     ///
     /// # Errors
     /// As [`Database::transact`]; [`Error::ReadOnly`] for a write.
@@ -189,9 +192,23 @@ impl Database {
         for attempt in 0.. {
             let mut transaction = self.start(options, started)?;
             started = started.or(Some(transaction.context().began));
-            let error = match body(&mut transaction) {
+            // The first run of a transaction that only reads takes no locks.
+            let unlocked = options.read_only && attempt == 0;
+            transaction.context().read_unlocked(unlocked);
+            let outcome = if unlocked {
+                match catch_unwind(AssertUnwindSafe(|| body(&mut transaction))) {
+                    Err(_) if transaction.context().is_spoiled() => continue,
+                    Err(panic) => resume_unwind(panic),
+                    Ok(Err(_)) if transaction.context().is_spoiled() => continue,
+                    Ok(outcome) => outcome,
+                }
+            } else {
+                body(&mut transaction)
+            };
+            let error = match outcome {
                 Ok(value) => match transaction.take_place(started, waits, lock_wait_ns) {
                     Ok(committed) => return Ok((value, committed)),
+                    Err(_) if unlocked && transaction.context().is_spoiled() => continue,
                     Err(error) => error,
                 },
                 Err(error) => error,

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::history::{check, check_with_adya};
 use common::load::{Mix, run};
-use rialto::canary::{RELEASE_BEFORE_PLACE, SKIP_INTERVAL_LOCKS, SKIP_RECHECK};
+use rialto::canary::{RELEASE_BEFORE_PLACE, SKIP_INTERVAL_LOCKS, SKIP_RECHECK, SKIP_SECOND_LOOK};
 use rialto::io::Random;
 
 fn finds(bug: &AtomicBool, mix: Mix, about: &str) {
@@ -34,5 +34,6 @@ fn finds(bug: &AtomicBool, mix: Mix, about: &str) {
 fn the_checker_finds_bugs_that_are_put_back() {
     finds(&SKIP_INTERVAL_LOCKS, Mix::All, "scans without interval locks");
     finds(&SKIP_RECHECK, Mix::All, "records taken for the key's without another look");
+    finds(&SKIP_SECOND_LOOK, Mix::All, "reads without locks that are believed");
     finds(&RELEASE_BEFORE_PLACE, Mix::Points, "locks released before the place");
 }

@@ -49,6 +49,12 @@ impl ThinWord {
         word & Self::MASK == 0
     }
 
+    /// Whether somebody holds the record exclusively, or waits for it so that only its head knows.
+    #[inline]
+    pub fn is_exclusive(word: u64) -> bool {
+        word & (Self::EXCLUSIVE | Self::QUEUED) != 0
+    }
+
     /// The head is gone. Under its partition's latch (L7).
     fn deflate(word: &AtomicU64) {
         word.fetch_and(!Self::QUEUED, Ordering::Release);

@@ -1,7 +1,7 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
-//! - `seek`: locking a key and finding its row; `read`, [`scan`], `write`, [`fields`]: what a body does;
+//! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `write`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `bulk_load`: rows into tables that the transaction made;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `apply`: the writes after it;
@@ -12,7 +12,8 @@
 //!   without a row, which everybody who meets one waits for;
 //! - **I2** `Context::commit` takes the place, then applies all, then releases all;
 //! - **I3** everything read raises `Context::depends`, which replies wait for;
-//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans;
+//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans; `unlocked` for those who only
+//!   read;
 //! - **I10** operations reserve slots and index entries, `Context::prepare` the log space.
 
 mod apply;
@@ -27,6 +28,7 @@ mod seek;
 pub(crate) mod tables;
 pub mod ticket;
 pub(crate) mod transaction;
+mod unlocked;
 mod write;
 pub(crate) mod write_set;
 

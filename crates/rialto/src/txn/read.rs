@@ -80,6 +80,12 @@ impl Context {
     }
 
     fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
+        if self.reads.is_active() && !self.is_covered(slot, mode) {
+            let mut body = std::mem::take(&mut self.body);
+            let there = self.read_row_unlocked(slot, WhichIndex::Primary, None, None, &mut body);
+            self.body = body;
+            return there;
+        }
         let (_, place) = self.seek(slot, mode)?;
         Ok(self.read_place(slot, place))
     }

@@ -156,6 +156,13 @@ impl Context {
             self.key.clear();
             self.key.extend_from_slice(entry);
         }
+        if !covered && self.reads.is_active() {
+            let there = self.read_row_unlocked(slot, which, Some(entry), Some((record, leaf)), body)?;
+            if there && which != WhichIndex::Primary {
+                self.key_of_body(slot, true, body);
+            }
+            return Ok(there);
+        }
         let mut record = record;
         if !covered {
             match self.lock_present(slot, which, Some(entry), Some((record, leaf)), mode)? {
@@ -281,7 +288,8 @@ impl Transaction {
         let mode = scan.record_mode();
         let index_id = context.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
-        if !context.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
+        let unlocked = context.reads.is_active() && !context.is_covered(slot, RecordMode::Shared);
+        if !unlocked && !context.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             let owner = context.owner.as_mut().expect("the transaction is open");
             context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
             guard = Guard::Set;
@@ -300,6 +308,9 @@ impl Transaction {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
             context.depend(batch.removal());
             let leaf = batch.leaf();
+            if unlocked {
+                context.note_leaf(slot, scan.index, leaf)?;
+            }
             for (entry, record) in batch.iter() {
                 context.check()?;
                 let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));

@@ -8,6 +8,7 @@ use super::ddl::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::tables::TableCache;
 use super::ticket::Ticket;
+use super::unlocked::UnlockedReads;
 use super::write_set::{Mark, WriteSet};
 use crate::account::{ProcedureId, waits};
 use crate::canary;
@@ -56,6 +57,7 @@ pub(crate) struct Context {
     pub began: Instant,
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
+    pub reads: UnlockedReads,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -128,6 +130,7 @@ impl Context {
             ranges: Vec::new(),
             began: Instant::now(),
             lock_wait_ns: 0,
+            reads: UnlockedReads::default(),
             forget_tables: false,
             doomed: None,
         }
@@ -147,6 +150,7 @@ impl Context {
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
+        self.read_unlocked(false);
         self.doomed = None;
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
@@ -283,7 +287,7 @@ impl Context {
         } else {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
-        if self.owner.is_some() {
+        if self.owner.is_some() && !self.reads.runs_again() {
             self.core.accounts.aborted(self.number, self.choices.procedure);
         }
         self.finish();
@@ -347,6 +351,9 @@ impl Context {
     /// Everything that can fail, done before the place (I10).
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
+        if self.is_spoiled() {
+            return self.spoil();
+        }
         if self.ddl.is_some() {
             self.prepare_ddl()?;
         }

@@ -46,7 +46,7 @@ impl Body<'_> {
         Ok(())
     }
 
-    fn scan(&mut self) -> Result<(), Error> {
+    fn scan(&mut self, mode: ScanMode) -> Result<(), Error> {
         let (predicate, mut scan) = if self.random.chance(1, 2) {
             let low = self.random.below(KEYS as u64) as i32;
             let high = (low + self.random.below(6) as i32).min(KEYS - 1);
@@ -61,9 +61,7 @@ impl Body<'_> {
         if self.random.chance(1, 2) {
             scan.direction = rialto::Direction::Backward;
         }
-        if self.random.chance(1, 6) {
-            scan.mode = ScanMode::Update;
-        }
+        scan.mode = mode;
         let mut seen = Vec::new();
         self.tx.scan(self.table, &scan, |_, row| {
             seen.push((row.get_i32(0)?, row.get_i64(2)? as u64));
@@ -113,12 +111,31 @@ impl Body<'_> {
         Ok(())
     }
 
+    fn look(&mut self) -> Result<(), Error> {
+        for _ in 0..2 + self.random.below(5) {
+            match self.random.below(2) {
+                0 => {
+                    let key = self.random.below(KEYS as u64) as i32;
+                    self.read(key)?;
+                }
+                _ => self.scan(ScanMode::Share)?,
+            }
+            if self.random.chance(1, 4) {
+                std::thread::yield_now();
+            }
+        }
+        Ok(())
+    }
+
     fn run(&mut self, mix: Mix) -> Result<(), Error> {
         for _ in 0..2 + self.random.below(3) {
             let key = self.random.below(KEYS as u64) as i32;
             match self.random.below(6) {
                 0..2 => self.read(key)?,
-                2..4 if mix == Mix::All => self.scan()?,
+                2..4 if mix == Mix::All => {
+                    let mode = if self.random.chance(1, 6) { ScanMode::Update } else { ScanMode::Share };
+                    self.scan(mode)?;
+                }
                 _ if self.wrote(key) => {}
                 _ => self.write(key, mix)?,
             }
@@ -162,9 +179,10 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
     let numbers = AtomicU64::new(1);
     let one = |random: &mut Random, first: bool| {
         let number = numbers.fetch_add(1, Ordering::Relaxed);
-        let random = random.fork();
+        let mut random = random.fork();
+        let read_only = !first && random.chance(1, 4);
         let (events, ticket) = db
-            .submit_with(&TxOptions::default(), |tx| {
+            .submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
                 let mut body = Body { tx, table: &table, random: random.clone(), number, events: Vec::new() };
                 if first {
                     for key in 0..KEYS {
@@ -178,6 +196,8 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
                             group: Some(key % 4),
                         });
                     }
+                } else if read_only {
+                    body.look()?;
                 } else {
                     body.run(mix)?;
                 }

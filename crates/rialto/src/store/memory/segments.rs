@@ -12,7 +12,7 @@
 #![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
 
 use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
@@ -414,9 +414,33 @@ impl Segments {
         (self.word(record, 1).load(Ordering::Acquire) & LENGTH_MASK) as usize
     }
 
+    /// The record's first word: its lock bits, and what [`Segments::is_as_seen`] asks for.
+    #[inline]
+    pub fn word_of(&self, record: RecordRef) -> u64 {
+        self.word(record, 0).load(Ordering::Acquire)
+    }
+
+    /// Whether the record has not been written since its first word was `word`, but for writes that go on under an
+    /// exclusive lock. What was read of it before this was all there.
+    #[inline]
+    pub fn is_as_seen(&self, record: RecordRef, word: u64) -> bool {
+        fence(Ordering::Acquire);
+        (self.word(record, 0).load(Ordering::Relaxed) ^ word) & !THIN_LOCK_MASK == 0
+    }
+
+    /// Copies the body into `out` while others may write it: good only if it proves [as seen](Segments::is_as_seen).
+    pub fn read_unlocked(&self, record: RecordRef, out: &mut Vec<u8>) {
+        let length = self.length(record).min(self.room(record));
+        self.copy_body(record, length, out);
+    }
+
     /// Copies the body into `out`. The caller holds the record's lock, or its segment's latch.
     pub fn read(&self, record: RecordRef, out: &mut Vec<u8>) {
-        let length = self.length(record);
+        self.copy_body(record, self.length(record), out);
+    }
+
+    #[inline]
+    fn copy_body(&self, record: RecordRef, length: usize, out: &mut Vec<u8>) {
         let first = record.0 as usize * 2 + 2;
         let words = &self.words.words()[first..first + length.div_ceil(8)];
         out.clear();
@@ -433,6 +457,7 @@ impl Segments {
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
     pub fn write(&self, record: RecordRef, body: &[u8], lsn: Lsn) {
         let latched = self.latch(record.segment());
+        announce_write();
         self.write_body(record, body);
         self.word(record, 1).store(lsn.0 << 16 | body.len() as u64, Ordering::Release);
         self.finish_write(record, &latched);
@@ -466,6 +491,7 @@ impl Segments {
     /// Changes byte ranges of a committed body, written at `lsn`.
     pub fn patch<'p>(&self, record: RecordRef, patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
         let latched = self.latch(record.segment());
+        announce_write();
         let length = self.length(record);
         for (offset, bytes) in patches {
             assert!(offset + bytes.len() <= length, "a patch passes the end of its row");
@@ -553,6 +579,13 @@ impl Segments {
         }
         true
     }
+}
+
+/// Before the first byte of a record is changed: who reads a changed byte without a lock then finds the exclusive lock
+/// or, after it, the new version.
+#[inline]
+fn announce_write() {
+    fence(Ordering::Release);
 }
 
 /// Changes the bytes at `offset` that `mask` covers, lowest first, to those of `number`.

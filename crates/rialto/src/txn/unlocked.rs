@@ -1,0 +1,155 @@
+//! Reading without locks, for transactions that only read (DESIGN section 5, "Locks").
+//!
+//! A reader notes each record's word and each leaf that it relies on, and looks at all of them again: a word must have
+//! the same version, and be locked exclusively by nobody, both when the record is read and at the end; a leaf must be
+//! as it was. This is as good as locks (I7), since a writer holds its exclusive locks from before its place until it has
+//! applied everything:
+//!
+//! - what was read was committed, and all of it was there at one moment, the end of the last read;
+//! - a writer of which a part was seen (a record, or a removal from an index) had either applied all of itself by that
+//!   moment, or still held its locks when the words were looked at again.
+//!
+//! Readers write nothing that others share. A reader that finds itself spoiled runs again, with locks. So that a body
+//! does not go on with what does not fit together, everything is looked at again after each of the first reads, and
+//! later each time that their number has doubled.
+
+use super::transaction::Context;
+use crate::canary;
+use crate::error::{Error, Result};
+use crate::lock::{LockForm, ThinWord};
+use crate::row::WhichIndex;
+use crate::store::memory::RecordRef;
+use crate::store::memory::index::Leaf;
+
+/// Up to so many reads all are looked at again after each.
+const LOOKED_AT_EACH: usize = 8;
+
+/// A transaction that reads more goes on with locks.
+const READS_MAX: usize = 4_096;
+
+/// How often a record that changes while it is read is read again.
+const TRIES: u32 = 3;
+
+/// What a transaction has read without locks.
+#[derive(Default)]
+pub(crate) struct UnlockedReads {
+    active: bool,
+    spoiled: bool,
+    /// Records and their words.
+    records: Vec<(RecordRef, u64)>,
+    /// Leaves of the indexes of tables, which stand in the transaction's list of tables.
+    leaves: Vec<(u32, WhichIndex, Leaf)>,
+}
+
+impl UnlockedReads {
+    /// Whether the transaction reads without locks.
+    #[inline]
+    pub fn is_active(&self) -> bool {
+        self.active
+    }
+
+    /// Whether it has found itself spoiled.
+    pub fn runs_again(&self) -> bool {
+        self.spoiled
+    }
+}
+
+impl Context {
+    /// Begins to read without locks, or ends it.
+    pub fn read_unlocked(&mut self, active: bool) {
+        let reads = &mut self.reads;
+        reads.active = active && self.core.locks.form() == LockForm::Thin;
+        reads.spoiled = false;
+        reads.records.clear();
+        reads.leaves.clear();
+    }
+
+    /// Whether another transaction has changed what this one has read without locks, so that it has to run again. To be
+    /// asked at the end, whatever the end is.
+    pub fn is_spoiled(&mut self) -> bool {
+        if self.reads.active && !self.reads.spoiled {
+            self.reads.spoiled = !self.reads_hold();
+        }
+        self.reads.spoiled
+    }
+
+    fn reads_hold(&self) -> bool {
+        let segments = &self.core.segments;
+        canary::skips_second_look()
+            || self.reads.records.iter().all(|&(record, word)| {
+                segments.is_as_seen(record, word) && !ThinWord::is_exclusive(segments.word_of(record))
+            }) && self
+                .reads
+                .leaves
+                .iter()
+                .all(|(slot, which, leaf)| self.tables.at(*slot).index(*which).unchanged(leaf))
+    }
+
+    #[cold]
+    pub fn spoil<T>(&mut self) -> Result<T> {
+        self.reads.spoiled = true;
+        let waiting_for = "nothing: it read without locks what another transaction has changed".to_owned();
+        let error = Error::Deadlock { waiting_for };
+        self.doomed = Some(error.clone());
+        Err(error)
+    }
+
+    fn look_again(&mut self) -> Result<()> {
+        let reads = self.reads.records.len() + self.reads.leaves.len();
+        let due = reads <= LOOKED_AT_EACH || reads.is_power_of_two();
+        if reads > READS_MAX || due && !self.reads_hold() { self.spoil() } else { Ok(()) }
+    }
+
+    /// Notes a leaf that a scan has read.
+    pub fn note_leaf(&mut self, slot: u32, which: WhichIndex, leaf: Leaf) -> Result<()> {
+        self.reads.leaves.push((slot, which, leaf));
+        self.look_again()
+    }
+
+    /// Reads the row that an index leads to from `entry` (`None`: the key in `self.key`) into `body`; `known` is what a
+    /// scan has just read there. False if it leads nowhere.
+    pub fn read_row_unlocked(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: Option<&[u8]>,
+        mut known: Option<(RecordRef, Leaf)>,
+        body: &mut Vec<u8>,
+    ) -> Result<bool> {
+        for _ in 0..TRIES {
+            let table = self.tables.at(slot);
+            let (index, floor) = (table.index(which), table.floor());
+            let (record, leaf) = match known.take() {
+                Some(known) => known,
+                None => {
+                    let found = index.get(entry.unwrap_or(&self.key));
+                    let Some(record) = found.value else {
+                        self.depend(found.removal.max(floor));
+                        self.note_leaf(slot, which, found.leaf)?;
+                        return Ok(false);
+                    };
+                    (RecordRef(record), found.leaf)
+                }
+            };
+            let word = self.core.segments.word_of(record);
+            if ThinWord::is_exclusive(word) {
+                break;
+            }
+            // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
+            if !index.unchanged(&leaf) {
+                continue;
+            }
+            let there = !self.core.segments.is_absent(record);
+            let lsn = self.core.segments.lsn(record);
+            self.core.segments.read_unlocked(record, body);
+            let seen = self.core.segments.is_as_seen(record, word);
+            if seen && there && !ThinWord::is_exclusive(self.core.segments.word_of(record)) {
+                self.depend(lsn.max(floor));
+                self.reads.records.push((record, word));
+                self.look_again()?;
+                return Ok(true);
+            }
+        }
+        self.spoil()
+    }
+}
