@@ -3,7 +3,7 @@
 //!
 //! | probe | what it is |
 //! |---|---|
-//! | [`write`] | one thread that writes one transaction's log bytes, syncs, and begins again |
+//! | [`mod@write`] | one thread that writes one transaction's log bytes, syncs, and begins again |
 //! | [`group_commit`] | as many threads as clients that sleep until a writer thread has written for all of them |
 //! | [`map`] | TPC-B on plain arrays by one thread, whose log a second thread writes, with as many in flight |
 //!
