@@ -190,9 +190,9 @@ mod tests {
         }
     }
 
-    /// A disk whose every sync takes long beside what a thread needs to wake up.
+    /// A disk whose every sync takes long beside what a thread needs to wake up on a busy machine: milliseconds.
     fn slow_disk() -> Arc<dyn Disk> {
-        SimulatedDisk::named("ssd", MemoryDisk::new(), Arc::new(SystemClock::new())).expect("a preset")
+        SimulatedDisk::named("hdd", MemoryDisk::new(), Arc::new(SystemClock::new())).expect("a preset")
     }
 
     #[test]
