@@ -14,6 +14,9 @@ mod core;
 mod database;
 pub mod engine;
 pub mod error;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzz;
 pub mod ids;
 pub mod io;
 pub mod lock;

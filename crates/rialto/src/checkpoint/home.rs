@@ -166,6 +166,14 @@ impl HomeBlock {
     }
 }
 
+/// Makes a block of any bytes one with the right magic number and checksum. For fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn forge_home_block(block: &mut [u8]) {
+    block[..8].copy_from_slice(MAGIC);
+    let checksum = xxh3_64(&block[..CHECKSUM_AT]);
+    block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+}
+
 fn corrupt(slot: usize, what: String) -> Error {
     Error::Corrupt { file: HOME_FILE.to_owned(), offset: (slot * BLOCK_BYTES) as u64, what }
 }

@@ -89,9 +89,15 @@ pub(crate) fn closed_length(position: u64, used: usize) -> usize {
 
 /// Writes header and checksum of the block that fills `block`, whose payload is there already; returns the checksum.
 pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
+    seal_as(block, header.kind as u8, header, seed)
+}
+
+/// As [`seal`], with any byte for the block's kind: forged blocks have others, too.
+#[inline]
+pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) -> u64 {
     debug_assert!(block.len() >= HEADER && block.len().is_multiple_of(8));
     block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
-    block[12] = header.kind as u8;
+    block[12] = kind;
     block[13] = header.packet_kind;
     block[14..16].copy_from_slice(&u16::from(header.inside).to_le_bytes());
     let length = block.len() as u32;

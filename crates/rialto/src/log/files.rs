@@ -47,6 +47,20 @@ pub(crate) fn sequence(name: &str) -> Option<u64> {
     (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
+/// The first page of a log file.
+pub(super) fn header(database: u128, sequence: u64, start: u64, capacity: u64) -> AlignedBuffer {
+    let mut page = AlignedBuffer::zeroed(PAGE);
+    page[..8].copy_from_slice(&MAGIC.to_le_bytes());
+    page[8..12].copy_from_slice(&FORMAT.to_le_bytes());
+    page[16..32].copy_from_slice(&database.to_le_bytes());
+    page[32..40].copy_from_slice(&sequence.to_le_bytes());
+    page[40..48].copy_from_slice(&start.to_le_bytes());
+    page[48..56].copy_from_slice(&capacity.to_le_bytes());
+    let checksum = xxh3_64(&page[..56]);
+    page[56..64].copy_from_slice(&checksum.to_le_bytes());
+    page
+}
+
 /// One log file.
 #[derive(Debug)]
 pub(crate) struct LogFile {
@@ -269,7 +283,7 @@ impl FileTable {
             self.make_zeros(capacity)?;
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Buffered)?;
-        file.write_at(&self.header(sequence, start, capacity), 0)?;
+        file.write_at(&header(self.database, sequence, start, capacity), 0)?;
         file.sync()?;
         drop(file);
         self.disk.rename(UNFINISHED, &name)?;
@@ -301,19 +315,6 @@ impl FileTable {
             }
         }
         Ok(file.sync()?)
-    }
-
-    fn header(&self, sequence: u64, start: u64, capacity: u64) -> AlignedBuffer {
-        let mut page = AlignedBuffer::zeroed(PAGE);
-        page[..8].copy_from_slice(&MAGIC.to_le_bytes());
-        page[8..12].copy_from_slice(&FORMAT.to_le_bytes());
-        page[16..32].copy_from_slice(&self.database.to_le_bytes());
-        page[32..40].copy_from_slice(&sequence.to_le_bytes());
-        page[40..48].copy_from_slice(&start.to_le_bytes());
-        page[48..56].copy_from_slice(&capacity.to_le_bytes());
-        let checksum = xxh3_64(&page[..56]);
-        page[56..64].copy_from_slice(&checksum.to_le_bytes());
-        page
     }
 
     /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.

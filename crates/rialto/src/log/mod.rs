@@ -76,6 +76,8 @@
 
 mod block;
 mod files;
+#[cfg(any(test, feature = "fuzzing"))]
+mod forge;
 mod gather;
 pub mod group_commit;
 #[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
@@ -96,6 +98,8 @@ mod tests;
 
 use std::time::Duration;
 
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::GroupCommitDesign;
 pub use log::Log;
 pub use packet::PacketSlot;

@@ -35,7 +35,7 @@ pub(crate) enum Change<'a> {
 }
 
 const PUT: u8 = 1;
-const PATCH: u8 = 2;
+pub(crate) const PATCH: u8 = 2;
 const DELETE: u8 = 3;
 const LOAD: u8 = 4;
 

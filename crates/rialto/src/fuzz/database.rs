@@ -1,0 +1,207 @@
+//! A whole database whose files were damaged.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::edit::{Edit, Files, Script, disk_of, edit, files_of};
+use crate::io::{Disk, MemoryDisk, Random};
+use crate::row::{Column, ColumnType, Value, WhichIndex};
+use crate::{Checkpointing, Database, OpenError, Options, Scan, TableDef};
+
+/// The rows of both tables.
+type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
+
+fn options() -> Options {
+    Options {
+        memory_bytes: 16 << 20,
+        checkpoint: Checkpointing::None,
+        sweep_bytes_per_s: 0,
+        recovery_threads: 2,
+        transactions_max: 8,
+        packets_max: 16,
+        memory_flush_interval: Duration::from_secs(3600),
+        ..Options::default()
+    }
+}
+
+/// A database with two checkpoints, a bulk load behind the second, and transactions before, between and after.
+struct Base {
+    files: Files,
+    /// As they were between the checkpoints.
+    earlier: Files,
+    /// After each transaction, from the empty directory on.
+    states: Vec<State>,
+}
+
+fn base() -> &'static Base {
+    static BASE: OnceLock<Base> = OnceLock::new();
+    BASE.get_or_init(|| {
+        let disk = MemoryDisk::new();
+        let mut random = Random::new(7);
+        let mut states = vec![State::default()];
+        let mut state = State::default();
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        db.transact(|tx| {
+            let columns = vec![
+                Column::new("id", ColumnType::Int4),
+                Column::new("number", ColumnType::Int8),
+                Column::new("text", ColumnType::Text),
+            ];
+            tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+            tx.create_index("things", "things_number", &["number"], false)
+        })
+        .unwrap();
+        states.push(state.clone());
+        let work = |db: &Database, state: &mut State, states: &mut Vec<State>, random: &mut Random| {
+            let table = db.table("things").unwrap();
+            for _ in 0..12 {
+                let mut next = state.clone();
+                db.transact(|tx| {
+                    for _ in 0..1 + random.below(12) {
+                        let id = random.below(60) as i32;
+                        let number = random.next() as i64;
+                        let text = "x".repeat(random.below(400) as usize);
+                        match next.0.get(&id) {
+                            None => {
+                                let row = [Value::Int4(id), Value::Int8(number), Value::Text(text.clone())];
+                                tx.insert(&table, &row)?;
+                                next.0.insert(id, (number, text));
+                            }
+                            Some((_, text)) if random.chance(2, 3) => {
+                                assert!(tx.update(&table, id, &[(1, Value::Int8(number))])?);
+                                let text = text.clone();
+                                next.0.insert(id, (number, text));
+                            }
+                            Some(_) => {
+                                assert!(tx.delete(&table, id)?);
+                                next.0.remove(&id);
+                            }
+                        }
+                    }
+                    Ok(())
+                })
+                .unwrap();
+                *state = next;
+                states.push(state.clone());
+            }
+        };
+        work(&db, &mut state, &mut states, &mut random);
+        db.checkpoint().unwrap();
+        work(&db, &mut state, &mut states, &mut random);
+        let earlier = files_of(&*disk);
+        db.checkpoint().unwrap();
+        work(&db, &mut state, &mut states, &mut random);
+        db.transact(|tx| {
+            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("number", ColumnType::Int8)];
+            let loaded = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
+            for id in 0..300 {
+                tx.insert(&loaded, &[Value::Int4(id), Value::Int8(i64::from(id) * 3)])?;
+                state.1.insert(id, i64::from(id) * 3);
+            }
+            Ok(())
+        })
+        .unwrap();
+        states.push(state.clone());
+        work(&db, &mut state, &mut states, &mut random);
+        db.close().unwrap();
+        let files = files_of(&*disk);
+        for file in ["home", "backup-0", "backup-1", "load-", "log-0000000001"] {
+            assert!(files.keys().any(|name| name.starts_with(file)), "{file} is among {:?}", files.keys());
+        }
+        let base = Base { files, earlier, states };
+        let whole = Database::open_on(disk_of(&base.files), options()).unwrap();
+        assert_eq!(&state_of(&whole), base.states.last().unwrap());
+        base
+    })
+}
+
+fn state_of(db: &Database) -> State {
+    let mut state = State::default();
+    db.read(|tx| {
+        state = State::default();
+        if let Ok(table) = tx.table("things") {
+            let mut by_number = Vec::new();
+            tx.scan(&table, &Scan::all(), |_, row| {
+                state.0.insert(row.get_i32(0)?, (row.get_i64(1)?, row.get_str(2)?.to_owned()));
+                Ok(ControlFlow::Continue(()))
+            })?;
+            if !table.schema().indexes().is_empty() {
+                let scan = Scan { index: WhichIndex::Secondary(0), ..Scan::all() };
+                tx.scan(&table, &scan, |_, row| {
+                    by_number.push((row.get_i64(1)?, row.get_i32(0)?));
+                    Ok(ControlFlow::Continue(()))
+                })?;
+                let mut expected: Vec<_> = state.0.iter().map(|(id, row)| (row.0, *id)).collect();
+                expected.sort_unstable();
+                assert_eq!(by_number, expected, "the secondary index");
+            }
+        }
+        if let Ok(table) = tx.table("loaded") {
+            tx.scan(&table, &Scan::all(), |_, row| {
+                state.1.insert(row.get_i32(0)?, row.get_i64(1)?);
+                Ok(ControlFlow::Continue(()))
+            })?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    state
+}
+
+/// The error names a file and an offset in it, or says which file is missing or of another kind.
+fn is_fine(error: &OpenError, files: &Files, edits: &[Edit]) {
+    match error {
+        OpenError::Corrupt { file, offset, what } => {
+            let known = ["home", "backup-0", "backup-1", "load-", "log-"];
+            assert!(known.iter().any(|name| file.starts_with(name)), "{error}: {edits:?}");
+            let length = files.get(file).map_or(0, |bytes| bytes.len() as u64);
+            let end = length.max(base().files.get(file).map_or(4096, |bytes| bytes.len() as u64));
+            assert!(*offset <= end && !what.is_empty(), "{error}: the file has {length} bytes, {edits:?}");
+        }
+        // A home file that is gone, and logs or copies that are there.
+        OpenError::Unsupported { what } if !files.contains_key("home") => assert!(what.contains("home")),
+        error => panic!("expected Corrupt, found {error:?}: {edits:?}"),
+    }
+}
+
+/// Edits of the files of a database: it opens as it was after one of its transactions, or an error says which file is
+/// damaged, and where. Only a changed log file can make it one before the last.
+pub fn database_files(data: &[u8]) {
+    let base = base();
+    let mut script = Script::of(data);
+    let thorough = script.byte() < 32;
+    let mut files = base.files.clone();
+    let edits = edit(&mut files, &base.earlier, &mut script);
+    let disk: Arc<dyn Disk> = disk_of(&files);
+    let db = match Database::open_on(disk.clone(), options()) {
+        Err(error) => {
+            assert!(!edits.is_empty(), "{error}");
+            return is_fine(&error, &files, &edits);
+        }
+        Ok(db) => db,
+    };
+    let state = state_of(&db);
+    let complete = state == *base.states.last().expect("there are many");
+    assert!(complete || base.states.contains(&state), "not what any transaction left: {edits:?}");
+    let log_was_edited = edits.iter().any(|edit| edit.file.starts_with("log-"));
+    assert!(complete || log_was_edited, "committed rows are missing: {edits:?}");
+    if thorough {
+        goes_on(db, &disk, state, &edits);
+    }
+}
+
+/// What was opened can be written to, checkpointed and opened again.
+fn goes_on(db: Database, disk: &Arc<dyn Disk>, mut state: State, edits: &[Edit]) {
+    let Ok(table) = db.table("things") else { return };
+    let row = [Value::Int4(1_000_000), Value::Int8(5), Value::Text("after".to_owned())];
+    db.transact(|tx| tx.insert(&table, &row)).unwrap();
+    state.0.insert(1_000_000, (5, "after".to_owned()));
+    assert!(!db.checkpoint().unwrap().skipped, "{edits:?}");
+    db.transact(|tx| tx.delete(&table, 1_000_000)).unwrap();
+    state.0.remove(&1_000_000);
+    db.close().unwrap();
+    let db = Database::open_on(disk.clone(), options()).unwrap_or_else(|error| panic!("{error}: {edits:?}"));
+    assert_eq!(state_of(&db), state, "{edits:?}");
+}

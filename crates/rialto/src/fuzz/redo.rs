@@ -1,0 +1,106 @@
+//! Redo records from any bytes.
+
+use super::edit::Script;
+use crate::txn::redo::{self, Change, Patches};
+
+/// Reads the bytes as redo records. What is read, written again, is read as the same; patches change only what is there;
+/// a malformed record is an offset in the bytes, and the last item.
+pub fn redo_records(data: &[u8]) {
+    let mut script = Script::of(data);
+    // Most inputs break in the first record, so valid ones are made as well.
+    let valid = if script.byte().is_multiple_of(2) { Vec::new() } else { written(&mut script) };
+    let payload = [&valid[..], script.bytes(usize::MAX)].concat();
+    let mut read = 0;
+    let mut over = false;
+    for item in redo::read_with_bytes(&payload) {
+        assert!(!over, "a malformed record is the last item");
+        match item {
+            Err(offset) => {
+                assert_eq!(offset, read, "the offset of the malformed record");
+                over = true;
+            }
+            Ok((record, bytes)) => {
+                assert_eq!(payload[read..].as_ptr(), bytes.as_ptr(), "records follow each other");
+                read += bytes.len();
+                let mut again = Vec::new();
+                match &record.change {
+                    Change::Put { row_number, row } => {
+                        let numbered = bytes[0] & 0x80 != 0;
+                        let number = row_number.to_le_bytes();
+                        let body = if numbered { [&number[..], row].concat() } else { row.to_vec() };
+                        redo::write_put(&mut again, record.table, record.key, numbered, &body);
+                    }
+                    Change::Patch(patches) => write_patches(&mut again, &record, *patches),
+                    Change::Delete => {
+                        redo::write_delete(&mut again, record.table, record.key);
+                    }
+                    Change::Load { file } => {
+                        redo::write_load(&mut again, record.table, *file);
+                        // A load has no key; one that is there is not looked at.
+                        assert_eq!(redo::read(&again).count(), 1);
+                        continue;
+                    }
+                }
+                let read: Vec<_> = redo::read(&again).collect();
+                let [Ok(same)] = &read[..] else { panic!("written again: {read:?}") };
+                match (&record.change, &same.change) {
+                    (Change::Patch(before), Change::Patch(after)) => {
+                        assert_eq!((record.table, record.key), (same.table, same.key));
+                        assert!(before.ranges().eq(after.ranges()));
+                    }
+                    _ => assert_eq!(record, *same),
+                }
+            }
+        }
+    }
+    assert!(over || read == payload.len(), "all bytes were read, or there is an error");
+}
+
+fn write_patches(out: &mut Vec<u8>, record: &redo::RedoRecord<'_>, patches: Patches<'_>) {
+    let end = patches.ranges().map(|(offset, bytes)| offset + bytes.len()).max().unwrap_or(0);
+    for length in [0, end / 2, end] {
+        let (mut row, before) = (vec![0x5a; length], vec![0x5a; length]);
+        let applied = patches.apply(&mut row);
+        assert_eq!(applied, patches.ranges().all(|(offset, bytes)| offset + bytes.len() <= length));
+        let mut inside = vec![false; length];
+        for (offset, bytes) in patches.ranges() {
+            let (from, to) = (offset.min(length), (offset + bytes.len()).min(length));
+            inside[from..to].fill(true);
+        }
+        let changed = (0..length).filter(|&at| row[at] != before[at]);
+        assert!(changed.into_iter().all(|at| inside[at]), "a patch changes only its own bytes");
+    }
+    // As `write_patch` does, but of ranges that need not come from one row.
+    redo::write_delete(out, record.table, record.key);
+    out[0] = redo::PATCH;
+    redo::put_varint(out, patches.ranges().count() as u64);
+    for (offset, bytes) in patches.ranges() {
+        redo::put_varint(out, offset as u64);
+        redo::put_varint(out, bytes.len() as u64);
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// Some valid records.
+fn written(script: &mut Script<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    for _ in 0..script.byte() % 4 {
+        let table = crate::TableId(script.number(2) as u32);
+        let length = script.below(12);
+        let key = script.bytes(length);
+        let row = [&[7; 40][..], key].concat();
+        match script.byte() % 4 {
+            0 => redo::write_put(&mut out, table, key, script.byte().is_multiple_of(2), &row),
+            1 => {
+                let ranges = [(script.below(20) as u16, script.below(20) as u16), (3, 1)];
+                redo::write_patch(&mut out, table, key, &row, &ranges[..1 + script.below(2)])
+            }
+            2 => redo::write_delete(&mut out, table, key),
+            _ => {
+                redo::write_load(&mut out, table, script.number(8));
+                redo::Placed::default()
+            }
+        };
+    }
+    out
+}
