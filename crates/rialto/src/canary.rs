@@ -20,6 +20,18 @@ pub static SKIP_RECHECK: AtomicBool = AtomicBool::new(false);
 #[cfg(feature = "canary")]
 pub static SKIP_SECOND_LOOK: AtomicBool = AtomicBool::new(false);
 
+/// A packet slot changes hands between its owner and the gatherer without an order: a data race, for ThreadSanitizer.
+#[cfg(feature = "canary")]
+pub static RELAX_PACKET_HANDOVER: AtomicBool = AtomicBool::new(false);
+
+#[inline]
+pub(crate) fn relaxes_packet_handover() -> bool {
+    #[cfg(feature = "canary")]
+    return RELAX_PACKET_HANDOVER.load(Ordering::Relaxed);
+    #[cfg(not(feature = "canary"))]
+    false
+}
+
 #[inline]
 pub(crate) fn skips_second_look() -> bool {
     #[cfg(feature = "canary")]

@@ -49,6 +49,8 @@ const BLOCK_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BLOCK_BYTES - 8;
 const MAGIC: &[u8; 8] = b"RIALTOHM";
 const RETIRED: u32 = 1;
+/// No database lives to see this many checkpoints.
+const SEQUENCE_MAX: u64 = 1 << 48;
 
 /// What a home block says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -153,15 +155,20 @@ impl HomeBlock {
             2 => Some(Copy::Pong),
             _ => return damaged("the home block's checksum is right, but no such backup copy exists"),
         };
+        // Number 0 is what a block in place of a damaged first one is retired with.
+        let (sequence, retired) = (u64_at(block, 32), u32_at(block, 12) & RETIRED != 0);
+        if sequence == 0 && !retired || sequence > SEQUENCE_MAX {
+            return damaged("the home block's checksum is right, but no checkpoint has its number");
+        }
         Ok(HomeSlot::Valid(HomeBlock {
             database_id: u128::from_le_bytes(block[16..32].try_into().expect("sixteen bytes")),
-            sequence: u64_at(block, 32),
+            sequence,
             copy,
             segments: u32_at(block, 44),
             redo_start: Lsn(u64_at(block, 48)),
             next_id: u32_at(block, 56),
             clearance: Lsn(u64_at(block, 64)),
-            retired: u32_at(block, 12) & RETIRED != 0,
+            retired,
         }))
     }
 }
@@ -478,6 +485,31 @@ mod tests {
             bad[at] ^= 1 << (at % 8);
             assert!(matches!(HomeBlock::decode(&bad).unwrap(), HomeSlot::Damaged(_)), "byte {at}");
         }
+    }
+
+    /// Found by `fuzz::forged_home`: to retire the block before number 0 went below zero.
+    #[test]
+    fn a_block_whose_number_no_checkpoint_has_is_damaged() {
+        let block = HomeBlock {
+            database_id: 77,
+            sequence: 1,
+            copy: None,
+            segments: 0,
+            redo_start: Lsn(1),
+            next_id: 64,
+            clearance: Lsn::ZERO,
+            retired: false,
+        };
+        let decoded = |sequence, retired| {
+            HomeBlock::decode(&HomeBlock { sequence, retired, ..block }.encode()).unwrap()
+        };
+        assert!(matches!(decoded(1, false), HomeSlot::Valid(_)));
+        assert!(
+            matches!(decoded(0, true), HomeSlot::Valid(_)),
+            "a damaged block before the first one, retired"
+        );
+        assert!(matches!(decoded(0, false), HomeSlot::Damaged(_)));
+        assert!(matches!(decoded(u64::MAX, false), HomeSlot::Damaged(_)));
     }
 
     #[test]

@@ -19,13 +19,13 @@ fn schema() -> &'static Schema {
             Column::new("ratio", ColumnType::Float8),
             Column::nullable("day", ColumnType::Date),
         ];
-        let index = |name: &str, columns: &[usize], unique| IndexDef {
-            id: IndexId(9),
+        let index = |id, name: &str, columns: &[usize], unique| IndexDef {
+            id: IndexId(id),
             name: name.to_owned(),
             columns: columns.to_vec(),
             unique,
         };
-        let indexes = vec![index("by_text", &[3, 4, 2], false), index("by_ratio", &[6, 1, 5], true)];
+        let indexes = vec![index(9, "by_text", &[3, 4, 2], false), index(10, "by_ratio", &[6, 1, 5], true)];
         Schema::new("t", columns, Some(vec![0, 3]), indexes).unwrap()
     })
 }

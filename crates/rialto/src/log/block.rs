@@ -24,6 +24,7 @@
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::PAGE;
+use crate::ids::Lsn;
 
 /// Bytes of a block before its payload.
 pub(crate) const HEADER: usize = 64;
@@ -144,13 +145,18 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
         3 => BlockKind::Pad,
         _ => return None,
     };
+    // Places count from 1, and the last one is `Lsn::MAX`; a log that says more was never written.
+    let (first_lsn, packets) = (u64_at(block, 32), u32_at(block, 20));
+    if first_lsn == 0 || first_lsn > Lsn::MAX.0 - u64::from(packets) {
+        return None;
+    }
     let header = Header {
         kind,
         packet_kind: block[13],
         inside: block[14] & 1 != 0,
-        packets: u32_at(block, 20),
+        packets,
         position: u64_at(block, 24),
-        first_lsn: u64_at(block, 32),
+        first_lsn,
         durable: u64_at(block, 40),
         previous: u64_at(block, 48),
         incarnation: u32_at(block, 56),

@@ -35,6 +35,8 @@ const SPARE: &str = "log-spare-";
 /// "The file's first packet is not known yet."
 const UNKNOWN: u64 = u64::MAX;
 const ZEROS: usize = 1 << 20;
+/// No log comes to this position.
+const POSITION_MAX: u64 = 1 << 62;
 
 /// The name of the log file with this sequence number.
 pub(crate) fn name(sequence: u64) -> String {
@@ -141,8 +143,15 @@ impl LogFile {
         if self::sequence(name) != Some(sequence) {
             return Err(corrupt(format!("its header says that it is \"{}\"", self::name(sequence))));
         }
-        let sound = capacity.is_multiple_of(PAGE as u64) && start.is_multiple_of(PAGE as u64);
-        if !sound || length != PAGE as u64 + capacity {
+        let sound = capacity.is_multiple_of(PAGE as u64)
+            && start.is_multiple_of(PAGE as u64)
+            && start.checked_add(capacity).is_some_and(|end| end < POSITION_MAX);
+        if !sound {
+            return Err(corrupt(format!(
+                "its header says {capacity} bytes from position {start}, which no log has"
+            )));
+        }
+        if length != PAGE as u64 + capacity {
             return Err(corrupt(format!("expected {} bytes, found {length}", PAGE as u64 + capacity)));
         }
         let seed = block::seed(database, sequence);

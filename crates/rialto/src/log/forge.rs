@@ -26,13 +26,15 @@ pub(crate) fn log_file_of(name: &str) -> Option<u64> {
     files::sequence(name)
 }
 
-/// A first log file of `capacity` stream bytes with the blocks that `forge` makes of what would rightly come next.
+/// A first log file of `capacity` stream bytes with the blocks that `forge` makes of what would rightly come next. Its
+/// header says `claimed`: where it starts and how much it holds.
 pub(crate) fn forge_log_file(
     database: u128,
     capacity: usize,
+    claimed: (u64, u64),
     mut forge: impl FnMut(&ForgedBlock) -> Option<ForgedBlock>,
 ) -> Vec<u8> {
-    let mut file = files::header(database, 1, 0, capacity as u64).to_vec();
+    let mut file = files::header(database, 1, claimed.0, claimed.1).to_vec();
     file.resize(PAGE + capacity, 0);
     let mut next = ForgedBlock {
         kind: BlockKind::Pad as u8,

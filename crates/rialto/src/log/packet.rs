@@ -25,6 +25,7 @@ use crossbeam_utils::CachePadded;
 use super::PacketKind;
 use super::queue::{CommitQueue, Links, NO_SLOT, SLOTS_MAX};
 use super::sync::{AtomicU32, AtomicU64, Ordering};
+use crate::canary;
 use crate::ids::Lsn;
 
 const FREE: u8 = 0;
@@ -173,7 +174,8 @@ impl PacketPool {
 
     fn flag(&self, number: u32, flag: u8) {
         let other = GATHERED ^ APPLIED ^ flag;
-        let before = self.slots[number as usize].phase.fetch_or(flag, Ordering::AcqRel);
+        let order = if canary::relaxes_packet_handover() { Ordering::Relaxed } else { Ordering::AcqRel };
+        let before = self.slots[number as usize].phase.fetch_or(flag, order);
         debug_assert!(before & PLACED != 0 && before & flag == 0);
         if before & other != 0 {
             self.release(number);

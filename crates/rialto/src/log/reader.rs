@@ -346,6 +346,7 @@ impl LogReader {
             BlockKind::Group if header.inside || self.parts_length.is_some() => {
                 return Err(self.malformed(&header, "a group inside a packet"));
             }
+            BlockKind::Pad if header.packets > 0 => return Err(self.malformed(&header, "a pad with packets")),
             BlockKind::Group | BlockKind::Pad => {}
         }
         Ok(())
@@ -361,6 +362,9 @@ impl LogReader {
         }
         let number = |at: usize| u32_at(&self.block, HEADER + 4 * at) as usize;
         let (here, before, whole) = (number(0), number(1), number(2));
+        if before > whole || whole > PACKET_BYTES_MAX {
+            return Err(self.malformed(header, "the length of a packet in parts"));
+        }
         if begins_inside {
             // The packet began in an earlier file, before the redo start: its place counts, its bytes are not wanted.
             self.parts = vec![0; before];
@@ -374,7 +378,6 @@ impl LogReader {
             && header.inside == (before > 0)
             && self.parts_length == Some(whole)
             && before + here <= whole
-            && whole <= PACKET_BYTES_MAX
             && from + here <= self.block.len()
             && header.packets == u32::from(before + here == whole);
         if !sound {

@@ -52,10 +52,9 @@ pub(crate) fn load(
         error: Mutex::default(),
     };
     std::thread::scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|| loader.work(None));
-        }
+        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| loader.work(None))).collect();
         loader.work(Some(progress));
+        others.into_iter().for_each(super::join);
     });
     if let Some((_, error)) = loader.error.into_inner() {
         return Err(error);

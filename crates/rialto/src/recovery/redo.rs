@@ -105,20 +105,26 @@ impl<'a> Redo<'a> {
     pub fn run(&mut self, reader: &mut LogReader) -> Result<()> {
         let error = Mutex::new(None);
         std::thread::scope(|scope| {
+            let mut threads = Vec::new();
             let workers = (0..self.builder.threads)
                 .map(|thread| {
                     let (sender, receiver) = sync_channel(BATCHES_MAX);
                     let error = &error;
-                    scope.spawn(move || serve(thread, &receiver, error));
+                    threads.push(scope.spawn(move || serve(thread, &receiver, error)));
                     Worker { sender, batch: Batch::default() }
                 })
                 .collect();
-            let mut workers = Workers { workers, error: &error };
-            while let Some(packet) = reader.next_packet()? {
-                self.packet(&packet, &mut workers)?;
-            }
-            workers.barrier()
+            let redone = self.packets_of(reader, Workers { workers, error: &error });
+            threads.into_iter().for_each(super::join);
+            redone
         })
+    }
+
+    fn packets_of(&mut self, reader: &mut LogReader, mut workers: Workers<'_>) -> Result<()> {
+        while let Some(packet) = reader.next_packet()? {
+            self.packet(&packet, &mut workers)?;
+        }
+        workers.barrier()
     }
 
     fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
