@@ -60,7 +60,7 @@ const MORE: [&str; 36] = [
     "||",
 ];
 
-fn rounds(mut round: impl FnMut(u64, &mut Random)) {
+fn rounds(name: &str, mut round: impl FnMut(u64, &mut Random)) {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
     let mut seed = base;
@@ -69,6 +69,7 @@ fn rounds(mut round: impl FnMut(u64, &mut Random)) {
         assert!(outcome.is_ok(), "seed {seed}: it panicked, see above; RIALTO_SEED={seed} runs it again");
         seed = seed.wrapping_add(1);
     }
+    println!("tally: fuzz {name}, {} inputs, RIALTO_SEED={base}", seed.wrapping_sub(base));
 }
 
 fn pick<'a, T: ?Sized>(random: &mut Random, from: &[&'a T]) -> &'a T {
@@ -166,7 +167,7 @@ fn run(session: &mut Session, prepared: &std::sync::Arc<Prepared>, params: &[Val
 fn no_statement_makes_the_session_panic() {
     let corpus = corpus();
     let work = move || {
-        rounds(|_, random| {
+        rounds("statements", |_, random| {
             let database = Database::open_on(
                 MemoryDisk::new(),
                 Options { memory_bytes: 64 << 20, ..Options::default() },
@@ -250,7 +251,7 @@ fn damage(random: &mut Random, bytes: &mut Vec<u8>) {
 #[test]
 fn no_message_makes_the_decoder_panic() {
     let corpus = corpus();
-    rounds(|_, random| {
+    rounds("messages", |_, random| {
         for _ in 0..200 {
             for mut bytes in messages(random, &corpus) {
                 damage(random, &mut bytes);
@@ -270,7 +271,7 @@ fn no_message_makes_the_decoder_panic() {
 #[test]
 fn no_bytes_make_a_connection_panic_and_answers_stay_whole() {
     let corpus = corpus();
-    rounds(|seed, random| {
+    rounds("connections", |seed, random| {
         let database =
             Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() });
         let shared = Shared::new(database.expect("a new database opens"), 4);

@@ -155,7 +155,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
             &format!("RIALTO_SEED={seed}, round {rounds}, in {}", directory.display()),
         );
     }
-    println!("{rounds} rounds, {} transfers acknowledged", acknowledged.len());
+    println!("tally: SIGKILL, {rounds} kills, {} transactions, RIALTO_SEED={seed}", acknowledged.len());
     assert!(
         !acknowledged.is_empty(),
         "no child came to acknowledge a transfer in {rounds} rounds, RIALTO_SEED={seed}"

@@ -184,10 +184,16 @@ fn look(tx: &mut Transaction, model: &Model, random: &mut Random) -> Result<(), 
 }
 
 /// One transaction. Gives whether it committed.
-fn transaction(db: &Database, model: &mut Model, random: &mut Random) -> Result<bool, Error> {
+fn transaction(
+    db: &Database,
+    model: &mut Model,
+    random: &mut Random,
+    operations: &mut u64,
+) -> Result<bool, Error> {
     let mut tx = db.begin()?;
     let mut savepoints = Vec::new();
     for _ in 0..1 + random.below(12) {
+        *operations += 1;
         match random.below(24) {
             0 => define(&mut tx, model, random)?,
             1..3 => savepoints.push((tx.savepoint(), model.clone())),
@@ -209,16 +215,17 @@ fn transaction(db: &Database, model: &mut Model, random: &mut Random) -> Result<
     if random.chance(1, 5) { tx.abort().map(|()| false) } else { tx.commit().map(|()| true) }
 }
 
-fn run(seed: u64, until: impl Fn() -> bool) -> (u64, u64) {
+/// Gives the transactions, the operations in them, and how often it was opened again.
+fn run(seed: u64, until: impl Fn() -> bool) -> (u64, u64, u64) {
     let mut random = Random::new(seed);
     let disk = MemoryDisk::new();
     let mut db = open(&disk, &mut random);
     let mut model = Model::new();
-    let (mut transactions, mut reopened) = (0, 0);
+    let (mut transactions, mut operations, mut reopened) = (0, 0, 0);
     while transactions < 300 || !until() {
         transactions += 1;
         let mut next = model.clone();
-        match transaction(&db, &mut next, &mut random) {
+        match transaction(&db, &mut next, &mut random, &mut operations) {
             Ok(true) => model = next,
             Ok(false) => {}
             Err(error) => panic!("transaction {transactions}: {error}"),
@@ -242,7 +249,7 @@ fn run(seed: u64, until: impl Fn() -> bool) -> (u64, u64) {
             }
         }
     }
-    (transactions, reopened)
+    (transactions, operations, reopened)
 }
 
 #[test]
@@ -250,6 +257,9 @@ fn the_database_does_what_ordered_maps_do() {
     let seed = Random::seed_from_environment();
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     println!("RIALTO_SEED={seed}");
-    let (transactions, reopened) = run(seed, || began.elapsed() >= time);
-    println!("{transactions} transactions, opened again {reopened} times");
+    let (transactions, operations, reopened) = run(seed, || began.elapsed() >= time);
+    println!(
+        "tally: databases against maps, {transactions} transactions, {operations} operations, {reopened} recoveries, \
+         RIALTO_SEED={seed}"
+    );
 }

@@ -19,6 +19,13 @@ struct Cell(UnsafeCell<u64>, AtomicBool);
 // SAFETY: it is not; that is what is planted. The race is on one word, and nothing depends on its value.
 unsafe impl Sync for Cell {}
 
+impl Cell {
+    fn count(&self) {
+        // SAFETY: see above.
+        unsafe { *self.0.get() += 1 };
+    }
+}
+
 /// A word handed over by a flag that orders nothing.
 #[test]
 fn a_word_without_an_order() {
@@ -28,15 +35,13 @@ fn a_word_without_an_order() {
     let cell = Cell(UnsafeCell::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // SAFETY: see above.
-            unsafe { *cell.0.get() += 1 };
+            cell.count();
             cell.1.store(true, Ordering::Relaxed);
         });
         while !cell.1.load(Ordering::Relaxed) {
             std::thread::yield_now();
         }
-        // SAFETY: see above.
-        unsafe { *cell.0.get() += 1 };
+        cell.count();
     });
 }
 

@@ -323,7 +323,15 @@ fn work(
     (history, acknowledged)
 }
 
-fn round(seed: u64) {
+/// Crashes of the machine, ends of the process, and transactions.
+#[derive(Default)]
+struct Counts {
+    crashes: u64,
+    kills: u64,
+    transactions: u64,
+}
+
+fn round(seed: u64, counts: &mut Counts) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
     let db = Database::open_on(disk.clone(), options()).unwrap();
@@ -356,8 +364,15 @@ fn round(seed: u64) {
         if !disk.is_down() {
             if kill { disk.kill() } else { disk.crash() }
         }
+        if kill {
+            counts.kills += 1
+        } else {
+            counts.crashes += 1
+        }
+        counts.transactions += history.len() as u64 - 1;
         disk = disk.restart();
         if random.chance(1, 3) {
+            counts.crashes += 1;
             // A crash during recovery, or just after it (I8).
             disk.crash_at(disk.steps() + 1 + random.below(12));
             if let Ok(db) = Database::open_on(disk.clone(), options()) {
@@ -386,8 +401,16 @@ fn what_was_durable_is_found_after_crashes_with_ddl_loads_and_checkpoints() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
     let mut seed = base;
+    let mut counts = Counts::default();
     while seed == base || Instant::now() < until {
-        round(seed);
+        round(seed, &mut counts);
         seed = seed.wrapping_add(1);
     }
+    println!(
+        "tally: databases under crashes, {} seeds, {} crashes, {} process ends, {} transactions, RIALTO_SEED={base}",
+        seed.wrapping_sub(base),
+        counts.crashes,
+        counts.kills,
+        counts.transactions
+    );
 }

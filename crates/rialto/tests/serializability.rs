@@ -13,7 +13,7 @@ fn concurrent_histories_are_serializable() {
     let seed = Random::seed_from_environment();
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     let mut random = Random::new(seed);
-    let (mut rounds, mut transactions) = (0, 0);
+    let (mut rounds, mut transactions, mut operations) = (0, 0, 0);
     while rounds == 0 || began.elapsed() < time {
         let mix = if random.chance(1, 5) { Mix::Points } else { Mix::All };
         let history = run(random.next(), mix, 4, 150);
@@ -21,8 +21,12 @@ fn concurrent_histories_are_serializable() {
         assert_eq!(found, (Ok(()), Ok(())), "RIALTO_SEED={seed}, round {rounds}");
         rounds += 1;
         transactions += history.len();
+        operations += history.iter().map(|done| done.events.len()).sum::<usize>();
     }
-    println!("{rounds} histories, {transactions} transactions, RIALTO_SEED={seed}");
+    println!(
+        "tally: histories, {rounds} histories, {transactions} transactions, {operations} operations, \
+         RIALTO_SEED={seed}"
+    );
 }
 
 fn write(key: i32, over: Option<u64>, version: u64, group: Option<i32>) -> Event {

@@ -22,6 +22,19 @@ enum End {
     Fault(FaultKind),
 }
 
+/// What a run did, for the tally.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Lives that the machine's power loss ended, those of a recovery included.
+    crashes: u64,
+    /// Lives that ended with the process: killed, or stopped by a fault.
+    kills: u64,
+    /// Packets pushed.
+    packets: u64,
+    /// Packets compared after a life's end.
+    checked: u64,
+}
+
 struct Life {
     /// Packet lengths by place, from 1.
     lengths: Vec<usize>,
@@ -106,7 +119,7 @@ fn read(disk: &Arc<dyn Disk>, life: &Life) -> Result<LogEnd, Error> {
     Ok(end)
 }
 
-fn lives(seed: u64) {
+fn lives(seed: u64, counts: &mut Counts) {
     let mut random = Random::new(seed);
     let mut faulty = FaultyDisk::new(random.next());
     let mut life = Life { lengths: Vec::new(), from: 1, disk: 0, memory: 0 };
@@ -124,7 +137,9 @@ fn lives(seed: u64) {
             End::Kill => faulty.kill_at(step),
             End::Fault(kind) => faulty.fail(kind, "log-0", random.below(30)),
         }
+        let before = life.lengths.len();
         let outcome = work(&log, &mut life, &mut random, 150);
+        counts.packets += (life.lengths.len() - before) as u64;
         // The log itself knows of more than was asked: that counts too.
         life.disk = life.disk.max(log.durable_position().0);
         life.memory = life.memory.max(log.memory_position().0);
@@ -146,11 +161,16 @@ fn lives(seed: u64) {
         }
         drop(log);
         let mut machine_crashed = end == End::Crash;
+        match end {
+            End::Crash => counts.crashes += 1,
+            End::Kill | End::Fault(_) => counts.kills += 1,
+        }
         log = loop {
             faulty = faulty.restart();
             let disk: Arc<dyn Disk> = faulty.clone();
             let recovered = read(&disk, &life).unwrap_or_else(|error| panic!("after {end:?}: {error}"));
             let last = recovered.lsn().0;
+            counts.checked += 2 * (last + 1 - life.from.min(last + 1));
             assert!(last >= life.disk, "level 3 answered {}, recovered {last}, after {end:?}", life.disk);
             assert!(
                 machine_crashed || last >= life.memory,
@@ -182,6 +202,7 @@ fn lives(seed: u64) {
                 opened => {
                     assert!(cut_short, "{:?}", opened.err());
                     machine_crashed |= crashes;
+                    if crashes { counts.crashes += 1 } else { counts.kills += 1 }
                 }
             }
         };
@@ -193,14 +214,22 @@ fn what_was_answered_survives_a_crash_at_any_step() {
     let first = Random::seed_from_environment();
     let started = std::time::Instant::now();
     let mut seed = first;
+    let mut counts = Counts::default();
     while started.elapsed() < Random::test_time_from_environment() {
-        let result = std::panic::catch_unwind(|| lives(seed));
+        let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| lives(seed, &mut counts)));
         if let Err(panic) = result {
             eprintln!("RIALTO_SEED={seed} replays this failure");
             std::panic::resume_unwind(panic);
         }
         seed = seed.wrapping_add(1);
     }
+    let Counts { crashes, kills, packets, checked } = counts;
+    println!(
+        "tally: the log under crashes, {} seeds, {crashes} crashes, {kills} process ends, {} operations, \
+         RIALTO_SEED={first}",
+        seed.wrapping_sub(first),
+        packets + checked
+    );
 }
 
 #[test]
