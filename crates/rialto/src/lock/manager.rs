@@ -12,7 +12,7 @@ use super::deadlock::VictimPolicy;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
-use super::mode::{Acquired, LockMode, RecordMode, TableMode};
+use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
     FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
@@ -188,10 +188,9 @@ impl LockManager {
         &self,
         owner: &mut Owner,
         table: TableId,
-        mode: TableMode,
+        mode: LockMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        let mode = LockMode::from(mode);
         let held = owner.body.tables.iter().position(|held| held.table == table);
         if let Some(at) = held {
             let held = owner.body.tables[at].mode;
