@@ -6,6 +6,10 @@ use std::time::Duration;
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+/// How often a waiter looks before it falls asleep: for about as long as a short transaction that runs on another core
+/// holds a lock, which is less than falling asleep and being woken takes.
+pub(super) const LOOKS: u32 = 64;
+
 /// A condition variable that takes its guard by value.
 #[derive(Debug, Default)]
 pub(super) struct Condvar(parking_lot::Condvar);

@@ -31,6 +31,8 @@ mod wait;
 mod sync {
     //! `lock/sync.rs`, modelled.
 
+    pub(super) const LOOKS: u32 = 0;
+
     use std::time::Duration;
 
     pub(super) use shuttle::sync::MutexGuard;
