@@ -17,7 +17,7 @@ use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
     FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
-use super::sync::{AtomicBool, LOOKS, Mutex, MutexGuard};
+use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
 
@@ -382,12 +382,7 @@ impl LockManager {
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
     fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
-        for _ in 0..LOOKS {
-            if slot.flags() != 0 {
-                break;
-            }
-            std::hint::spin_loop();
-        }
+        look_a_while(|| slot.flags() != 0);
         let mut check_interval = self.options.deadlock_check_after;
         let mut next_check = since + check_interval;
         loop {
