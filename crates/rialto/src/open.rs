@@ -297,6 +297,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let recovery =
         Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
     let recovered = recovery.run(home.block())?;
+    home.confirm()?;
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
     let catalog = Catalog::new(recovered.next_id);

@@ -1,57 +1,15 @@
 //! I3: an answer waits until all that it rests on is durable, absence and the catalog included.
 
+#[path = "common/quiet.rs"]
+mod quiet;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
+use quiet::{columns, level, open, row, unique_n};
 use rialto::io::{FaultKind, FaultyDisk, Random};
-use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{
-    Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef,
-    Transaction, TxOptions,
-};
-
-/// Nothing is written but what somebody waits for, and no checkpoint is made but on demand.
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
-        recovery_threads: 2,
-        memory_flush_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
-}
-
-fn open(disk: &Arc<FaultyDisk>) -> Database {
-    Database::open_on(disk.clone(), options()).unwrap()
-}
-
-fn level(durability: Durability) -> TxOptions {
-    TxOptions { durability: Some(durability), ..TxOptions::default() }
-}
-
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("id", ColumnType::Int4),
-        Column::new("n", ColumnType::Int8),
-        Column::new("text", ColumnType::Text),
-    ]
-}
-
-fn row(id: i32, n: i64, text: &str) -> [Value; 3] {
-    [Value::Int4(id), Value::Int8(n), Value::Text(text.to_owned())]
-}
-
-/// A table with a unique index on `n`.
-fn unique_n(db: &Database) -> Table {
-    db.transact(|tx| {
-        let table = tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
-        tx.create_index("t", "by_n", &["n"], true)?;
-        Ok(table)
-    })
-    .unwrap()
-}
+use rialto::row::{Value, WhichIndex};
+use rialto::{Database, Durability, Error, KeyBound, Result, Scan, Table, TableDef, Transaction, TxOptions};
 
 /// Who looks, and what it has to be told.
 type Look = fn(&mut Transaction, &Table) -> Result<bool>;
@@ -166,7 +124,7 @@ fn resting() -> Vec<Resting> {
 
 fn resting_database(seed: u64) -> (Arc<FaultyDisk>, Database, Table) {
     let disk = FaultyDisk::new(seed);
-    let db = open(&disk);
+    let db = open(disk.clone());
     let table = unique_n(&db);
     db.transact(|tx| tx.create_table(&TableDef::new("other", columns()))).unwrap();
     db.transact(|tx| (1..5).try_for_each(|id| tx.insert(&table, &row(id, i64::from(id) * 10, "")))).unwrap();
@@ -227,7 +185,7 @@ fn an_answer_that_rests_on_an_undurable_change_makes_it_durable() {
             assert!(answer(&db, &table, &case, how).unwrap(), "{about}");
             disk.crash();
             drop(db);
-            let db = open(&disk.restart());
+            let db = open(disk.restart());
             let table = db.table("t").unwrap();
             assert!(answer(&db, &table, &case, Answer::Value).unwrap(), "{about}: lost in the crash");
         }

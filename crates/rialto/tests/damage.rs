@@ -1,57 +1,22 @@
 //! What fails, and what is said of it: each failure with its exact message.
 
+#[path = "common/quiet.rs"]
+mod quiet;
+
 use std::path::PathBuf;
 use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use quiet::{count, open, options, put, thing, things};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
-use rialto::row::{Column, ColumnType, Value};
-use rialto::{
-    Checkpointing, Database, Durability, Error, Lsn, OpenError, Options, Table, TableDef, TxOptions,
-};
+use rialto::{Database, Durability, Error, Lsn, OpenError, Options, TxOptions};
 use xxhash_rust::xxh3::xxh3_64;
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
-        recovery_threads: 2,
-        memory_flush_interval: Duration::from_secs(3600),
-        log_wait_max: Duration::from_millis(50),
-        ..Options::default()
-    }
-}
-
-fn open(disk: Arc<dyn Disk>) -> Database {
-    Database::open_on(disk, options()).unwrap()
-}
 
 /// What opening says, and the program's exit code for it.
 fn refused(disk: Arc<dyn Disk>) -> (String, u8) {
     let error = Database::open_on(disk, options()).expect_err("it cannot be opened");
     (error.to_string(), error.exit_code())
-}
-
-fn things(db: &Database) -> Table {
-    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
-    db.transact(|tx| tx.create_table(&TableDef::new("things", columns.clone()).with_primary_key(&["id"])))
-        .unwrap()
-}
-
-fn thing(id: i32, length: usize) -> [Value; 2] {
-    [Value::Int4(id), Value::Text("x".repeat(length))]
-}
-
-fn put(db: &Database, ids: std::ops::Range<i32>) {
-    let table = db.table("things").unwrap();
-    db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &thing(id, 400)))).unwrap();
-}
-
-fn count(db: &Database) -> u64 {
-    let table = db.table("things").unwrap();
-    db.read(|tx| tx.count(&table)).unwrap()
 }
 
 fn level_1() -> TxOptions {

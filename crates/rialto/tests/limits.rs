@@ -1,48 +1,13 @@
 //! What does not fit: rows, keys, write sets, memory, slots, records of another shape; each with its exact message, and a
 //! transaction that goes on.
 
-use std::sync::Arc;
-use std::time::Duration;
+#[path = "common/quiet.rs"]
+mod quiet;
 
-use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
+use quiet::{count, open, options, put, thing, things};
+use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Record, Value};
-use rialto::{Checkpointing, Database, Error, Options, Table, TableDef};
-
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
-        recovery_threads: 2,
-        memory_flush_interval: Duration::from_secs(3600),
-        log_wait_max: Duration::from_millis(50),
-        ..Options::default()
-    }
-}
-
-fn open(disk: Arc<dyn Disk>) -> Database {
-    Database::open_on(disk, options()).unwrap()
-}
-
-fn things(db: &Database) -> Table {
-    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
-    db.transact(|tx| tx.create_table(&TableDef::new("things", columns.clone()).with_primary_key(&["id"])))
-        .unwrap()
-}
-
-fn thing(id: i32, length: usize) -> [Value; 2] {
-    [Value::Int4(id), Value::Text("x".repeat(length))]
-}
-
-fn put(db: &Database, ids: std::ops::Range<i32>) {
-    let table = db.table("things").unwrap();
-    db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(&table, &thing(id, 400)))).unwrap();
-}
-
-fn count(db: &Database) -> u64 {
-    let table = db.table("things").unwrap();
-    db.read(|tx| tx.count(&table)).unwrap()
-}
+use rialto::{Database, Error, Options, TableDef};
 
 #[test]
 fn a_database_that_does_not_fit_is_refused() {

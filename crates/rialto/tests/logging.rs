@@ -146,6 +146,38 @@ fn what_cannot_be_kept_is_refused() {
     db.close().unwrap();
 }
 
+/// A killed process may leave a home block that only the system's cache has; what rests on it must not be lost with it.
+#[test]
+fn a_close_that_is_killed_at_any_step_leaves_what_later_commits_can_rest_on() {
+    for step in 1.. {
+        let disk = FaultyDisk::new(step);
+        let db = made(&disk);
+        put(&db, 1, 10).unwrap();
+        db.close().unwrap();
+        let db = open(&disk, Logging::None);
+        put(&db, 1, 11).unwrap();
+        disk.kill_at(disk.steps() + step);
+        let closed = db.close().is_ok();
+        if !disk.is_down() {
+            disk.kill();
+        }
+
+        let disk = disk.restart();
+        let db = open(&disk, Logging::Value);
+        let kept = rows(&db)[&1];
+        assert!(kept == 11 || kept == 10 && !closed, "killed at step {step}: {kept}");
+        put(&db, 2, 20).unwrap();
+        disk.crash();
+        drop(db);
+        let found = rows(&open(&disk.restart(), Logging::Value));
+        assert_eq!(found, Rows::from([(1, kept), (2, 20)]), "killed at step {step}");
+        if closed {
+            assert!(step > 5, "a close has steps to be killed at");
+            return;
+        }
+    }
+}
+
 /// One life of the directory: work, and an end at a random step. Gives the states that may be found after it.
 fn life(disk: &Arc<FaultyDisk>, before: &Rows, random: &mut Random, logging: Logging) -> Vec<Rows> {
     let db = open(disk, logging);

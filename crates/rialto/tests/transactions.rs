@@ -561,7 +561,8 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
     let db = database();
     let table = accounts(&db);
     db.transact(|tx| tx.insert(&table, &row(5, 50, "five"))).unwrap();
-    let changes: [&dyn Fn(&mut Transaction) -> Result<(), Error>; 3] =
+    type Change<'a> = &'a dyn Fn(&mut Transaction) -> Result<(), Error>;
+    let changes: [Change<'_>; 3] =
         [&|tx| tx.insert(&table, &row(7, 1, "seven")), &|tx| tx.delete(&table, 5).map(drop), &|tx| {
             tx.insert(&table, &row(5, 2, "five again"))
         }];

@@ -1,57 +1,16 @@
 //! The traps that the design names and a disk can set, each as a directed test. The ones that need a hand inside the
 //! kernel are in `src/traps/`, those of I3 in `answers.rs`.
 
+#[path = "common/quiet.rs"]
+mod quiet;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
+use quiet::{columns, level, open, options, row, unique_n};
 use rialto::io::{Caching, Disk, FaultyDisk, MemoryDisk, Open, Random};
-use rialto::row::{Column, ColumnType, Value};
-use rialto::{
-    Checkpointing, Database, Durability, Error, OpenError, Options, Result, Scan, Table, TableDef, TxOptions,
-};
-
-/// Nothing is written but what somebody waits for, and no checkpoint is made but on demand.
-fn options() -> Options {
-    Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
-        recovery_threads: 2,
-        memory_flush_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
-}
-
-fn open(disk: &Arc<FaultyDisk>) -> Database {
-    Database::open_on(disk.clone(), options()).unwrap()
-}
-
-fn level(durability: Durability) -> TxOptions {
-    TxOptions { durability: Some(durability), ..TxOptions::default() }
-}
-
-fn columns() -> Vec<Column> {
-    vec![
-        Column::new("id", ColumnType::Int4),
-        Column::new("n", ColumnType::Int8),
-        Column::new("text", ColumnType::Text),
-    ]
-}
-
-fn row(id: i32, n: i64, text: &str) -> [Value; 3] {
-    [Value::Int4(id), Value::Int8(n), Value::Text(text.to_owned())]
-}
-
-/// A table with a unique index on `n`.
-fn unique_n(db: &Database) -> Table {
-    db.transact(|tx| {
-        let table = tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
-        tx.create_index("t", "by_n", &["n"], true)?;
-        Ok(table)
-    })
-    .unwrap()
-}
+use rialto::row::Value;
+use rialto::{Database, Durability, Error, OpenError, Result, Scan, TableDef};
 
 /// `(id, n, length of text)` of each row, in the order of the primary index.
 fn rows(db: &Database, name: &str) -> Vec<(i32, i64, usize)> {
@@ -218,7 +177,7 @@ fn at_every_step(
             let about =
                 format!("RIALTO_SEED={seed}, {} at step {step}", if kill { "killed" } else { "crashed" });
             let disk = FaultyDisk::new(seed.wrapping_add(step));
-            let db = open(&disk);
+            let db = open(disk.clone());
             prepare(&db);
             db.sync().unwrap();
             let at = disk.steps() + step;
@@ -244,7 +203,7 @@ fn at_every_step(
             db.checkpoint().unwrap();
             disk.crash();
             drop(db);
-            check(&open(&disk.restart()), outcome.is_ok(), &format!("{about}, recovered again"));
+            check(&open(disk.restart()), outcome.is_ok(), &format!("{about}, recovered again"));
             if survived {
                 assert!(step > 2, "the work took {step} steps");
                 break;
@@ -452,7 +411,7 @@ fn a_crash_at_any_step_of_recovery_changes_nothing() {
         let about = format!("RIALTO_SEED={seed}, killed: {first_is_kill}, then {second_is_kill}");
         let ended = || {
             let disk = FaultyDisk::new(seed);
-            let db = open(&disk);
+            let db = open(disk.clone());
             busy(&db);
             if first_is_kill {
                 disk.kill()
@@ -470,7 +429,7 @@ fn a_crash_at_any_step_of_recovery_changes_nothing() {
         }
         crashed.kill();
         let left = || if first_is_kill { ended() } else { crashed.restart() };
-        let undisturbed = contents(&open(&left()));
+        let undisturbed = contents(&open(left()));
         assert_eq!(undisturbed.len(), 3, "{about}");
         if first_is_kill {
             let table = undisturbed.iter().find(|(name, _)| name == "t").unwrap();

@@ -325,6 +325,14 @@ impl HomeFile {
         &self.block
     }
 
+    /// Writes the current block again, the same bytes, and syncs: for an opening, before anything rests on it. The block
+    /// may have been read from the system's cache, where a process that was killed before its sync left it; a crash of
+    /// the machine would bring the older one back. (A log would make up for that, but not after
+    /// [`Logging::None`](crate::Logging::None).)
+    pub fn confirm(&self) -> DiskResult<()> {
+        self.write(self.current, &self.block)
+    }
+
     fn write(&self, slot: usize, block: &HomeBlock) -> DiskResult<()> {
         self.file.write_at(&block.encode(), (slot * BLOCK_BYTES) as u64)?;
         self.file.sync()

@@ -9,7 +9,7 @@ use super::flow::{Action, ActionMode, Target};
 use super::procedure::{Arguments, Outputs, Registered};
 use crate::error::{Error, Result};
 use crate::ids::TableId;
-use crate::lock::TableMode;
+use crate::lock::LockMode;
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::transaction::Context;
@@ -52,8 +52,8 @@ fn run_on(
     let table = target.table(&context.core.catalog)?;
     let is_shared = target.mode == ActionMode::Shared;
     let mode = match is_shared {
-        true => TableMode::IntentShared,
-        false => TableMode::IntentExclusive,
+        true => LockMode::IntentShared,
+        false => LockMode::IntentExclusive,
     };
     context.check()?;
     let slot = context.use_table(&table, mode)?;

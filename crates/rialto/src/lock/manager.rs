@@ -12,12 +12,12 @@ use super::deadlock::VictimPolicy;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
-use super::mode::{Acquired, LockMode, RecordMode, TableMode};
+use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
     FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
-use super::sync::{AtomicBool, Mutex, MutexGuard};
+use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
 
@@ -188,10 +188,9 @@ impl LockManager {
         &self,
         owner: &mut Owner,
         table: TableId,
-        mode: TableMode,
+        mode: LockMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        let mode = LockMode::from(mode);
         let held = owner.body.tables.iter().position(|held| held.table == table);
         if let Some(at) = held {
             let held = owner.body.tables[at].mode;
@@ -383,6 +382,7 @@ impl LockManager {
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
     fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
+        look_a_while(|| slot.flags() != 0);
         let mut check_interval = self.options.deadlock_check_after;
         let mut next_check = since + check_interval;
         loop {

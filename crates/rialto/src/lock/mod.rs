@@ -2,7 +2,7 @@
 //!
 //! A [`LockManager`] lends [`Owner`]s (transaction slots) and grants them locks on
 //!
-//! - **tables**, with intention modes ([`TableMode`]),
+//! - **tables**, with intention modes ([`LockMode`]),
 //! - **records by name** ([`LockName`]: index and key hash), present or not, because the name is locked before the
 //!   index is probed; a hash collision costs a false conflict, never a missed one,
 //! - **intervals of keys**, shared only: "which keys exist in here stays as it is".
@@ -53,7 +53,7 @@ pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
 pub use manager::{LockForm, LockManager, LockOptions};
-pub use mode::{Acquired, LockMode, RecordMode, TableMode};
+pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};
 pub use slot::Owner;
 pub use thin::{LockWords, ThinWord};

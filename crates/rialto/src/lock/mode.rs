@@ -11,21 +11,6 @@ pub enum RecordMode {
     Exclusive,
 }
 
-/// The mode of a table lock.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum TableMode {
-    /// IS: record locks in shared mode will follow.
-    IntentShared,
-    /// IX: record locks in exclusive mode will follow.
-    IntentExclusive,
-    /// S: the whole table is read.
-    Shared,
-    /// SIX: the whole table is read, some of its records are changed.
-    SharedIntentExclusive,
-    /// X: the whole table is changed, or its definition.
-    Exclusive,
-}
-
 /// What a granted request changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Acquired {
@@ -37,19 +22,19 @@ pub enum Acquired {
     Held,
 }
 
-/// Any mode, of a table or of a record; records use `Shared` and `Exclusive` only.
+/// The mode of a lock. Tables are locked in all of them, records in two ([`RecordMode`]).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum LockMode {
-    /// IS.
+    /// IS: record locks in shared mode will follow.
     IntentShared = 0,
-    /// IX.
+    /// IX: record locks in exclusive mode will follow.
     IntentExclusive = 1,
-    /// S.
+    /// S: the whole is read.
     Shared = 2,
-    /// SIX.
+    /// SIX: the whole is read, parts of it are changed.
     SharedIntentExclusive = 3,
-    /// X.
+    /// X: the whole is changed, or its definition.
     Exclusive = 4,
 }
 
@@ -90,25 +75,8 @@ impl LockMode {
     }
 
     /// The weakest mode that allows what either allows.
-    pub(super) const fn join(self, other: LockMode) -> LockMode {
+    pub const fn join(self, other: LockMode) -> LockMode {
         use LockMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
-        match (self, other) {
-            (Exclusive, _) | (_, Exclusive) => Exclusive,
-            (SharedIntentExclusive, _)
-            | (_, SharedIntentExclusive)
-            | (Shared, IntentExclusive)
-            | (IntentExclusive, Shared) => SharedIntentExclusive,
-            (Shared, _) | (_, Shared) => Shared,
-            (IntentExclusive, _) | (_, IntentExclusive) => IntentExclusive,
-            (IntentShared, IntentShared) => IntentShared,
-        }
-    }
-}
-
-impl TableMode {
-    /// The weakest mode that allows what either allows.
-    pub const fn join(self, other: TableMode) -> TableMode {
-        use TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
         match (self, other) {
             (Exclusive, _) | (_, Exclusive) => Exclusive,
             (SharedIntentExclusive, _)
@@ -127,18 +95,6 @@ impl From<RecordMode> for LockMode {
         match mode {
             RecordMode::Shared => LockMode::Shared,
             RecordMode::Exclusive => LockMode::Exclusive,
-        }
-    }
-}
-
-impl From<TableMode> for LockMode {
-    fn from(mode: TableMode) -> LockMode {
-        match mode {
-            TableMode::IntentShared => LockMode::IntentShared,
-            TableMode::IntentExclusive => LockMode::IntentExclusive,
-            TableMode::Shared => LockMode::Shared,
-            TableMode::SharedIntentExclusive => LockMode::SharedIntentExclusive,
-            TableMode::Exclusive => LockMode::Exclusive,
         }
     }
 }

@@ -6,6 +6,17 @@ use std::time::Duration;
 pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
 
+/// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction
+/// that runs on another core holds a lock, which is less than falling asleep and being woken takes.
+pub(super) fn look_a_while(is_over: impl Fn() -> bool) {
+    for _ in 0..64 {
+        if is_over() {
+            return;
+        }
+        std::hint::spin_loop();
+    }
+}
+
 /// A condition variable that takes its guard by value.
 #[derive(Debug, Default)]
 pub(super) struct Condvar(parking_lot::Condvar);

@@ -20,7 +20,7 @@ use crate::checkpoint::image;
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
-use crate::lock::{LockName, LockTarget, TableMode};
+use crate::lock::{LockMode, LockName, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
 use crate::store::memory::index::{Batch, Direction, Guard, Index, More, ScanRange};
 use crate::store::memory::{Heap, RecordRef};
@@ -188,7 +188,7 @@ impl Context {
         self.check_write()?;
         self.lock(
             |core, owner, _, _, wait| {
-                core.locks.table(owner, CATALOG_LOCK, TableMode::Exclusive, wait).map(drop)
+                core.locks.table(owner, CATALOG_LOCK, LockMode::Exclusive, wait).map(drop)
             },
             |_, _| LockTarget::Table(CATALOG_LOCK),
         )?;
@@ -253,12 +253,12 @@ impl Context {
             let what = format!("changing the system table \"{name}\"");
             return Err(Error::Unsupported { what });
         }
-        self.use_table(&table, TableMode::Exclusive)
+        self.use_table(&table, LockMode::Exclusive)
     }
 
     fn use_system(&mut self, id: TableId) -> Result<u32> {
         let table = self.core.catalog.by_id(id).expect("the system tables are there");
-        self.use_table(&table, TableMode::IntentExclusive)
+        self.use_table(&table, LockMode::IntentExclusive)
     }
 
     fn put_system_row(&mut self, row: &SystemRow) -> Result<()> {
@@ -318,7 +318,7 @@ impl Context {
         }
         self.ddl().changes.push(DdlChange::Create(version.clone()));
         let slot = self.tables.supersede(version.clone());
-        self.use_slot(slot, TableMode::Exclusive)?;
+        self.use_slot(slot, LockMode::Exclusive)?;
         Ok(Table::new(version))
     }
 
@@ -343,7 +343,7 @@ impl Context {
         let new = Arc::new(TableVersion::new(parts));
         self.ddl().changes.push(DdlChange::Replace { old, new: new.clone(), replaced, created });
         let slot = self.tables.supersede(new.clone());
-        self.tables.note_locked(slot, TableMode::Exclusive);
+        self.tables.note_locked(slot, LockMode::Exclusive);
         new
     }
 

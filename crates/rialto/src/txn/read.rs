@@ -6,7 +6,7 @@ use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
-use crate::lock::{LockTarget, RecordMode, TableMode};
+use crate::lock::{LockMode, LockTarget, RecordMode};
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
@@ -14,13 +14,13 @@ use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 pub struct RowKey(pub(crate) Key);
 
 /// The mode that stands for both.
-fn join(held: Option<TableMode>, wanted: TableMode) -> TableMode {
+fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
     held.map_or(wanted, |held| held.join(wanted))
 }
 
 impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
-    pub fn use_table(&mut self, table: &Table, mode: TableMode) -> Result<u32> {
+    pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         let slot = match self.tables.find(table.id()) {
             Some(slot) => slot,
             None => self.tables.put(table.version()),
@@ -28,7 +28,7 @@ impl Context {
         self.use_slot(slot, mode)
     }
 
-    pub fn use_slot(&mut self, mut slot: u32, mode: TableMode) -> Result<u32> {
+    pub fn use_slot(&mut self, mut slot: u32, mode: LockMode) -> Result<u32> {
         let id = self.tables.at(slot).id;
         if self.ddl.as_ref().is_some_and(|ddl| ddl.has_dropped(id)) {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
@@ -100,11 +100,11 @@ impl Context {
         match mode {
             RecordMode::Shared => {
                 self.check()?;
-                self.use_table(table, TableMode::IntentShared)
+                self.use_table(table, LockMode::IntentShared)
             }
             RecordMode::Exclusive => {
                 self.check_write()?;
-                self.use_table(table, TableMode::IntentExclusive)
+                self.use_table(table, LockMode::IntentExclusive)
             }
         }
     }

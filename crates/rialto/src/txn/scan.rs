@@ -8,7 +8,7 @@ use super::transaction::{Context, Transaction};
 use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
-use crate::lock::{LockForm, LockName, RecordMode, TableMode};
+use crate::lock::{LockForm, LockMode, LockName, RecordMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
@@ -128,8 +128,8 @@ fn as_bytes(bound: &Bound<Key>) -> Bound<&[u8]> {
 impl Context {
     fn lock_for_scan(&mut self, table: &Table, scan: &Scan) -> Result<u32> {
         let (intent, whole) = match scan.mode {
-            ScanMode::Share => (TableMode::IntentShared, TableMode::Shared),
-            ScanMode::Update => (TableMode::IntentExclusive, TableMode::Exclusive),
+            ScanMode::Share => (LockMode::IntentShared, LockMode::Shared),
+            ScanMode::Update => (LockMode::IntentExclusive, LockMode::Exclusive),
         };
         match scan.mode {
             ScanMode::Share => self.check()?,
@@ -337,8 +337,8 @@ impl Context {
     /// Swaps locks on many rows for one on their table.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
         let whole = match mode {
-            RecordMode::Shared => TableMode::Shared,
-            RecordMode::Exclusive => TableMode::Exclusive,
+            RecordMode::Shared => LockMode::Shared,
+            RecordMode::Exclusive => LockMode::Exclusive,
         };
         self.use_slot(slot, whole).map(drop)
     }

@@ -11,7 +11,7 @@ use crate::canary;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::lock::{
-    Acquired, LockForm, LockManager, LockName, LockTarget, LockWords, Owner, RecordMode, TableMode,
+    Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
 use crate::row::WhichIndex;
 use crate::store::memory::index::Leaf;
@@ -74,8 +74,8 @@ impl Context {
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
         match self.tables.locked(slot) {
-            Some(TableMode::Exclusive) => true,
-            Some(TableMode::Shared | TableMode::SharedIntentExclusive) => mode == RecordMode::Shared,
+            Some(LockMode::Exclusive) => true,
+            Some(LockMode::Shared | LockMode::SharedIntentExclusive) => mode == RecordMode::Shared,
             _ => false,
         }
     }

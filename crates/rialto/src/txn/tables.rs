@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::catalog::TableVersion;
 use crate::ids::TableId;
-use crate::lock::TableMode;
+use crate::lock::LockMode;
 
 /// Table versions by a small number, with the lock that the running transaction holds on each.
 #[derive(Default)]
@@ -16,7 +16,7 @@ pub(crate) struct TableCache {
 
 struct Entry {
     version: Arc<TableVersion>,
-    locked: Option<TableMode>,
+    locked: Option<LockMode>,
     transaction: u64,
     /// Hidden row numbers at hand: next, end.
     numbers: (u64, u64),
@@ -72,12 +72,12 @@ impl TableCache {
     }
 
     /// The lock that the running transaction holds on the table.
-    pub fn locked(&self, slot: u32) -> Option<TableMode> {
+    pub fn locked(&self, slot: u32) -> Option<LockMode> {
         let entry = &self.entries[slot as usize];
         entry.locked.filter(|_| entry.transaction == self.transaction)
     }
 
-    pub fn note_locked(&mut self, slot: u32, mode: TableMode) {
+    pub fn note_locked(&mut self, slot: u32, mode: LockMode) {
         let entry = &mut self.entries[slot as usize];
         entry.locked = Some(mode);
         entry.transaction = self.transaction;

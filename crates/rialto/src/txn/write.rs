@@ -9,7 +9,7 @@ use super::write_set::{IndexAdd, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::lock::{Admission, LockForm, LockName, LockTarget, RecordMode, TableMode};
+use crate::lock::{Admission, LockForm, LockMode, LockName, LockTarget, RecordMode};
 use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
@@ -37,7 +37,7 @@ impl Context {
             let what = format!("writing to the system table \"{}\": use DDL", table.name());
             return Err(Error::Unsupported { what });
         }
-        self.use_table(table, TableMode::IntentExclusive)
+        self.use_table(table, LockMode::IntentExclusive)
     }
 
     /// Locks the row of the key in `self.key` exclusively and reads it into `self.body`. None if there is no such row.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use super::thin::{Words, lock};
 use super::{INDEX, refusing};
 use crate::ids::TableId;
-use crate::lock::{LockForm, LockManager, LockName, LockOptions, RecordMode, TableMode};
+use crate::lock::{LockForm, LockManager, LockMode, LockName, LockOptions, RecordMode};
 
 /// Locks per transaction.
 const LOCKS: u64 = 10;
@@ -68,7 +68,7 @@ fn of_a_table_intention() {
         let manager = LockManager::new(LockOptions { form, ..LockOptions::default() });
         let mut owner = manager.begin().unwrap();
         measure(&format!("{form:?} table intention"), 1, |_| {
-            manager.table(&mut owner, TableId(1), TableMode::IntentExclusive, &refusing()).unwrap();
+            manager.table(&mut owner, TableId(1), LockMode::IntentExclusive, &refusing()).unwrap();
             manager.release_all(&mut owner);
         });
         manager.end(owner);

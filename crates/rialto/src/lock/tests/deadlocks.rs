@@ -7,9 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{INDEX, manager, name, patient, until_waiting, within};
 use crate::ids::TableId;
-use crate::lock::{
-    LockError, LockManager, LockName, LockOptions, Owner, RecordMode, TableMode, VictimPolicy,
-};
+use crate::lock::{LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode, VictimPolicy};
 
 fn exclusive(manager: &LockManager, owner: &mut Owner, key: u64) -> Result<(), LockError> {
     let key = key.to_be_bytes();
@@ -121,13 +119,13 @@ fn two_upgraders_of_a_table_lock_are_a_deadlock() {
     let manager = manager();
     let mut owners = [manager.begin().unwrap(), manager.begin().unwrap()];
     for owner in &mut owners {
-        manager.table(owner, TableId(1), TableMode::IntentExclusive, &patient()).unwrap();
+        manager.table(owner, TableId(1), LockMode::IntentExclusive, &patient()).unwrap();
     }
     let answers = thread::scope(|scope| {
         let threads = owners.map(|mut owner| {
             let manager = &manager;
             scope.spawn(move || {
-                let answer = manager.table(&mut owner, TableId(1), TableMode::Shared, &patient());
+                let answer = manager.table(&mut owner, TableId(1), LockMode::Shared, &patient());
                 manager.end(owner);
                 answer.map(drop)
             })
@@ -210,7 +208,7 @@ fn two_scanners_that_insert_into_each_others_interval_are_a_deadlock() {
 fn a_cycle_may_mix_tables_records_and_intervals() {
     let manager = manager();
     let mut owners = [manager.begin().unwrap(), manager.begin().unwrap(), manager.begin().unwrap()];
-    manager.table(&mut owners[0], TableId(9), TableMode::IntentExclusive, &patient()).unwrap();
+    manager.table(&mut owners[0], TableId(9), LockMode::IntentExclusive, &patient()).unwrap();
     manager.record(&mut owners[1], name(b"r"), b"r", RecordMode::Exclusive, &patient()).unwrap();
     manager.interval(&mut owners[2], INDEX, Bound::Excluded(b"a"), Bound::Unbounded);
     let [mut one, mut two, mut three] = owners;
@@ -227,7 +225,7 @@ fn a_cycle_may_mix_tables_records_and_intervals() {
             answer
         });
         let three = scope.spawn(move || {
-            let answer = manager.table(&mut three, TableId(9), TableMode::Shared, &patient());
+            let answer = manager.table(&mut three, TableId(9), LockMode::Shared, &patient());
             manager.end(three);
             answer.map(drop)
         });

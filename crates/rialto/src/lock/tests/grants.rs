@@ -5,13 +5,13 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::lock::{Acquired, LockError, LockManager, LockName, LockOptions, RecordMode, TableMode};
+use crate::lock::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, RecordMode};
 
 const TABLE: TableId = TableId(3);
 
 #[test]
 fn a_table_lock_is_granted_exactly_beside_compatible_ones() {
-    use TableMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
+    use LockMode::{Exclusive, IntentExclusive, IntentShared, Shared, SharedIntentExclusive};
     let modes = [IntentShared, IntentExclusive, Shared, SharedIntentExclusive, Exclusive];
     let granted = [
         [true, true, true, true, false],
@@ -44,10 +44,10 @@ fn locks_are_re_entrant_and_upgrade() {
     assert_eq!(lock(&mut owner, RecordMode::Shared), Ok(Acquired::Held));
     assert_eq!(lock(&mut owner, RecordMode::Exclusive), Ok(Acquired::Upgraded));
     assert_eq!(lock(&mut owner, RecordMode::Shared), Ok(Acquired::Held));
-    assert_eq!(manager.table(&mut owner, TABLE, TableMode::IntentExclusive, &refusing()), Ok(Acquired::New));
-    assert_eq!(manager.table(&mut owner, TABLE, TableMode::Shared, &refusing()), Ok(Acquired::Upgraded));
+    assert_eq!(manager.table(&mut owner, TABLE, LockMode::IntentExclusive, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut owner, TABLE, LockMode::Shared, &refusing()), Ok(Acquired::Upgraded));
     assert_eq!(
-        manager.table(&mut owner, TABLE, TableMode::SharedIntentExclusive, &refusing()),
+        manager.table(&mut owner, TABLE, LockMode::SharedIntentExclusive, &refusing()),
         Ok(Acquired::Held),
         "IX and S together are SIX"
     );

@@ -31,6 +31,9 @@ mod wait;
 mod sync {
     //! `lock/sync.rs`, modelled.
 
+    /// A look is no step that others could wait for.
+    pub(super) fn look_a_while(_is_over: impl Fn() -> bool) {}
+
     use std::time::Duration;
 
     pub(super) use shuttle::sync::MutexGuard;
@@ -80,7 +83,7 @@ use crate::ids::TableId;
 use deadlock::VictimPolicy;
 use interval::Admission;
 use manager::{LockForm, LockManager, LockOptions};
-use mode::{Acquired, RecordMode, TableMode};
+use mode::{Acquired, LockMode, RecordMode};
 use name::LockName;
 use slot::Owner;
 use thin::LockWords;
@@ -448,10 +451,10 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
         let manager = manager(Detect::AtOnce);
         let inside = Arc::new(Inside::default());
         let tasks = [
-            (TableMode::IntentExclusive, RecordMode::Shared, true),
-            (TableMode::Shared, RecordMode::Exclusive, false),
-            (TableMode::IntentExclusive, RecordMode::Shared, false),
-            (TableMode::Exclusive, RecordMode::Exclusive, false),
+            (LockMode::IntentExclusive, RecordMode::Shared, true),
+            (LockMode::Shared, RecordMode::Exclusive, false),
+            (LockMode::IntentExclusive, RecordMode::Shared, false),
+            (LockMode::Exclusive, RecordMode::Exclusive, false),
         ]
         .map(|(mode, role, raised)| {
             let inside = inside.clone();
@@ -459,7 +462,7 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
                 for _ in 0..2 {
                     let mut owner = manager.begin().unwrap();
                     if raised {
-                        manager.table(&mut owner, TableId(1), TableMode::IntentShared, &FOREVER).unwrap();
+                        manager.table(&mut owner, TableId(1), LockMode::IntentShared, &FOREVER).unwrap();
                     }
                     match manager.table(&mut owner, TableId(1), mode, &FOREVER) {
                         Ok(acquired) => {

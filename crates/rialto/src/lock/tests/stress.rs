@@ -8,8 +8,7 @@ use super::thin::{Words, lock as thin_lock};
 use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockName, LockOptions, LockWords, Owner, RecordMode,
-    TableMode,
+    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockOptions, LockWords, Owner, RecordMode,
 };
 
 /// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
@@ -57,22 +56,22 @@ fn stress(form: LockForm) {
     let run = |dice: &mut Dice, owner: &mut Owner, held: &mut Vec<(usize, bool)>| -> Result<(), LockError> {
         match dice.below(12) {
             0..=1 => {
-                let acquired = manager.table(owner, TableId(1), TableMode::Shared, &patient())?;
+                let acquired = manager.table(owner, TableId(1), LockMode::Shared, &patient())?;
                 table.enter(RecordMode::Shared, acquired);
                 held.push((KEYS as usize, false));
             }
             2 => {
-                let acquired = manager.table(owner, TableId(1), TableMode::Exclusive, &patient())?;
+                let acquired = manager.table(owner, TableId(1), LockMode::Exclusive, &patient())?;
                 table.enter(RecordMode::Exclusive, acquired);
                 held.push((KEYS as usize, true));
             }
             3..=5 => {
                 // To the oracle intentions and shared table locks are alike: only an exclusive one excludes both.
-                let acquired = manager.table(owner, TableId(1), TableMode::IntentShared, &patient())?;
+                let acquired = manager.table(owner, TableId(1), LockMode::IntentShared, &patient())?;
                 table.enter(RecordMode::Shared, acquired);
                 held.push((KEYS as usize, false));
                 if dice.below(2) == 0 {
-                    manager.table(owner, TableId(1), TableMode::IntentExclusive, &patient())?;
+                    manager.table(owner, TableId(1), LockMode::IntentExclusive, &patient())?;
                 }
             }
             _ => {}

@@ -8,8 +8,7 @@ use std::time::Duration;
 use super::{INDEX, manager, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
 use crate::lock::{
-    Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, TableMode,
-    ThinWord, Wait,
+    Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, ThinWord, Wait,
 };
 
 /// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
@@ -245,27 +244,27 @@ fn an_intention_is_thin_until_somebody_wants_the_table() {
     let (mut writer, mut reader, mut scanner) =
         (manager.begin().unwrap(), manager.begin().unwrap(), manager.begin().unwrap());
     let table = TableId(4);
-    assert_eq!(manager.table(&mut writer, table, TableMode::IntentShared, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut writer, table, LockMode::IntentShared, &refusing()), Ok(Acquired::New));
     assert_eq!(
-        manager.table(&mut writer, table, TableMode::IntentExclusive, &refusing()),
+        manager.table(&mut writer, table, LockMode::IntentExclusive, &refusing()),
         Ok(Acquired::Upgraded)
     );
-    assert_eq!(manager.table(&mut reader, table, TableMode::IntentShared, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut reader, table, LockMode::IntentShared, &refusing()), Ok(Acquired::New));
     assert_eq!(manager.locks_now(), 0);
     let refused = Err(LockError::WouldWait);
-    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), refused);
+    assert_eq!(manager.table(&mut scanner, table, LockMode::Shared, &refusing()), refused);
     assert_eq!(manager.locks_now(), 1, "the intentions were moved into the head");
     // Nobody wants the table any more, so another's intention is thin, and counts none the less.
     let mut late = manager.begin().unwrap();
-    assert_eq!(manager.table(&mut late, table, TableMode::IntentExclusive, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut late, table, LockMode::IntentExclusive, &refusing()), Ok(Acquired::New));
     manager.end(writer);
-    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), refused);
+    assert_eq!(manager.table(&mut scanner, table, LockMode::Shared, &refusing()), refused);
     manager.end(late);
-    assert_eq!(manager.table(&mut scanner, table, TableMode::Shared, &refusing()), Ok(Acquired::New));
-    assert_eq!(manager.table(&mut reader, table, TableMode::IntentExclusive, &refusing()), refused);
+    assert_eq!(manager.table(&mut scanner, table, LockMode::Shared, &refusing()), Ok(Acquired::New));
+    assert_eq!(manager.table(&mut reader, table, LockMode::IntentExclusive, &refusing()), refused);
     manager.end(scanner);
     assert_eq!(
-        manager.table(&mut reader, table, TableMode::IntentExclusive, &refusing()),
+        manager.table(&mut reader, table, LockMode::IntentExclusive, &refusing()),
         Ok(Acquired::Upgraded)
     );
     manager.end(reader);
@@ -278,12 +277,12 @@ fn an_owner_of_many_intentions_has_the_last_ones_in_heads() {
     let (mut owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
     for round in 0..2 {
         for table in 0..10 {
-            let answer = manager.table(&mut owner, TableId(table), TableMode::IntentExclusive, &refusing());
+            let answer = manager.table(&mut owner, TableId(table), LockMode::IntentExclusive, &refusing());
             assert_eq!(answer, Ok(Acquired::New), "round {round}");
         }
         assert_eq!(manager.locks_now(), 4);
         for table in 0..10 {
-            let answer = manager.table(&mut other, TableId(table), TableMode::Exclusive, &refusing());
+            let answer = manager.table(&mut other, TableId(table), LockMode::Exclusive, &refusing());
             assert_eq!(answer, Err(LockError::WouldWait));
         }
         manager.release_all(&mut owner);

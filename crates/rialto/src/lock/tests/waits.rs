@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::{INDEX, NOT_CANCELLED, manager, name, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
-use crate::lock::{Acquired, LockError, LockMode, LockPolicy, LockTarget, RecordMode, TableMode, Wait};
+use crate::lock::{Acquired, LockError, LockMode, LockPolicy, LockTarget, RecordMode, Wait};
 
 #[test]
 fn a_wait_ends_at_its_timeout_and_leaves_nothing_behind() {
@@ -39,10 +39,10 @@ fn a_wait_ends_at_its_timeout_and_leaves_nothing_behind() {
 fn a_wait_ends_at_the_transactions_deadline() {
     let manager = manager();
     let (mut holder, mut waiter) = (manager.begin().unwrap(), manager.begin().unwrap());
-    manager.table(&mut holder, TableId(1), TableMode::Exclusive, &patient()).unwrap();
+    manager.table(&mut holder, TableId(1), LockMode::Exclusive, &patient()).unwrap();
     let deadline = Some(Instant::now() + Duration::from_millis(10));
     let wait = Wait { policy: LockPolicy::Wait, timeout: None, deadline, cancelled: &NOT_CANCELLED };
-    let answer = manager.table(&mut waiter, TableId(1), TableMode::IntentShared, &wait);
+    let answer = manager.table(&mut waiter, TableId(1), LockMode::IntentShared, &wait);
     assert!(matches!(answer, Err(LockError::Deadline { .. })), "{answer:?}");
     manager.end(holder);
     manager.end(waiter);
@@ -129,7 +129,7 @@ fn the_view_names_waiters_holders_keys_and_durations() {
     let (mut three, mut four) = (manager.begin().unwrap(), manager.begin().unwrap());
     let ids = [one.id(), two.id(), three.id(), four.id()];
     manager.record(&mut one, name(b"k"), b"k", RecordMode::Shared, &patient()).unwrap();
-    manager.table(&mut one, TableId(5), TableMode::IntentExclusive, &patient()).unwrap();
+    manager.table(&mut one, TableId(5), LockMode::IntentExclusive, &patient()).unwrap();
     thread::scope(|scope| {
         let manager = &manager;
         scope.spawn(move || {
@@ -143,7 +143,7 @@ fn the_view_names_waiters_holders_keys_and_durations() {
         });
         until_waiting(manager, 2);
         scope.spawn(move || {
-            manager.table(&mut four, TableId(5), TableMode::Shared, &patient()).unwrap();
+            manager.table(&mut four, TableId(5), LockMode::Shared, &patient()).unwrap();
             manager.end(four);
         });
         until_waiting(manager, 3);
