@@ -268,7 +268,7 @@ fn a_transaction_that_filled_or_changed_the_table_can_give_it_a_key() {
 /// Transactions that give tables keys, under sweeps that copy the catalog and the rows at different times, with a
 /// crash at a random step.
 fn crashes(seed: u64) {
-    println!("seed {seed}");
+    println!("RIALTO_SEED={seed}");
     let mut random = Random::new(seed);
     let disk = FaultyDisk::new(random.next());
     let options = Options {
@@ -326,8 +326,8 @@ fn crashes(seed: u64) {
     if !disk.is_down() {
         disk.crash();
     }
-    let db =
-        Database::open_on(disk.restart(), options).unwrap_or_else(|error| panic!("seed {seed}: {error}"));
+    let db = Database::open_on(disk.restart(), options)
+        .unwrap_or_else(|error| panic!("RIALTO_SEED={seed}: {error}"));
     let matches = |tables: &[(String, Rows, bool)]| {
         let mut tx = db.begin().unwrap();
         tables.iter().all(|(name, rows, keyed)| {
@@ -337,7 +337,7 @@ fn crashes(seed: u64) {
         })
     };
     let unknown = !unsure.is_empty() && matches(&unsure);
-    assert!(unknown || matches(&tables), "seed {seed}: what was acknowledged is not what is found");
+    assert!(unknown || matches(&tables), "RIALTO_SEED={seed}: what was acknowledged is not what is found");
 }
 
 #[test]

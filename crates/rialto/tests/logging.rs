@@ -241,7 +241,7 @@ fn lives_with_and_without_logging_and_ends_at_any_step() {
             disk = disk.restart();
             let db = open(&disk, Logging::Value);
             let found = rows(&db);
-            assert!(possible.contains(&found), "seed {seed}, life {nth}, {logging:?}: {found:?}");
+            assert!(possible.contains(&found), "RIALTO_SEED={seed}, life {nth}, {logging:?}: {found:?}");
             db.close().unwrap();
             rows_before = found;
         }

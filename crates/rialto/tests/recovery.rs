@@ -343,7 +343,7 @@ fn round(seed: u64, counts: &mut Counts) {
     let mut state = contents(&db);
     let (mut db, mut slow) = (Some(db), false);
     for life in 0..4 {
-        let about = format!("seed {seed}, life {life}");
+        let about = format!("RIALTO_SEED={seed}, life {life}");
         let open = db.take().expect("opened before");
         let kill = random.chance(1, 2);
         let at = disk.steps() + 1 + random.below(600);

@@ -320,8 +320,8 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             let durable = engine.durable.load(Ordering::SeqCst);
             log.truncate((durable + random.below(log.len() as u64 - durable + 1)) as usize);
             engine = Engine::recover(&*disk, &log, log_freed)
-                .unwrap_or_else(|error| panic!("seed {seed}, crash at {crash_at}: {error}"));
-            assert!(engine.contents() == model(&log), "seed {seed}, crash at {crash_at}");
+                .unwrap_or_else(|error| panic!("RIALTO_SEED={seed}, crash at {crash_at}: {error}"));
+            assert!(engine.contents() == model(&log), "RIALTO_SEED={seed}, crash at {crash_at}");
             engine.freed_before.store(log_freed, Ordering::SeqCst);
             let home = HomeFile::open(&*disk).unwrap();
             let clock = Arc::new(VirtualClock::new());
@@ -501,7 +501,7 @@ fn a_sweep_with_concurrent_writers_recovers_all_they_wrote() {
     engine.commit(vec![(1, Some(vec![1]))]);
     let log = engine.log.lock().clone();
     let recovered = Engine::recover(&*disk, &log, engine.freed_before.load(Ordering::SeqCst)).unwrap();
-    assert!(recovered.contents() == engine.contents(), "seed {seed}");
+    assert!(recovered.contents() == engine.contents(), "RIALTO_SEED={seed}");
 }
 
 #[test]

@@ -113,7 +113,7 @@ pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) ->
     block[48..56].copy_from_slice(&header.previous.to_le_bytes());
     block[56..60].copy_from_slice(&header.incarnation.to_le_bytes());
     block[60..64].fill(0);
-    let checksum = xxh3_64_with_seed(hashed(block, header.kind as u8), seed);
+    let checksum = xxh3_64_with_seed(hashed(block, kind), seed);
     block[..8].copy_from_slice(&checksum.to_le_bytes());
     checksum
 }
