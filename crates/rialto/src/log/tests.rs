@@ -521,7 +521,7 @@ fn a_pad_has_no_packets() {
 /// Found by `fuzz::forged_log`: where the file ends was computed past 2^64.
 #[test]
 fn a_log_file_of_positions_that_no_log_has_is_corrupt() {
-    for (start, capacity) in [(u64::MAX & !4095, 64 << 10), (0, u64::MAX & !4095)] {
+    for (start, capacity) in [(!4095, 64 << 10), (0, !4095)] {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
         let bytes = forge_log_file(DATABASE, 64 << 10, (start, capacity), |_| None);
         disk.open(&files::name(1), Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
