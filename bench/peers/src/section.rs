@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use rialto::io::Random;
+
 use crate::args::{Args, Step};
 use crate::engine::{Engine, EngineName};
 use crate::error::{PeerError, Result};
@@ -9,6 +11,9 @@ use crate::guarantee::Guarantee;
 use crate::size::disk_bytes;
 use crate::slice::{Slice, slice};
 use crate::step::in_own_process;
+
+/// The same orders in each run.
+const ORDER_SEED: u64 = 1;
 
 /// What a bank took, and whether it adds up.
 #[derive(Debug, Clone)]
@@ -68,8 +73,8 @@ fn say(text: &str) {
 }
 
 impl Section {
-    /// Loads a bank into each engine, runs all slices, and checks all banks. Engines alternate within a round, and each
-    /// round begins with another one.
+    /// Loads a bank into each engine, runs all slices, and checks all banks. Engines alternate, in another order in each
+    /// round: what an engine still does in the background falls on no other one alone.
     ///
     /// # Errors
     /// If an engine fails. A bank that does not add up is a result.
@@ -79,12 +84,14 @@ impl Section {
             open.push(prepare(args, guarantee, name, &directory.join(name.name()))?);
         }
         let mut cells = Vec::new();
+        let mut places: Vec<usize> = (0..open.len()).collect();
+        let mut order = Random::new(ORDER_SEED);
         for &clients in &args.clients {
             let mut these: Vec<Cell> =
                 open.iter().map(|open| Cell { engine: open.name, clients, slices: Vec::new() }).collect();
             for round in 0..args.rounds {
-                for turn in 0..open.len() {
-                    let place = (turn + round as usize) % open.len();
+                order.shuffle(&mut places);
+                for &place in &places {
                     let seed = (u64::from(clients) << 40) | (u64::from(round) << 8) | 1;
                     let measured = slice(&*open[place].engine, clients, args.seconds, seed)?;
                     say(&format!(
