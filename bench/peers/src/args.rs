@@ -55,13 +55,17 @@ pub struct Args {
     pub bank: Option<PathBuf>,
 }
 
-/// A part of the run that has a process of its own, so that its memory can be measured.
+/// What a process of its own does: so that its memory can be measured, or so that it can be killed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum Step {
     /// Makes a bank
     Load,
     /// Opens a bank, reads all of it, and prints the resident bytes that this took
     Memory,
+    /// Opens a bank, and runs one client until it is killed; prints the count of its commits after every hundredth
+    Churn,
+    /// Opens a bank, checks that it adds up, and prints how many rows the history has
+    Check,
 }
 
 fn seconds(text: &str) -> std::result::Result<Duration, String> {

@@ -1,18 +1,34 @@
-//! The steps of a run that have a process of their own: making a bank, and measuring the memory that it takes.
+//! The steps that have a process of their own: making a bank, and measuring the memory that it takes; and, for a test,
+//! running until it is killed, and checking what is left.
 //!
 //! In the process of the run the memory of one engine could not be told from what another one left behind.
 
+use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 use crate::args::{Args, Step};
-use crate::engine::EngineName;
+use crate::engine::{Engine, EngineName};
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;
 use crate::size::resident_bytes;
 use crate::tpcb::Shape;
 
-/// Does a step in a process of its own; a step that measures gives its bytes.
+/// As on the command line.
+const fn name(step: Step) -> &'static str {
+    match step {
+        Step::Load => "load",
+        Step::Memory => "memory",
+        Step::Churn => "churn",
+        Step::Check => "check",
+    }
+}
+
+/// [`Step::Churn`] tells of every so many commits.
+const COMMITS_TOLD: u64 = 100;
+
+/// Does a step in a process of its own; gives the number that it printed, if any.
 ///
 /// # Errors
 /// If the process fails; it has said why on stderr.
@@ -28,7 +44,7 @@ pub fn in_own_process(
     let failed = |cause: String| PeerError::Child { during: during.clone(), cause };
     let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
     let mut command = Command::new(program);
-    command.args(["--step", if step == Step::Load { "load" } else { "memory" }]).arg("--bank").arg(bank);
+    command.args(["--step", name(step)]).arg("--bank").arg(bank);
     command.args(["--engines", engine.name(), "--accounts", &shape.accounts.to_string()]);
     command.args(["--branches", &shape.branches.to_string()]);
     if guarantee == Guarantee::Machine {
@@ -39,11 +55,11 @@ pub fn in_own_process(
         return Err(failed(output.status.to_string()));
     }
     let text = String::from_utf8_lossy(&output.stdout);
-    match step {
-        Step::Load => Ok(None),
-        Step::Memory => {
-            let bytes = text.trim().parse();
-            bytes.map(Some).map_err(|_| failed(format!("it printed \"{}\", expected a number", text.trim())))
+    match text.trim() {
+        "" => Ok(None),
+        text => {
+            let number = text.parse();
+            number.map(Some).map_err(|_| failed(format!("it printed \"{text}\", expected a number")))
         }
     }
 }
@@ -51,7 +67,7 @@ pub fn in_own_process(
 /// What the process does.
 ///
 /// # Errors
-/// If the engine fails, or the bank is not what was loaded.
+/// If the engine fails, or the bank is not what it must be.
 pub fn perform(args: &Args, step: Step, bank: &Path) -> Result<()> {
     let shape = args.shape()?;
     let engine = match args.engines()[..] {
@@ -63,12 +79,33 @@ pub fn perform(args: &Args, step: Step, bank: &Path) -> Result<()> {
         || resident_bytes().map_err(|cause| PeerError::Files { during: "measuring".to_owned(), cause });
     let before = resident()?;
     let opened = engine.open(bank, guarantee, shape)?;
-    let sums = opened.audit()?;
-    if step == Step::Memory {
-        println!("{}", resident()?.saturating_sub(before));
+    if step == Step::Churn {
+        return churn(&*opened);
     }
-    if let Some(problem) = sums.problem(shape, 0) {
-        return Err(PeerError::Child { during: "the check of a new bank".to_owned(), cause: problem });
+    let sums = opened.audit()?;
+    let committed = match step {
+        Step::Check => sums.history_rows,
+        _ => 0,
+    };
+    if let Some(cause) = sums.problem(shape, committed) {
+        return Err(PeerError::Child { during: "the check of a bank".to_owned(), cause });
+    }
+    match step {
+        Step::Memory => println!("{}", resident()?.saturating_sub(before)),
+        Step::Check => println!("{}", sums.history_rows),
+        Step::Load | Step::Churn => {}
     }
     opened.close()
+}
+
+fn churn(engine: &dyn Engine) -> Result<()> {
+    let mut client = engine.client(1)?;
+    for committed in 1u64.. {
+        client.transact(Instant::now())?;
+        if committed.is_multiple_of(COMMITS_TOLD) {
+            let told = writeln!(std::io::stdout(), "{committed}").and_then(|()| std::io::stdout().flush());
+            told.map_err(|cause| PeerError::Files { during: "telling the commits".to_owned(), cause })?;
+        }
+    }
+    Ok(())
 }
