@@ -62,7 +62,7 @@ pub enum Step {
     Load,
     /// Opens a bank, reads all of it, and prints the resident bytes that this took
     Memory,
-    /// Opens a bank, and runs one client until it is killed; prints the count of its commits after every hundredth
+    /// Opens a bank, and runs one client until it is killed; prints the count of its commits after each
     Churn,
     /// Opens a bank, checks that it adds up, and prints how many rows the history has
     Check,

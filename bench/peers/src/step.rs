@@ -25,9 +25,6 @@ const fn name(step: Step) -> &'static str {
     }
 }
 
-/// [`Step::Churn`] tells of every so many commits.
-const COMMITS_TOLD: u64 = 100;
-
 /// Does a step in a process of its own; gives the number that it printed, if any.
 ///
 /// # Errors
@@ -102,10 +99,9 @@ fn churn(engine: &dyn Engine) -> Result<()> {
     let mut client = engine.client(1)?;
     for committed in 1u64.. {
         client.transact(Instant::now())?;
-        if committed.is_multiple_of(COMMITS_TOLD) {
-            let told = writeln!(std::io::stdout(), "{committed}").and_then(|()| std::io::stdout().flush());
-            told.map_err(|cause| PeerError::Files { during: "telling the commits".to_owned(), cause })?;
-        }
+        // At once, by one write: what is told last before a kill must be there after it.
+        let told = writeln!(std::io::stdout(), "{committed}").and_then(|()| std::io::stdout().flush());
+        told.map_err(|cause| PeerError::Files { during: "telling the commits".to_owned(), cause })?;
     }
     Ok(())
 }
