@@ -65,15 +65,20 @@ pub struct Client {
 
 /// What one transaction does.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Movement {
-    account: i32,
-    teller: i32,
-    branch: i32,
-    delta: i64,
+pub struct Movement {
+    /// The account's number.
+    pub account: i32,
+    /// The teller's number.
+    pub teller: i32,
+    /// The number of the teller's branch, whose balance changes; the account may be of another.
+    pub branch: i32,
+    /// What is added.
+    pub delta: i64,
 }
 
 impl Movement {
-    fn draw(shape: &Shape, random: &mut Random) -> Movement {
+    /// The next one, at random.
+    pub fn draw(shape: &Shape, random: &mut Random) -> Movement {
         let teller = random.below(u64::from(shape.branches * TELLERS_PER_BRANCH)) as u32;
         let branch = teller / TELLERS_PER_BRANCH;
         let local = shape.branches == 1 || random.below(100) < LOCAL_PERCENT;

@@ -4,12 +4,13 @@ use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
 
 use super::*;
+use crate::io::Random;
 use crate::{Error, IndexId};
 
 type Outcome = Result<(), TestCaseError>;
@@ -19,13 +20,9 @@ fn check<S: Strategy>(strategy: S, property: impl Fn(S::Value) -> Outcome)
 where
     S::Value: Debug,
 {
-    let variable = |name| {
-        std::env::var(name)
-            .ok()
-            .map(|text| text.parse::<u64>().expect("RIALTO_SEED and RIALTO_TEST_SECONDS are numbers"))
-    };
-    let seed = variable("RIALTO_SEED").unwrap_or_else(|| RandomState::new().hash_one(Instant::now()));
-    let limit = Duration::from_secs(variable("RIALTO_TEST_SECONDS").unwrap_or(2));
+    let seed = Random::seed_from_environment();
+    // The properties are one suite, which its tests share.
+    let limit = Random::test_time_from_environment() / 8;
     let start = Instant::now();
     for round in 0u64.. {
         let mut bytes = [0; 32];

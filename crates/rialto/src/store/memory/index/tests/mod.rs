@@ -11,7 +11,7 @@ use super::{Admit, Batch, Direction, Full, Guard, Index, Insert, More, NODE_BYTE
 use crate::store::memory::budget::Budget;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// A small random generator (splitmix64): tests need it seeded and the same everywhere, no more.
 pub(super) struct Random(u64);
@@ -57,12 +57,9 @@ impl Drop for Seed {
     }
 }
 
-/// How long a randomised test goes on: RIALTO_TEST_SECONDS, 2 by default.
+/// When a randomised test ends: they are one suite, which shares its time.
 pub(super) fn deadline() -> Instant {
-    let seconds = std::env::var("RIALTO_TEST_SECONDS")
-        .ok()
-        .map(|s| s.parse().expect("RIALTO_TEST_SECONDS is a number"));
-    Instant::now() + Duration::from_secs_f64(seconds.unwrap_or(2.0))
+    Instant::now() + crate::io::Random::test_time_from_environment() / 5
 }
 
 pub(super) fn pool(nodes: usize) -> Arc<NodePool> {

@@ -1,0 +1,89 @@
+//! Rialto, by the bank of `rialto bench tpcb` itself.
+
+use std::path::Path;
+use std::time::Instant;
+
+use rialto::{Database, Durability, Options};
+use rialto_bench::tpcb::{BankError, Client as BankClient, Tpcb};
+use rialto_bench::workload::Workload;
+
+use super::{Client, Engine};
+use crate::error::{PeerError, Result};
+use crate::guarantee::Guarantee;
+use crate::tpcb::{Shape, Sums};
+
+pub const NAME: &str = "rialto";
+
+pub const fn settings(guarantee: Guarantee) -> &'static str {
+    match guarantee {
+        Guarantee::Machine => {
+            "level 3, all defaults: value logging, fuzzy checkpoints, record locks, serializable; group commit is the \
+             engine's own"
+        }
+        Guarantee::Process => {
+            "level 1 (the log ring outlives the process), all else default: value logging, fuzzy checkpoints, record \
+             locks, serializable"
+        }
+    }
+}
+
+/// What is open.
+pub struct Rialto {
+    database: Database,
+    bank: Tpcb,
+}
+
+fn at<E: std::fmt::Display>(during: &'static str) -> impl FnOnce(E) -> PeerError {
+    PeerError::engine(NAME, during)
+}
+
+impl Rialto {
+    pub fn open(directory: &Path, guarantee: Guarantee, shape: Shape) -> Result<Rialto> {
+        let durability = match guarantee {
+            Guarantee::Machine => Durability::Disk,
+            Guarantee::Process => Durability::Memory,
+        };
+        let options = Options { durability, ..Options::default() };
+        let database = Database::open_with(directory, options).map_err(at("opening"))?;
+        let bank = match Tpcb::open_or_load(&database, shape, &mut |_| ()) {
+            Ok((bank, _)) => bank,
+            Err(BankError::Failed(cause)) => return Err(at("loading")(cause)),
+            Err(BankError::OtherShape { found, expected }) => {
+                return Err(at("opening the bank")(format!("found {found}, expected {expected}")));
+            }
+        };
+        Ok(Rialto { database, bank })
+    }
+}
+
+impl Engine for Rialto {
+    fn client<'a>(&'a self, seed: u64) -> Result<Box<dyn Client + 'a>> {
+        // The seed is of one client.
+        Ok(Box::new(RialtoClient { bank: &self.bank, client: self.bank.client(0, seed) }))
+    }
+
+    fn audit(&self) -> Result<Sums> {
+        let audit = self.bank.audit().map_err(at("reading"))?;
+        Ok(Sums {
+            balances: [audit.branches.iter().sum(), audit.tellers.iter().sum(), audit.accounts],
+            rows: [audit.branches.len() as u64, audit.tellers_count, audit.accounts_count],
+            deltas: audit.history.iter().sum(),
+            history_rows: audit.history_count,
+        })
+    }
+
+    fn close(self: Box<Self>) -> Result<()> {
+        self.database.close().map_err(at("closing"))
+    }
+}
+
+struct RialtoClient<'a> {
+    bank: &'a Tpcb,
+    client: BankClient,
+}
+
+impl Client for RialtoClient<'_> {
+    fn transact(&mut self, now: Instant) -> Result<()> {
+        self.bank.run_one(&mut self.client, now).map_err(at("running a transaction")).map(drop)
+    }
+}

@@ -1,0 +1,307 @@
+//! [`Report`]: the table, and the JSON object.
+
+use std::fmt::Write;
+
+use rialto_bench::json::Json;
+use rialto_bench::machine::Machine;
+
+use crate::args::Args;
+use crate::engine::EngineName;
+use crate::error::Result;
+use crate::section::{Bank, Cell, Section};
+use crate::slice::Slice;
+use crate::spread::Spread;
+use crate::tpcb::Shape;
+
+/// What a run found.
+pub struct Report<'a> {
+    args: &'a Args,
+    shape: Shape,
+    machine: Machine,
+    sections: Vec<Section>,
+}
+
+/// Rialto against the peer with the highest median.
+#[derive(Debug, Clone, Copy)]
+struct Ratio {
+    peer: EngineName,
+    /// Of the slices of the same round.
+    spread: Spread,
+}
+
+fn per_s(cell: &Cell) -> Option<Spread> {
+    Spread::of(cell.slices.iter().map(|slice| slice.per_s))
+}
+
+fn ratio(cells: &[Cell], clients: u32) -> Option<Ratio> {
+    let of = |cell: &&Cell| cell.clients == clients;
+    let own = cells.iter().filter(of).find(|cell| cell.engine == EngineName::Rialto)?;
+    let peers = cells.iter().filter(of).filter(|cell| cell.engine != EngineName::Rialto);
+    let median = |cell: &Cell| per_s(cell).map_or(0.0, |spread| spread.median);
+    let best = peers.max_by(|one, other| median(one).total_cmp(&median(other)))?;
+    let rounds = own.slices.iter().zip(&best.slices);
+    let spread = Spread::of(rounds.map(|(own, peer)| own.per_s / peer.per_s))?;
+    Some(Ratio { peer: best.engine, spread })
+}
+
+fn thousands(value: f64) -> String {
+    let digits = format!("{value:.0}");
+    let mut text = String::new();
+    for (position, digit) in digits.chars().enumerate() {
+        if position > 0 && (digits.len() - position) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// Lines up columns: the first to the left, the others to the right.
+fn aligned(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            let width = widths[column];
+            let written = match column {
+                0 => write!(line, "  {cell:<width$}"),
+                _ => write!(line, "  {cell:>width$}"),
+            };
+            written.expect("a string takes all");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+impl<'a> Report<'a> {
+    /// Of these sections, on this machine.
+    ///
+    /// # Errors
+    /// As [`Args::shape`].
+    pub fn new(args: &'a Args, sections: Vec<Section>) -> Result<Report<'a>> {
+        Ok(Report { args, shape: args.shape()?, machine: Machine::here(), sections })
+    }
+
+    /// Whether all banks add up.
+    pub fn consistent(&self) -> bool {
+        self.sections.iter().flat_map(|section| &section.banks).all(|bank| bank.problem.is_none())
+    }
+
+    /// For people.
+    pub fn table(&self) -> String {
+        let Machine { cpu, cores, memory_bytes, kernel } = &self.machine;
+        let mut text = format!(
+            "TPC-B, {}\n{cpu}, {cores} cores, {:.0} GiB, {kernel}\n{} rounds of {} s for each engine and number of \
+             clients, engines alternating; medians (least to most)\n",
+            self.shape,
+            *memory_bytes as f64 / (1u64 << 30) as f64,
+            self.args.rounds,
+            self.args.seconds.as_secs_f64(),
+        );
+        for section in &self.sections {
+            text.push('\n');
+            text.push_str(&self.section(section));
+        }
+        text
+    }
+
+    fn section(&self, section: &Section) -> String {
+        let mut rates = vec![self.heading("transactions/s")];
+        let mut latencies = vec![self.heading("p50 / p99, us")];
+        for bank in &section.banks {
+            let cells: Vec<&Cell> = section.cells.iter().filter(|cell| cell.engine == bank.engine).collect();
+            let name = || vec![bank.engine.name().to_owned()];
+            let line = |rows: &mut Vec<Vec<String>>, show: &dyn Fn(&Cell) -> Option<String>| {
+                let shown = cells.iter().map(|cell| show(cell).unwrap_or_default());
+                rows.push(name().into_iter().chain(shown).collect());
+            };
+            line(&mut rates, &|cell| {
+                let Spread { median, least, most } = per_s(cell)?;
+                Some(format!("{} ({} to {})", thousands(median), thousands(least), thousands(most)))
+            });
+            line(&mut latencies, &|cell| {
+                let middle = |of: fn(&Slice) -> f64| Spread::of(cell.slices.iter().map(of));
+                let (p50, p99) =
+                    (middle(|slice| slice.percentiles.p50_us)?, middle(|slice| slice.percentiles.p99_us)?);
+                Some(format!("{:.1} / {:.1}", p50.median, p99.median))
+            });
+        }
+        let ratios = self.args.clients.iter().map(|&clients| match ratio(&section.cells, clients) {
+            None => String::new(),
+            Some(Ratio { peer, spread: Spread { median, least, most } }) => {
+                format!("{median:.2} ({least:.2} to {most:.2}) of {}", peer.name())
+            }
+        });
+        rates.push(["rialto : best peer".to_owned()].into_iter().chain(ratios).collect());
+        let mut text = format!(
+            "== {}\n\n{}\n{}\n{}\n",
+            section.guarantee,
+            aligned(&rates),
+            aligned(&latencies),
+            aligned(&sizes(&section.banks)),
+        );
+        for bank in &section.banks {
+            let settings = bank.engine.settings(section.guarantee);
+            writeln!(text, "  {}: {settings}", bank.engine.name()).expect("a string takes all");
+            if let Some(problem) = &bank.problem {
+                writeln!(text, "  {}: INCONSISTENT: {problem}", bank.engine.name())
+                    .expect("a string takes all");
+            }
+        }
+        text
+    }
+
+    fn heading(&self, what: &str) -> Vec<String> {
+        let clients = self.args.clients.iter().map(|clients| match clients {
+            1 => "1 client".to_owned(),
+            n => format!("{n} clients"),
+        });
+        [what.to_owned()].into_iter().chain(clients).collect()
+    }
+
+    /// For programs.
+    pub fn json(&self) -> Json {
+        Json::object([
+            ("workload", "tpcb".into()),
+            ("branches", u64::from(self.shape.branches).into()),
+            ("accounts", u64::from(self.shape.accounts).into()),
+            ("seconds", self.args.seconds.as_secs_f64().into()),
+            ("rounds", u64::from(self.args.rounds).into()),
+            ("machine", self.machine.json()),
+            ("consistent", self.consistent().into()),
+            (
+                "sections",
+                Json::List(self.sections.iter().map(|section| self.section_json(section)).collect()),
+            ),
+        ])
+    }
+
+    fn section_json(&self, section: &Section) -> Json {
+        let engine = |bank: &Bank| {
+            let cells = section.cells.iter().filter(|cell| cell.engine == bank.engine);
+            Json::object([
+                ("engine", bank.engine.name().into()),
+                ("settings", bank.engine.settings(section.guarantee).into()),
+                ("loaded_rows", bank.loaded_rows.into()),
+                ("resident_bytes", bank.resident_bytes.into()),
+                ("loaded_disk_bytes", bank.loaded_disk_bytes.into()),
+                ("rows", bank.rows.into()),
+                ("disk_bytes", bank.disk_bytes.into()),
+                ("problem", bank.problem.as_deref().into()),
+                ("runs", Json::List(cells.map(cell_json).collect())),
+            ])
+        };
+        let ratios = self.args.clients.iter().filter_map(|&clients| {
+            let Ratio { peer, spread } = ratio(&section.cells, clients)?;
+            Some(Json::object([
+                ("clients", u64::from(clients).into()),
+                ("best_peer", peer.name().into()),
+                ("ratio", spread.json()),
+            ]))
+        });
+        Json::object([
+            ("guarantee", section.guarantee.name().into()),
+            ("engines", Json::List(section.banks.iter().map(engine).collect())),
+            ("ratios", Json::List(ratios.collect())),
+        ])
+    }
+}
+
+fn cell_json(cell: &Cell) -> Json {
+    let slice = |slice: &Slice| {
+        Json::object([
+            ("per_s", slice.per_s.into()),
+            ("p50_us", slice.percentiles.p50_us.into()),
+            ("p99_us", slice.percentiles.p99_us.into()),
+            ("p999_us", slice.percentiles.p999_us.into()),
+        ])
+    };
+    Json::object([
+        ("clients", u64::from(cell.clients).into()),
+        ("per_s", per_s(cell).map_or(Json::Null, |spread| spread.json())),
+        ("slices", Json::List(cell.slices.iter().map(slice).collect())),
+    ])
+}
+
+fn sizes(banks: &[Bank]) -> Vec<Vec<String>> {
+    let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();
+    let mut rows = vec![row([
+        "bytes",
+        "resident a row, loaded",
+        "disk a row, loaded",
+        "disk a row, at the end",
+        "adds up",
+    ])];
+    for bank in banks {
+        let each = |bytes: u64, rows: u64| format!("{:.0}", bytes as f64 / rows.max(1) as f64);
+        rows.push(row([
+            bank.engine.name(),
+            &each(bank.resident_bytes, bank.loaded_rows),
+            &each(bank.loaded_disk_bytes, bank.loaded_rows),
+            &each(bank.disk_bytes, bank.rows),
+            if bank.problem.is_none() { "yes" } else { "NO" },
+        ]));
+    }
+    rows
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+    use rialto_bench::histogram::Percentiles;
+
+    use super::*;
+    use crate::guarantee::Guarantee;
+
+    fn cell(engine: EngineName, rates: [f64; 3]) -> Cell {
+        let percentiles = Percentiles { p50_us: 10.0, p99_us: 20.0, p999_us: 30.0, max_us: 40.0 };
+        let slice = |per_s| Slice { per_s, percentiles, committed: 1 };
+        Cell { engine, clients: 8, slices: rates.map(slice).to_vec() }
+    }
+
+    fn bank(engine: EngineName) -> Bank {
+        Bank {
+            engine,
+            loaded_rows: 10,
+            resident_bytes: 1_700,
+            loaded_disk_bytes: 2_500,
+            rows: 100,
+            disk_bytes: 30_000,
+            problem: None,
+        }
+    }
+
+    #[test]
+    fn rialto_is_compared_with_the_best_peer_round_by_round() {
+        let cells = vec![
+            cell(EngineName::Rialto, [200.0, 300.0, 1_000_000.0]),
+            cell(EngineName::Sqlite, [1.0, 2.0, 100_000.0]),
+            cell(EngineName::Redb, [50.0, 100.0, 100.0]),
+        ];
+        let banks = [EngineName::Rialto, EngineName::Sqlite, EngineName::Redb].map(bank).to_vec();
+        let args = Args::parse_from(["peers", "--clients", "8"]);
+        let mut section = Section { guarantee: Guarantee::Machine, banks, cells };
+        let report = Report::new(&args, vec![section.clone()]).unwrap();
+        let table = report.table();
+        assert!(table.contains("4.00 (3.00 to 10000.00) of redb"), "{table}");
+        assert!(table.contains("300 (200 to 1,000,000)"), "{table}");
+        assert!(table.contains("10.0 / 20.0") && table.contains("170") && table.contains("250"), "{table}");
+        let json = Json::parse(&report.json().to_string()).unwrap();
+        assert_eq!(json.at("consistent"), Some(&Json::Bool(true)));
+        let Some(Json::List(sections)) = json.at("sections") else { panic!("{json}") };
+        let Some(Json::List(ratios)) = sections[0].at("ratios") else { panic!("{json}") };
+        assert_eq!(ratios[0].at("ratio.median").and_then(Json::number), Some(4.0));
+
+        section.banks[1].problem = Some("accounts has 9 rows".to_owned());
+        let report = Report::new(&args, vec![section]).unwrap();
+        assert!(!report.consistent());
+        assert!(report.table().contains("sqlite: INCONSISTENT: accounts has 9 rows"));
+    }
+}
