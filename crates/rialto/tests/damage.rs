@@ -412,14 +412,14 @@ fn data_of_another_version_is_refused() {
     );
     let disk = database(2);
     change(&*disk, "log-0000000001", 0, 64, |bytes| {
-        bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+        bytes[8..12].copy_from_slice(&1u32.to_le_bytes());
         let checksum = xxh3_64(&bytes[..56]);
         bytes[56..].copy_from_slice(&checksum.to_le_bytes());
     });
     assert_eq!(
         refused(disk.clone()),
         (
-            "\"log-0000000001\" has log format 2, this program reads format 1: use a matching version"
+            "\"log-0000000001\" has log format 1, this program reads format 2: use a matching version"
                 .to_owned(),
             3
         )

@@ -29,7 +29,7 @@ use crate::{Error, Lsn, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
 /// The version of the log format that this program reads and writes.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 const UNFINISHED: &str = "log-unfinished";
 const SPARE: &str = "log-spare-";
 /// "The file's first packet is not known yet."
