@@ -89,6 +89,7 @@ impl Sweep<'_> {
 
     fn sweep(&self, policy: &mut dyn SweepPolicy, cleared: &mut Vec<SegmentId>) -> Result<SweepStats> {
         let view = SweepView { segments: self.segments, copy: self.copy, end: self.segments.high_water() };
+        (0..view.end).for_each(|segment| self.segments.unpaint(SegmentId(segment)));
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
         let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
         let began = self.clock.now();

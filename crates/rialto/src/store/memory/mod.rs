@@ -14,6 +14,7 @@
 pub mod budget;
 pub mod heap;
 pub mod index;
+mod region;
 pub mod segments;
 
 pub use budget::Budget;

@@ -18,6 +18,7 @@ use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 
 use super::Budget;
+use super::region::Region;
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
 
@@ -275,14 +276,14 @@ impl Segments {
         self.meta(id).dirty.load(Ordering::Relaxed) & copy.bit() != 0
     }
 
-    /// Whether the current sweep has passed the segment (System M's paint bit).
+    /// Whether the last sweep that began has copied the segment (System M's paint bit).
     pub fn is_painted(&self, id: SegmentId) -> bool {
         self.meta(id).paint.load(Ordering::Relaxed)
     }
 
-    /// Sets or clears the paint bit.
-    pub fn paint(&self, id: SegmentId, painted: bool) {
-        self.meta(id).paint.store(painted, Ordering::Relaxed);
+    /// Clears the paint bit: a sweep begins.
+    pub fn unpaint(&self, id: SegmentId) {
+        self.meta(id).paint.store(false, Ordering::Relaxed);
     }
 
     /// Clears the dirty bit for `copy` and copies the segment, both under its latch, which is what makes a fuzzy sweep
@@ -602,44 +603,6 @@ fn put_in_words(body: &[AtomicU64], offset: usize, number: u64, mask: u64) {
     }
 }
 
-/// Reserved address space, seen as atomic words. Zero until written.
-struct Region {
-    base: *const AtomicU64,
-    bytes: usize,
-}
-
-// SAFETY: the region is plain memory that is only reached as atomics, from any thread, and unmapped only by `drop`.
-unsafe impl Send for Region {}
-// SAFETY: as above.
-unsafe impl Sync for Region {}
-
-impl Region {
-    fn reserve(bytes: usize) -> std::io::Result<Region> {
-        use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
-        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
-        // SAFETY: a fresh anonymous mapping at an address that the kernel chooses aliases nothing.
-        let base = unsafe {
-            mmap_anonymous(std::ptr::null_mut(), bytes, ProtFlags::READ | ProtFlags::WRITE, flags)?
-        };
-        // SAFETY: the range was just mapped. Huge pages are a wish: a refusal changes only the speed.
-        let _ = unsafe { madvise(base, bytes, Advice::LinuxHugepage) };
-        Ok(Region { base: base.cast(), bytes })
-    }
-
-    fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is page-aligned, `bytes` long, zero-filled, lives as long as `self`, and every access to
-        // it goes through this slice of atomics.
-        unsafe { std::slice::from_raw_parts(self.base, self.bytes / 8) }
-    }
-}
-
-impl Drop for Region {
-    fn drop(&mut self) {
-        // SAFETY: the mapping is ours and no reference into it outlives `self`.
-        let _ = unsafe { rustix::mm::munmap(self.base.cast_mut().cast(), self.bytes) };
-    }
-}
-
 #[cold]
 fn wait_for_latch(latch: &AtomicBool) {
     let _waiting = Waiting::for_latch();
@@ -655,107 +618,4 @@ fn wait_for_latch(latch: &AtomicBool) {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn arena() -> Segments {
-        Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap()
-    }
-
-    #[test]
-    fn a_row_is_read_back_and_patched() {
-        let segments = arena();
-        let id = segments.allocate(HeapId(7)).unwrap();
-        let record = segments.extend(id, 3, SEGMENT_BYTES).unwrap();
-        assert!(segments.is_absent(record));
-        segments.write(record, b"seventeen bytes!!", Lsn(9));
-        assert!(!segments.is_absent(record));
-        let parts: [(usize, &[u8]); 2] = [(0, b"S"), (6, b"EEN BYTES")];
-        segments.patch(record, parts.into_iter(), Lsn(12));
-        let mut row = Vec::new();
-        segments.read(record, &mut row);
-        assert_eq!((row.as_slice(), segments.lsn(record)), (&b"SeventEEN BYTES!!"[..], Lsn(12)));
-    }
-
-    #[test]
-    fn patches_of_any_length_at_any_offset_change_their_bytes_and_no_others() {
-        let segments = arena();
-        let id = segments.allocate(HeapId(7)).unwrap();
-        let record = segments.extend(id, 5, SEGMENT_BYTES).unwrap();
-        let (mut model, mut row) = (vec![0xA5; 61], Vec::new());
-        segments.write(record, &model, Lsn(1));
-        for length in 1..=20usize {
-            for offset in 0..=model.len() - length {
-                let bytes: Vec<u8> = (0..length).map(|n| (offset * 7 + length * 31 + n) as u8).collect();
-                segments.patch(record, [(offset, &bytes[..])].into_iter(), Lsn(2));
-                model[offset..offset + length].copy_from_slice(&bytes);
-                segments.read(record, &mut row);
-                assert_eq!(row, model, "{length} bytes at {offset}");
-            }
-        }
-    }
-
-    #[test]
-    fn a_change_marks_both_copies_and_a_sweep_clears_one() {
-        let segments = arena();
-        let id = segments.allocate(HeapId(7)).unwrap();
-        let mut buffer = vec![0; SEGMENT_BYTES];
-        segments.sweep(id, Copy::Ping, &mut buffer);
-        assert!(!segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
-        let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
-        segments.write(record, b"row", Lsn(1));
-        assert!(segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
-    }
-
-    #[test]
-    fn a_swept_segment_is_restored_as_it_was() {
-        let segments = arena();
-        let id = segments.allocate(HeapId(7)).unwrap();
-        for n in 0..10u8 {
-            let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
-            segments.write(record, &[n; 9], Lsn(u64::from(n)));
-        }
-        let mut buffer = vec![0; SEGMENT_BYTES];
-        let (heap, used) = segments.sweep(id, Copy::Ping, &mut buffer);
-        assert_eq!(heap, Some(HeapId(7)));
-        let other = arena();
-        assert!(other.adopt(id, HeapId(7)));
-        other.rebuild_free_list(1);
-        other.restore(id, &buffer[..used]);
-        let mut row = Vec::new();
-        for (n, slot) in other.slots(id).enumerate() {
-            let slot = slot.unwrap();
-            assert!(other.settle_after_load(slot));
-            other.read(slot, &mut row);
-            assert_eq!(row, [n as u8; 9]);
-        }
-    }
-
-    #[test]
-    fn the_memory_bound_is_an_answer() {
-        let segments = Segments::reserve(Arc::new(Budget::new(2 * SEGMENT_BYTES as u64))).unwrap();
-        let first = segments.allocate(HeapId(1)).unwrap();
-        assert!(segments.allocate(HeapId(1)).is_some());
-        assert!(segments.allocate(HeapId(1)).is_none());
-        segments.free(first);
-        assert_eq!(segments.allocate(HeapId(2)), Some(first));
-    }
-
-    #[test]
-    fn a_wait_for_a_latched_segment_is_counted_for_the_thread_that_waits() {
-        let latch = AtomicBool::new(false);
-        let waited = (0..100).any(|_| {
-            latch.store(true, Ordering::Relaxed);
-            std::thread::scope(|scope| {
-                let waiter = scope.spawn(|| {
-                    wait_for_latch(&latch);
-                    crate::account::waits::now().latch_ns
-                });
-                std::thread::sleep(std::time::Duration::from_millis(2));
-                latch.store(false, Ordering::Release);
-                waiter.join().unwrap() >= 1_000_000
-            })
-        });
-        assert!(waited);
-    }
-}
+mod tests;
