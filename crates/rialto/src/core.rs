@@ -205,8 +205,10 @@ impl Contexts {
         let made = self
             .made
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| (made < self.max).then_some(made + 1));
-        if let Ok(number) = made {
-            return Ok(Box::new(Context::new(core.clone(), number)));
+        if let Ok(number) = made
+            && let Some(context) = Context::new(core.clone(), number)
+        {
+            return Ok(Box::new(context));
         }
         let steal = |pool: usize| self.pools[pool % POOLS].lock().pop();
         (own + 1..own + POOLS).find_map(steal).ok_or(Error::TooManyTransactions { limit: self.max })

@@ -1,10 +1,14 @@
 //! The thin form of table intentions: a cell in the owner's slot, beside a word that says whether anybody wants a table
 //! as a whole.
 //!
-//! Invariant **L10**: an intention in a cell and a granted S, SIX or X of another owner on the same table never exist
-//! together. An owner enters its intention as pending, looks at the table's word, and confirms it only if the word is 0.
-//! Who wants the table raises the word first and then, under the latch of the table's head, moves every confirmed
-//! intention into the head and strikes every pending one out. Whichever comes second sees the other.
+//! Invariant **L10**: an intention in a cell, idle or not, and a granted S, SIX or X of another owner on the same table
+//! never exist together. An owner enters its intention as pending, looks at the table's word, and confirms it only if
+//! the word is 0. Who wants the table raises the word first and then, under the latch of the table's head, moves every
+//! confirmed intention into the head and strikes every pending and every idle one out. Whichever comes second sees the
+//! other.
+//!
+//! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again by
+//! one exchange, without a look at the table's word. An idle intention holds nothing and keeps nobody waiting.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -20,8 +24,9 @@ use super::sync::{AtomicU32, AtomicU64};
 use super::wait::{LockError, Wait};
 use crate::ids::TableId;
 
-/// The number of tables that one transaction can intend to use in the thin form; more go to heads.
-const CELLS: usize = 6;
+/// A power of two. A table's intention lies in the cell of its number's low bits; of two tables of one transaction that
+/// fall together the second one's goes to a head.
+const CELLS: usize = 16;
 /// A power of two; tables whose numbers agree in the low bits share a word.
 const WANTED_WORDS: usize = 64;
 
@@ -33,6 +38,8 @@ const EXCLUSIVE: u64 = 2;
 const PENDING: u64 = 3;
 /// Intent shared is held, intent exclusive is not confirmed.
 const RAISING: u64 = 4;
+/// Released: nobody's, for the slot's next transaction.
+const IDLE: u64 = 5;
 const STATE_BITS: u32 = 3;
 const STATE: u64 = (1 << STATE_BITS) - 1;
 
@@ -47,6 +54,10 @@ pub(super) struct Intents {
 }
 
 impl Intents {
+    fn place(table: TableId) -> usize {
+        table.0 as usize % CELLS
+    }
+
     /// Changes a cell from one entry to another; false: somebody moved it into the head, or struck it out.
     fn change(&self, at: usize, from: u64, to: u64) -> bool {
         self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
@@ -54,19 +65,18 @@ impl Intents {
 
     /// Moves an intention for `table`, if there is one, into the table's head; under its latch.
     fn inflate(&self, owner: u16, table: TableId, head: &mut Head) {
-        for cell in &self.cells {
-            let mut found = cell.load(Ordering::SeqCst);
-            while found != EMPTY && found >> STATE_BITS == u64::from(table.0) {
-                match cell.compare_exchange(found, EMPTY, Ordering::SeqCst, Ordering::SeqCst) {
-                    Err(now) => found = now,
-                    Ok(_) => {
-                        match found & STATE {
-                            SHARED | RAISING => head.adopt(owner, LockMode::IntentShared),
-                            EXCLUSIVE => head.adopt(owner, LockMode::IntentExclusive),
-                            _ => {}
-                        }
-                        break;
+        let cell = &self.cells[Self::place(table)];
+        let mut found = cell.load(Ordering::SeqCst);
+        while found != EMPTY && found >> STATE_BITS == u64::from(table.0) {
+            match cell.compare_exchange(found, EMPTY, Ordering::SeqCst, Ordering::SeqCst) {
+                Err(now) => found = now,
+                Ok(_) => {
+                    match found & STATE {
+                        SHARED | RAISING => head.adopt(owner, LockMode::IntentShared),
+                        EXCLUSIVE => head.adopt(owner, LockMode::IntentExclusive),
+                        _ => {}
                     }
+                    break;
                 }
             }
         }
@@ -96,6 +106,11 @@ fn is_whole(mode: LockMode) -> bool {
     !matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive)
 }
 
+/// What a cell says of a confirmed intention.
+fn state_of(mode: LockMode) -> u64 {
+    if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE }
+}
+
 impl LockManager {
     /// [`LockManager::table`] in the thin form, for a mode that is not held yet.
     pub(super) fn table_thin(
@@ -114,8 +129,21 @@ impl LockManager {
         self.table_inflated(owner, table, mode, wait, held)
     }
 
-    /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.
+    /// Takes up the intention that an earlier transaction of this slot has left idle; false: there is none.
     #[inline]
+    pub(super) fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
+        if is_whole(mode) {
+            return false;
+        }
+        let intents = &self.slot(owner).intents;
+        let taken = intents.change(Intents::place(table), entry(table, IDLE), entry(table, state_of(mode)));
+        if taken {
+            self.note_table(owner, table, mode, TableForm::Intent, None);
+        }
+        taken
+    }
+
+    /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.
     fn intend(
         &self,
         owner: &mut Owner,
@@ -123,35 +151,33 @@ impl LockManager {
         mode: LockMode,
         held: Option<usize>,
     ) -> Option<Acquired> {
-        let intents = &self.slots[usize::from(owner.id())].intents;
+        let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
         let unwanted = || self.wanted.word(table).load(Ordering::SeqCst) == 0;
-        let confirmed = if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE };
-        match held {
+        let (before, between, acquired) = match held {
             None => {
-                let at = owner.body.intents;
-                let cell = intents.cells.get(at)?;
-                cell.store(entry(table, PENDING), Ordering::SeqCst);
-                if !unwanted() || !intents.change(at, entry(table, PENDING), entry(table, confirmed)) {
-                    intents.change(at, entry(table, PENDING), EMPTY);
+                let before = intents.cells[at].load(Ordering::SeqCst);
+                if before != EMPTY && before & STATE != IDLE {
                     return None;
                 }
-                owner.body.intents += 1;
-                self.note_table(owner, table, mode, TableForm::Intent(at), None);
-                Some(Acquired::New)
+                (before, entry(table, PENDING), Acquired::New)
             }
             Some(place) => {
-                let TableForm::Intent(at) = owner.body.tables[place].form else { return None };
-                if !intents.change(at, entry(table, SHARED), entry(table, RAISING)) {
+                if owner.body.tables[place].form != TableForm::Intent {
                     return None;
                 }
-                if !unwanted() || !intents.change(at, entry(table, RAISING), entry(table, EXCLUSIVE)) {
-                    intents.change(at, entry(table, RAISING), entry(table, SHARED));
-                    return None;
-                }
-                self.note_table(owner, table, mode, TableForm::Intent(at), held);
-                Some(Acquired::Upgraded)
+                (entry(table, SHARED), entry(table, RAISING), Acquired::Upgraded)
             }
+        };
+        if !intents.change(at, before, between) {
+            return None;
         }
+        if !unwanted() || !intents.change(at, between, entry(table, state_of(mode))) {
+            let back = if held.is_some() { before } else { EMPTY };
+            intents.change(at, between, back);
+            return None;
+        }
+        self.note_table(owner, table, mode, TableForm::Intent, held);
+        Some(acquired)
     }
 
     /// Asks the table's head, with this owner's intention in it, or everybody's if the whole table is asked for.
@@ -199,13 +225,16 @@ impl LockManager {
         }
     }
 
+    #[inline]
+    fn leave_idle(&self, id: u16, held: &HeldTable) -> bool {
+        let (intents, table) = (&self.slots[usize::from(id)].intents, held.table);
+        intents.change(Intents::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
+    }
+
     /// Releases a table lock that is an intention, or was one, or counts in the table's word.
     pub(super) fn release_thin_table(&self, id: u16, held: &HeldTable) {
-        if let TableForm::Intent(at) = held.form {
-            let state = if held.mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE };
-            if self.slots[usize::from(id)].intents.change(at, entry(held.table, state), EMPTY) {
-                return;
-            }
+        if held.form == TableForm::Intent && self.leave_idle(id, held) {
+            return;
         }
         let name = HeadName::table(held.table);
         let mut woken = Woken::new();

@@ -115,28 +115,51 @@ impl LockManager {
         }
     }
 
-    /// Lends a transaction slot; `None`: all are lent.
+    /// Takes a slot and opens it for a transaction; `None`: all are taken.
     pub fn begin(&self) -> Option<Owner> {
-        self.begin_since(Instant::now())
-    }
-
-    /// Lends a slot to a transaction that began at `started`. A transaction that runs again after a deadlock passes the
-    /// start of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
-    pub fn begin_since(&self, started: Instant) -> Option<Owner> {
-        let owner = self.free.take()?;
-        let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
-        let slot = &self.slots[usize::from(owner.id())];
-        slot.set_started(started_ns);
-        slot.lend();
+        let owner = self.take()?;
+        self.open(&owner, Instant::now());
         Some(owner)
     }
 
-    /// Takes a slot back, releasing what it still holds.
+    /// Closes a slot and gives it back.
+    ///
+    /// # Panics
+    ///
+    /// As [`LockManager::close`].
+    pub fn end(&self, mut owner: Owner) {
+        self.close(&mut owner);
+        self.give_back(owner);
+    }
+
+    /// Takes a slot; `None`: all are taken.
+    pub fn take(&self) -> Option<Owner> {
+        self.free.take()
+    }
+
+    /// Gives a closed slot back.
+    pub fn give_back(&self, owner: Owner) {
+        debug_assert!(self.slot(&owner).lending().is_none(), "owner {} is open", owner.id());
+        self.free.give(owner);
+    }
+
+    /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start
+    /// of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
+    #[inline]
+    pub fn open(&self, owner: &Owner, started: Instant) {
+        let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
+        let slot = self.slot(owner);
+        slot.set_started(started_ns);
+        slot.lend();
+    }
+
+    /// Ends the slot's transaction, releasing what it still holds.
     ///
     /// # Panics
     ///
     /// If it still holds thin locks, whose words only [`LockManager::release_all_thin`] can find.
-    pub fn end(&self, mut owner: Owner) {
+    #[inline]
+    pub fn close(&self, owner: &mut Owner) {
         assert_eq!(
             owner.body.thin,
             0,
@@ -144,10 +167,9 @@ impl LockManager {
             owner.id()
         );
         if owner.holds_any() {
-            self.release_all(&mut owner);
+            self.release_all(owner);
         }
-        self.slot(&owner).take_back();
-        self.free.give(owner);
+        self.slot(owner).take_back();
     }
 
     /// How uncontended locks are kept.
@@ -184,7 +206,21 @@ impl LockManager {
     }
 
     /// Locks a table, or strengthens the lock that the owner has on it.
+    #[inline]
     pub fn table(
+        &self,
+        owner: &mut Owner,
+        table: TableId,
+        mode: LockMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        if self.options.form == LockForm::Thin && self.intend_again(owner, table, mode) {
+            return Ok(Acquired::New);
+        }
+        self.table_slowly(owner, table, mode, wait)
+    }
+
+    fn table_slowly(
         &self,
         owner: &mut Owner,
         table: TableId,
@@ -515,7 +551,6 @@ impl LockManager {
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
-        body.intents = 0;
         for held in body.tables.drain(..) {
             match held.form {
                 TableForm::Head(at) if !held.wanted => self.release(body.id, HeadName::table(held.table), at),

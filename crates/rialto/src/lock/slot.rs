@@ -45,7 +45,7 @@ pub(super) struct Slot {
     state: AtomicU64,
     /// When the transaction began, in nanoseconds of the manager's life: its age for the victim policy.
     started_ns: AtomicU64,
-    /// Odd while the slot is lent.
+    /// Odd while a transaction has the slot.
     lendings: AtomicU64,
     /// How many locks the owner held when its wait began.
     held: AtomicU32,
@@ -163,8 +163,8 @@ pub(super) struct HeldTable {
 pub(super) enum TableForm {
     /// In the head of this number.
     Head(u32),
-    /// In this cell of the slot's intentions; somebody may have moved it into a head since.
-    Intent(usize),
+    /// In its cell of the slot's intentions; somebody may have moved it into a head since.
+    Intent,
 }
 
 /// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.
@@ -175,16 +175,16 @@ pub(super) struct Body {
     pub(super) tables: Vec<HeldTable>,
     /// The length of its list of thin locks.
     pub(super) thin: usize,
-    /// How many cells of its slot's intentions it has used.
-    pub(super) intents: usize,
     /// The indexes in which it holds intervals.
     pub(super) intervals: Vec<IndexId>,
 }
 
-/// A transaction slot, lent to one transaction by [`LockManager::begin`](super::LockManager::begin).
+/// A transaction slot, for one transaction ([`LockManager::begin`](super::LockManager::begin) to
+/// [`end`](super::LockManager::end)), or taken once for many, one after the other
+/// ([`take`](super::LockManager::take), [`open`](super::LockManager::open) and [`close`](super::LockManager::close) for
+/// each, [`give_back`](super::LockManager::give_back)).
 ///
-/// It has to be given back to [`LockManager::end`](super::LockManager::end); one that is dropped keeps its locks until
-/// the manager itself goes.
+/// One that is dropped keeps its locks until the manager itself goes.
 #[derive(Debug)]
 pub struct Owner {
     pub(super) body: Box<Body>,

@@ -82,7 +82,7 @@ impl Context {
 
     /// Runs `work` with the claims that this transaction makes on slots of the table.
     pub fn with_claims<T>(&mut self, slot: u32, work: impl FnOnce(&Context, &mut SlotClaims<'_>) -> T) -> T {
-        let mut owner = self.owner.take().expect("the transaction is open");
+        let mut owner = self.owner.take().expect("only taken out for a moment");
         let Context { core, .. } = &*self;
         let lock = core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
         let mut claims = SlotClaims { locks: &core.locks, owner: &mut owner, segments: &core.segments, lock };

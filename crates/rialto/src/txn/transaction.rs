@@ -36,8 +36,10 @@ pub(crate) struct Context {
     pub lease: Lease,
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
     pub number: usize,
-    /// Held while the transaction is open.
+    /// The lock slot; taken out only for a moment, where it and the rest are borrowed apart.
     pub owner: Option<Owner>,
+    /// Whether a transaction is in it.
+    pub open: bool,
     pub packet: Option<PacketSlot>,
     pub writes: WriteSet,
     pub tables: TableCache,
@@ -108,13 +110,16 @@ impl Canceller {
 }
 
 impl Context {
-    pub fn new(core: Arc<Core>, number: usize) -> Context {
+    /// `None`: there is no lock slot left.
+    pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
+        let owner = core.locks.take()?;
         let choices = core.choices(&TxOptions::default());
-        Context {
+        Some(Context {
             lease: Lease::new(&core),
             core,
             number,
-            owner: None,
+            owner: Some(owner),
+            open: false,
             packet: None,
             writes: WriteSet::default(),
             tables: TableCache::default(),
@@ -133,20 +138,20 @@ impl Context {
             reads: UnlockedReads::default(),
             forget_tables: false,
             doomed: None,
-        }
+        })
+    }
+
+    fn owner(&self) -> &Owner {
+        self.owner.as_ref().expect("only taken out for a moment")
     }
 
     /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
         self.began = Instant::now();
-        self.owner = Some(
-            self.core
-                .locks
-                .begin_since(started.unwrap_or(self.began))
-                .ok_or(Error::TooManyTransactions { limit: self.core.options.transactions_max })?,
-        );
-        self.lock_wait_ns = self.owner.as_ref().map_or(0, |owner| self.core.locks.waited_ns(owner));
+        self.core.locks.open(self.owner(), started.unwrap_or(self.began));
+        self.open = true;
+        self.lock_wait_ns = self.core.locks.waited_ns(self.owner());
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -287,7 +292,7 @@ impl Context {
         } else {
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
         }
-        if self.owner.is_some() && !self.reads.runs_again() {
+        if self.open && !self.reads.runs_again() {
             self.core.accounts.aborted(self.number, self.choices.procedure);
         }
         self.finish();
@@ -298,10 +303,12 @@ impl Context {
         self.writes.clear();
         self.savepoints.clear();
         self.packet = None;
-        if let Some(mut owner) = self.owner.take() {
-            self.lock_wait_ns = self.core.locks.waited_ns(&owner) - self.lock_wait_ns;
-            self.core.locks.release_all_thin(&mut owner, &*self.core.segments);
-            self.core.locks.end(owner);
+        if std::mem::take(&mut self.open)
+            && let Context { core, owner: Some(owner), .. } = self
+        {
+            self.lock_wait_ns = core.locks.waited_ns(owner) - self.lock_wait_ns;
+            core.locks.release_all_thin(owner, &*core.segments);
+            core.locks.close(owner);
         }
         if std::mem::take(&mut self.forget_tables) {
             self.tables.clear();
@@ -363,6 +370,14 @@ impl Context {
             self.core.log.reserve(packet, 0)?;
         }
         Ok(())
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take() {
+            self.core.locks.give_back(owner);
+        }
     }
 }
 
@@ -455,7 +470,7 @@ impl Transaction {
         Canceller {
             cancelled: context.cancelled.clone(),
             core: context.core.clone(),
-            owner: context.owner.as_ref().expect("the transaction is open").id(),
+            owner: context.owner().id(),
         }
     }
 

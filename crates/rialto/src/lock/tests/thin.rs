@@ -4,6 +4,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
+use std::time::Instant;
 
 use super::{INDEX, manager, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
@@ -272,16 +273,55 @@ fn an_intention_is_thin_until_somebody_wants_the_table() {
 }
 
 #[test]
-fn an_owner_of_many_intentions_has_the_last_ones_in_heads() {
+fn a_released_intention_is_idle_until_somebody_wants_the_table() {
+    let manager = manager();
+    let table = TableId(4);
+    let mut writer = manager.begin().unwrap();
+    let mut scanner = manager.begin().unwrap();
+    for mode in [LockMode::IntentExclusive, LockMode::IntentShared, LockMode::IntentExclusive] {
+        assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::New));
+        assert_eq!(
+            manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()),
+            Err(LockError::WouldWait)
+        );
+        manager.close(&mut writer);
+        manager.open(&writer, Instant::now());
+        // Open, but not using the table: it keeps nobody waiting, and is kept out.
+        assert_eq!(manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()), Ok(Acquired::New));
+        assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Err(LockError::WouldWait));
+        manager.release_all(&mut scanner);
+        // The second time it is taken up again, not entered.
+        for _ in 0..2 {
+            assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::New));
+            assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::Held));
+            assert_eq!(manager.locks_now(), 0);
+            manager.release_all(&mut writer);
+        }
+        assert_eq!(manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()), Ok(Acquired::New));
+        assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Err(LockError::WouldWait));
+        manager.release_all(&mut scanner);
+        assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Ok(Acquired::New));
+        manager.release_all(&mut writer);
+        // Another table whose intention lies in the same cell takes the idle one's place.
+        assert_eq!(manager.table(&mut writer, TableId(20), mode, &refusing()), Ok(Acquired::New));
+        assert_eq!(manager.locks_now(), 0);
+        manager.release_all(&mut writer);
+    }
+    manager.end(writer);
+    manager.end(scanner);
+}
+
+#[test]
+fn of_tables_that_share_a_cell_the_second_one_has_its_intention_in_a_head() {
     let manager = manager();
     let (mut owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
     for round in 0..2 {
-        for table in 0..10 {
+        for table in 0..20 {
             let answer = manager.table(&mut owner, TableId(table), LockMode::IntentExclusive, &refusing());
             assert_eq!(answer, Ok(Acquired::New), "round {round}");
         }
         assert_eq!(manager.locks_now(), 4);
-        for table in 0..10 {
+        for table in 0..20 {
             let answer = manager.table(&mut other, TableId(table), LockMode::Exclusive, &refusing());
             assert_eq!(answer, Err(LockError::WouldWait));
         }
