@@ -1,6 +1,7 @@
 //! Redo records from any bytes.
 
 use super::edit::Script;
+use crate::row::FieldPatch;
 use crate::txn::redo::{self, Change, Patches};
 
 /// Reads the bytes as redo records. What is read, written again, is read as the same; patches change only what is there;
@@ -92,8 +93,9 @@ fn written(script: &mut Script<'_>) -> Vec<u8> {
         match script.byte() % 4 {
             0 => redo::write_put(&mut out, table, key, script.byte().is_multiple_of(2), &row),
             1 => {
-                let ranges = [(script.below(20) as u16, script.below(20) as u16), (3, 1)];
-                redo::write_patch(&mut out, table, key, &row, &ranges[..1 + script.below(2)])
+                let first = FieldPatch::new(script.below(20) as u16, &row[..script.below(17)]);
+                let patches = [first, FieldPatch::new(3, &[7])];
+                redo::write_patch(&mut out, table, key, &patches[..1 + script.below(2)])
             }
             2 => redo::write_delete(&mut out, table, key),
             _ => {

@@ -131,7 +131,7 @@ impl LockManager {
 
     /// Takes up the intention that an earlier transaction of this slot has left idle; false: there is none.
     #[inline]
-    pub(super) fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
+    pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         if is_whole(mode) {
             return false;
         }

@@ -20,7 +20,8 @@ pub struct FieldPatch {
 pub type FieldPatches = SmallVec<[FieldPatch; 4]>;
 
 impl FieldPatch {
-    fn new(offset: u16, bytes: &[u8]) -> FieldPatch {
+    #[inline]
+    pub(crate) fn new(offset: u16, bytes: &[u8]) -> FieldPatch {
         let mut all = [0; 16];
         all[..bytes.len()].copy_from_slice(bytes);
         FieldPatch { offset, len: bytes.len() as u8, bytes: all }

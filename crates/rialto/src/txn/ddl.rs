@@ -20,7 +20,7 @@ use crate::checkpoint::image;
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
-use crate::lock::{LockMode, LockName, LockTarget};
+use crate::lock::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
 use crate::store::memory::index::{Batch, Direction, Guard, Index, More, ScanRange};
 use crate::store::memory::{Heap, RecordRef};
@@ -497,9 +497,8 @@ impl Context {
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
             let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
             let length = packet.len();
-            self.writes.push(Write {
+            let renamed = Write {
                 slot,
-                hash: LockName::new(table.primary_id, &key).hash,
                 kind: WriteKind::Put,
                 fresh: false,
                 rekeys: true,
@@ -509,7 +508,8 @@ impl Context {
                 superseded: false,
                 placed,
                 ..write
-            });
+            };
+            self.writes.push(renamed, packet);
             let mut replaced = table.primary.replace(&key, record.0, moved.0);
             for (position, index) in table.secondaries.iter().enumerate() {
                 table.schema.index_key_of_row(position, &body[table.row_at()..], &key, &mut entry);
@@ -540,8 +540,7 @@ impl Context {
             for (entry, _) in batch.iter() {
                 self.key.clear();
                 self.key.extend_from_slice(entry);
-                let hash = LockName::new(table.primary_id, entry).hash;
-                let place = self.locate(slot, hash);
+                let place = self.locate(slot);
                 if !self.read_place_into(slot, place, &mut body) {
                     continue;
                 }

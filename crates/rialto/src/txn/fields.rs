@@ -1,43 +1,110 @@
 //! [`Fields`]: a row that is being changed.
 
+use std::cell::{Cell, OnceCell};
+
 use crate::catalog::TableVersion;
 use crate::error::Result;
-use crate::row::{ColumnType, FieldPatches, RowView, Schema, Value, ValueRef, encode};
+use crate::row::{
+    ColumnType, FieldPatch, FieldPatches, RowView, Schema, Value, ValueRef, WhichIndex, encode,
+};
+use crate::store::memory::RecordRef;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
 /// bytes) logs the whole row.
+///
+/// Numbers are read where the row lies; the row is copied only for what needs all of it.
 pub struct Fields<'a> {
     table: &'a TableVersion,
-    /// The body as it will be.
-    body: &'a mut Vec<u8>,
-    /// Changed ranges of the row, offset and length, while the row keeps its shape.
-    ranges: &'a mut Vec<(u16, u16)>,
+    /// Where the row lies as it was before the changes, locked.
+    record: RecordRef,
+    /// The body as it will be, once something has asked for all of it.
+    body: OnceCell<Vec<u8>>,
+    /// Memory for it.
+    spare: Cell<Vec<u8>>,
+    /// What has changed, while the row keeps its shape.
+    patches: FieldPatches,
     whole: bool,
 }
 
+/// What [`Fields`] have come to.
+pub(crate) struct Edited {
+    pub patches: FieldPatches,
+    /// The row has to be written whole.
+    pub whole: bool,
+    /// A changed field is in a key, or may be.
+    pub keys: bool,
+}
+
+impl Edited {
+    /// Whether a changed field is in the keys of this index, or may be.
+    pub fn touches(&self, schema: &Schema, which: WhichIndex) -> bool {
+        self.patches.iter().any(|patch| schema.patch_touches_key(which, patch.offset(), patch.len()))
+    }
+}
+
 impl<'a> Fields<'a> {
-    pub(crate) fn new(
-        table: &'a TableVersion,
-        body: &'a mut Vec<u8>,
-        ranges: &'a mut Vec<(u16, u16)>,
-    ) -> Fields<'a> {
-        ranges.clear();
-        Fields { table, body, ranges, whole: false }
+    /// The fields of a row that lies in the tables as it is. `spare` is memory.
+    #[inline]
+    pub(crate) fn stored(table: &'a TableVersion, record: RecordRef, spare: Vec<u8>) -> Fields<'a> {
+        let (body, spare) = (OnceCell::new(), Cell::new(spare));
+        Fields { table, record, body, spare, patches: FieldPatches::new(), whole: false }
     }
 
-    /// Whether the row has to be written whole.
-    pub(crate) fn is_whole(&self) -> bool {
-        self.whole
+    /// The fields of a row with this body.
+    pub(crate) fn of_body(table: &'a TableVersion, record: RecordRef, body: Vec<u8>) -> Fields<'a> {
+        let (body, spare) = (OnceCell::from(body), Cell::default());
+        Fields { table, record, body, spare, patches: FieldPatches::new(), whole: false }
+    }
+
+    /// What has changed, and the memory again: the body as it is to be, if the row is written whole or keys change.
+    #[inline]
+    pub(crate) fn end(self) -> (Edited, Vec<u8>) {
+        let keys = self.touches_keys();
+        if keys || self.whole {
+            self.body();
+        }
+        let body = self.body.into_inner().unwrap_or_else(|| self.spare.into_inner());
+        (Edited { patches: self.patches, whole: self.whole, keys }, body)
+    }
+
+    #[inline]
+    fn touches_keys(&self) -> bool {
+        let schema = self.schema();
+        let which = |at: usize| at.checked_sub(1).map_or(WhichIndex::Primary, WhichIndex::Secondary);
+        self.patches.iter().any(|patch| {
+            (0..=self.table.secondaries.len())
+                .any(|index| schema.patch_touches_key(which(index), patch.offset(), patch.len()))
+        })
     }
 
     fn schema(&self) -> &'a Schema {
         &self.table.schema
     }
 
+    fn body(&self) -> &Vec<u8> {
+        self.body.get_or_init(|| {
+            let mut body = self.spare.take();
+            self.table.segments().read(self.record, &mut body);
+            let row = &mut body[self.table.row_at()..];
+            self.patches.iter().for_each(|patch| patch.apply(row));
+            body
+        })
+    }
+
     /// The row as it is now, changes included.
     pub fn row(&self) -> RowView<'_> {
-        RowView::new(&self.table.schema, &self.body[self.table.row_at()..])
+        RowView::new(&self.table.schema, &self.body()[self.table.row_at()..])
+    }
+
+    /// The bytes of a field that is never NULL, if the column is of this type.
+    #[inline]
+    fn plain<const N: usize>(&self, column: usize, ty: ColumnType) -> Option<[u8; N]> {
+        let at = self.table.schema.plain_field(column, ty)?;
+        if self.body.get().is_none() && self.patches.is_empty() {
+            return Some(self.table.segments().field(self.record, self.table.row_at() + at));
+        }
+        self.body()[self.table.row_at() + at..].first_chunk().copied()
     }
 
     /// A column's value.
@@ -49,7 +116,11 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type, or NULL.
+    #[inline]
     pub fn get_i32(&self, column: usize) -> Result<i32> {
+        if let Some(bytes) = self.plain(column, ColumnType::Int4) {
+            return Ok(i32::from_le_bytes(bytes));
+        }
         self.row().get_i32(column)
     }
 
@@ -59,6 +130,9 @@ impl<'a> Fields<'a> {
     /// If the column is of another type, or NULL.
     #[inline]
     pub fn get_i64(&self, column: usize) -> Result<i64> {
+        if let Some(bytes) = self.plain(column, ColumnType::Int8) {
+            return Ok(i64::from_le_bytes(bytes));
+        }
         self.row().get_i64(column)
     }
 
@@ -116,9 +190,12 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type or NULL, or the sum is out of range.
+    #[inline]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
-        let sum = i128::from(self.get_i64(column)?) + i128::from(delta);
-        let sum = i64::try_from(sum).map_err(|_| self.out_of_range(column, sum))?;
+        let before = self.get_i64(column)?;
+        let Some(sum) = before.checked_add(delta) else {
+            return Err(self.out_of_range(column, i128::from(before) + i128::from(delta)));
+        };
         self.set_i64(column, sum)?;
         Ok(sum)
     }
@@ -127,6 +204,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type or NULL, or the sum is out of range.
+    #[inline]
     pub fn add_i32(&mut self, column: usize, delta: i32) -> Result<i32> {
         let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
         let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
@@ -147,19 +225,32 @@ impl<'a> Fields<'a> {
     /// Puts the bytes of a fixed field.
     #[inline]
     fn put<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
-        let field = self.body[self.table.row_at() + at..].first_chunk_mut();
-        *field.expect("a row holds its fixed fields") = *bytes;
-        let range = (at as u16, N as u16);
-        if !self.ranges.contains(&range) {
-            self.ranges.push(range);
+        self.note(FieldPatch::new(at as u16, bytes));
+        if let Some(body) = self.body.get_mut() {
+            let field = body[self.table.row_at() + at..].first_chunk_mut();
+            *field.expect("a row holds its fixed fields") = *bytes;
         }
     }
 
+    /// Adds a patch, in place of an earlier one of the same bytes.
+    #[inline]
+    fn note(&mut self, patch: FieldPatch) {
+        let same = |other: &&mut FieldPatch| other.offset() == patch.offset() && other.len() == patch.len();
+        match self.patches.iter_mut().find(same) {
+            Some(earlier) => *earlier = patch,
+            None => self.patches.push(patch),
+        }
+    }
+
+    fn body_mut(&mut self) -> &mut Vec<u8> {
+        self.body();
+        self.body.get_mut().expect("just made")
+    }
+
     fn set_ref(&mut self, column: usize, value: ValueRef<'_>) -> Result<()> {
-        let row_at = self.table.row_at();
         if self.schema().fixed_field(column).is_some() {
             let mut patches = FieldPatches::new();
-            self.schema().patch_field(&self.body[row_at..], column, value, &mut patches)?;
+            self.schema().patch_field(self.row().bytes(), column, value, &mut patches)?;
             self.apply(&patches);
             return Ok(());
         }
@@ -167,7 +258,7 @@ impl<'a> Fields<'a> {
         values[column] = value.to_value();
         let mut row = Vec::new();
         encode(self.schema(), &values, &mut row)?;
-        if row != self.body[row_at..] {
+        if row != self.row().bytes() {
             self.put_whole(&row);
         }
         Ok(())
@@ -176,7 +267,7 @@ impl<'a> Fields<'a> {
     /// Sets all columns to those of an encoded row of the table; logs those that differ.
     pub(crate) fn replace(&mut self, row: &[u8]) {
         let mut patches = FieldPatches::new();
-        match self.schema().diff(&self.body[self.table.row_at()..], row, &mut patches) {
+        match self.schema().diff(self.row().bytes(), row, &mut patches) {
             true => self.apply(&patches),
             false => self.put_whole(row),
         }
@@ -185,14 +276,16 @@ impl<'a> Fields<'a> {
     fn apply(&mut self, patches: &FieldPatches) {
         let row_at = self.table.row_at();
         for patch in patches {
-            patch.apply(&mut self.body[row_at..]);
-            self.ranges.push((patch.offset(), u16::from(patch.len())));
+            patch.apply(&mut self.body_mut()[row_at..]);
+            self.note(*patch);
         }
     }
 
     fn put_whole(&mut self, row: &[u8]) {
-        self.body.truncate(self.table.row_at());
-        self.body.extend_from_slice(row);
+        let row_at = self.table.row_at();
+        let body = self.body_mut();
+        body.truncate(row_at);
+        body.extend_from_slice(row);
         self.whole = true;
     }
 }

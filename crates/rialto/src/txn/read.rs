@@ -6,7 +6,7 @@ use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
-use crate::lock::{LockMode, LockTarget, RecordMode};
+use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
@@ -20,11 +20,38 @@ fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
 
 impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
+    #[inline]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        let slot = match self.tables.find(table.id()) {
-            Some(slot) => slot,
-            None => self.tables.put(table.version()),
-        };
+        match self.tables.find(table.id()) {
+            Some(slot) if self.uses_again(slot, mode) => Ok(slot),
+            known => self.use_table_slowly(table, known, mode),
+        }
+    }
+
+    /// Whether the transaction has the lock already, or takes it up again where the slot's last one has left it.
+    #[inline]
+    fn uses_again(&mut self, slot: u32, mode: LockMode) -> bool {
+        if self.ddl.is_some() {
+            return false;
+        }
+        match self.tables.locked(slot) {
+            Some(held) => held.join(mode) == held,
+            None => {
+                let Context { core, tables, owner: Some(owner), .. } = self else { return false };
+                let taken = core.locks.form() == LockForm::Thin
+                    && core.locks.intend_again(owner, tables.id(slot), mode);
+                if taken {
+                    tables.note_locked(slot, mode);
+                }
+                // A version is retired under a lock on the whole table.
+                taken && !tables.at(slot).is_retired()
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn use_table_slowly(&mut self, table: &Table, known: Option<u32>, mode: LockMode) -> Result<u32> {
+        let slot = known.unwrap_or_else(|| self.tables.put(table.version()));
         self.use_slot(slot, mode)
     }
 
@@ -86,7 +113,7 @@ impl Context {
             self.body = body;
             return there;
         }
-        let (_, place) = self.seek(slot, mode)?;
+        let place = self.seek(slot, mode)?;
         Ok(self.read_place(slot, place))
     }
 

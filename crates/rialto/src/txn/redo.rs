@@ -12,6 +12,7 @@
 //! row's; doing all of a packet's records again gives the same rows, so redo is idempotent (I8).
 
 use crate::ids::TableId;
+use crate::row::FieldPatch;
 
 /// One redo record, borrowing from the packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -100,21 +101,16 @@ pub(crate) fn write_put(
     placed
 }
 
-/// Appends a patch: `ranges` of `row` (offset, length), which hold the new bytes.
-pub(crate) fn write_patch(
-    out: &mut Vec<u8>,
-    table: TableId,
-    key: &[u8],
-    row: &[u8],
-    ranges: &[(u16, u16)],
-) -> Placed {
+/// Appends a patch.
+#[inline]
+pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
     let mut placed = begin(out, PATCH, table, key);
     placed.body_at = out.len() as u32;
-    put_varint(out, ranges.len() as u64);
-    for &(offset, length) in ranges {
-        put_varint(out, u64::from(offset));
-        put_varint(out, u64::from(length));
-        out.extend_from_slice(&row[usize::from(offset)..usize::from(offset) + usize::from(length)]);
+    put_varint(out, patches.len() as u64);
+    for patch in patches {
+        put_varint(out, u64::from(patch.offset()));
+        put_varint(out, u64::from(patch.len()));
+        out.extend_from_slice(patch.bytes());
     }
     placed.body_bytes = out.len() as u32 - placed.body_at;
     placed
@@ -240,7 +236,7 @@ mod tests {
         let mut body = 77u64.to_le_bytes().to_vec();
         body.extend_from_slice(b"numbered");
         write_put(&mut out, TableId(1), b"n", true, &body);
-        write_patch(&mut out, TableId(2), b"k", b"0123456789", &[(2, 3), (9, 1)]);
+        write_patch(&mut out, TableId(2), b"k", &[FieldPatch::new(2, b"234"), FieldPatch::new(9, b"9")]);
         write_delete(&mut out, TableId(2), b"k");
         write_load(&mut out, TableId(9), 5);
         let records: Vec<_> = read(&out).collect::<Result<_, _>>().unwrap();
@@ -258,7 +254,7 @@ mod tests {
     #[test]
     fn any_cut_or_flip_is_an_error_or_records_never_a_panic() {
         let mut out = Vec::new();
-        write_patch(&mut out, TableId(2), b"k", b"0123456789", &[(2, 3), (9, 1)]);
+        write_patch(&mut out, TableId(2), b"k", &[FieldPatch::new(2, b"234"), FieldPatch::new(9, b"9")]);
         write_put(&mut out, TableId(300), b"key", true, b"12345678row");
         for cut in 0..out.len() {
             read(&out[..cut]).for_each(drop);

@@ -8,7 +8,7 @@ use super::transaction::{Context, Transaction};
 use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
-use crate::lock::{LockForm, LockMode, LockName, RecordMode};
+use crate::lock::{LockForm, LockMode, RecordMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
@@ -182,8 +182,7 @@ impl Context {
             return Ok(there);
         }
         // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
-        let hash = LockName::new(self.tables.at(slot).primary_id, &self.key).hash;
-        if let Some(own) = self.find_own(slot, hash) {
+        if let Some(own) = self.find_own(slot) {
             there = self.read_place_into(slot, Place::Own(own), body)
                 && self.row_has_key(slot, which, entry, body);
         }
@@ -202,13 +201,13 @@ impl Context {
         if which == WhichIndex::Primary {
             self.key.clear();
             self.key.extend_from_slice(entry);
-            let (_, place) = self.seek(slot, mode)?;
+            let place = self.seek(slot, mode)?;
             return Ok(self.read_place_into(slot, place, body));
         }
         let mut refused: Option<(RecordRef, Key)> = None;
         loop {
             let Some(record) = self.find_primary_key(slot, which, entry) else { return Ok(false) };
-            let (_, place) = self.seek(slot, mode)?;
+            let place = self.seek(slot, mode)?;
             if self.read_place_into(slot, place, body) && self.row_has_key(slot, which, entry, body) {
                 return Ok(true);
             }

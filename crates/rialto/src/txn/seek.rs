@@ -14,7 +14,7 @@ use crate::lock::{
     Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
 use crate::row::WhichIndex;
-use crate::store::memory::index::Leaf;
+use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{Claims, RecordRef, Segments};
 
 /// Where the row of a locked key is.
@@ -91,67 +91,66 @@ impl Context {
         done
     }
 
-    /// Locks the key in `self.key` of the table's identity and finds its row. Gives the key's hash too, and notes what
-    /// the answer depends on.
+    /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
     #[inline]
-    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<(u64, Place)> {
-        let name = LockName::new(self.tables.at(slot).primary_id, &self.key);
+    pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+        if self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, mode) {
+            return self.seek_thin(slot, mode);
+        }
+        self.seek_slowly(slot, mode)
+    }
+
+    /// In the central form, or under a lock on the table.
+    fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         // What this transaction writes it has locked exclusively.
-        if let Some(position) = self.find_own(slot, name.hash) {
-            return Ok((name.hash, Place::Own(position)));
+        if let Some(position) = self.find_own(slot) {
+            return Ok(Place::Own(position));
         }
         if !self.is_covered(slot, mode) {
-            match self.core.locks.form() {
-                LockForm::Thin => return self.seek_thin(slot, name, mode).map(|place| (name.hash, place)),
-                LockForm::Central => self.lock_name(slot, name, mode)?,
-            }
+            self.lock_name(slot, mode)?;
         }
-        Ok((name.hash, self.find(slot)))
+        Ok(self.find(slot))
     }
 
     #[inline]
-    fn seek_thin(&mut self, slot: u32, name: LockName, mode: RecordMode) -> Result<Place> {
-        let table = self.tables.at(slot);
-        let found = table.primary.get(&self.key);
-        let Some(record) = found.value.map(RecordRef) else {
-            return self.seek_absent(slot, name, found.leaf, found.removal, mode);
+    fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
+        let Context { core, tables, owner: Some(owner), .. } = self else {
+            unreachable!("the owner is there")
         };
+        let table = tables.at(slot);
+        let found = table.primary.get(&self.key);
         // The way of a lock that nobody competes for.
-        let owner = self.owner.as_mut().expect("the transaction is open");
-        let word = Segments::lock_word(&self.core.segments, record);
-        if self.core.locks.record_if_free(owner, word, record.0, mode) {
-            if table.primary.unchanged(&found.leaf) {
-                return Ok(self.stored(slot, record));
+        if let Some(record) = found.value.map(RecordRef) {
+            let word = Segments::lock_word(&core.segments, record);
+            if core.locks.record_if_free(owner, word, record.0, mode) {
+                if table.primary.unchanged(&found.leaf) {
+                    // A record that this transaction writes is not free: it has locked it exclusively.
+                    debug_assert!(self.find_own(slot).is_none());
+                    return Ok(self.stored(slot, record));
+                }
+                core.locks.release_thin_early(owner, word, record.0);
             }
-            self.core.locks.release_thin_early(owner, word, record.0);
         }
-        self.seek_again(slot, name, Some((record, found.leaf)), mode)
+        self.seek_again(slot, found, mode)
     }
 
     #[cold]
-    fn seek_again(
-        &mut self,
-        slot: u32,
-        name: LockName,
-        known: Option<(RecordRef, Leaf)>,
-        mode: RecordMode,
-    ) -> Result<Place> {
-        match self.lock_present(slot, WhichIndex::Primary, None, known, mode)? {
+    fn seek_again(&mut self, slot: u32, found: Found, mode: RecordMode) -> Result<Place> {
+        if let Some(position) = self.find_own(slot) {
+            return Ok(Place::Own(position));
+        }
+        let Some(record) = found.value.map(RecordRef) else {
+            return self.seek_absent(slot, found.leaf, found.removal, mode);
+        };
+        match self.lock_present(slot, WhichIndex::Primary, None, Some((record, found.leaf)), mode)? {
             Probe::Present(record) => Ok(self.stored(slot, record)),
-            Probe::Absent { leaf, removal } => self.seek_absent(slot, name, leaf, removal, mode),
+            Probe::Absent { leaf, removal } => self.seek_absent(slot, leaf, removal, mode),
         }
     }
 
     /// Locks a key by name that was absent in `leaf`. If it is there by now, its record is locked too.
-    fn seek_absent(
-        &mut self,
-        slot: u32,
-        name: LockName,
-        leaf: Leaf,
-        removal: Lsn,
-        mode: RecordMode,
-    ) -> Result<Place> {
-        self.lock_name(slot, name, mode)?;
+    fn seek_absent(&mut self, slot: u32, leaf: Leaf, removal: Lsn, mode: RecordMode) -> Result<Place> {
+        self.lock_name(slot, mode)?;
         if self.tables.at(slot).primary.unchanged(&leaf) {
             return Ok(self.absent(slot, removal));
         }
@@ -162,8 +161,8 @@ impl Context {
     }
 
     /// Locks the key in `self.key` by name, which holds whether there is a row of it or not.
-    pub fn lock_name(&mut self, slot: u32, name: LockName, mode: RecordMode) -> Result<()> {
-        debug_assert_eq!(name.index, self.tables.at(slot).primary_id);
+    pub fn lock_name(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
+        let name = LockName::new(self.tables.at(slot).primary_id, &self.key);
         self.lock(
             |core, owner, _, key, wait| core.locks.record(owner, name, key, mode, wait).map(drop),
             |tables, key| LockTarget::Record { index: tables.at(slot).primary_id, key: key.to_vec() },
@@ -229,8 +228,8 @@ impl Context {
     }
 
     /// Where the row of the key in `self.key` is, which is locked.
-    pub fn locate(&mut self, slot: u32, hash: u64) -> Place {
-        match self.find_own(slot, hash) {
+    pub fn locate(&mut self, slot: u32) -> Place {
+        match self.find_own(slot) {
             Some(position) => Place::Own(position),
             None => self.find(slot),
         }
@@ -251,6 +250,7 @@ impl Context {
     }
 
     /// The place of a record that is locked.
+    #[inline]
     pub fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
         let table = self.tables.at(slot);
         if table.segments().is_absent(record) {
@@ -261,11 +261,12 @@ impl Context {
         Place::Stored(record)
     }
 
+    /// The newest write of this transaction's own to the row of the key in `self.key`.
     #[inline]
-    pub fn find_own(&self, slot: u32, hash: u64) -> Option<u32> {
+    pub fn find_own(&self, slot: u32) -> Option<u32> {
         if self.writes.is_empty() {
             return None;
         }
-        self.writes.find(self.tables.at(slot).heap.id(), hash, &self.key, self.packet_bytes())
+        self.writes.find(self.tables.at(slot).heap.id(), &self.key, self.packet_bytes())
     }
 }

@@ -15,6 +15,7 @@ pub(crate) struct TableCache {
 }
 
 struct Entry {
+    id: TableId,
     version: Arc<TableVersion>,
     locked: Option<LockMode>,
     transaction: u64,
@@ -34,10 +35,17 @@ impl TableCache {
         }
     }
 
+    #[inline]
     pub fn find(&self, id: TableId) -> Option<u32> {
-        self.entries.iter().rposition(|entry| entry.version.id == id).map(|slot| slot as u32)
+        self.entries.iter().rposition(|entry| entry.id == id).map(|slot| slot as u32)
     }
 
+    #[inline]
+    pub fn id(&self, slot: u32) -> TableId {
+        self.entries[slot as usize].id
+    }
+
+    #[inline]
     pub fn at(&self, slot: u32) -> &TableVersion {
         &self.entries[slot as usize].version
     }
@@ -56,7 +64,7 @@ impl TableCache {
                 slot
             }
             None => {
-                let entry = Entry { version, locked: None, transaction: 0, numbers: (0, 0) };
+                let entry = Entry { id: version.id, version, locked: None, transaction: 0, numbers: (0, 0) };
                 self.entries.push(entry);
                 self.entries.len() as u32 - 1
             }
@@ -66,17 +74,20 @@ impl TableCache {
     /// Puts a version in beside an older one of the same table, which writes of this transaction may still name.
     pub fn supersede(&mut self, version: Arc<TableVersion>) -> u32 {
         let held = self.find(version.id).and_then(|slot| self.locked(slot));
-        let entry = Entry { version, locked: held, transaction: self.transaction, numbers: (0, 0) };
+        let entry =
+            Entry { id: version.id, version, locked: held, transaction: self.transaction, numbers: (0, 0) };
         self.entries.push(entry);
         self.entries.len() as u32 - 1
     }
 
     /// The lock that the running transaction holds on the table.
+    #[inline]
     pub fn locked(&self, slot: u32) -> Option<LockMode> {
         let entry = &self.entries[slot as usize];
         entry.locked.filter(|_| entry.transaction == self.transaction)
     }
 
+    #[inline]
     pub fn note_locked(&mut self, slot: u32, mode: LockMode) {
         let entry = &mut self.entries[slot as usize];
         entry.locked = Some(mode);

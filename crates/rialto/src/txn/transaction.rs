@@ -54,8 +54,6 @@ pub(crate) struct Context {
     pub key: Key,
     pub body: Vec<u8>,
     pub other_body: Vec<u8>,
-    /// Scratch: the changed ranges of a row.
-    pub ranges: Vec<(u16, u16)>,
     pub began: Instant,
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
@@ -132,7 +130,6 @@ impl Context {
             key: Key::new(),
             body: Vec::new(),
             other_body: Vec::new(),
-            ranges: Vec::new(),
             began: Instant::now(),
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
@@ -168,6 +165,17 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
+        match self.cancelled.load(Ordering::Relaxed)
+            || self.choices.deadline.is_some()
+            || self.doomed.is_some()
+        {
+            false => Ok(()),
+            true => self.check_slowly(),
+        }
+    }
+
+    #[cold]
+    fn check_slowly(&self) -> Result<()> {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);
         }
@@ -269,7 +277,9 @@ impl Context {
                 }
             }
         }
-        while let Some(write) = self.writes.pop_write(mark) {
+        while let Some(write) =
+            self.writes.pop_write(mark, self.packet.as_ref().map_or(&[], |packet| packet.bytes()))
+        {
             let heap = &self.tables.at(write.slot).heap;
             if let Some(moved_to) = write.moved_to {
                 heap.release(self.number, moved_to);

@@ -1,6 +1,6 @@
 //! Inserts, changes and deletes: into the write set, with all that applying them will need (I10).
 
-use super::fields::Fields;
+use super::fields::{Edited, Fields};
 use super::read::RowKey;
 use super::redo;
 use super::seek::Place;
@@ -10,14 +10,13 @@ use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{Admission, LockForm, LockMode, LockName, LockTarget, RecordMode};
-use crate::row::{IntoKey, Key, Schema, Value, WhichIndex, encode};
+use crate::row::{FieldPatch, IntoKey, Key, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
 
 /// Where a row is before an operation changes it.
 struct Target {
     slot: u32,
-    hash: u64,
     place: Place,
 }
 
@@ -31,19 +30,25 @@ impl Target {
 }
 
 impl Context {
+    #[inline]
     fn use_for_write(&mut self, table: &Table) -> Result<u32> {
         self.check_write()?;
         if self.core.catalog.is_system(table.id()) {
-            let what = format!("writing to the system table \"{}\": use DDL", table.name());
-            return Err(Error::Unsupported { what });
+            return Err(system_table(table));
         }
         self.use_table(table, LockMode::IntentExclusive)
     }
 
-    /// Locks the row of the key in `self.key` exclusively and reads it into `self.body`. None if there is no such row.
+    /// Locks the row of the key in `self.key` exclusively. None if there is no such row.
+    #[inline]
     fn target(&mut self, slot: u32) -> Result<Option<Target>> {
-        let (hash, place) = self.seek(slot, RecordMode::Exclusive)?;
-        Ok(self.read_place(slot, place).then_some(Target { slot, hash, place }))
+        let place = self.seek(slot, RecordMode::Exclusive)?;
+        let there = match place {
+            Place::Stored(_) => true,
+            Place::Own(position) => self.writes.get(position).kind != WriteKind::Delete,
+            Place::Absent => false,
+        };
+        Ok(there.then_some(Target { slot, place }))
     }
 
     /// Where the row of a target lies.
@@ -95,22 +100,21 @@ impl Context {
     }
 
     /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
-    fn seek_new(&mut self, slot: u32) -> Result<(u64, Place)> {
+    fn seek_new(&mut self, slot: u32) -> Result<Place> {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_some() {
             return self.seek(slot, RecordMode::Exclusive);
         }
         // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
-        let name = LockName::new(table.primary_id, &self.key);
         if self.core.locks.form() == LockForm::Central && !self.is_covered(slot, RecordMode::Exclusive) {
-            self.lock_name(slot, name, RecordMode::Exclusive)?;
+            self.lock_name(slot, RecordMode::Exclusive)?;
         }
-        Ok((name.hash, Place::Absent))
+        Ok(Place::Absent)
     }
 
     /// Inserts the body in `self.body` under the key in `self.key`.
     fn insert_body(&mut self, slot: u32) -> Result<()> {
-        let (hash, place) = self.seek_new(slot)?;
+        let place = self.seek_new(slot)?;
         let previous = match place {
             Place::Stored(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => Some(position),
@@ -138,7 +142,7 @@ impl Context {
                 (record, None)
             }
         };
-        self.push_put(Target { slot, hash, place }, record, moved_to, previous.is_none(), previous.is_some());
+        self.push_put(Target { slot, place }, record, moved_to, previous.is_none(), previous.is_some());
         if previous.is_none() {
             let key = self.key.clone();
             self.add_entry(slot, WhichIndex::Primary, &key, record)?;
@@ -159,13 +163,13 @@ impl Context {
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_put(packet, table.id, &self.key, table.numbered, &self.body);
         let kind = WriteKind::Put;
-        let write = self.write(&target, kind, fresh, rekeys, record, moved_to, placed);
-        self.writes.push(write);
+        self.push_write(&target, kind, fresh, rekeys, record, moved_to, placed);
     }
 
     #[allow(clippy::too_many_arguments, reason = "the fields of a write, in one place")]
-    fn write(
-        &self,
+    #[inline]
+    fn push_write(
+        &mut self,
         target: &Target,
         kind: WriteKind,
         fresh: bool,
@@ -173,12 +177,12 @@ impl Context {
         record: RecordRef,
         moved_to: Option<RecordRef>,
         placed: redo::Placed,
-    ) -> Write {
-        Write {
-            table: self.tables.at(target.slot).id,
-            heap: self.tables.at(target.slot).heap.id(),
+    ) {
+        let table = self.tables.at(target.slot);
+        let write = Write {
+            table: table.id,
+            heap: table.heap.id(),
             slot: target.slot,
-            hash: target.hash,
             kind,
             fresh,
             rekeys,
@@ -187,7 +191,8 @@ impl Context {
             previous: target.previous(),
             superseded: false,
             placed,
-        }
+        };
+        self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }
 
     /// A slot for a body that does not fit where the row lies.
@@ -341,90 +346,84 @@ impl Context {
     // ---- change
 
     /// Changes the row whose key is in `self.key` by `edit`.
+    #[inline]
     fn change(&mut self, slot: u32, edit: impl FnOnce(&mut Fields<'_>) -> Result<()>) -> Result<bool> {
         let Some(target) = self.target(slot)? else { return Ok(false) };
+        if matches!(target.place, Place::Own(_)) {
+            self.read_place(slot, target.place);
+        }
+        let spare = std::mem::take(&mut self.body);
         let table = self.tables.at(slot);
-        let keyed = !table.secondaries.is_empty();
-        if keyed {
-            self.other_body.clone_from(&self.body);
+        let mut fields = match target.place {
+            Place::Stored(record) => Fields::stored(table, record, spare),
+            place => Fields::of_body(table, self.record_of(place), spare),
+        };
+        let outcome = edit(&mut fields);
+        let (edited, body) = fields.end();
+        self.body = body;
+        outcome?;
+        if edited.whole || edited.keys {
+            return self.change_any(target, &edited);
         }
-        let mut fields = Fields::new(table, &mut self.body, &mut self.ranges);
-        edit(&mut fields)?;
-        let whole = fields.is_whole();
-        if keyed || whole || self.touches_key(slot) {
-            return self.change_any(target, whole);
-        }
-        if self.ranges.is_empty() {
+        if edited.patches.is_empty() {
             return Ok(true);
         }
-        let ranges = std::mem::take(&mut self.ranges);
         let mark = self.mark();
-        self.push_patch(&target, self.record_of(target.place), false, &ranges);
-        self.ranges = ranges;
-        self.check_length().inspect_err(|_| self.roll_back_to(&mark)).map(|()| true)
+        self.push_patch(&target, self.record_of(target.place), false, &edited.patches);
+        match self.check_length() {
+            Ok(()) => Ok(true),
+            Err(error) => {
+                self.roll_back_to(&mark);
+                Err(error)
+            }
+        }
     }
 
     /// A change that may move keys.
-    fn change_any(&mut self, target: Target, whole: bool) -> Result<bool> {
-        if !whole && self.ranges.is_empty() {
-            return Ok(true);
-        }
-        let (ranges, old) = (std::mem::take(&mut self.ranges), std::mem::take(&mut self.other_body));
-        let changed = self.step(|context| context.push_change(target, &old, whole, &ranges)).map(|()| true);
-        (self.ranges, self.other_body) = (ranges, old);
+    fn change_any(&mut self, target: Target, edited: &Edited) -> Result<bool> {
+        let mut old = std::mem::take(&mut self.other_body);
+        self.read_place_into(target.slot, target.place, &mut old);
+        let changed = self.step(|context| context.push_change(target, &old, edited)).map(|()| true);
+        self.other_body = old;
         changed
     }
 
-    /// Whether a changed field in `self.ranges` is in the primary key.
-    fn touches_key(&self, slot: u32) -> bool {
-        let schema = &self.tables.at(slot).schema;
-        schema.primary_key().is_some()
-            && self
-                .ranges
-                .iter()
-                .any(|&(offset, length)| schema.patch_touches_key(WhichIndex::Primary, offset, length as u8))
-    }
-
-    fn push_change(&mut self, target: Target, old: &[u8], whole: bool, ranges: &[(u16, u16)]) -> Result<()> {
+    fn push_change(&mut self, target: Target, old: &[u8], edited: &Edited) -> Result<()> {
         let slot = target.slot;
-        if self.key_changes(slot, whole, ranges) {
+        if self.key_changes(slot, edited) {
             return self.move_key(target);
         }
         let record = self.record_of(target.place);
-        let rekeys = self.secondary_keys_change(slot, old, whole, ranges);
+        let rekeys = self.secondary_keys_change(slot, old, edited);
         if rekeys {
             self.lock_given_up_keys(slot, old)?;
             self.check_unique(slot, Some(old))?;
         }
-        if whole {
+        if edited.whole {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, record, moved_to, false, rekeys);
         } else {
-            self.push_patch(&target, record, rekeys, ranges);
+            self.push_patch(&target, record, rekeys, &edited.patches);
         }
         if rekeys { self.add_secondary_entries(slot, Some(old), record) } else { Ok(()) }
     }
 
-    /// Pushes a write of `ranges` of the row in `self.body`.
-    fn push_patch(&mut self, target: &Target, record: RecordRef, rekeys: bool, ranges: &[(u16, u16)]) {
-        let table = self.tables.at(target.slot);
+    /// Pushes a write of some fields.
+    #[inline]
+    fn push_patch(&mut self, target: &Target, record: RecordRef, rekeys: bool, patches: &[FieldPatch]) {
+        let table = self.tables.at(target.slot).id;
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let row = &self.body[table.row_at()..];
-        let placed = redo::write_patch(packet, table.id, &self.key, row, ranges);
-        let write = self.write(target, WriteKind::Patch, false, rekeys, record, None, placed);
-        self.writes.push(write);
+        let placed = redo::write_patch(packet, table, &self.key, patches);
+        self.push_write(target, WriteKind::Patch, false, rekeys, record, None, placed);
     }
 
     /// Whether the row in `self.body` has another primary key than `self.key`.
-    fn key_changes(&self, slot: u32, whole: bool, ranges: &[(u16, u16)]) -> bool {
+    fn key_changes(&self, slot: u32, edited: &Edited) -> bool {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_none() {
             return false;
         }
-        let touched = |&(offset, length): &(u16, u16)| {
-            table.schema.patch_touches_key(WhichIndex::Primary, offset, length as u8)
-        };
-        if !whole && !ranges.iter().any(touched) {
+        if !edited.whole && !edited.touches(&table.schema, WhichIndex::Primary) {
             return false;
         }
         let mut key = Key::new();
@@ -432,14 +431,13 @@ impl Context {
         key != self.key
     }
 
-    fn secondary_keys_change(&self, slot: u32, old: &[u8], whole: bool, ranges: &[(u16, u16)]) -> bool {
+    fn secondary_keys_change(&self, slot: u32, old: &[u8], edited: &Edited) -> bool {
         let table = self.tables.at(slot);
         let mut key = Key::new();
         (0..table.secondaries.len()).any(|position| {
             let which = WhichIndex::Secondary(position);
-            let touched =
-                |&(offset, length): &(u16, u16)| table.schema.patch_touches_key(which, offset, length as u8);
-            (whole || ranges.iter().any(touched)) && self.secondary_key(slot, position, Some(old), &mut key)
+            (edited.whole || edited.touches(&table.schema, which))
+                && self.secondary_key(slot, position, Some(old), &mut key)
         })
     }
 
@@ -484,13 +482,15 @@ impl Context {
         let table = self.tables.at(target.slot);
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let placed = redo::write_delete(packet, table.id, &self.key);
-        let write = self.write(&target, WriteKind::Delete, false, true, record, None, placed);
-        self.writes.push(write);
+        self.push_write(&target, WriteKind::Delete, false, true, record, None, placed);
         Ok(())
     }
 
     pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
         let Some(target) = self.target(slot)? else { return Ok(false) };
+        if !self.tables.at(slot).secondaries.is_empty() {
+            self.read_place(slot, target.place);
+        }
         self.step(|context| context.push_delete(target))?;
         Ok(true)
     }
@@ -498,6 +498,11 @@ impl Context {
     fn encode_key(&mut self, slot: u32, key: &impl IntoKey) -> Result<()> {
         key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)
     }
+}
+
+#[cold]
+fn system_table(table: &Table) -> Error {
+    Error::Unsupported { what: format!("writing to the system table \"{}\": use DDL", table.name()) }
 }
 
 fn set_all(fields: &mut Fields<'_>, changes: &[(usize, Value)]) -> Result<()> {

@@ -4,6 +4,7 @@
 //! it changes and what it has reserved, so that applying it allocates nothing and cannot fail (I10).
 
 use hashbrown::HashTable;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::redo::{Patches, Placed};
 use crate::ids::{HeapId, TableId};
@@ -32,7 +33,6 @@ pub(crate) struct Write {
     pub heap: HeapId,
     /// Where the table stands in the transaction's list of tables.
     pub slot: u32,
-    pub hash: u64,
     pub kind: WriteKind,
     /// The record made a placeholder for itself: there was none of its key.
     pub fresh: bool,
@@ -116,51 +116,54 @@ impl WriteSet {
         Mark { writes: self.writes.len(), adds: self.adds.len(), packet }
     }
 
-    /// Appends a write. Its `previous` is what [`WriteSet::find`] gave.
-    pub fn push(&mut self, write: Write) {
-        let position = self.writes.len() as u32;
+    /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] gave.
+    #[inline]
+    pub fn push(&mut self, write: Write, packet: &[u8]) {
         if let Some(previous) = write.previous {
             self.writes[previous as usize].superseded = true;
             self.chained = true;
         }
         self.writes.push(write);
-        if self.writes.len() == LINEAR_MAX {
-            self.rebuild();
-        } else if self.writes.len() > LINEAR_MAX {
-            self.note(position);
+        if self.writes.len() >= LINEAR_MAX {
+            self.note_all(packet);
         }
     }
 
-    fn rebuild(&mut self) {
-        self.latest.clear();
-        for position in 0..self.writes.len() as u32 {
-            if !self.writes[position as usize].superseded {
-                self.note(position);
+    /// Enters the last write into the hash table; all of them, when they have just become many.
+    #[cold]
+    fn note_all(&mut self, packet: &[u8]) {
+        let positions = match self.writes.len() {
+            LINEAR_MAX => {
+                self.latest.clear();
+                0..LINEAR_MAX
             }
-        }
+            many => many - 1..many,
+        };
+        positions.for_each(|position| self.note(position as u32, packet));
     }
 
-    fn note(&mut self, position: u32) {
+    fn note(&mut self, position: u32, packet: &[u8]) {
         let writes = &self.writes;
-        // ADD PRIMARY KEY gives a row another key: its writes before have another hash.
+        let hash = |position: u32| hash_of(&writes[position as usize], packet);
+        // By its own hash: ADD PRIMARY KEY gives a row another key than its writes before have.
         if let Some(previous) = writes[position as usize].previous
-            && let Ok(entry) = self.latest.find_entry(writes[previous as usize].hash, |&p| p == previous)
+            && let Ok(entry) = self.latest.find_entry(hash(previous), |&p| p == previous)
         {
             entry.remove();
         }
-        self.latest.insert_unique(writes[position as usize].hash, position, |&p| writes[p as usize].hash);
+        self.latest.insert_unique(hash(position), position, |&position| hash(position));
     }
 
     /// The newest write of a row, by its storage and key.
-    pub fn find(&self, heap: HeapId, hash: u64, key: &[u8], packet: &[u8]) -> Option<u32> {
+    pub fn find(&self, heap: HeapId, key: &[u8], packet: &[u8]) -> Option<u32> {
         let is = |position: u32| {
             let write = &self.writes[position as usize];
-            write.hash == hash && write.heap == heap && key_of(write, packet) == key
+            write.heap == heap && key_of(write, packet) == key
         };
         if self.writes.len() < LINEAR_MAX {
             (0..self.writes.len() as u32).rev().find(|&position| is(position))
         } else {
-            self.latest.find(hash, |&position| is(position)).copied()
+            self.latest.find(xxh3_64(key), |&position| is(position)).copied()
         }
     }
 
@@ -170,23 +173,22 @@ impl WriteSet {
     }
 
     /// Takes writes back, the newest first, down to `mark`.
-    pub fn pop_write(&mut self, mark: &Mark) -> Option<Write> {
+    pub fn pop_write(&mut self, mark: &Mark, packet: &[u8]) -> Option<Write> {
         if self.writes.len() <= mark.writes {
             return None;
         }
         let position = self.writes.len() as u32 - 1;
-        if self.writes.len() >= LINEAR_MAX
-            && let Ok(entry) = self.latest.find_entry(self.writes[position as usize].hash, |&p| p == position)
-        {
+        let write = self.writes[position as usize];
+        let hashed = self.writes.len() >= LINEAR_MAX;
+        if hashed && let Ok(entry) = self.latest.find_entry(hash_of(&write, packet), |&p| p == position) {
             entry.remove();
         }
-        let write = self.writes.pop().expect("longer than the mark");
+        self.writes.pop();
         if let Some(previous) = write.previous {
             self.writes[previous as usize].superseded = false;
-            if self.writes.len() >= LINEAR_MAX {
-                let writes = &self.writes;
-                let hash = writes[previous as usize].hash;
-                self.latest.insert_unique(hash, previous, |&p| writes[p as usize].hash);
+            if hashed {
+                let hash = |position: u32| hash_of(&self.writes[position as usize], packet);
+                self.latest.insert_unique(hash(previous), previous, |&position| hash(position));
             }
         }
         Some(write)
@@ -240,6 +242,10 @@ impl WriteSet {
     }
 }
 
+fn hash_of(write: &Write, packet: &[u8]) -> u64 {
+    xxh3_64(key_of(write, packet))
+}
+
 /// The primary key of a write, in the packet.
 pub(crate) fn key_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
     &packet[write.placed.key_at as usize..][..usize::from(write.placed.key_bytes)]
@@ -256,14 +262,12 @@ mod tests {
     use crate::txn::redo;
 
     fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
-        let hash = u64::from(key % 3);
-        let previous = set.find(HeapId(1), hash, &[key], packet);
+        let previous = set.find(HeapId(1), &[key], packet);
         let placed = redo::write_put(packet, TableId(1), &[key], false, body);
-        set.push(Write {
+        let write = Write {
             table: TableId(1),
             heap: HeapId(1),
             slot: 0,
-            hash,
             kind: WriteKind::Put,
             fresh: previous.is_none(),
             rekeys: false,
@@ -272,7 +276,8 @@ mod tests {
             previous,
             superseded: false,
             placed,
-        });
+        };
+        set.push(write, packet);
     }
 
     #[test]
@@ -288,16 +293,16 @@ mod tests {
                 push(&mut set, &mut packet, key, b"third");
             }
             let body = |set: &WriteSet, packet: &[u8], key: u8| {
-                let position = set.find(HeapId(1), u64::from(key % 3), &[key], packet).unwrap();
+                let position = set.find(HeapId(1), &[key], packet).unwrap();
                 let mut body = Vec::new();
                 assert!(set.materialize(position, packet, 0, &mut body, &mut |_, _| unreachable!()));
                 body
             };
             assert!((0..many).all(|key| body(&set, &packet, key) == b"third"));
-            while set.pop_write(&mark).is_some() {}
+            while set.pop_write(&mark, &packet).is_some() {}
             packet.truncate(mark.packet);
             assert!((0..many).all(|key| body(&set, &packet, key) == b"first"));
-            assert_eq!(set.find(HeapId(1), 0, &[200], &packet), None);
+            assert_eq!(set.find(HeapId(1), &[200], &packet), None);
         }
     }
 }

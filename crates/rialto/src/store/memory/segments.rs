@@ -440,6 +440,20 @@ impl Segments {
         self.copy_body(record, self.length(record), out);
     }
 
+    /// `N` bytes of the body at `offset`, at most 8. The caller holds the record's lock, and the body has them.
+    #[inline]
+    pub fn field<const N: usize>(&self, record: RecordRef, offset: usize) -> [u8; N] {
+        const { assert!(N <= 8) };
+        let body = &self.words.words()[record.0 as usize * 2 + 2 + offset / 8..];
+        let within = offset % 8;
+        let low = body[0].load(Ordering::Relaxed) >> (within * 8);
+        let high = match within + N > 8 {
+            true => body[1].load(Ordering::Relaxed) << (64 - within * 8),
+            false => 0,
+        };
+        *(low | high).to_le_bytes().first_chunk().expect("at most eight")
+    }
+
     #[inline]
     fn copy_body(&self, record: RecordRef, length: usize, out: &mut Vec<u8>) {
         let first = record.0 as usize * 2 + 2;
