@@ -39,7 +39,7 @@ mod tests;
 
 use self::image::Image;
 use self::key::{Probe, tail_words};
-use self::node::Node;
+use self::node::{Node, Share};
 use self::pool::Region;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
@@ -111,8 +111,8 @@ impl Index {
     pub fn get(&self, key: &[u8]) -> Found {
         let probe = Probe::new(key);
         loop {
-            let Some((id, node, version)) = self.try_leaf(&probe) else { continue };
-            let (at, found) = node.find(node.control(), &probe);
+            let Some((id, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
             let value = found.then(|| node.value(at));
             let removal = Lsn(node.removal.load(Ordering::Relaxed));
             if node.latch.validate(version) {
@@ -141,8 +141,8 @@ impl Index {
         assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
         let probe = Probe::new(key);
         loop {
-            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
-            let (at, found) = node.find(node.control(), &probe);
+            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
             if found {
                 let existing = node.value(at);
                 if node.latch.validate(version) {
@@ -177,8 +177,8 @@ impl Index {
         assert!(new >> VALUE_BITS == 0, "value {new:#x} does not fit in {VALUE_BITS} bits");
         let probe = Probe::new(key);
         loop {
-            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
-            let (at, found) = node.find(node.control(), &probe);
+            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
             if !found || node.value(at) != old {
                 if node.latch.validate(version) {
                     return false;
@@ -196,8 +196,8 @@ impl Index {
     pub fn remove(&self, key: &[u8], lsn: Option<Lsn>) -> Option<u64> {
         let probe = Probe::new(key);
         loop {
-            let Some((_, node, version)) = self.try_leaf(&probe) else { continue };
-            let (at, found) = node.find(node.control(), &probe);
+            let Some((_, node, version, share)) = self.try_leaf(&probe) else { continue };
+            let (at, found) = node.find(node.control(), &probe, share);
             if !found {
                 if node.latch.validate(version) {
                     return None;
@@ -227,20 +227,25 @@ impl Index {
 
     /// The leaf that covers `probe`, not yet validated. None: begin again.
     #[inline(always)]
-    fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64)> {
+    fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64, Option<Share>)> {
         let mut id = self.root;
         let mut node = self.region.node(id);
         let mut version = node.latch.read()?;
+        let mut share = None;
         loop {
             let control = node.control();
             if control.level() == 0 {
-                return Some((id, node, version));
+                return Some((id, node, version, share));
             }
-            id = node.child(node.slot(control, probe));
+            let slot = node.slot(control, probe);
+            id = node.child(slot);
             let child = self.region.get(id)?;
             let child_version = child.latch.read()?;
             if !node.latch.validate(version) {
                 return None;
+            }
+            if control.level() == 1 {
+                share = node.share(control, slot, probe);
             }
             (node, version) = (child, child_version);
         }

@@ -143,6 +143,18 @@ pub(super) struct Node {
     body: [AtomicU64; BODY_WORDS],
 }
 
+/// How far into a node's interval a key lies, from 0 to below 1: about so many of its entries lie before it.
+#[derive(Clone, Copy)]
+pub(super) struct Share(f64);
+
+impl Share {
+    #[inline(always)]
+    fn of(self, count: usize) -> usize {
+        // Rounded, so that a node of consecutive numbers is hit exactly.
+        (self.0 * count as f64 + 0.5) as usize
+    }
+}
+
 /// Whether [`Node::rank`] counts an entry that equals the key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Equal {
@@ -262,6 +274,57 @@ impl Node {
         self.partition_heads(count, |this| this < head)
     }
 
+    /// The same, beginning at a guess. Halving touches a line of the node at each step, of a big table's leaf each one
+    /// from memory; a good guess touches one.
+    #[inline(always)]
+    fn heads_below_near(&self, count: usize, head: u64, guess: usize) -> usize {
+        let guess = guess.min(count.saturating_sub(1));
+        let (mut low, mut high) = (0, count);
+        let mut step = 1;
+        if count > 0 && self.head(guess) < head {
+            low = guess + 1;
+            while low + step <= high {
+                if self.head(low + step - 1) >= head {
+                    high = low + step - 1;
+                    break;
+                }
+                low += step;
+                step *= 2;
+            }
+        } else {
+            high = guess;
+            while low + step <= high {
+                if self.head(high - step) < head {
+                    low = high - step + 1;
+                    break;
+                }
+                high -= step;
+                step *= 2;
+            }
+        }
+        while low < high {
+            let mid = low.midpoint(high);
+            if self.head(mid) < head {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+
+    /// How far into the interval of the child at `slot` the key lies, if the neighbours' heads tell.
+    #[inline(always)]
+    pub(super) fn share(&self, control: Control, slot: usize, probe: &Probe<'_>) -> Option<Share> {
+        // Entry 0 has no head of its own.
+        if slot == 0 || slot + 1 >= control.count() {
+            return None;
+        }
+        let (low, high) = (self.head(slot), self.head(slot + 1));
+        let head = probe.head(control.prefix_bytes());
+        (low <= head && head < high).then(|| Share((head - low) as f64 / (high - low) as f64))
+    }
+
     #[inline(always)]
     fn heads_up_to(&self, count: usize, head: u64) -> usize {
         self.partition_heads(count, |this| this <= head)
@@ -269,11 +332,14 @@ impl Node {
 
     /// Where `probe` lies or would lie in a leaf, and whether it is there.
     #[inline(always)]
-    pub(super) fn find(&self, control: Control, probe: &Probe<'_>) -> (usize, bool) {
+    pub(super) fn find(&self, control: Control, probe: &Probe<'_>, share: Option<Share>) -> (usize, bool) {
         let count = control.count();
         let prefix = control.prefix_bytes();
         let head = probe.head(prefix);
-        let at = self.heads_below(count, head);
+        let at = match share {
+            Some(share) => self.heads_below_near(count, head, share.of(count)),
+            None => self.heads_below(count, head),
+        };
         if at >= count || self.head(at) != head {
             return (at, false);
         }
