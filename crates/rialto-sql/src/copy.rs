@@ -121,7 +121,7 @@ impl CopyIn {
             let place = format!("COPY {}, line {number}", self.schema.table());
             if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
         })?;
-        tx.insert_row(&self.table, &self.scratch.row)?;
+        tx.insert_encoded(&self.table, &self.scratch.row)?;
         self.line = number;
         self.rows += 1;
         Ok(())

@@ -17,6 +17,7 @@ mod verify;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
+use rialto::row::Row;
 use rialto::{Database, Error, Result, Table, Ticket, Transaction, TxOptions};
 
 pub use self::bank::{BankError, Shape};
@@ -107,15 +108,15 @@ impl Tpcb {
 
     /// Draws the next transaction, and writes its history row.
     #[inline]
-    fn next(&self, client: &mut Client, now: Instant) -> Movement {
+    fn next(&self, client: &mut Client, now: Instant) -> Result<Movement> {
         let movement = Movement::draw(&self.shape, &mut client.random);
         let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
-        client.row.set(&movement, time_us);
-        movement
+        client.row.set(&movement, time_us)?;
+        Ok(movement)
     }
 
     #[inline]
-    fn body(&self, transaction: &mut Transaction, movement: &Movement, row: &[u8]) -> Result<()> {
+    fn body(&self, transaction: &mut Transaction, movement: &Movement, row: &Row) -> Result<()> {
         let Movement { account, teller, branch, delta } = *movement;
         let add = |column| move |fields: &mut rialto::Fields<'_>| fields.add_i64(column, delta).map(drop);
         if !transaction.modify(&self.accounts, account, add(BALANCE))? {
@@ -142,21 +143,21 @@ impl Workload for Tpcb {
 
     fn client(&self, number: u32, seed: u64) -> Client {
         let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
-        Client { random, row: HistoryRow::new(&self.history.schema()) }
+        Client { random, row: HistoryRow::new(self.history.schema()) }
     }
 
     #[inline]
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
-        let movement = self.next(client, now);
-        let row = client.row.bytes();
+        let movement = self.next(client, now)?;
+        let row = client.row.row();
         self.database.transact_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
         Ok(0)
     }
 
     #[inline]
     fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
-        let movement = self.next(client, now);
-        let row = client.row.bytes();
+        let movement = self.next(client, now)?;
+        let row = client.row.row();
         let ((), ticket) =
             self.database.submit_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
         Ok((0, ticket))

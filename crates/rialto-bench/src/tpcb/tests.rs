@@ -74,9 +74,9 @@ fn lost_or_invented_money_and_rows_are_found() {
     }
     let history = database.table("history").unwrap();
     let stray = Movement { account: 1, teller: 1, branch: 77, delta: 0 };
-    let mut row = HistoryRow::new(&history.schema());
-    row.set(&stray, 0);
-    database.transact(|transaction| transaction.insert_row(&history, row.bytes())).unwrap();
+    let mut row = HistoryRow::new(history.schema());
+    row.set(&stray, 0).unwrap();
+    database.transact(|transaction| transaction.insert_row(&history, row.row())).unwrap();
     let verdict = bank.judge(&bank.audit().unwrap(), 11..=11);
     assert!(!verdict.consistent && verdict.text.contains("1 rows name a branch"), "{}", verdict.text);
 }

@@ -38,6 +38,15 @@ pub struct KeyShape {
 }
 
 impl KeyShape {
+    /// Where, in a row's fixed part, the last of the key's fields and null bits ends.
+    pub(super) fn fixed_end(&self) -> u16 {
+        let end = |column: &KeyColumn| {
+            let null_end = column.slot.null_bit.map_or(0, |bit| bit / 8 + 1);
+            null_end.max(column.slot.offset + u16::from(column.slot.len))
+        };
+        self.columns.iter().map(end).max().unwrap_or(0)
+    }
+
     pub(super) fn of_row_number(table: &str) -> KeyShape {
         let name = format!("{table} (row number)");
         let (table, columns) = (table.to_owned(), Box::default());
@@ -289,6 +298,15 @@ impl Schema {
             overlaps(slot.offset.into(), slot.len.into())
                 || slot.null_bit.is_some_and(|bit| overlaps(usize::from(bit / 8), 1))
         })
+    }
+
+    /// The same for the keys of all indexes, the primary one among them.
+    #[inline]
+    pub fn patch_touches_keys(&self, offset: u16, len: u8) -> bool {
+        offset < self.keys_end
+            && (self.patch_touches_key(WhichIndex::Primary, offset, len)
+                || (0..self.index_shapes.len())
+                    .any(|position| self.patch_touches_key(WhichIndex::Secondary(position), offset, len)))
     }
 
     /// An error if a key of this row is too long, or could become so by changes to its fixed columns alone: so that

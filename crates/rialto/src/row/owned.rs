@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use super::{ColumnRef, Field, RowView, Schema, Value, encode};
+use super::encode::fixed_bytes;
+use super::{ColumnRef, Field, RowView, Schema, Value, ValueRef, encode};
 use crate::Result;
 
 /// A row of a table, owned: what the by-name interface returns.
@@ -75,6 +76,36 @@ impl Row {
     /// All values.
     pub fn values(&self) -> Vec<Value> {
         self.view().values()
+    }
+
+    /// Sets a column. A number, date or boolean is put in place; a row whose text changes is encoded anew.
+    ///
+    /// # Errors
+    /// As [`encode()`], and then the row is as it was; [`Error::NoSuchColumn`](crate::Error::NoSuchColumn).
+    #[inline]
+    pub fn set(&mut self, column: impl ColumnRef, value: &impl Field) -> Result<()> {
+        let column = column.position(&self.schema)?;
+        let value = value.to_ref();
+        if let Some(ty) = value.plain_type()
+            && let Some(at) = self.schema.plain_field(column, ty)
+        {
+            let (bytes, length) = fixed_bytes(value);
+            self.bytes[at..at + length].copy_from_slice(&bytes[..length]);
+            return Ok(());
+        }
+        self.set_any(column, value)
+    }
+
+    fn set_any(&mut self, column: usize, value: ValueRef<'_>) -> Result<()> {
+        if self.schema.fixed_field(column).is_some() {
+            return self.schema.write_fixed(&mut self.bytes, column, &value.to_value());
+        }
+        let mut values = self.values();
+        values[column] = value.to_value();
+        let mut bytes = Vec::with_capacity(self.bytes.len());
+        encode(&self.schema, &values, &mut bytes)?;
+        self.bytes = bytes;
+        Ok(())
     }
 }
 

@@ -113,6 +113,8 @@ pub struct Schema {
     pub(super) index_shapes: Vec<KeyShape>,
     /// Whether some key of some row could pass [`KEY_BYTES_MAX`], so that each row's keys have to be measured.
     pub(super) keys_can_be_too_long: bool,
+    /// Where, in a row's fixed part, the fields of keys and their null bits have ended.
+    pub(super) keys_end: u16,
 }
 
 impl Schema {
@@ -164,8 +166,9 @@ impl Schema {
         };
         let index_shapes: Vec<KeyShape> =
             indexes.iter().map(|index| KeyShape::of_index(&table, index, &columns, &slots)).collect();
-        let mut keys_can_be_too_long = false;
+        let (mut keys_can_be_too_long, mut keys_end) = (false, 0);
         for shape in std::iter::once(&primary_shape).chain(&index_shapes) {
+            keys_end = keys_end.max(shape.fixed_end());
             let primary = if shape.may_append_primary_key() { Some(&primary_shape) } else { None };
             let bytes = shape.bytes_min() + primary.map_or(0, KeyShape::bytes_min);
             if bytes > KEY_BYTES_MAX {
@@ -189,6 +192,7 @@ impl Schema {
             primary_shape,
             index_shapes,
             keys_can_be_too_long,
+            keys_end,
         })
     }
 

@@ -244,6 +244,21 @@ impl<'a> ValueRef<'a> {
         }
     }
 
+    /// The type of the columns that take the value as it is, at its own fixed length.
+    #[inline]
+    pub(super) fn plain_type(self) -> Option<ColumnType> {
+        match self {
+            ValueRef::Bool(_) => Some(ColumnType::Bool),
+            ValueRef::Int2(_) => Some(ColumnType::Int2),
+            ValueRef::Int4(_) => Some(ColumnType::Int4),
+            ValueRef::Int8(_) => Some(ColumnType::Int8),
+            ValueRef::Float8(_) => Some(ColumnType::Float8),
+            ValueRef::Date(_) => Some(ColumnType::Date),
+            ValueRef::Timestamp(_) => Some(ColumnType::Timestamp),
+            ValueRef::Null | ValueRef::Decimal(_) | ValueRef::Text(_) | ValueRef::Bytes(_) => None,
+        }
+    }
+
     /// The name of the value's type, for messages.
     pub fn type_name(self) -> &'static str {
         match self {

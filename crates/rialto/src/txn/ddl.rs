@@ -265,10 +265,10 @@ impl Context {
         let slot = self.use_system(row.table)?;
         let mut bytes = std::mem::take(&mut self.other_body);
         bytes.clear();
-        let encoded = encode(&self.tables.at(slot).schema, &row.values, &mut bytes);
+        let inserted = encode(&self.tables.at(slot).schema, &row.values, &mut bytes)
+            .and_then(|()| self.insert_row(slot, &bytes));
         self.other_body = bytes;
-        encoded?;
-        self.insert_row(slot)
+        inserted
     }
 
     fn delete_system_row(&mut self, row: &SystemRow) -> Result<()> {

@@ -4,9 +4,7 @@ use std::cell::{Cell, OnceCell};
 
 use crate::catalog::TableVersion;
 use crate::error::Result;
-use crate::row::{
-    ColumnType, FieldPatch, FieldPatches, RowView, Schema, Value, ValueRef, WhichIndex, encode,
-};
+use crate::row::{ColumnType, FieldPatch, FieldPatches, RowView, Schema, Value, ValueRef, encode};
 use crate::store::memory::RecordRef;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
@@ -23,38 +21,41 @@ pub struct Fields<'a> {
     /// Memory for it.
     spare: Cell<Vec<u8>>,
     /// What has changed, while the row keeps its shape.
-    patches: FieldPatches,
+    patches: &'a mut Vec<FieldPatch>,
     whole: bool,
 }
 
-/// What [`Fields`] have come to.
+/// What [`Fields`] have come to, beside the patches.
+#[derive(Clone, Copy)]
 pub(crate) struct Edited {
-    pub patches: FieldPatches,
     /// The row has to be written whole.
     pub whole: bool,
     /// A changed field is in a key, or may be.
     pub keys: bool,
 }
 
-impl Edited {
-    /// Whether a changed field is in the keys of this index, or may be.
-    pub fn touches(&self, schema: &Schema, which: WhichIndex) -> bool {
-        self.patches.iter().any(|patch| schema.patch_touches_key(which, patch.offset(), patch.len()))
-    }
-}
-
 impl<'a> Fields<'a> {
     /// The fields of a row that lies in the tables as it is. `spare` is memory.
     #[inline]
-    pub(crate) fn stored(table: &'a TableVersion, record: RecordRef, spare: Vec<u8>) -> Fields<'a> {
-        let (body, spare) = (OnceCell::new(), Cell::new(spare));
-        Fields { table, record, body, spare, patches: FieldPatches::new(), whole: false }
+    pub(crate) fn stored(
+        table: &'a TableVersion,
+        record: RecordRef,
+        spare: Vec<u8>,
+        patches: &'a mut Vec<FieldPatch>,
+    ) -> Fields<'a> {
+        patches.clear();
+        Fields { table, record, body: OnceCell::new(), spare: Cell::new(spare), patches, whole: false }
     }
 
     /// The fields of a row with this body.
-    pub(crate) fn of_body(table: &'a TableVersion, record: RecordRef, body: Vec<u8>) -> Fields<'a> {
-        let (body, spare) = (OnceCell::from(body), Cell::default());
-        Fields { table, record, body, spare, patches: FieldPatches::new(), whole: false }
+    pub(crate) fn of_body(
+        table: &'a TableVersion,
+        record: RecordRef,
+        body: Vec<u8>,
+        patches: &'a mut Vec<FieldPatch>,
+    ) -> Fields<'a> {
+        patches.clear();
+        Fields { table, record, body: OnceCell::from(body), spare: Cell::default(), patches, whole: false }
     }
 
     /// What has changed, and the memory again: the body as it is to be, if the row is written whole or keys change.
@@ -65,17 +66,12 @@ impl<'a> Fields<'a> {
             self.body();
         }
         let body = self.body.into_inner().unwrap_or_else(|| self.spare.into_inner());
-        (Edited { patches: self.patches, whole: self.whole, keys }, body)
+        (Edited { whole: self.whole, keys }, body)
     }
 
     #[inline]
     fn touches_keys(&self) -> bool {
-        let schema = self.schema();
-        let which = |at: usize| at.checked_sub(1).map_or(WhichIndex::Primary, WhichIndex::Secondary);
-        self.patches.iter().any(|patch| {
-            (0..=self.table.secondaries.len())
-                .any(|index| schema.patch_touches_key(which(index), patch.offset(), patch.len()))
-        })
+        self.patches.iter().any(|patch| self.schema().patch_touches_keys(patch.offset(), patch.len()))
     }
 
     fn schema(&self) -> &'a Schema {

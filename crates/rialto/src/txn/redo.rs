@@ -40,6 +40,7 @@ pub(crate) const PATCH: u8 = 2;
 const DELETE: u8 = 3;
 const LOAD: u8 = 4;
 
+#[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
@@ -76,12 +77,23 @@ pub(crate) struct Placed {
     pub body_bytes: u32,
 }
 
+/// Appends bytes; those of one number or two without a call.
+#[inline]
+fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    match bytes.len() {
+        4 => out.extend_from_slice(bytes.first_chunk::<4>().expect("four")),
+        8 => out.extend_from_slice(bytes.first_chunk::<8>().expect("eight")),
+        _ => out.extend_from_slice(bytes),
+    }
+}
+
+#[inline]
 fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
     out.push(kind);
     put_varint(out, u64::from(table.0));
     put_varint(out, key.len() as u64);
     let key_at = out.len() as u32;
-    out.extend_from_slice(key);
+    put_bytes(out, key);
     Placed { key_at, key_bytes: key.len() as u16, ..Placed::default() }
 }
 
@@ -110,7 +122,7 @@ pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches
     for patch in patches {
         put_varint(out, u64::from(patch.offset()));
         put_varint(out, u64::from(patch.len()));
-        out.extend_from_slice(patch.bytes());
+        put_bytes(out, patch.bytes());
     }
     placed.body_bytes = out.len() as u32 - placed.body_at;
     placed

@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::{Durability, PacketSlot};
-use crate::row::Key;
+use crate::row::{FieldPatch, Key};
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
 /// [`Database::begin`](crate::Database::begin) gives for use across calls. It is `Send`; dropping it aborts.
@@ -54,6 +54,8 @@ pub(crate) struct Context {
     pub key: Key,
     pub body: Vec<u8>,
     pub other_body: Vec<u8>,
+    /// Scratch: what changes of a row.
+    pub patches: Vec<FieldPatch>,
     pub began: Instant,
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
@@ -130,6 +132,7 @@ impl Context {
             key: Key::new(),
             body: Vec::new(),
             other_body: Vec::new(),
+            patches: Vec::new(),
             began: Instant::now(),
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
@@ -255,11 +258,13 @@ impl Context {
         self.depends = self.depends.max(lsn);
     }
 
+    #[inline]
     pub fn packet_bytes(&self) -> &[u8] {
         self.packet.as_ref().map_or(&[], |packet| packet.bytes())
     }
 
     /// Where the transaction stands now.
+    #[inline]
     pub fn mark(&self) -> Mark {
         self.writes.mark(self.packet_bytes().len())
     }

@@ -1,5 +1,7 @@
 //! Inserts, changes and deletes: into the write set, with all that applying them will need (I10).
 
+use std::sync::Arc;
+
 use super::fields::{Edited, Fields};
 use super::read::RowKey;
 use super::redo;
@@ -10,7 +12,7 @@ use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{Admission, LockForm, LockMode, LockName, LockTarget, RecordMode};
-use crate::row::{FieldPatch, IntoKey, Key, Schema, Value, WhichIndex, encode};
+use crate::row::{IntoKey, Key, Row, RowView, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
 
@@ -52,6 +54,7 @@ impl Context {
     }
 
     /// Where the row of a target lies.
+    #[inline]
     pub(super) fn record_of(&self, place: Place) -> RecordRef {
         match place {
             Place::Own(position) => self.writes.get(position).lands_in(),
@@ -75,6 +78,7 @@ impl Context {
         result
     }
 
+    #[inline]
     fn check_length(&self) -> Result<()> {
         let (length, limit) = (self.packet_bytes().len(), self.core.options.write_set_bytes_max);
         if length > limit { Err(Error::WriteSetTooLarge { length, limit }) } else { Ok(()) }
@@ -82,20 +86,16 @@ impl Context {
 
     // ---- insert
 
-    /// Inserts the row in `self.other_body`.
-    pub fn insert_row(&mut self, slot: u32) -> Result<()> {
-        let table = self.tables.at(slot);
+    /// Inserts a row.
+    pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
         let mut row_number = 0;
-        if table.numbered {
-            row_number = self.tables.next_row_number(slot);
-        }
-        let table = self.tables.at(slot);
         self.body.clear();
-        if table.numbered {
+        if self.tables.at(slot).numbered {
+            row_number = self.tables.next_row_number(slot);
             self.body.extend_from_slice(&row_number.to_le_bytes());
         }
-        self.body.extend_from_slice(&self.other_body);
-        table.schema.primary_key_of_row(&self.other_body, row_number, &mut self.key);
+        self.body.extend_from_slice(row);
+        self.tables.at(slot).schema.primary_key_of_row(row, row_number, &mut self.key);
         self.step(|context| context.insert_body(slot))
     }
 
@@ -353,23 +353,24 @@ impl Context {
             self.read_place(slot, target.place);
         }
         let spare = std::mem::take(&mut self.body);
+        let record = self.record_of(target.place);
         let table = self.tables.at(slot);
         let mut fields = match target.place {
-            Place::Stored(record) => Fields::stored(table, record, spare),
-            place => Fields::of_body(table, self.record_of(place), spare),
+            Place::Stored(_) => Fields::stored(table, record, spare, &mut self.patches),
+            _ => Fields::of_body(table, record, spare, &mut self.patches),
         };
         let outcome = edit(&mut fields);
         let (edited, body) = fields.end();
         self.body = body;
         outcome?;
         if edited.whole || edited.keys {
-            return self.change_any(target, &edited);
+            return self.change_any(target, edited);
         }
-        if edited.patches.is_empty() {
+        if self.patches.is_empty() {
             return Ok(true);
         }
         let mark = self.mark();
-        self.push_patch(&target, self.record_of(target.place), false, &edited.patches);
+        self.push_patch(&target, record, false);
         match self.check_length() {
             Ok(()) => Ok(true),
             Err(error) => {
@@ -380,7 +381,7 @@ impl Context {
     }
 
     /// A change that may move keys.
-    fn change_any(&mut self, target: Target, edited: &Edited) -> Result<bool> {
+    fn change_any(&mut self, target: Target, edited: Edited) -> Result<bool> {
         let mut old = std::mem::take(&mut self.other_body);
         self.read_place_into(target.slot, target.place, &mut old);
         let changed = self.step(|context| context.push_change(target, &old, edited)).map(|()| true);
@@ -388,7 +389,7 @@ impl Context {
         changed
     }
 
-    fn push_change(&mut self, target: Target, old: &[u8], edited: &Edited) -> Result<()> {
+    fn push_change(&mut self, target: Target, old: &[u8], edited: Edited) -> Result<()> {
         let slot = target.slot;
         if self.key_changes(slot, edited) {
             return self.move_key(target);
@@ -403,27 +404,33 @@ impl Context {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, record, moved_to, false, rekeys);
         } else {
-            self.push_patch(&target, record, rekeys, &edited.patches);
+            self.push_patch(&target, record, rekeys);
         }
         if rekeys { self.add_secondary_entries(slot, Some(old), record) } else { Ok(()) }
     }
 
-    /// Pushes a write of some fields.
+    /// Pushes a write of the fields in `self.patches`.
     #[inline]
-    fn push_patch(&mut self, target: &Target, record: RecordRef, rekeys: bool, patches: &[FieldPatch]) {
+    fn push_patch(&mut self, target: &Target, record: RecordRef, rekeys: bool) {
         let table = self.tables.at(target.slot).id;
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
-        let placed = redo::write_patch(packet, table, &self.key, patches);
+        let placed = redo::write_patch(packet, table, &self.key, &self.patches);
         self.push_write(target, WriteKind::Patch, false, rekeys, record, None, placed);
     }
 
+    /// Whether one of `self.patches` changes a key of this index, or may.
+    fn patches_touch(&self, slot: u32, which: WhichIndex) -> bool {
+        let schema = &self.tables.at(slot).schema;
+        self.patches.iter().any(|patch| schema.patch_touches_key(which, patch.offset(), patch.len()))
+    }
+
     /// Whether the row in `self.body` has another primary key than `self.key`.
-    fn key_changes(&self, slot: u32, edited: &Edited) -> bool {
+    fn key_changes(&self, slot: u32, edited: Edited) -> bool {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_none() {
             return false;
         }
-        if !edited.whole && !edited.touches(&table.schema, WhichIndex::Primary) {
+        if !edited.whole && !self.patches_touch(slot, WhichIndex::Primary) {
             return false;
         }
         let mut key = Key::new();
@@ -431,12 +438,12 @@ impl Context {
         key != self.key
     }
 
-    fn secondary_keys_change(&self, slot: u32, old: &[u8], edited: &Edited) -> bool {
+    fn secondary_keys_change(&self, slot: u32, old: &[u8], edited: Edited) -> bool {
         let table = self.tables.at(slot);
         let mut key = Key::new();
         (0..table.secondaries.len()).any(|position| {
             let which = WhichIndex::Secondary(position);
-            (edited.whole || edited.touches(&table.schema, which))
+            (edited.whole || self.patches_touch(slot, which))
                 && self.secondary_key(slot, position, Some(old), &mut key)
         })
     }
@@ -530,10 +537,10 @@ impl Transaction {
         let slot = context.use_for_write(table)?;
         let mut row = std::mem::take(&mut context.other_body);
         row.clear();
-        let encoded = encode(&context.tables.at(slot).schema, &mut row);
+        let inserted =
+            encode(&context.tables.at(slot).schema, &mut row).and_then(|()| context.insert_row(slot, &row));
         context.other_body = row;
-        encoded?;
-        context.insert_row(slot)
+        inserted
     }
 
     /// Replaces the row that has the primary key of the row that `encode` appends by that. False if there is none.
@@ -571,17 +578,31 @@ impl Transaction {
         replaced
     }
 
+    /// Inserts a row of the table: one that was read from it, or made by [`Row::from_values`] with its
+    /// [schema](Table::schema). One row can be [set](Row::set) and inserted again and again, without an allocation.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`]; [`Error::Corrupt`] for a row of another table that is none of this one.
+    #[inline]
+    pub fn insert_row(&mut self, table: &Table, row: &Row) -> Result<()> {
+        let context = self.context();
+        let slot = context.use_for_write(table)?;
+        let schema = &context.tables.at(slot).schema;
+        if !Arc::ptr_eq(schema, row.schema()) {
+            RowView::validate(schema, row.bytes())?;
+        }
+        context.insert_row(slot, row.bytes())
+    }
+
     /// Inserts an encoded row ([`rialto::row::encode`](crate::row::encode)).
     ///
     /// # Errors
     /// As [`Transaction::insert`]; [`Error::Corrupt`] for bytes that are no row of the table.
-    pub fn insert_row(&mut self, table: &Table, row: &[u8]) -> Result<()> {
+    pub fn insert_encoded(&mut self, table: &Table, row: &[u8]) -> Result<()> {
         let context = self.context();
         let slot = context.use_for_write(table)?;
-        crate::row::RowView::validate(&context.tables.at(slot).schema, row)?;
-        context.other_body.clear();
-        context.other_body.extend_from_slice(row);
-        context.insert_row(slot)
+        RowView::validate(&context.tables.at(slot).schema, row)?;
+        context.insert_row(slot, row)
     }
 
     /// Sets columns of the row with this primary key. False if there is none.
