@@ -138,7 +138,7 @@ impl LockManager {
         let intents = &self.slot(owner).intents;
         let taken = intents.change(Intents::place(table), entry(table, IDLE), entry(table, state_of(mode)));
         if taken {
-            self.note_table(owner, table, mode, TableForm::Intent, None);
+            owner.body.tables.push(HeldTable { table, mode, form: TableForm::Intent, wanted: false });
         }
         taken
     }
@@ -225,17 +225,15 @@ impl LockManager {
         }
     }
 
+    /// Leaves an intention idle; false: it is in the head.
     #[inline]
-    fn leave_idle(&self, id: u16, held: &HeldTable) -> bool {
+    pub(super) fn leave_idle(&self, id: u16, held: &HeldTable) -> bool {
         let (intents, table) = (&self.slots[usize::from(id)].intents, held.table);
         intents.change(Intents::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
-    /// Releases a table lock that is an intention, or was one, or counts in the table's word.
+    /// Releases a table lock that was an intention and is in the head by now, or counts in the table's word.
     pub(super) fn release_thin_table(&self, id: u16, held: &HeldTable) {
-        if held.form == TableForm::Intent && self.leave_idle(id, held) {
-            return;
-        }
         let name = HeadName::table(held.table);
         let mut woken = Woken::new();
         {

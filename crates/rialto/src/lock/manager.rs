@@ -260,7 +260,10 @@ impl LockManager {
             }
             None => owner.body.tables.push(HeldTable { table, mode, form, wanted: false }),
         }
-        self.slot(owner).counters.higher.add(1);
+        if held.is_some() {
+            // New ones are counted when they are released, all at once.
+            self.slot(owner).counters.higher.add(1);
+        }
     }
 
     /// Locks a record's name, or strengthens the lock that the owner has on it. `key` is the key whose hash the name
@@ -551,8 +554,12 @@ impl LockManager {
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
+        if !body.tables.is_empty() {
+            self.slots[usize::from(body.id)].counters.higher.add(body.tables.len() as u64);
+        }
         for held in body.tables.drain(..) {
             match held.form {
+                TableForm::Intent if self.leave_idle(body.id, &held) => {}
                 TableForm::Head(at) if !held.wanted => self.release(body.id, HeadName::table(held.table), at),
                 _ => self.release_thin_table(body.id, &held),
             }

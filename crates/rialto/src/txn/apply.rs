@@ -15,6 +15,7 @@ type Entry = (usize, Key);
 impl Context {
     /// Applies all writes, then makes the DDL visible.
     pub fn apply(&mut self, packet: &PacketSlot, lsn: Lsn) {
+        let packet = packet.bytes();
         for position in 0..self.writes.len() as u32 {
             let write = self.writes.get(position);
             if write.superseded {
@@ -23,16 +24,16 @@ impl Context {
             let table = self.tables.at(write.slot);
             match write.kind {
                 WriteKind::Put if write.fresh => {
-                    table.segments().write(write.record, body_of(write, packet.bytes()), lsn);
+                    table.segments().write(write.record, body_of(write, packet), lsn);
                     table.heap.count_rows(self.number, 1);
                 }
                 WriteKind::Patch if !write.rekeys && write.previous.is_none() => {
                     let row_at = table.row_at();
-                    let patches = Patches::of(body_of(write, packet.bytes())).ranges();
+                    let patches = Patches::of(body_of(write, packet)).ranges();
                     let patches = patches.map(|(offset, bytes)| (row_at + offset, bytes));
                     table.segments().patch(write.record, patches, lsn);
                 }
-                _ => self.apply_row(position, packet.bytes(), lsn),
+                _ => self.apply_row(position, packet, lsn),
             }
         }
         if let Some(ddl) = self.ddl.take() {

@@ -111,13 +111,89 @@ const BOTH_COPIES: u8 = 3;
 
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
-    segments: &'a Segments,
-    id: SegmentId,
+    meta: &'a SegmentMeta,
+}
+
+impl Latched<'_> {
+    /// The segment has changed: both copies lack it.
+    #[inline]
+    fn mark_dirty(&self) {
+        let dirty = &self.meta.dirty;
+        if dirty.load(Ordering::Relaxed) != BOTH_COPIES {
+            dirty.store(BOTH_COPIES, Ordering::Relaxed);
+        }
+    }
 }
 
 impl Drop for Latched<'_> {
+    #[inline]
     fn drop(&mut self) {
-        self.segments.meta(self.id).latch.store(false, Ordering::Release);
+        self.meta.latch.store(false, Ordering::Release);
+    }
+}
+
+/// A record's words, from its header to the end of the arena.
+struct Words<'a> {
+    /// Word 0.
+    lock: &'a AtomicU64,
+    /// Word 1.
+    stamp: &'a AtomicU64,
+    body: &'a [AtomicU64],
+}
+
+impl Words<'_> {
+    /// The longest body that fits, in bytes.
+    #[inline]
+    fn room(&self) -> usize {
+        let units = (self.lock.load(Ordering::Relaxed) & CAPACITY_MASK) >> CAPACITY_SHIFT;
+        units as usize * UNIT_BYTES - RECORD_HEADER_BYTES
+    }
+
+    fn put(&self, body: &[u8]) {
+        assert!(body.len() <= self.room(), "a body of {} bytes does not fit its slot", body.len());
+        let words = &self.body[..body.len().div_ceil(8)];
+        let (chunks, rest) = body.as_chunks::<8>();
+        for (word, bytes) in words.iter().zip(chunks) {
+            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
+        }
+        if !rest.is_empty() {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            words[chunks.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+        }
+    }
+
+    #[inline]
+    fn patch(&self, offset: usize, bytes: &[u8]) {
+        // Most fields are numbers of eight bytes or four, in one word or two.
+        if let Ok(number) = bytes.try_into().map(u64::from_le_bytes) {
+            return put_in_words(self.body, offset, number, u64::MAX);
+        }
+        if let Ok(number) = bytes.try_into().map(u32::from_le_bytes) {
+            return put_in_words(self.body, offset, u64::from(number), u64::from(u32::MAX));
+        }
+        let mut at = offset;
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let within = at % 8;
+            let take = rest.len().min(8 - within);
+            let word = &self.body[at / 8];
+            let mut value = word.load(Ordering::Relaxed).to_le_bytes();
+            value[within..within + take].copy_from_slice(&rest[..take]);
+            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
+            at += take;
+            rest = &rest[take..];
+        }
+    }
+
+    /// Ends a change: the row is there, and of another version.
+    #[inline]
+    fn finish_write(&self, length: usize, lsn: Lsn) {
+        self.stamp.store(lsn.0 << 16 | length as u64, Ordering::Release);
+        if self.lock.load(Ordering::Relaxed) & ABSENT != 0 {
+            self.lock.fetch_and(!ABSENT, Ordering::AcqRel);
+        }
+        self.lock.fetch_add(VERSION_ONE, Ordering::AcqRel);
     }
 }
 
@@ -189,7 +265,7 @@ impl Segments {
         let meta = self.meta(id);
         meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
         meta.heap.store(heap.0, Ordering::Relaxed);
-        self.mark_dirty(&latched);
+        latched.mark_dirty();
     }
 
     /// Takes exactly the segment `id`, for recovery, which calls [`Segments::rebuild_free_list`] when it has taken all.
@@ -218,7 +294,7 @@ impl Segments {
         let meta = self.meta(id);
         meta.heap.store(0, Ordering::Relaxed);
         meta.used.store(0, Ordering::Relaxed);
-        self.mark_dirty(&latched);
+        latched.mark_dirty();
         drop(latched);
         self.free.lock().free.push(id.0);
         self.budget.give(SEGMENT_BYTES as u64);
@@ -242,19 +318,13 @@ impl Segments {
     }
 
     /// Latches the segment: against other changes, and against the sweep.
+    #[inline]
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
-        let latch = &self.meta(id).latch;
-        if latch.swap(true, Ordering::Acquire) {
-            wait_for_latch(latch);
+        let meta = self.meta(id);
+        if meta.latch.swap(true, Ordering::Acquire) {
+            wait_for_latch(&meta.latch);
         }
-        Latched { segments: self, id }
-    }
-
-    fn mark_dirty(&self, latched: &Latched<'_>) {
-        let dirty = &self.meta(latched.id).dirty;
-        if dirty.load(Ordering::Relaxed) != BOTH_COPIES {
-            dirty.store(BOTH_COPIES, Ordering::Relaxed);
-        }
+        Latched { meta }
     }
 
     /// Sets the dirty bit for one copy: after a failed sweep, and for the copy that recovery did not load.
@@ -338,7 +408,7 @@ impl Segments {
         self.word(record, 0).store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
         self.word(record, 1).store(0, Ordering::Relaxed);
         self.meta(id).used.store((used + units * UNIT_BYTES) as u32, Ordering::Relaxed);
-        self.mark_dirty(&latched);
+        latched.mark_dirty();
         Some(record)
     }
 
@@ -469,84 +539,47 @@ impl Segments {
         unsafe { out.set_len(length) };
     }
 
+    #[inline]
+    fn record(&self, record: RecordRef) -> Words<'_> {
+        match &self.words.words()[record.0 as usize * 2..] {
+            [lock, stamp, body @ ..] => Words { lock, stamp, body },
+            _ => unreachable!("a record has a header"),
+        }
+    }
+
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
     pub fn write(&self, record: RecordRef, body: &[u8], lsn: Lsn) {
         let latched = self.latch(record.segment());
         announce_write();
-        self.write_body(record, body);
-        self.word(record, 1).store(lsn.0 << 16 | body.len() as u64, Ordering::Release);
-        self.finish_write(record, &latched);
+        let words = self.record(record);
+        words.put(body);
+        words.finish_write(body.len(), lsn);
+        latched.mark_dirty();
     }
 
     /// Marks the slot absent and keeps there the primary key that is being inserted, so that a scan that comes by a
     /// secondary index learns whose lock to wait for.
     pub fn write_placeholder(&self, record: RecordRef, key: &[u8]) {
         let _latched = self.latch(record.segment());
-        self.write_body(record, key);
-        self.word(record, 1).store(key.len() as u64, Ordering::Release);
-        self.word(record, 0).fetch_or(ABSENT, Ordering::AcqRel);
-    }
-
-    fn write_body(&self, record: RecordRef, body: &[u8]) {
-        assert!(body.len() <= self.room(record), "a body of {} bytes does not fit its slot", body.len());
-        let first = record.0 as usize * 2 + 2;
-        let words = &self.words.words()[first..first + body.len().div_ceil(8)];
-        let mut chunks = body.chunks_exact(8);
-        for (word, bytes) in words.iter().zip(&mut chunks) {
-            word.store(u64::from_le_bytes(bytes.try_into().expect("eight bytes")), Ordering::Relaxed);
-        }
-        let rest = chunks.remainder();
-        if !rest.is_empty() {
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
-            words[words.len() - 1].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
+        let words = self.record(record);
+        words.put(key);
+        words.stamp.store(key.len() as u64, Ordering::Release);
+        words.lock.fetch_or(ABSENT, Ordering::AcqRel);
     }
 
     /// Changes byte ranges of a committed body, written at `lsn`.
+    #[inline]
     pub fn patch<'p>(&self, record: RecordRef, patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
         let latched = self.latch(record.segment());
         announce_write();
-        let length = self.length(record);
+        let words = self.record(record);
+        let length = (words.stamp.load(Ordering::Acquire) & LENGTH_MASK) as usize;
         for (offset, bytes) in patches {
             assert!(offset + bytes.len() <= length, "a patch passes the end of its row");
-            self.patch_bytes(record, offset, bytes);
+            words.patch(offset, bytes);
         }
-        self.word(record, 1).store(lsn.0 << 16 | length as u64, Ordering::Release);
-        self.finish_write(record, &latched);
-    }
-
-    #[inline]
-    fn patch_bytes(&self, record: RecordRef, offset: usize, bytes: &[u8]) {
-        let body = &self.words.words()[record.0 as usize * 2 + 2..];
-        // Most fields are numbers of eight bytes or four, in one word or two.
-        if let Ok(number) = bytes.try_into().map(u64::from_le_bytes) {
-            return put_in_words(body, offset, number, u64::MAX);
-        }
-        if let Ok(number) = bytes.try_into().map(u32::from_le_bytes) {
-            return put_in_words(body, offset, u64::from(number), u64::from(u32::MAX));
-        }
-        let mut at = offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let within = at % 8;
-            let take = rest.len().min(8 - within);
-            let word = &body[at / 8];
-            let mut value = word.load(Ordering::Relaxed).to_le_bytes();
-            value[within..within + take].copy_from_slice(&rest[..take]);
-            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
-            at += take;
-            rest = &rest[take..];
-        }
-    }
-
-    fn finish_write(&self, record: RecordRef, latched: &Latched<'_>) {
-        let word = self.word(record, 0);
-        if word.load(Ordering::Relaxed) & ABSENT != 0 {
-            word.fetch_and(!ABSENT, Ordering::AcqRel);
-        }
-        word.fetch_add(VERSION_ONE, Ordering::AcqRel);
-        self.mark_dirty(latched);
+        words.finish_write(length, lsn);
+        latched.mark_dirty();
     }
 
     /// Marks a slot whose row is gone: absent, and free when `free`.
@@ -555,7 +588,7 @@ impl Segments {
         let word = self.word(record, 0);
         word.fetch_or(if free { ABSENT | FREE } else { ABSENT }, Ordering::AcqRel);
         word.fetch_add(VERSION_ONE, Ordering::AcqRel);
-        self.mark_dirty(&latched);
+        latched.mark_dirty();
     }
 
     /// Cuts a free slot to `units` and gives what is left as a free slot of its own, if that is enough for one.
@@ -572,7 +605,7 @@ impl Segments {
         self.word(record, 1).store(0, Ordering::Relaxed);
         let cut = ((capacity - units) as u64) << CAPACITY_SHIFT;
         self.word(record, 0).fetch_sub(cut, Ordering::AcqRel);
-        self.mark_dirty(&latched);
+        latched.mark_dirty();
         Some(rest)
     }
 
