@@ -422,7 +422,7 @@ impl BenchArgs {
                 CheckpointName::None => Checkpointing::None,
             },
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
-            sweep_bytes_per_s: self.sweep_bytes_per_s.unwrap_or(defaults.sweep_bytes_per_s),
+            sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             locks: self.locks.into(),
             group_commit: self.group_commit,

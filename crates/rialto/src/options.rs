@@ -57,9 +57,10 @@ pub struct Options {
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
     /// default.
     pub checkpoint_interval: Duration,
-    /// How fast a background checkpoint reads and writes segments, in bytes a second; 0 for no pause; 200 MB/s by
-    /// default.
-    pub sweep_bytes_per_s: u64,
+    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pause. None, the default, follows
+    /// the log: a sweep takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would
+    /// else come near its bound.
+    pub sweep_bytes_per_s: Option<u64>,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
     /// transactions wait; 4 GiB by default.
     pub log_bytes_max: u64,
@@ -98,7 +99,7 @@ impl Default for Options {
             logging: Logging::Value,
             checkpoint: Checkpointing::Fuzzy,
             checkpoint_interval: Duration::from_secs(30),
-            sweep_bytes_per_s: 200_000_000,
+            sweep_bytes_per_s: None,
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             group_commit: GroupCommitDesign::default(),

@@ -274,7 +274,7 @@ fn crashes(seed: u64) {
     let options = Options {
         checkpoint: Checkpointing::Fuzzy,
         checkpoint_interval: Duration::from_millis(1),
-        sweep_bytes_per_s: 1_000_000 << random.below(7),
+        sweep_bytes_per_s: Some(1_000_000 << random.below(7)),
         ..options()
     };
     let db = Database::open_on(disk.clone(), options.clone()).unwrap();

@@ -30,7 +30,7 @@ fn options() -> Options {
     Options {
         memory_bytes: 256 << 20,
         checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
+        sweep_bytes_per_s: Some(0),
         recovery_threads: 3,
         ..Options::default()
     }
@@ -58,7 +58,7 @@ fn slow_sweeps(random: &mut Random) -> Options {
     Options {
         checkpoint: Checkpointing::Fuzzy,
         checkpoint_interval: Duration::from_millis(1),
-        sweep_bytes_per_s: 1_000_000 << random.below(6),
+        sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
         ..options()
     }
 }

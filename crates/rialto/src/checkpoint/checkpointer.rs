@@ -12,7 +12,7 @@ use super::fuzzy::Fuzzy;
 use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
 use super::load_file::{LoadFile, load_file_name};
-use super::sweep::{Sweep, SweepControl, SweepStats};
+use super::sweep::{Pace, Sweep, SweepControl, SweepStats};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, Open};
@@ -36,7 +36,7 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
     /// Frees the log before `lsn`.
     fn free_log_before(&self, lsn: Lsn) -> Result<()>;
-    /// About how many bytes of log follow `lsn`.
+    /// About how many bytes of log follow `lsn`; of all log that is there, for [`Lsn::ZERO`].
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
     /// An identifier that nothing applied so far has, nor has any above it.
     fn next_id(&self) -> u32;
@@ -49,11 +49,18 @@ pub(crate) trait CheckpointSource: Send + Sync {
 pub(crate) struct CheckpointOptions {
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor).
     pub interval: Duration,
-    /// How fast a background sweep writes; 0 for no pause.
-    pub sweep_bytes_per_s: u64,
-    /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; with
-    /// three quarters it makes no pauses.
+    /// How fast a background sweep writes; 0 for no pause. None: it takes an interval, or less if the log fills up.
+    pub sweep_bytes_per_s: Option<u64>,
+    /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; at three
+    /// quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
+}
+
+impl CheckpointOptions {
+    /// Log beyond which nothing waits.
+    fn log_bytes_pressing(&self) -> u64 {
+        self.log_bytes_max / 4 * 3
+    }
 }
 
 /// What one checkpoint did.
@@ -113,6 +120,8 @@ pub(crate) struct Checkpointer {
 struct State {
     stats: CheckpointStats,
     redo_start: Lsn,
+    /// The log before this place was freed between checkpoints.
+    freed_before: Lsn,
     /// When the last one began, and when it failed if it did.
     began: Option<Duration>,
     failed: Option<Duration>,
@@ -195,12 +204,38 @@ impl Checkpointer {
             if self.control.stop.load(Ordering::SeqCst) {
                 return;
             }
-            let (began, failed, redo_start) = (state.began, state.failed, state.redo_start);
             drop(state);
-            if self.is_due(began, failed, redo_start) {
-                // A failure is kept in the state; the next one is tried when it is due.
-                let _ = self.run();
-            }
+            self.look();
+        }
+    }
+
+    /// Does what is due.
+    pub(super) fn look(&self) {
+        let (began, failed, redo_start) = {
+            let state = self.state.lock();
+            (state.began, state.failed, state.redo_start)
+        };
+        if self.source.log_bytes_since(Lsn::ZERO) > self.options.log_bytes_pressing() {
+            self.make_room(redo_start);
+        }
+        if self.is_due(began, failed, redo_start) {
+            // A failure is kept in the state; the next one is tried when it is due.
+            let _ = self.run();
+        }
+    }
+
+    /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does.
+    fn make_room(&self, redo_start: Lsn) {
+        let Some(mut home) = self.home.try_lock() else { return };
+        if std::mem::replace(&mut self.state.lock().freed_before, redo_start) >= redo_start {
+            return;
+        }
+        let current = *home.block();
+        let freed = home.retire_other().map_err(Error::from).and_then(|()| self.free_before(&current));
+        if let Err(error) = freed {
+            let mut state = self.state.lock();
+            state.freed_before = Lsn::ZERO;
+            state.stats.failure = Some(error.to_string());
         }
     }
 
@@ -211,7 +246,7 @@ impl Checkpointer {
         }
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_max / 2;
-        if log_bytes > self.options.log_bytes_max / 4 * 3 {
+        if log_bytes > self.options.log_bytes_pressing() {
             self.control.urgent.store(true, Ordering::SeqCst);
         }
         // The first interval counts from the clock's origin.
@@ -275,13 +310,22 @@ impl Checkpointer {
             }
             file => file?,
         };
+        let log_bytes = || self.source.log_bytes_since(Lsn::ZERO);
+        let (log_begins, log_ends) = (log_bytes(), self.options.log_bytes_pressing());
+        let log_used = || match log_ends.checked_sub(log_begins) {
+            Some(room) if room > 0 => log_bytes().saturating_sub(log_begins) as f64 / room as f64,
+            _ => 1.0,
+        };
         let sweep = Sweep {
             segments: self.source.segments(),
             copy,
             file: &*file,
             seed: seed_of(current.database_id),
             sequence: home.next_sequence(),
-            bytes_per_s: self.options.sweep_bytes_per_s,
+            pace: match self.options.sweep_bytes_per_s {
+                Some(bytes) => Pace::Bytes(bytes),
+                None => Pace::Follow { within: self.options.interval, log_used: &log_used },
+            },
             clock: &*self.clock,
             control: &self.control,
         };

@@ -48,6 +48,20 @@ pub(crate) struct SweepStats {
     pub hold_max: Duration,
 }
 
+/// How fast a sweep goes.
+pub(crate) enum Pace<'a> {
+    /// So many bytes written a second; 0 is without a pause.
+    Bytes(u64),
+    /// As slowly as may be: through its segments in this time, and before the log has used up the room that it had when
+    /// the sweep began.
+    Follow {
+        /// From begin to end.
+        within: Duration,
+        /// The share of that room that is used, 0 to 1.
+        log_used: &'a dyn Fn() -> f64,
+    },
+}
+
 /// How a sweep is told to hurry or to stop.
 #[derive(Debug, Default)]
 pub(crate) struct SweepControl {
@@ -67,8 +81,7 @@ pub(crate) struct Sweep<'a> {
     pub seed: u64,
     /// Of this checkpoint.
     pub sequence: u64,
-    /// How fast segments are written; 0 for no pause.
-    pub bytes_per_s: u64,
+    pub pace: Pace<'a>,
     pub clock: &'a dyn Clock,
     pub control: &'a SweepControl,
 }
@@ -91,6 +104,7 @@ impl Sweep<'_> {
         let view = SweepView { segments: self.segments, copy: self.copy, end: self.segments.high_water() };
         (0..view.end).for_each(|segment| self.segments.unpaint(SegmentId(segment)));
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
+        let to_copy = (0..view.end).filter(|&segment| view.is_dirty(segment)).count();
         let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
         let began = self.clock.now();
         while let Some(id) = policy.next(&view) {
@@ -107,26 +121,36 @@ impl Sweep<'_> {
             stats.segments += 1;
             stats.copied_bytes += used as u64;
             stats.written_bytes += image.len() as u64;
-            self.pause(began, stats.written_bytes)?;
+            self.pause(|| match self.pace {
+                Pace::Bytes(0) => Duration::ZERO,
+                Pace::Bytes(a_second) => {
+                    let due = began + Duration::from_secs_f64(stats.written_bytes as f64 / a_second as f64);
+                    due.saturating_sub(self.clock.now())
+                }
+                Pace::Follow { within, log_used } => {
+                    // What has become dirty since counts too.
+                    let done = stats.segments as f64 / stats.segments.max(to_copy as u64) as f64;
+                    match done > log_used() {
+                        true => (began + within.mul_f64(done)).saturating_sub(self.clock.now()),
+                        false => Duration::ZERO,
+                    }
+                }
+            })?;
         }
         self.file.sync()?;
         Ok(stats)
     }
 
-    /// Sleeps as long as the sweep is ahead of its pace.
-    fn pause(&self, began: Duration, written: u64) -> Result<()> {
-        if self.bytes_per_s == 0 {
-            return Ok(());
-        }
-        let due = began + Duration::from_secs_f64(written as f64 / self.bytes_per_s as f64);
-        if due < self.clock.now() + PAUSE_STEP {
+    /// Sleeps as long as the sweep is `ahead` of its pace.
+    fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
+        if ahead() < PAUSE_STEP {
             return Ok(());
         }
         loop {
             if self.control.stop.load(Ordering::Relaxed) {
                 return Err(Error::Closed);
             }
-            let left = due.saturating_sub(self.clock.now());
+            let left = ahead();
             if left.is_zero() || self.control.urgent.load(Ordering::Relaxed) {
                 return Ok(());
             }

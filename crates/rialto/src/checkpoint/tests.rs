@@ -192,7 +192,7 @@ impl CheckpointSource for Engine {
     }
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
-        (self.place().0 + 1).saturating_sub(lsn.0) * 100
+        (self.place().0 + 1).saturating_sub(lsn.0.max(self.freed_before.load(Ordering::SeqCst))) * 100
     }
 
     fn next_id(&self) -> u32 {
@@ -205,7 +205,11 @@ impl CheckpointSource for Engine {
 }
 
 fn options() -> CheckpointOptions {
-    CheckpointOptions { interval: Duration::from_secs(10), sweep_bytes_per_s: 0, log_bytes_max: 1 << 30 }
+    CheckpointOptions {
+        interval: Duration::from_secs(10),
+        sweep_bytes_per_s: Some(0),
+        log_bytes_max: 1 << 30,
+    }
 }
 
 fn create(disk: Arc<dyn Disk>) -> DiskResult<(Arc<Engine>, Arc<Checkpointer>)> {
@@ -364,7 +368,7 @@ fn sweep(
         file: &*file,
         seed: image::seed_of(DATABASE),
         sequence: 2,
-        bytes_per_s: 0,
+        pace: sweep::Pace::Bytes(0),
         clock: &clock,
         control: &control,
     };
@@ -626,7 +630,7 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
             file: &*file,
             seed: 0,
             sequence: 2,
-            bytes_per_s: 100_000,
+            pace: sweep::Pace::Bytes(100_000),
             clock: &clock,
             control: &control,
         };
@@ -688,4 +692,62 @@ fn the_thread_makes_checkpoints_when_they_are_due() {
     wait_for(2);
     checkpointer.stop();
     assert_eq!(checkpointer.run_now(), Err(Error::Closed));
+}
+
+#[test]
+fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_room() {
+    // How much of its room the log uses a second, and how long the sweep takes then.
+    for (a_second, expected) in [(0.0, 10.0), (0.05, 10.0), (0.5, 2.0), (f64::INFINITY, 0.0)] {
+        let disk = MemoryDisk::new();
+        let engine = filled(disk.clone());
+        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+        let clock = VirtualClock::new();
+        let now = || crate::io::Clock::now(&clock).as_secs_f64();
+        let log_used = || if a_second.is_finite() { now() * a_second } else { 1.0 };
+        let sweep = sweep::Sweep {
+            segments: &engine.segments,
+            copy: Copy::Ping,
+            file: &*file,
+            seed: 0,
+            sequence: 2,
+            pace: sweep::Pace::Follow { within: Duration::from_secs(10), log_used: &log_used },
+            clock: &clock,
+            control: &sweep::SweepControl::default(),
+        };
+        sweep.run(&mut fuzzy::Fuzzy::default()).unwrap();
+        assert!((now() - expected).abs() < 0.1, "{} s, expected {expected}", now());
+    }
+}
+
+#[test]
+fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
+    let engine = Engine::new();
+    let options = CheckpointOptions { log_bytes_max: 400_000, ..options() };
+    let clock = Arc::new(VirtualClock::new());
+    let checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
+    let commit = |keys: std::ops::Range<u32>| {
+        for key in keys {
+            engine.commit(vec![(key % 100, Some(vec![key as u8; 100]))]);
+        }
+        engine.sync();
+    };
+    commit(0..1_500);
+    let first = checkpointer.run_now().unwrap();
+    commit(1_500..2_900);
+    checkpointer.look();
+    assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1, "there is room");
+    // Three quarters of the bound, and less than half of it behind the redo start.
+    commit(2_900..3_100);
+    checkpointer.look();
+    let freed_before = engine.freed_before.load(Ordering::SeqCst);
+    assert_eq!((freed_before, checkpointer.stats().completed), (first.redo_start.0, 1));
+    checkpointer.look();
+    let log = engine.log.lock().clone();
+    assert_eq!(Engine::recover(&*disk, &log, freed_before).unwrap().contents(), model(&log));
+    // Half of the bound behind the redo start: a checkpoint, whatever the interval.
+    commit(3_100..3_600);
+    checkpointer.look();
+    assert_eq!(checkpointer.stats().completed, 2);
 }

@@ -17,7 +17,7 @@ fn options() -> Options {
     Options {
         memory_bytes: 16 << 20,
         checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
+        sweep_bytes_per_s: Some(0),
         recovery_threads: 2,
         transactions_max: 8,
         packets_max: 16,

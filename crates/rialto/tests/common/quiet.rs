@@ -15,7 +15,7 @@ pub fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: 0,
+        sweep_bytes_per_s: Some(0),
         recovery_threads: 2,
         memory_flush_interval: Duration::from_secs(3600),
         log_wait_max: Duration::from_millis(50),
