@@ -145,8 +145,9 @@ impl Database {
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
         let (value, mut done) = self.run(options, body)?;
-        done.wait_here()?;
-        Ok(value)
+        let outcome = done.wait_here();
+        done.give_back(self.core());
+        outcome.map(|()| value)
     }
 
     /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
@@ -167,8 +168,10 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        let (value, done) = self.run(options, body)?;
-        Ok((value, done.into_ticket()))
+        let (value, mut done) = self.run(options, body)?;
+        let ticket = done.ticket();
+        done.give_back(self.core());
+        Ok((value, ticket))
     }
 
     /// Runs `body` as a transaction that only reads. It takes no locks on rows (with [`LockForm::Thin`](crate::LockForm)):
@@ -358,7 +361,15 @@ impl Committed {
         outcome
     }
 
-    pub(crate) fn into_ticket(self) -> Ticket {
+    /// Gives the context back, as a drop does, without a count of references.
+    fn give_back(mut self, core: &Core) {
+        if let Some(context) = self.context.take() {
+            core.contexts.give_back(context);
+        }
+    }
+
+    /// What tells when the outcome is durable, in place of a wait here.
+    pub(crate) fn ticket(&mut self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
         let placed = Instant::now();

@@ -345,27 +345,26 @@ impl Context {
             self.finish();
             return Ok(self.depends);
         }
-        let core = self.lease.clone();
         let mut packet = self.packet.take().expect("a writing transaction has a packet");
         // I5: in flight from before its push until the last of its writes is applied.
-        core.in_flight.enter(self.number, core.log.place());
-        if let Err(error) = core.check_open() {
-            core.in_flight.leave(self.number);
+        self.core.in_flight.enter(self.number, self.core.log.place());
+        if let Err(error) = self.core.check_open() {
+            self.core.in_flight.leave(self.number);
             self.packet = Some(packet);
             self.abort();
             return Err(error);
         }
         if canary::releases_before_place() {
             let owner = self.owner.as_mut().expect("the transaction is open");
-            core.locks.release_all_thin(owner, &*core.segments);
+            self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
-        let lsn = core.log.push(&mut packet, core.packet_kind());
+        let lsn = self.core.log.push(&mut packet, self.core.packet_kind());
         let whole = WholeOrNothing;
         self.apply(&packet, lsn);
         std::mem::forget(whole);
-        core.in_flight.leave(self.number);
-        core.log.applied(packet);
+        self.core.in_flight.leave(self.number);
+        self.core.log.applied(packet);
         self.finish();
         Ok(lsn)
     }
@@ -428,7 +427,7 @@ impl Transaction {
     /// # Errors
     /// Those that keep a transaction from taking its place; it is then aborted.
     pub fn submit(mut self) -> Result<Ticket> {
-        Ok(self.take_place(None, waits::now(), 0)?.into_ticket())
+        Ok(self.take_place(None, waits::now(), 0)?.ticket())
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.
