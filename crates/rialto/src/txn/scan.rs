@@ -277,52 +277,75 @@ impl Transaction {
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let context = self.context();
-        let slot = context.lock_for_scan(table, scan)?;
-        let Some((lower, upper)) = byte_range(context.tables.at(slot), scan)? else {
+        let mut scratch = context.scan_scratch.take().unwrap_or_default();
+        let outcome = context.scan(table, scan, &mut scratch, &mut visit);
+        context.scan_scratch = Some(scratch);
+        outcome
+    }
+}
+
+/// Memory of scans, kept from one to the next.
+#[derive(Default)]
+pub(crate) struct ScanScratch {
+    batch: Batch,
+    body: Vec<u8>,
+    key: RowKey,
+}
+
+impl Context {
+    fn scan(
+        &mut self,
+        table: &Table,
+        scan: &Scan,
+        scratch: &mut ScanScratch,
+        visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let slot = self.lock_for_scan(table, scan)?;
+        let Some((lower, upper)) = byte_range(self.tables.at(slot), scan)? else {
             return Ok(());
         };
         if scan.limit == Some(0) {
             return Ok(());
         }
         let mode = scan.record_mode();
-        let index_id = context.tables.at(slot).index_id(scan.index);
+        let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
-        let unlocked = context.reads.is_active() && !context.is_covered(slot, RecordMode::Shared);
-        if !unlocked && !context.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
-            let owner = context.owner.as_mut().expect("the transaction is open");
-            context.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
+        let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
+        if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
+            let owner = self.owner.as_mut().expect("the transaction is open");
+            self.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
             guard = Guard::Set;
         }
-        let version = context.tables.shared(slot).clone();
+        let version = self.tables.shared(slot).clone();
         let floor = version.floor();
-        context.depend(floor);
-        let mut batch = Batch::new();
+        self.depend(floor);
+        let ScanScratch { batch, body, key } = scratch;
+        batch.begin();
         if let Some(limit) = scan.limit {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(&lower), high: as_bytes(&upper) };
-        let (mut body, mut row_key) = (Vec::new(), RowKey::default());
         let mut rows = 0;
         loop {
-            let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, &mut batch);
-            context.depend(batch.removal());
+            let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
+            self.depend(batch.removal());
             let leaf = batch.leaf();
             if unlocked {
-                context.note_leaf(slot, scan.index, leaf)?;
+                self.note_leaf(slot, scan.index, leaf)?;
             }
             for (entry, record) in batch.iter() {
-                context.check()?;
+                self.check()?;
                 let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
-                if !context.row_of_entry(slot, entry, found, mode, &mut body)? {
+                if !self.row_of_entry(slot, entry, found, mode, body)? {
                     continue;
                 }
-                row_key.0.clone_from(&context.key);
+                key.0.clone_from(&self.key);
                 rows += 1;
-                if visit(&row_key, view(&version, &body))?.is_break() || Some(rows) == scan.limit {
+                if visit(key, view(&version, body))?.is_break() || Some(rows) == scan.limit {
                     return Ok(());
                 }
                 if rows == ESCALATE_ROWS {
-                    context.escalate(slot, mode)?;
+                    self.escalate(slot, mode)?;
                 }
             }
             if more == More::No {

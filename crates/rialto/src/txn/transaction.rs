@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::ddl::DdlState;
 use super::options::{LockPolicy, TxOptions};
+use super::scan::ScanScratch;
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
@@ -56,6 +57,8 @@ pub(crate) struct Context {
     pub other_body: Vec<u8>,
     /// Scratch: what changes of a row.
     pub patches: Vec<FieldPatch>,
+    /// Scratch, once there was a scan.
+    pub scan_scratch: Option<Box<ScanScratch>>,
     pub began: Instant,
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
@@ -133,6 +136,7 @@ impl Context {
             body: Vec::new(),
             other_body: Vec::new(),
             patches: Vec::new(),
+            scan_scratch: None,
             began: Instant::now(),
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
