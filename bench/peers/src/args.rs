@@ -88,8 +88,8 @@ pub struct CurveArgs {
     /// Clients; each is a thread that sleeps until its next transaction is due and blocks for its commit
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: u32,
-    /// Offered loads, in transactions a second, ascending; each engine gets those up to the first that is well above what
-    /// it reaches in a closed loop [default: from 1000 on, each 1.41 times the one before]
+    /// Offered loads, in transactions a second; each engine gets those up to the first above its peak in a closed loop that
+    /// it does not keep up with [default: from 1000 on, each 1.41 times the one before]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate)]
     pub rates: Vec<f64>,
     /// How long one slice is measured, after a tenth of it as warm-up
@@ -169,6 +169,15 @@ impl Common {
     }
 }
 
+impl CurveArgs {
+    /// The loads that are given, ascending.
+    pub fn loads(&self) -> Vec<f64> {
+        let mut loads = self.rates.clone();
+        loads.sort_by(f64::total_cmp);
+        loads
+    }
+}
+
 impl Args {
     /// The sections.
     pub fn guarantees(&self) -> &'static [Guarantee] {
@@ -201,11 +210,11 @@ mod tests {
     #[test]
     fn measurements_have_their_own_options_and_take_no_others() {
         let Some(Command::Curve(curve)) =
-            parse("curve --rates 1000,2e3 --engines redb --json").unwrap().command
+            parse("curve --rates 2e3,1000 --engines redb --json").unwrap().command
         else {
             panic!("a curve was asked for");
         };
-        assert_eq!((curve.rates, curve.clients, curve.common.json), (vec![1_000.0, 2_000.0], 32, true));
+        assert_eq!((curve.loads(), curve.clients, curve.common.json), (vec![1_000.0, 2_000.0], 32, true));
         assert_eq!(curve.common.engines(), [EngineName::Redb]);
         let Some(Command::Recovery(recovery)) =
             parse("recovery --accounts 20 --transactions 0").unwrap().command

@@ -67,8 +67,6 @@ pub struct Line {
     pub dash: Dash,
     /// How its points are.
     pub shape: Shape,
-    /// What stands at its first point.
-    pub label: String,
     /// From left to right.
     pub points: Vec<Point>,
 }
@@ -229,14 +227,20 @@ impl Chart {
 
     fn marks(&self, svg: &mut Svg) {
         for Mark { x, colour, label } in &self.marks {
+            let part = self.x.part(*x);
             let x = self.across(*x);
             svg.line([x, TOP, x, BOTTOM], &format!(r#"stroke="{colour}" stroke-width="1" opacity="0.6""#));
-            let turned = format!(
-                r#"fill="{colour}" font-size="12" transform="rotate(-90 {:.1} {:.1})""#,
-                x - 5.0,
-                BOTTOM - 8.0
+            // Inside the picture near its edges, too.
+            let anchor = match part {
+                ..0.15 => "start",
+                0.85.. => "end",
+                _ => "middle",
+            };
+            svg.text(
+                [x, TOP - 7.0],
+                &format!(r#"fill="{colour}" font-size="12" text-anchor="{anchor}""#),
+                label,
             );
-            svg.text([x - 5.0, BOTTOM - 8.0], &turned, label);
         }
     }
 
@@ -251,11 +255,6 @@ impl Chart {
         ));
         for point in line.points.iter().filter(|point| point.y <= self.y.high) {
             svg.point(at(point), line.shape, line.colour, point.hollow);
-        }
-        if let Some(first) = line.points.first() {
-            let [x, y] = at(first);
-            let style = format!(r#"fill="{}" font-size="12""#, line.colour);
-            svg.text([x - 1.0, y - 8.0], &style, &line.label);
         }
     }
 
@@ -308,15 +307,9 @@ pub mod tests {
     fn chart() -> Chart {
         let point = |x, y, hollow| Point { x, y, hollow };
         let points = vec![point(10.0, 10.0, false), point(100.0, 100.0, true), point(1_000.0, 5_000.0, true)];
-        let line = |dash, shape| Line {
-            colour: COLOURS[0],
-            dash,
-            shape,
-            label: "a < b & c".to_owned(),
-            points: points.clone(),
-        };
+        let line = |dash, shape| Line { colour: COLOURS[0], dash, shape, points: points.clone() };
         Chart {
-            title: "a title".to_owned(),
+            title: "a < b & c".to_owned(),
             subtitle: String::new(),
             legend: vec![(COLOURS[0], Dash::Solid, Some(Shape::Circle), "one".to_owned())],
             x: axis(10.0, 1_000.0),
@@ -352,9 +345,7 @@ pub mod tests {
         // Hollow ones are white inside.
         assert_eq!(svg.matches(r#"r="3.6" fill="white""#).count(), 1);
         assert_eq!(svg.matches("stroke-dasharray").count(), 1);
-        assert!(
-            svg.contains("a &lt; b &amp; c") && svg.contains(">the middle<") && svg.contains(">a title<")
-        );
+        assert!(svg.contains("a &lt; b &amp; c") && svg.contains(">the middle<"));
         // The first point is in the plot's lower left corner.
         assert!(svg.contains(&format!("points=\"{LEFT:.1},{BOTTOM:.1} ")), "{svg}");
     }

@@ -1,8 +1,8 @@
 //! [`Curve`]: latency against offered load, up to saturation (`peers curve`).
 //!
-//! First each engine's peak in a closed loop, then open loops at loads that grow geometrically, up to one that is beyond
-//! the peak. Engines take turns at each load, and the loads are gone through once a round, so that a spell of the machine
-//! falls on all alike. A figure is the median of its rounds.
+//! First each engine's peak in a closed loop, then open loops at loads that grow geometrically, up to one above the peak
+//! that the engine does not keep up with: the first round finds it. Engines take turns at each load, and the loads are gone
+//! through once a round, so that a spell of the machine falls on all alike. A figure is the median of its rounds.
 
 use std::path::Path;
 
@@ -19,8 +19,6 @@ use crate::slice::{Offer, Slice, slice};
 use crate::spread::Spread;
 use crate::text::{aligned, machine, row, thousands, time};
 
-/// An engine's last load is the first one that is so many times its peak: it cannot keep up with that.
-const BEYOND: f64 = 1.25;
 /// Each default load is so many times the one before.
 const STEP: f64 = std::f64::consts::SQRT_2;
 /// The highest default load that all engines begin with, unless it is near their peak.
@@ -94,26 +92,21 @@ pub struct Curve {
     pub lines: Vec<Line>,
 }
 
-/// The loads for an engine with this peak: those `given`, or the default ones, up to the first one beyond its peak.
-pub fn loads(peak_per_s: f64, given: &[f64]) -> Vec<f64> {
-    let mut loads: Box<dyn Iterator<Item = f64>> = if given.is_empty() {
+/// The loads for an engine with this peak, ascending: those `given`, or default ones, which go on for ever.
+fn loads<'a>(peak_per_s: f64, given: &'a [f64]) -> Box<dyn Iterator<Item = f64> + 'a> {
+    if given.is_empty() {
         let at = |step: i32| three_digits(BEGIN_PER_S * STEP.powi(step));
         // A slow engine begins well below its peak, too.
         let first = (0..40).map(|step| -step).find(|step| at(*step) <= peak_per_s / 4.0).unwrap_or(-40);
         Box::new((first..).map(at))
     } else {
-        let mut given = given.to_vec();
-        given.sort_by(f64::total_cmp);
-        Box::new(given.into_iter())
-    };
-    let mut taken = Vec::new();
-    for load in &mut loads {
-        taken.push(load);
-        if load >= BEYOND * peak_per_s {
-            break;
-        }
+        Box::new(given.iter().copied())
     }
-    taken
+}
+
+/// Whether a load is the last one for an engine with this peak: it is above that, and the engine did not keep up.
+fn is_last(peak_per_s: f64, offered_per_s: f64, committed_per_s: f64) -> bool {
+    offered_per_s >= peak_per_s && committed_per_s < KEPT_UP * offered_per_s
 }
 
 fn three_digits(value: f64) -> f64 {
@@ -159,20 +152,33 @@ impl Curve {
         }
         let peaks: Vec<f64> =
             peaks.into_iter().map(|peaks| Spread::of(peaks).map_or(0.0, |spread| spread.median)).collect();
-        let loads: Vec<Vec<f64>> = peaks.iter().map(|peak| loads(*peak, &args.rates)).collect();
-        let steps = loads.iter().map(Vec::len).max().unwrap_or(0);
-        let each = args.seconds.as_secs_f64() * 1.1 * f64::from(args.rounds);
-        let minutes = loads.iter().map(Vec::len).sum::<usize>() as f64 * each / 60.0;
-        say(&format!("{minutes:.1} minutes of open loops"));
-        let mut slices: Vec<Vec<Vec<Slice>>> =
-            loads.iter().map(|loads| vec![Vec::new(); loads.len()]).collect();
-        for round in 0..args.rounds {
-            say(&format!("round {} of {}", round + 1, args.rounds));
+        let given = args.loads();
+        let mut coming: Vec<_> = peaks.iter().map(|peak| loads(*peak, &given)).collect();
+        // By engine, and by load.
+        let mut slices: Vec<Vec<(f64, Vec<Slice>)>> = vec![Vec::new(); open.len()];
+        for step in 1.. {
+            let before = slices.iter().map(Vec::len).sum::<usize>();
+            for &place in order.round() {
+                let last = slices[place].last().map(|(load, slices)| (*load, slices[0].per_s));
+                let is_over = last.is_some_and(|(load, per_s)| is_last(peaks[place], load, per_s));
+                if let (false, Some(load)) = (is_over, coming[place].next()) {
+                    let slice = run(&mut open[place], Some(load), seed(0, step))?;
+                    slices[place].push((load, vec![slice]));
+                }
+            }
+            if slices.iter().map(Vec::len).sum::<usize>() == before {
+                break;
+            }
+        }
+        let steps = slices.iter().map(Vec::len).max().unwrap_or(0);
+        let all = slices.iter().map(Vec::len).sum::<usize>() as f64;
+        for round in 1..args.rounds {
+            let minutes = all * args.seconds.as_secs_f64() * 1.1 * f64::from(args.rounds - round) / 60.0;
+            say(&format!("round {} of {}; {minutes:.1} minutes to go", round + 1, args.rounds));
             for step in 0..steps {
                 for &place in order.round() {
-                    if let Some(load) = loads[place].get(step) {
-                        let slice = run(&mut open[place], Some(*load), seed(round, step + 1))?;
-                        slices[place][step].push(slice);
+                    if let Some((load, slices)) = slices[place].get_mut(step) {
+                        slices.push(run(&mut open[place], Some(*load), seed(round, step + 1))?);
                     }
                 }
             }
@@ -181,12 +187,11 @@ impl Curve {
         for (place, open) in open.into_iter().enumerate() {
             let name = open.name;
             let bank = open.finish(common, &directory.join(name.name()))?;
-            let of_load = loads[place].iter().zip(&slices[place]);
             lines.push(Line {
                 engine: name.name().to_owned(),
                 settings: name.settings(guarantee).to_owned(),
                 peak_per_s: peaks[place],
-                points: of_load.filter_map(|(load, slices)| Point::of(*load, slices)).collect(),
+                points: slices[place].iter().filter_map(|(load, slices)| Point::of(*load, slices)).collect(),
                 problem: bank.problem,
             });
         }
@@ -332,7 +337,7 @@ pub mod tests {
 
     /// An engine that keeps up to its peak.
     pub fn line(engine: EngineName, peak_per_s: f64) -> Line {
-        let point = |&offered_per_s: &f64| {
+        let point = |offered_per_s: f64| {
             let p50_us = if offered_per_s < peak_per_s { 100.0 } else { 1e6 };
             let latency =
                 Percentiles { p50_us, p99_us: p50_us * 3.0, p999_us: p50_us * 9.0, max_us: p50_us * 20.0 };
@@ -342,7 +347,7 @@ pub mod tests {
             engine: engine.name().to_owned(),
             settings: "all default".to_owned(),
             peak_per_s,
-            points: loads(peak_per_s, &[]).iter().map(point).collect(),
+            points: loads(peak_per_s, &[]).take_while(|load| *load < peak_per_s * 2.0).map(point).collect(),
             problem: None,
         }
     }
@@ -363,14 +368,16 @@ pub mod tests {
     }
 
     #[test]
-    fn loads_grow_by_steps_up_to_one_beyond_the_peak() {
-        let default = loads(7_000.0, &[]);
+    fn loads_grow_by_steps_and_end_above_the_peak_where_the_engine_does_not_keep_up() {
+        let default: Vec<f64> = loads(7_000.0, &[]).take(8).collect();
         assert_eq!(default, [1_000.0, 1_410.0, 2_000.0, 2_830.0, 4_000.0, 5_660.0, 8_000.0, 11_300.0]);
         // A slow engine begins lower, so that there is something to see.
-        let slow = loads(200.0, &[]);
-        assert!(slow[0] <= 50.0 && slow.last().unwrap() >= &250.0 && slow.len() < 10, "{slow:?}");
-        assert_eq!(loads(7_000.0, &[20_000.0, 1_000.0, 8_000.0, 40_000.0]), [1_000.0, 8_000.0, 20_000.0]);
-        assert_eq!(loads(7_000.0, &[500.0]), [500.0]);
+        let slow: Vec<f64> = loads(200.0, &[]).take(2).collect();
+        assert_eq!(slow, [44.2, 62.5]);
+        assert_eq!(loads(7_000.0, &[500.0, 9_000.0]).collect::<Vec<_>>(), [500.0, 9_000.0]);
+        // A stall below the peak ends nothing, nor does an engine that does better than in its closed loop.
+        assert!(!is_last(7_000.0, 5_000.0, 1_000.0) && !is_last(7_000.0, 8_000.0, 7_900.0));
+        assert!(is_last(7_000.0, 8_000.0, 7_500.0));
     }
 
     #[test]

@@ -36,7 +36,7 @@ fn range(figures: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
     })
 }
 
-fn line(line: &curve::Line, number: usize, (name, dash, of): (&str, Dash, fn(&Percentiles) -> f64)) -> Line {
+fn line(line: &curve::Line, number: usize, (dash, of): (Dash, fn(&Percentiles) -> f64)) -> Line {
     let point = |point: &curve::Point| Point {
         x: point.offered_per_s,
         y: of(&point.latency),
@@ -46,7 +46,6 @@ fn line(line: &curve::Line, number: usize, (name, dash, of): (&str, Dash, fn(&Pe
         colour: COLOURS[number],
         dash,
         shape: [Shape::Circle, Shape::Square][number],
-        label: name.to_owned(),
         points: line.points.iter().map(point).collect(),
     }
 }
@@ -69,7 +68,7 @@ pub fn draw(curve: &Curve) -> Option<Chart> {
             _ => String::new(),
         };
         legend.push((COLOURS[number], Dash::Solid, Some(shape), format!("{}{of}", one.engine)));
-        lines.extend(PERCENTILES.map(|percentile| line(one, number, percentile)));
+        lines.extend(PERCENTILES.map(|(_, dash, of)| line(one, number, (dash, of))));
         let label = format!("{} in a closed loop: {}/s", one.engine, thousands(one.peak_per_s));
         marks.push(Mark { x: one.peak_per_s, colour: COLOURS[number], label });
     }
