@@ -6,8 +6,11 @@ use crate::chart::{Axis, COLOURS, Chart, Dash, Line, Mark, Point, Shape};
 use crate::curve::{self, Curve};
 use crate::text::thousands;
 
+/// A percentile.
+type Pick = fn(&Percentiles) -> f64;
+
 /// The percentiles that are drawn.
-const PERCENTILES: [(&str, Dash, fn(&Percentiles) -> f64); 3] = [
+const PERCENTILES: [(&str, Dash, Pick); 3] = [
     ("p50", Dash::Solid, |latency| latency.p50_us),
     ("p99", Dash::Dashed, |latency| latency.p99_us),
     ("p99.9", Dash::Dotted, |latency| latency.p999_us),
@@ -36,7 +39,7 @@ fn range(figures: impl Iterator<Item = f64>) -> Option<[f64; 2]> {
     })
 }
 
-fn line(line: &curve::Line, number: usize, (dash, of): (Dash, fn(&Percentiles) -> f64)) -> Line {
+fn line(line: &curve::Line, number: usize, (dash, of): (Dash, Pick)) -> Line {
     let point = |point: &curve::Point| Point {
         x: point.offered_per_s,
         y: of(&point.latency),

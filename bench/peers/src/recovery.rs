@@ -2,15 +2,17 @@
 //!
 //! A process opens a bank, makes a checkpoint, runs transactions that survive SIGKILL only, as many in each engine, and is
 //! killed. What it left is copied once a round, the copy dropped from the page cache, and opened by another process, which
-//! runs a transaction, counts the rows, and is killed as well. From an empty directory: the same with a bank of one branch
-//! and one account, made and synced, and a transaction that is synced.
+//! runs a transaction, counts the rows, and is killed as well. From an empty directory to the first commit: a bank of one
+//! branch and one account is made, durably.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 use rialto_bench::json::Json;
 use rialto_bench::machine::Machine;
+use rustix::fs::{Advice, SeekFrom, fadvise, seek};
+use rustix::io::Errno;
 
 use crate::args::{RecoveryArgs, Step};
 use crate::bank::{Open, Order, files, say};
@@ -34,14 +36,14 @@ pub struct Taken {
     pub engine: EngineName,
     /// Resident bytes of a process that opened the loaded bank and read all of it.
     pub resident_bytes: u64,
-    /// How long the transactions took before the kill, and on how many threads.
-    pub forward_s: f64,
-    /// As many as the machine has cores.
+    /// How long the transactions took before the kill.
+    pub work_ms: f64,
+    /// On how many threads: one for each core.
     pub threads: u64,
     /// What opening it found, once a round.
     pub opened: Vec<Json>,
-    /// Seconds from opening an empty directory to the first commit of a transaction.
-    pub fresh_s: Vec<f64>,
+    /// From opening an empty directory until the load of the smallest bank has committed, once a round.
+    pub fresh_ms: Vec<f64>,
 }
 
 /// All engines.
@@ -70,7 +72,7 @@ impl Taken {
     }
 }
 
-/// Copies a directory, without what is in the page cache of it.
+/// Copies a directory, and leaves nothing of the copy in the page cache.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     fs::create_dir_all(to)?;
     for entry in fs::read_dir(from)? {
@@ -80,13 +82,31 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
             copy(&from, &to)?;
             continue;
         }
-        fs::copy(&from, &to)?;
-        let file = fs::File::open(&to)?;
+        let file = copy_file(&from, &to)?;
         // What is not written yet cannot be dropped.
         file.sync_all()?;
-        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        fadvise(&file, 0, None, Advice::DontNeed)?;
     }
     Ok(())
+}
+
+/// Copies a file with its holes: LMDB's has 64 GiB, most of it holes.
+fn copy_file(from: &Path, to: &Path) -> io::Result<File> {
+    let (source, copy) = (File::open(from)?, File::create(to)?);
+    copy.set_len(source.metadata()?.len())?;
+    let mut at = 0;
+    loop {
+        let data = match seek(&source, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            // No data from here to the end.
+            Err(Errno::NXIO) => return Ok(copy),
+            Err(error) => return Err(error.into()),
+        };
+        at = seek(&source, SeekFrom::Hole(data))?;
+        seek(&copy, SeekFrom::Start(data))?;
+        seek(&source, SeekFrom::Start(data))?;
+        io::copy(&mut (&source).take(at - data), &mut &copy)?;
+    }
 }
 
 fn number(json: &Json, name: &str) -> Result<f64> {
@@ -111,14 +131,14 @@ impl Recovery {
             let job = |step| Job { step, engine, guarantee, shape, bank: &own };
             let resident_bytes = job(Step::Memory).run()?.unwrap_or_default();
             let worked = job(Step::Work).run_and_kill(args.transactions)?;
-            let (forward_s, threads) = (number(&worked, "seconds")?, number(&worked, "threads")? as u64);
+            let (work_ms, threads) = (number(&worked, "work_ms")?, number(&worked, "threads")? as u64);
             say(&format!(
-                "  {}: {} transactions in {forward_s:.2} s, killed",
+                "  {}: {} transactions in {work_ms:.0} ms, killed",
                 engine.name(),
                 args.transactions
             ));
-            let (opened, fresh_s) = (Vec::new(), Vec::new());
-            engines.push(Taken { engine, resident_bytes, forward_s, threads, opened, fresh_s });
+            let (opened, fresh_ms) = (Vec::new(), Vec::new());
+            engines.push(Taken { engine, resident_bytes, work_ms, threads, opened, fresh_ms });
         }
         let mut order = Order::new(engines.len());
         for round in 0..args.rounds {
@@ -133,15 +153,15 @@ impl Recovery {
                 files(|| format!("creating {}", fresh.display()), fs::create_dir(&fresh))?;
                 let (guarantee, shape) = (Guarantee::Machine, SMALLEST);
                 let first = Job { guarantee, shape, bank: &fresh, ..job }.run_and_kill(0)?;
-                taken.fresh_s.push(number(&first, "commit_s")?);
+                taken.fresh_ms.push(number(&first, "open_ms")?);
                 for used in [&copied, &fresh] {
                     files(|| format!("removing {}", used.display()), fs::remove_dir_all(used))?;
                 }
-                let open_s =
-                    taken.opened.last().and_then(|opened| opened.at("open_s")).and_then(Json::number);
-                let open_s = open_s.unwrap_or(f64::NAN);
+                let open_ms =
+                    taken.opened.last().and_then(|opened| opened.at("open_ms")).and_then(Json::number);
+                let open_ms = open_ms.unwrap_or(f64::NAN);
                 say(&format!(
-                    "  {}, round {} of {}: open in {open_s:.3} s",
+                    "  {}, round {} of {}: open in {open_ms:.0} ms",
                     engine.name(),
                     round + 1,
                     args.rounds
@@ -173,12 +193,12 @@ impl Recovery {
     pub fn table(&self) -> String {
         let seconds = |spread: Option<Spread>| {
             spread.map_or("-".to_owned(), |Spread { median, least, most }| {
-                format!("{median:.3} ({least:.3} to {most:.3})")
+                format!("{:.3} ({:.3} to {:.3})", median / 1e3, least / 1e3, most / 1e3)
             })
         };
         let millis = |spread: Option<Spread>| {
             spread.map_or("-".to_owned(), |Spread { median, least, most }| {
-                format!("{:.1} ({:.1} to {:.1})", median * 1e3, least * 1e3, most * 1e3)
+                format!("{median:.1} ({least:.1} to {most:.1})")
             })
         };
         let head = [
@@ -197,10 +217,10 @@ impl Recovery {
                 taken.engine.name(),
                 &format!("{resident:.0}"),
                 &format!("{:.2}", resident / RECORD_BYTES),
-                &seconds(taken.spread("open_s")),
-                &seconds(taken.spread("commit_s")),
+                &seconds(taken.spread("open_ms")),
+                &seconds(taken.spread("commit_ms")),
                 &thousands(taken.kept() as f64),
-                &millis(Spread::of(taken.fresh_s.iter().copied())),
+                &millis(Spread::of(taken.fresh_ms.iter().copied())),
             ]));
         }
         let mut text = format!(
@@ -219,17 +239,17 @@ impl Recovery {
     /// Where an engine's recovery went, if it tells.
     fn parts(&self, taken: &Taken) -> String {
         let median = |name: &str| taken.median(&format!("recovery.{name}"));
-        let (Some(load_s), Some(index_s), Some(redo_s), Some(packets)) =
-            (median("load_s"), median("index_s"), median("redo_s"), median("packets"))
+        let (Some(load_ms), Some(index_ms), Some(redo_ms), Some(packets)) =
+            (median("load_ms"), median("index_ms"), median("redo_ms"), median("packets"))
         else {
             return String::new();
         };
         let name = taken.engine.name();
         let mb = median("loaded_bytes").unwrap_or(0.0) / 1e6;
         let mut text = format!(
-            "  {name}: load {load_s:.3} s ({mb:.0} MB) + index {index_s:.3} s = {:.3} s; redo {redo_s:.3} s ({} \
+            "  {name}: load {load_ms:.0} ms ({mb:.0} MB) + index {index_ms:.0} ms = {:.0} ms; redo {redo_ms:.0} ms ({} \
              transactions)\n",
-            load_s + index_s,
+            load_ms + index_ms,
             thousands(packets)
         );
         if let Some([redo, forward]) = self.rates(taken) {
@@ -246,9 +266,9 @@ impl Recovery {
 
     /// Transactions a second of redo, and of forward execution on as many threads.
     fn rates(&self, taken: &Taken) -> Option<[f64; 2]> {
-        let (packets, redo_s) = (taken.median("recovery.packets")?, taken.median("recovery.redo_s")?);
+        let (packets, redo_ms) = (taken.median("recovery.packets")?, taken.median("recovery.redo_ms")?);
         (packets > 0.0 && self.transactions > 0)
-            .then(|| [packets / redo_s, self.transactions as f64 / taken.forward_s])
+            .then(|| [packets / redo_ms * 1e3, self.transactions as f64 / taken.work_ms * 1e3])
     }
 
     /// For programs.
@@ -260,13 +280,13 @@ impl Recovery {
                 ("engine", taken.engine.name().into()),
                 ("resident_bytes", taken.resident_bytes.into()),
                 ("resident_bytes_per_row", (taken.resident_bytes as f64 / self.rows()).into()),
-                ("open_s", spread(taken.spread("open_s"))),
-                ("commit_s", spread(taken.spread("commit_s"))),
+                ("open_ms", spread(taken.spread("open_ms"))),
+                ("commit_ms", spread(taken.spread("commit_ms"))),
                 ("kept", taken.kept().into()),
-                ("empty_to_commit_s", spread(Spread::of(taken.fresh_s.iter().copied()))),
-                ("load_s", taken.median("recovery.load_s").into()),
-                ("index_s", taken.median("recovery.index_s").into()),
-                ("redo_s", taken.median("recovery.redo_s").into()),
+                ("empty_to_commit_ms", spread(Spread::of(taken.fresh_ms.iter().copied()))),
+                ("load_ms", taken.median("recovery.load_ms").into()),
+                ("index_ms", taken.median("recovery.index_ms").into()),
+                ("redo_ms", taken.median("recovery.redo_ms").into()),
                 ("redo_per_s", rates.map(|[redo, _]| redo).into()),
                 ("forward_per_s", rates.map(|[_, forward]| forward).into()),
                 ("threads", taken.threads.into()),
@@ -287,14 +307,22 @@ impl Recovery {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::os::unix::fs::FileExt;
 
-    fn opened(open_s: f64, history_rows: u64) -> Json {
-        let parts =
-            [("load_s", 0.1), ("loaded_bytes", 2e6), ("index_s", 0.2), ("redo_s", 0.5), ("packets", 1_000.0)];
+    use super::*;
+    use crate::size::disk_bytes;
+
+    fn opened(open_ms: f64, history_rows: u64) -> Json {
+        let parts = [
+            ("load_ms", 100.0),
+            ("loaded_bytes", 2e6),
+            ("index_ms", 200.0),
+            ("redo_ms", 500.0),
+            ("packets", 1_000.0),
+        ];
         Json::object([
-            ("open_s", open_s.into()),
-            ("commit_s", (open_s + 0.5).into()),
+            ("open_ms", open_ms.into()),
+            ("commit_ms", (open_ms + 500.0).into()),
             ("history_rows", history_rows.into()),
             ("recovery", Json::object(parts.map(|(name, figure)| (name, figure.into())))),
         ])
@@ -304,10 +332,10 @@ mod tests {
         Taken {
             engine,
             resident_bytes: 16 * 110_000,
-            forward_s: 4.0,
+            work_ms: 4_000.0,
             threads: 2,
-            opened: [1.0, 3.0, 2.0].map(|open_s| opened(open_s, history_rows)).to_vec(),
-            fresh_s: vec![0.02, 0.01, 0.5],
+            opened: [1_000.0, 3_000.0, 2_000.0].map(|open_ms| opened(open_ms, history_rows)).to_vec(),
+            fresh_ms: vec![20.0, 10.0, 500.0],
         }
     }
 
@@ -325,10 +353,7 @@ mod tests {
         {
             assert!(table.contains(shown), "{shown} is missing in\n{table}");
         }
-        assert!(
-            table.contains("load 0.100 s (2 MB) + index 0.200 s = 0.300 s; redo 0.500 s (1,000"),
-            "{table}"
-        );
+        assert!(table.contains("load 100 ms (2 MB) + index 200 ms = 300 ms; redo 500 ms (1,000"), "{table}");
         assert!(
             table.contains("redo 2,000 transactions/s, forward 250 (level 1, 2 threads both): 8.00"),
             "{table}"
@@ -336,7 +361,7 @@ mod tests {
         let json = Json::parse(&recovery.json().to_string()).unwrap();
         assert_eq!(json.at("consistent"), Some(&Json::Bool(true)));
         let Some(Json::List(engines)) = json.at("engines") else { panic!("{json}") };
-        assert_eq!(engines[0].at("open_s.median").and_then(Json::number), Some(2.0));
+        assert_eq!(engines[0].at("open_ms.median").and_then(Json::number), Some(2_000.0));
         assert_eq!(engines[0].at("redo_per_s").and_then(Json::number), Some(2_000.0));
     }
 
@@ -353,10 +378,20 @@ mod tests {
         fs::create_dir_all(base.join("from/inner")).unwrap();
         fs::write(base.join("from/inner/one"), "1").unwrap();
         fs::write(base.join("from/two"), "22").unwrap();
+        // A hole, data, and a hole at the end.
+        let sparse = File::create(base.join("from/sparse")).unwrap();
+        sparse.write_all_at(&[7; 5_000], 100 << 20).unwrap();
+        sparse.set_len(1 << 30).unwrap();
         copy(&base.join("from"), &base.join("to")).unwrap();
         let read = |name: &str| fs::read_to_string(base.join("to").join(name)).unwrap();
         let found = (read("inner/one"), read("two"));
+        let sparse = File::open(base.join("to/sparse")).unwrap();
+        let mut bytes = [1; 5_002];
+        sparse.read_exact_at(&mut bytes, (100 << 20) - 1).unwrap();
+        let (length, taken) = (sparse.metadata().unwrap().len(), disk_bytes(&base.join("to")).unwrap());
         fs::remove_dir_all(&base).unwrap();
         assert_eq!(found, ("1".to_owned(), "22".to_owned()));
+        assert_eq!((bytes[0], bytes[1], bytes[5_000], bytes[5_001]), (0, 7, 7, 0));
+        assert!(length == 1 << 30 && taken < 1 << 20, "{length} bytes, {taken} on disk");
     }
 }

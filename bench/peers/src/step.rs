@@ -7,7 +7,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rialto_bench::json::Json;
 
@@ -161,6 +161,10 @@ fn tell(text: &str) -> Result<()> {
     told.map_err(|cause| PeerError::Files { during: "telling the result".to_owned(), cause })
 }
 
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 fn tell_and_wait(result: &Json) -> Result<()> {
     tell(&result.to_string())?;
     loop {
@@ -191,18 +195,17 @@ fn work(engine: &dyn Engine, transactions: u64) -> Result<Json> {
         let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
         workers.into_iter().try_for_each(|worker| worker.join().expect("a client does not panic"))
     })?;
-    let seconds = began.elapsed().as_secs_f64();
-    Ok(Json::object([("threads", threads.into()), ("seconds", seconds.into())]))
+    Ok(Json::object([("threads", threads.into()), ("work_ms", millis(began.elapsed()).into())]))
 }
 
 /// Runs one transaction; `began` is when the engine began to open.
 fn first_commit(engine: &dyn Engine, began: Instant) -> Result<Json> {
-    let open_s = began.elapsed().as_secs_f64();
+    let open_ms = millis(began.elapsed());
     engine.client(1)?.transact(Instant::now())?;
-    let commit_s = began.elapsed().as_secs_f64();
+    let commit_ms = millis(began.elapsed());
     Ok(Json::object([
-        ("open_s", open_s.into()),
-        ("commit_s", commit_s.into()),
+        ("open_ms", open_ms.into()),
+        ("commit_ms", commit_ms.into()),
         ("history_rows", engine.audit()?.history_rows.into()),
         ("recovery", engine.recovery().unwrap_or(Json::Null)),
     ]))

@@ -1,7 +1,7 @@
 //! Rialto, by the bank of `rialto bench tpcb` itself.
 
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rialto::{Database, Durability, Options};
 use rialto_bench::json::Json;
@@ -80,11 +80,12 @@ impl Engine for Rialto {
 
     fn recovery(&self) -> Option<Json> {
         let report = self.database.recovery()?;
+        let millis = |time: Duration| Json::from(time.as_secs_f64() * 1e3);
         Some(Json::object([
-            ("load_s", report.load_time.as_secs_f64().into()),
+            ("load_ms", millis(report.load_time)),
             ("loaded_bytes", report.loaded_bytes.into()),
-            ("index_s", (report.primary_time + report.secondary_time).as_secs_f64().into()),
-            ("redo_s", report.redo_time.as_secs_f64().into()),
+            ("index_ms", millis(report.primary_time + report.secondary_time)),
+            ("redo_ms", millis(report.redo_time)),
             ("packets", report.packets.into()),
         ]))
     }
