@@ -56,6 +56,8 @@ pub enum Command {
     Curve(CurveArgs),
     /// Memory of a row, recovery after SIGKILL, and the time from an empty directory to the first commit
     Recovery(RecoveryArgs),
+    /// The figures of the README, out of what readme.sh left
+    Readme(ReadmeArgs),
 }
 
 /// What all measurements take.
@@ -118,6 +120,17 @@ pub struct RecoveryArgs {
     /// How often each engine opens what was left, and an empty directory
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub rounds: u32,
+}
+
+/// `peers readme`.
+#[derive(Debug, Clone, clap::Args)]
+pub struct ReadmeArgs {
+    /// The directory of readme.sh
+    #[arg(value_name = "OUT")]
+    pub directory: PathBuf,
+    /// Puts them between the marks of this page, instead of printing them
+    #[arg(long, value_name = "FILE")]
+    pub into: Option<PathBuf>,
 }
 
 /// What a process of its own does: so that its memory can be measured, or so that it can be killed.

@@ -11,6 +11,7 @@
 //! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
 //! | [`curve`], [`picture`], [`chart`] | latency against offered load: the open loops; what is drawn; SVG |
 //! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
+//! | [`readme`] | the figures of the README |
 //! | [`step`], [`size`] | loads, memory and kills in processes of their own |
 //! | [`spread`], [`text`] | medians; numbers and tables for people |
 //!
@@ -24,6 +25,7 @@ mod engine;
 mod error;
 mod guarantee;
 mod picture;
+mod readme;
 mod record;
 mod recovery;
 mod report;
@@ -44,7 +46,7 @@ use mimalloc::MiMalloc;
 
 use rialto_bench::json::Json;
 
-use crate::args::{Args, Command, Common, CurveArgs, RecoveryArgs};
+use crate::args::{Args, Command, Common, CurveArgs, ReadmeArgs, RecoveryArgs};
 use crate::curve::Curve;
 use crate::error::{PeerError, Result};
 use crate::recovery::Recovery;
@@ -100,13 +102,24 @@ fn throughputs(args: &Args) -> Result<bool> {
     Ok(print(&args.common, &report.table(), || report.json(), report.consistent()))
 }
 
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|cause| PeerError::Named { during: format!("reading {}", path.display()), cause })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)
+        .map_err(|cause| PeerError::Named { during: format!("writing {}", path.display()), cause })
+}
+
 /// The last line of a file.
 fn read_curve(path: &Path) -> Result<Curve> {
-    let during = || format!("reading {}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|cause| PeerError::Named { during: during(), cause })?;
+    let text = read(path)?;
     let line = text.lines().last().unwrap_or_default();
     let curve = Json::parse(line).and_then(|json| Curve::parse(&json));
-    curve.map_err(|problem| PeerError::Usage(format!("{}: its last line is no curve: {problem}", during())))
+    curve.map_err(|problem| {
+        PeerError::Usage(format!("{}: its last line is no curve: {problem}", path.display()))
+    })
 }
 
 fn curve(args: &CurveArgs) -> Result<bool> {
@@ -117,8 +130,7 @@ fn curve(args: &CurveArgs) -> Result<bool> {
     if let Some(path) = &args.svg {
         let chart = picture::draw(&curve)
             .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
-        std::fs::write(path, chart.svg())
-            .map_err(|cause| PeerError::Named { during: format!("writing {}", path.display()), cause })?;
+        write(path, &chart.svg())?;
     }
     Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
 }
@@ -128,10 +140,24 @@ fn recovery(args: &RecoveryArgs) -> Result<bool> {
     Ok(print(&args.common, &recovery.table(), || recovery.json(), recovery.consistent()))
 }
 
+fn readme(args: &ReadmeArgs) -> Result<bool> {
+    let figures = readme::Parts::new(&args.directory).markdown();
+    match &args.into {
+        None => print!("{figures}"),
+        Some(path) => {
+            let page = readme::replaced(&read(path)?, &figures);
+            let page = page.map_err(|problem| PeerError::Usage(format!("{}: {problem}", path.display())))?;
+            write(path, &page)?;
+        }
+    }
+    Ok(true)
+}
+
 fn run(args: &Args) -> Result<bool> {
     match &args.command {
         Some(Command::Curve(args)) => curve(args),
         Some(Command::Recovery(args)) => recovery(args),
+        Some(Command::Readme(args)) => readme(args),
         None => match (args.step, &args.bank) {
             (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),
             _ => throughputs(args),
