@@ -90,8 +90,8 @@ pub struct CurveArgs {
     /// Clients; each is a thread that sleeps until its next transaction is due and blocks for its commit
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub clients: u32,
-    /// Offered loads, in transactions a second; each engine gets those up to the first above its peak in a closed loop that
-    /// it does not keep up with [default: from 1000 on, each 1.41 times the one before]
+    /// Offered loads, in transactions a second; each engine gets those up to the second in succession, above its peak in
+    /// a closed loop, that it does not keep up with [default: from 1000 on, each 1.41 times the one before]
     #[arg(long, value_name = "LIST", value_delimiter = ',', value_parser = rate)]
     pub rates: Vec<f64>,
     /// How long one slice is measured, after a tenth of it as warm-up

@@ -1,7 +1,7 @@
 //! [`Curve`]: latency against offered load, up to saturation (`peers curve`).
 //!
-//! First each engine's peak in a closed loop, then open loops at loads that grow geometrically, up to one above the peak
-//! that the engine does not keep up with: the first round finds it. Engines take turns at each load, and the loads are gone
+//! First each engine's peak in a closed loop, then open loops at loads that grow geometrically, up to the second in
+//! succession above the peak that the engine does not keep up with: the first round finds it. Engines take turns at each load, and the loads are gone
 //! through once a round, so that a spell of the machine falls on all alike. A figure is the median of its rounds.
 
 use std::path::Path;
@@ -23,7 +23,7 @@ use crate::text::{aligned, machine, row, thousands, time};
 const STEP: f64 = std::f64::consts::SQRT_2;
 /// The highest default load that all engines begin with, unless it is near their peak.
 const BEGIN_PER_S: f64 = 1_000.0;
-/// What commits less of its load than this is saturated.
+/// An engine that commits less than this share of what is due is saturated.
 const KEPT_UP: f64 = 0.95;
 
 /// What one engine did at one load; medians.
@@ -33,6 +33,8 @@ pub struct Point {
     pub offered_per_s: f64,
     /// Those that committed.
     pub committed_per_s: f64,
+    /// Of all that was due, the share that was done in time.
+    pub kept_up: f64,
     /// From the intended start.
     pub latency: Percentiles,
 }
@@ -45,6 +47,7 @@ impl Point {
         Some(Point {
             offered_per_s,
             committed_per_s: median(|slice| slice.per_s)?,
+            kept_up: median(|slice| slice.kept_up)?,
             latency: Percentiles {
                 p50_us: median(|slice| slice.percentiles.p50_us)?,
                 p99_us: median(|slice| slice.percentiles.p99_us)?,
@@ -56,7 +59,7 @@ impl Point {
 
     /// Whether the engine did not keep up with the load.
     pub fn is_saturated(&self) -> bool {
-        self.committed_per_s < KEPT_UP * self.offered_per_s
+        self.kept_up < KEPT_UP
     }
 }
 
@@ -104,9 +107,11 @@ fn loads<'a>(peak_per_s: f64, given: &'a [f64]) -> Box<dyn Iterator<Item = f64> 
     }
 }
 
-/// Whether a load is the last one for an engine with this peak: it is above that, and the engine did not keep up.
-fn is_last(peak_per_s: f64, offered_per_s: f64, committed_per_s: f64) -> bool {
-    offered_per_s >= peak_per_s && committed_per_s < KEPT_UP * offered_per_s
+/// Whether an engine with this peak has had its last load: it did not keep up with the last two, given with the share that
+/// it kept up with, and they were above its peak. One could be a spell of the machine.
+fn is_over(peak_per_s: f64, had: &[(f64, f64)]) -> bool {
+    had.len() > 1
+        && had[had.len() - 2..].iter().all(|(load, kept_up)| *load >= peak_per_s && *kept_up < KEPT_UP)
 }
 
 fn three_digits(value: f64) -> f64 {
@@ -159,8 +164,8 @@ impl Curve {
         for step in 1.. {
             let before = slices.iter().map(Vec::len).sum::<usize>();
             for &place in order.round() {
-                let last = slices[place].last().map(|(load, slices)| (*load, slices[0].per_s));
-                let is_over = last.is_some_and(|(load, per_s)| is_last(peaks[place], load, per_s));
+                let had = slices[place].iter().map(|(load, slices)| (*load, slices[0].kept_up));
+                let is_over = is_over(peaks[place], &had.collect::<Vec<_>>());
                 if let (false, Some(load)) = (is_over, coming[place].next()) {
                     let slice = run(&mut open[place], Some(load), seed(0, step))?;
                     slices[place].push((load, vec![slice]));
@@ -253,6 +258,7 @@ impl Curve {
             Json::object([
                 ("offered_per_s", point.offered_per_s.into()),
                 ("committed_per_s", point.committed_per_s.into()),
+                ("kept_up", point.kept_up.into()),
                 ("p50_us", point.latency.p50_us.into()),
                 ("p99_us", point.latency.p99_us.into()),
                 ("p999_us", point.latency.p999_us.into()),
@@ -300,6 +306,7 @@ impl Curve {
             Ok(Point {
                 offered_per_s: number(json, "offered_per_s")?,
                 committed_per_s: number(json, "committed_per_s")?,
+                kept_up: number(json, "kept_up")?,
                 latency: Percentiles {
                     p50_us: number(json, "p50_us")?,
                     p99_us: number(json, "p99_us")?,
@@ -341,7 +348,10 @@ pub mod tests {
             let p50_us = if offered_per_s < peak_per_s { 100.0 } else { 1e6 };
             let latency =
                 Percentiles { p50_us, p99_us: p50_us * 3.0, p999_us: p50_us * 9.0, max_us: p50_us * 20.0 };
-            Point { offered_per_s, committed_per_s: offered_per_s.min(peak_per_s), latency }
+            let committed_per_s = offered_per_s.min(peak_per_s);
+            // A part of the thousandths that are printed.
+            let kept_up = (committed_per_s / offered_per_s * 1e3).round() / 1e3;
+            Point { offered_per_s, committed_per_s, kept_up, latency }
         };
         Line {
             engine: engine.name().to_owned(),
@@ -376,20 +386,22 @@ pub mod tests {
         assert_eq!(slow, [44.2, 62.5]);
         assert_eq!(loads(7_000.0, &[500.0, 9_000.0]).collect::<Vec<_>>(), [500.0, 9_000.0]);
         // A stall below the peak ends nothing, nor does an engine that does better than in its closed loop.
-        assert!(!is_last(7_000.0, 5_000.0, 1_000.0) && !is_last(7_000.0, 8_000.0, 7_900.0));
-        assert!(is_last(7_000.0, 8_000.0, 7_500.0));
+        assert!(!is_over(7_000.0, &[]) && !is_over(7_000.0, &[(8_000.0, 0.9)]));
+        assert!(!is_over(7_000.0, &[(5_000.0, 0.2), (8_000.0, 0.9)]));
+        assert!(!is_over(7_000.0, &[(8_000.0, 0.9), (11_300.0, 0.99)]));
+        assert!(is_over(7_000.0, &[(5_000.0, 0.99), (8_000.0, 0.9), (11_300.0, 0.7)]));
     }
 
     #[test]
     fn figures_are_medians_and_saturation_is_told() {
         let slice = |per_s, p50_us| {
             let percentiles = Percentiles { p50_us, p99_us: 2.0, p999_us: 3.0, max_us: 4.0 };
-            Slice { per_s, percentiles, committed: 1 }
+            Slice { per_s, kept_up: per_s / 100.0, percentiles, committed: 1 }
         };
         let point = Point::of(100.0, &[slice(99.0, 7.0), slice(10.0, 900.0), slice(98.0, 8.0)]).unwrap();
         assert_eq!((point.committed_per_s, point.latency.p50_us), (98.0, 8.0));
         assert!(!point.is_saturated());
-        assert!(Point { committed_per_s: 94.0, ..point }.is_saturated());
+        assert!(Point { kept_up: 0.94, ..point }.is_saturated());
         assert_eq!(Point::of(100.0, &[]), None);
     }
 

@@ -226,7 +226,7 @@ mod tests {
 
     fn cell(engine: EngineName, rates: [f64; 3]) -> Cell {
         let percentiles = Percentiles { p50_us: 10.0, p99_us: 20.0, p999_us: 30.0, max_us: 40.0 };
-        let slice = |per_s| Slice { per_s, percentiles, committed: 1 };
+        let slice = |per_s| Slice { per_s, kept_up: 1.0, percentiles, committed: 1 };
         Cell { engine, clients: 8, slices: rates.map(slice).to_vec() }
     }
 

@@ -34,6 +34,8 @@ pub struct Offer {
 pub struct Slice {
     /// Transactions a second that committed in the window.
     pub per_s: f64,
+    /// The share that these are of all that was due; 1 in a closed loop.
+    pub kept_up: f64,
     /// Their latencies; in an open loop with those that were due and not done at its end.
     pub percentiles: Percentiles,
     /// All that committed, those of the warm-up included.
@@ -135,9 +137,11 @@ pub fn slice(engine: &dyn Engine, offer: Offer) -> Result<Slice> {
         let seconds = time.as_secs_f64();
         PeerError::Usage(format!("no transaction ended within {seconds} s: expected a longer --seconds"))
     };
+    let all = outcome.all_latencies();
     Ok(Slice {
         per_s: outcome.committed() as f64 / outcome.window.as_secs_f64(),
-        percentiles: outcome.all_latencies().percentiles().ok_or_else(none)?,
+        percentiles: all.percentiles().ok_or_else(none)?,
+        kept_up: outcome.committed() as f64 / all.count() as f64,
         committed: outcome.acknowledged,
     })
 }
@@ -189,6 +193,7 @@ mod tests {
         let slice = slice(&engine, offer(None, Duration::from_millis(100))).unwrap();
         assert_eq!(engine.audit().unwrap().history_rows, slice.committed);
         assert!(slice.per_s > 0.0 && slice.percentiles.p50_us >= 1_000.0, "{slice:?}");
+        assert_eq!(slice.kept_up, 1.0);
     }
 
     #[test]
@@ -199,6 +204,7 @@ mod tests {
         assert!((100.0..320.0).contains(&calm.per_s), "{calm:?}");
         // Three clients of a millisecond each do at most 3,000 a second.
         let flooded = slice(&engine, offer(Some(30_000.0), time)).unwrap();
+        assert!(calm.kept_up > 0.8 && flooded.kept_up < 0.3, "{calm:?}, {flooded:?}");
         assert!(flooded.per_s <= 3_100.0 && flooded.percentiles.p50_us > 100_000.0, "{flooded:?}");
     }
 
