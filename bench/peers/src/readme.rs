@@ -256,7 +256,10 @@ impl Parts {
     /// What checkpoints cost.
     fn sweeps(&self) -> String {
         let mut rows = String::new();
-        for (part, what) in [("sweeps-default", "as by default"), ("sweeps-always", "one after the other")] {
+        for (part, what) in [
+            ("sweeps-default", "one in 30 s, taking as long (the default)"),
+            ("sweeps-always", "one after the other, 5 s each"),
+        ] {
             let Some(json) = self.json(part) else { continue };
             let Some(Json::Object(ratios)) = json.get("ratio") else { continue };
             // Of the run without checkpoints over the one with them.
@@ -364,12 +367,12 @@ mod tests {
             "| durable, 8 clients | 40,000 | 10,000 | 4.00 (3.00 to 5.00) |\n",
             "| resident bytes of a 100-byte row | 170 |  |  |\n",
             "| open after SIGKILL, 1,000 accounts and 500 transactions, s | 0.25 |  |  |\n",
-            "| one after the other | 20.0% (0.0% to 50.0%) | 2.00 (1.25 to 2.50) | 120 |\n",
+            "| one after the other, 5 s each | 20.0% (0.0% to 50.0%) | 2.00 (1.25 to 2.50) | 120 |\n",
             "| `--clients 1` | 8,000 | 110 us | 200 us | 900 us | 1.0 | 4,096 | p50 1.10 and p99 1.20 of the write's |\n",
         ] {
             assert!(text.contains(row), "{row} is missing in\n{text}");
         }
-        for absent in ["durable, 32", "SIGKILL only", "latency.svg", "Recovery of", "as by default"] {
+        for absent in ["durable, 32", "SIGKILL only", "latency.svg", "Recovery of", "one in 30 s"] {
             assert!(!text.contains(absent), "{absent} is in\n{text}");
         }
     }
