@@ -63,14 +63,14 @@ part() {
 }
 
 describe() {
-    date -u +"%Y-%m-%d %H:%M UTC"
-    git -C "$root" log -1 --format='%H %s'
-    uname -srm
-    grep -m1 'model name' /proc/cpuinfo | cut -d: -f2-
-    nproc
-    grep MemTotal /proc/meminfo
-    df -hT "$out" | tail -n 1
-    rustc --version
+    sed -n 's/^model name[^:]*: *//p' /proc/cpuinfo | head -n 1
+    echo "$(nproc) cores"
+    awk '/^MemTotal/ { printf "%.0f GiB\n", $2 / 1048576 }' /proc/meminfo
+    echo "$(df --output=fstype "$out" | tail -n 1) on $(df --output=source "$out" | tail -n 1)"
+    uname -sr
+    rustc --version | cut -d' ' -f1-2
+    git -C "$root" log -1 --format='commit %h'
+    date -u +%Y-%m-%d
 }
 bench() { "$root/target/release/rialto" bench tpcb --accounts "$accounts" --json "$@"; }
 # One directory a shape; a part leaves nothing that the next one of its kind would have to recover first.

@@ -20,6 +20,7 @@ pub fn thousands(value: f64) -> String {
 /// Microseconds, in a unit that fits.
 pub fn time(us: f64) -> String {
     match us {
+        us if us < 9.995 => format!("{us:.2} us"),
         us if us < 999.5 => format!("{us:.0} us"),
         us if us < 9_995.0 => format!("{:.2} ms", us / 1e3),
         us if us < 999_500.0 => format!("{:.0} ms", us / 1e3),
@@ -69,8 +70,8 @@ mod tests {
     #[test]
     fn numbers_and_columns() {
         assert_eq!((thousands(999.4), thousands(1_234_567.0)), ("999".to_owned(), "1,234,567".to_owned()));
-        let times = [85.0, 999.9, 9_990.0, 12_345.0, 999_800.0].map(time);
-        assert_eq!(times, ["85 us", "1.00 ms", "9.99 ms", "12 ms", "1.0 s"]);
+        let times = [2.346, 85.0, 999.9, 9_990.0, 12_345.0, 999_800.0].map(time);
+        assert_eq!(times, ["2.35 us", "85 us", "1.00 ms", "9.99 ms", "12 ms", "1.0 s"]);
         assert_eq!(aligned(&[row(["a", "22"]), row(["bb", "1"])]), "  a   22\n  bb   1\n");
     }
 }
