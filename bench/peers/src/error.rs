@@ -41,6 +41,14 @@ pub enum PeerError {
         /// Why.
         cause: std::io::Error,
     },
+    /// A file that was named could not be read or written.
+    #[error("{during}: {cause}")]
+    Named {
+        /// What was being done.
+        during: String,
+        /// Why.
+        cause: std::io::Error,
+    },
     /// A process that loads a bank, or measures its memory, failed.
     #[error("{during} in a process of its own: {cause}")]
     Child {

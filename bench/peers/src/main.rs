@@ -6,18 +6,28 @@
 //! | [`engine`] | the engines, one file each, behind two small traits |
 //! | [`tpcb`], [`table`], [`record`] | the bank, as far as engines share it |
 //! | [`guarantee`] | what a commit survives: a section of the result each |
-//! | [`section`] | banks, rounds, alternation, checks |
-//! | [`slice`] | one engine's clients for some seconds |
-//! | [`step`], [`size`] | loads and memory in processes of their own |
-//! | [`report`], [`spread`] | the table, the ratios, the JSON |
+//! | [`bank`] | each engine's bank in a run, and whose turn it is |
+//! | [`slice`](mod@slice) | one engine's clients for some seconds |
+//! | [`section`], [`report`] | throughputs: the rounds; the table, the ratios, the JSON |
+//! | [`curve`], [`picture`], [`chart`] | latency against offered load: the open loops; what is drawn; SVG |
+//! | [`recovery`] | memory, recovery after SIGKILL, the first commit |
+//! | [`readme`] | the figures of the README |
+//! | [`step`], [`size`] | loads, memory and kills in processes of their own |
+//! | [`spread`], [`text`] | medians; numbers and tables for people |
 //!
 //! Results go to stdout, progress and errors to stderr.
 
 mod args;
+mod bank;
+mod chart;
+mod curve;
 mod engine;
 mod error;
 mod guarantee;
+mod picture;
+mod readme;
 mod record;
+mod recovery;
 mod report;
 mod section;
 mod size;
@@ -25,16 +35,21 @@ mod slice;
 mod spread;
 mod step;
 mod table;
+mod text;
 mod tpcb;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
 use mimalloc::MiMalloc;
 
-use crate::args::Args;
+use rialto_bench::json::Json;
+
+use crate::args::{Args, Command, Common, CurveArgs, ReadmeArgs, RecoveryArgs};
+use crate::curve::Curve;
 use crate::error::{PeerError, Result};
+use crate::recovery::Recovery;
 use crate::report::Report;
 use crate::section::Section;
 
@@ -46,8 +61,8 @@ static ALLOCATOR: MiMalloc = MiMalloc;
 struct Scratch(PathBuf);
 
 impl Scratch {
-    fn new(args: &Args) -> Result<Scratch> {
-        let path = args.data.join(format!("run-{}", std::process::id()));
+    fn new(common: &Common) -> Result<Scratch> {
+        let path = common.data.join(format!("run-{}", std::process::id()));
         std::fs::create_dir_all(&path)
             .map_err(|cause| PeerError::Files { during: format!("creating {}", path.display()), cause })?;
         Ok(Scratch(path))
@@ -62,12 +77,18 @@ impl Drop for Scratch {
     }
 }
 
-fn run(args: &Args) -> Result<bool> {
-    if let (Some(step), Some(bank)) = (args.step, &args.bank) {
-        return step::perform(args, step, bank).map(|()| true);
+/// Prints a result; gives whether all banks add up.
+fn print(common: &Common, table: &str, json: impl FnOnce() -> Json, consistent: bool) -> bool {
+    print!("{table}");
+    if common.json {
+        println!("{}", json());
     }
-    args.shape()?;
-    let scratch = Scratch::new(args)?;
+    consistent
+}
+
+fn throughputs(args: &Args) -> Result<bool> {
+    args.common.shape()?;
+    let scratch = Scratch::new(&args.common)?;
     let mut sections = Vec::new();
     for &guarantee in args.guarantees() {
         let directory = scratch.0.join(guarantee.name());
@@ -78,11 +99,70 @@ fn run(args: &Args) -> Result<bool> {
         })?;
     }
     let report = Report::new(args, sections)?;
-    print!("{}", report.table());
-    if args.json {
-        println!("{}", report.json());
+    Ok(print(&args.common, &report.table(), || report.json(), report.consistent()))
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path)
+        .map_err(|cause| PeerError::Named { during: format!("reading {}", path.display()), cause })
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    std::fs::write(path, text)
+        .map_err(|cause| PeerError::Named { during: format!("writing {}", path.display()), cause })
+}
+
+/// The last line of a file.
+fn read_curve(path: &Path) -> Result<Curve> {
+    let text = read(path)?;
+    let line = text.lines().last().unwrap_or_default();
+    let curve = Json::parse(line).and_then(|json| Curve::parse(&json));
+    curve.map_err(|problem| {
+        PeerError::Usage(format!("{}: its last line is no curve: {problem}", path.display()))
+    })
+}
+
+fn curve(args: &CurveArgs) -> Result<bool> {
+    let curve = match &args.from {
+        Some(path) => read_curve(path)?,
+        None => Curve::measure(args, &Scratch::new(&args.common)?.0)?,
+    };
+    if let Some(path) = &args.svg {
+        let chart = picture::draw(&curve)
+            .ok_or_else(|| PeerError::Usage("there is no point to draw (--engines, --rates)".to_owned()))?;
+        write(path, &chart.svg())?;
     }
-    Ok(report.consistent())
+    Ok(print(&args.common, &curve.table(), || curve.json(), curve.consistent()))
+}
+
+fn recovery(args: &RecoveryArgs) -> Result<bool> {
+    let recovery = Recovery::measure(args, &Scratch::new(&args.common)?.0)?;
+    Ok(print(&args.common, &recovery.table(), || recovery.json(), recovery.consistent()))
+}
+
+fn readme(args: &ReadmeArgs) -> Result<bool> {
+    let figures = readme::Parts::new(&args.directory).markdown();
+    match &args.into {
+        None => print!("{figures}"),
+        Some(path) => {
+            let page = readme::replaced(&read(path)?, &figures);
+            let page = page.map_err(|problem| PeerError::Usage(format!("{}: {problem}", path.display())))?;
+            write(path, &page)?;
+        }
+    }
+    Ok(true)
+}
+
+fn run(args: &Args) -> Result<bool> {
+    match &args.command {
+        Some(Command::Curve(args)) => curve(args),
+        Some(Command::Recovery(args)) => recovery(args),
+        Some(Command::Readme(args)) => readme(args),
+        None => match (args.step, &args.bank) {
+            (Some(step), Some(bank)) => step::perform(args, step, bank).map(|()| true),
+            _ => throughputs(args),
+        },
+    }
 }
 
 fn main() -> ExitCode {

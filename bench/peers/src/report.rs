@@ -6,11 +6,13 @@ use rialto_bench::json::Json;
 use rialto_bench::machine::Machine;
 
 use crate::args::Args;
+use crate::bank::Bank;
 use crate::engine::EngineName;
 use crate::error::Result;
-use crate::section::{Bank, Cell, Section};
+use crate::section::{Cell, Section};
 use crate::slice::Slice;
 use crate::spread::Spread;
+use crate::text::{aligned, machine, row, thousands};
 use crate::tpcb::Shape;
 
 /// What a run found.
@@ -44,49 +46,13 @@ fn ratio(cells: &[Cell], clients: u32) -> Option<Ratio> {
     Some(Ratio { peer: best.engine, spread })
 }
 
-fn thousands(value: f64) -> String {
-    let digits = format!("{value:.0}");
-    let mut text = String::new();
-    for (position, digit) in digits.chars().enumerate() {
-        if position > 0 && (digits.len() - position) % 3 == 0 {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
-}
-
-/// Lines up columns: the first to the left, the others to the right.
-fn aligned(rows: &[Vec<String>]) -> String {
-    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
-    let width = |column: usize| {
-        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
-    };
-    let widths: Vec<usize> = (0..columns).map(width).collect();
-    let mut text = String::new();
-    for row in rows {
-        let mut line = String::new();
-        for (column, cell) in row.iter().enumerate() {
-            let width = widths[column];
-            let written = match column {
-                0 => write!(line, "  {cell:<width$}"),
-                _ => write!(line, "  {cell:>width$}"),
-            };
-            written.expect("a string takes all");
-        }
-        text.push_str(line.trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 impl<'a> Report<'a> {
     /// Of these sections, on this machine.
     ///
     /// # Errors
-    /// As [`Args::shape`].
+    /// As [`Common::shape`](crate::args::Common::shape).
     pub fn new(args: &'a Args, sections: Vec<Section>) -> Result<Report<'a>> {
-        Ok(Report { args, shape: args.shape()?, machine: Machine::here(), sections })
+        Ok(Report { args, shape: args.common.shape()?, machine: Machine::here(), sections })
     }
 
     /// Whether all banks add up.
@@ -96,12 +62,11 @@ impl<'a> Report<'a> {
 
     /// For people.
     pub fn table(&self) -> String {
-        let Machine { cpu, cores, memory_bytes, kernel } = &self.machine;
         let mut text = format!(
-            "TPC-B, {}\n{cpu}, {cores} cores, {:.0} GiB, {kernel}\n{} rounds of {} s for each engine and number of \
-             clients, engines alternating; medians (least to most)\n",
+            "TPC-B, {}\n{}\n{} rounds of {} s for each engine and number of clients, engines alternating; medians \
+             (least to most)\n",
             self.shape,
-            *memory_bytes as f64 / (1u64 << 30) as f64,
+            machine(&self.machine),
             self.args.rounds,
             self.args.seconds.as_secs_f64(),
         );
@@ -231,7 +196,6 @@ fn cell_json(cell: &Cell) -> Json {
 }
 
 fn sizes(banks: &[Bank]) -> Vec<Vec<String>> {
-    let row = |cells: [&str; 5]| cells.map(str::to_owned).to_vec();
     let mut rows = vec![row([
         "bytes",
         "resident a row, loaded",
@@ -262,7 +226,7 @@ mod tests {
 
     fn cell(engine: EngineName, rates: [f64; 3]) -> Cell {
         let percentiles = Percentiles { p50_us: 10.0, p99_us: 20.0, p999_us: 30.0, max_us: 40.0 };
-        let slice = |per_s| Slice { per_s, percentiles, committed: 1 };
+        let slice = |per_s| Slice { per_s, kept_up: 1.0, percentiles, committed: 1 };
         Cell { engine, clients: 8, slices: rates.map(slice).to_vec() }
     }
 

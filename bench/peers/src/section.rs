@@ -2,37 +2,12 @@
 
 use std::path::Path;
 
-use rialto::io::Random;
-
-use crate::args::{Args, Step};
-use crate::engine::{Engine, EngineName};
-use crate::error::{PeerError, Result};
+use crate::args::Args;
+use crate::bank::{Bank, Open, Order, say};
+use crate::engine::EngineName;
+use crate::error::Result;
 use crate::guarantee::Guarantee;
-use crate::size::disk_bytes;
-use crate::slice::{Slice, slice};
-use crate::step::in_own_process;
-
-/// The same orders in each run.
-const ORDER_SEED: u64 = 1;
-
-/// What a bank took, and whether it adds up.
-#[derive(Debug, Clone)]
-pub struct Bank {
-    /// Whose.
-    pub engine: EngineName,
-    /// Rows when it was loaded.
-    pub loaded_rows: u64,
-    /// Resident bytes of a process that opened it and read all rows.
-    pub resident_bytes: u64,
-    /// Bytes on disk after the load.
-    pub loaded_disk_bytes: u64,
-    /// Rows at the end, history included.
-    pub rows: u64,
-    /// Bytes on disk at the end, open.
-    pub disk_bytes: u64,
-    /// What does not add up, if anything.
-    pub problem: Option<String>,
-}
+use crate::slice::{Offer, Slice, slice};
 
 /// The slices of one engine with one number of clients.
 #[derive(Debug, Clone)]
@@ -56,22 +31,6 @@ pub struct Section {
     pub cells: Vec<Cell>,
 }
 
-/// A bank that is open.
-struct Open {
-    name: EngineName,
-    engine: Box<dyn Engine>,
-    bank: Bank,
-    committed: u64,
-}
-
-fn files<T>(during: impl FnOnce() -> String, result: std::io::Result<T>) -> Result<T> {
-    result.map_err(|cause| PeerError::Files { during: during(), cause })
-}
-
-fn say(text: &str) {
-    eprintln!("{text}");
-}
-
 impl Section {
     /// Loads a bank into each engine, runs all slices, and checks all banks. Engines alternate, in another order in each
     /// round: what an engine still does in the background falls on no other one alone.
@@ -80,20 +39,21 @@ impl Section {
     /// If an engine fails. A bank that does not add up is a result.
     pub fn measure(args: &Args, guarantee: Guarantee, directory: &Path) -> Result<Section> {
         let mut open = Vec::new();
-        for name in args.engines() {
-            open.push(prepare(args, guarantee, name, &directory.join(name.name()))?);
+        for name in args.common.engines() {
+            let own = directory.join(name.name());
+            Open::load(&args.common, guarantee, name, &own)?;
+            open.push(Open::measured(&args.common, guarantee, name, &own)?);
         }
         let mut cells = Vec::new();
-        let mut places: Vec<usize> = (0..open.len()).collect();
-        let mut order = Random::new(ORDER_SEED);
+        let mut order = Order::new(open.len());
         for &clients in &args.clients {
             let mut these: Vec<Cell> =
                 open.iter().map(|open| Cell { engine: open.name, clients, slices: Vec::new() }).collect();
             for round in 0..args.rounds {
-                order.shuffle(&mut places);
-                for &place in &places {
+                for &place in order.round() {
                     let seed = (u64::from(clients) << 40) | (u64::from(round) << 8) | 1;
-                    let measured = slice(&*open[place].engine, clients, args.seconds, seed)?;
+                    let offer = Offer { clients, rate: None, time: args.seconds, seed };
+                    let measured = slice(&*open[place].engine, offer)?;
                     say(&format!(
                         "  {}, {clients} clients, round {} of {}: {:>9.0} transactions/s",
                         open[place].name.name(),
@@ -110,39 +70,8 @@ impl Section {
         let mut banks = Vec::new();
         for open in open {
             let own = directory.join(open.name.name());
-            banks.push(finish(args, open, &own)?);
+            banks.push(open.finish(&args.common, &own)?);
         }
         Ok(Section { guarantee, banks, cells })
     }
-}
-
-fn prepare(args: &Args, guarantee: Guarantee, name: EngineName, directory: &Path) -> Result<Open> {
-    say(&format!("loading {} ({})", name.name(), guarantee.name()));
-    files(|| format!("creating {}", directory.display()), std::fs::create_dir_all(directory))?;
-    let shape = args.shape()?;
-    in_own_process(Step::Load, name, guarantee, shape, directory)?;
-    let resident_bytes = in_own_process(Step::Memory, name, guarantee, shape, directory)?.unwrap_or_default();
-    let loaded_disk_bytes = files(|| format!("reading {}", directory.display()), disk_bytes(directory))?;
-    let engine = name.open(directory, guarantee, shape)?;
-    let sums = engine.audit()?;
-    let bank = Bank {
-        engine: name,
-        loaded_rows: sums.all_rows(),
-        resident_bytes,
-        loaded_disk_bytes,
-        rows: sums.all_rows(),
-        disk_bytes: loaded_disk_bytes,
-        problem: sums.problem(shape, 0),
-    };
-    Ok(Open { name, engine, bank, committed: 0 })
-}
-
-fn finish(args: &Args, open: Open, directory: &Path) -> Result<Bank> {
-    let Open { engine, mut bank, committed, .. } = open;
-    let sums = engine.audit()?;
-    bank.rows = sums.all_rows();
-    bank.disk_bytes = files(|| format!("reading {}", directory.display()), disk_bytes(directory))?;
-    bank.problem = bank.problem.or(sums.problem(args.shape()?, committed));
-    engine.close()?;
-    Ok(bank)
 }

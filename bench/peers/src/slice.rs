@@ -1,135 +1,159 @@
 //! [`Slice`]: one engine's clients for some seconds.
+//!
+//! The clients are those of `rialto bench` ([`drive`]): their threads, their phases, and, in an open loop, their intended
+//! starts from which latencies count.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use rialto_bench::histogram::{Latencies, Percentiles};
+use rialto_bench::driver::{Ended, Load, Observer, drive};
+use rialto_bench::histogram::Percentiles;
+use rialto_bench::workload::{Pending, Workload};
 
 use crate::engine::{Client, Engine};
 use crate::error::{PeerError, Result};
 
-const WARMING_UP: u8 = 0;
-const MEASURING: u8 = 1;
-const OVER: u8 = 2;
+/// What clients do in a slice.
+#[derive(Debug, Clone, Copy)]
+pub struct Offer {
+    /// How many; each is a thread that blocks for its commit.
+    pub clients: u32,
+    /// Transactions a second, over all clients; `None` for a closed loop.
+    pub rate: Option<f64>,
+    /// How long, after a tenth of it as warm-up.
+    pub time: Duration,
+    /// Other seeds give other transactions.
+    pub seed: u64,
+}
 
 /// What one slice measured.
 #[derive(Debug, Clone)]
 pub struct Slice {
-    /// Transactions a second that began and ended in the window.
+    /// Transactions a second that committed in the window.
     pub per_s: f64,
-    /// Their latencies.
+    /// The share that these are of all that was due; 1 in a closed loop.
+    pub kept_up: f64,
+    /// Their latencies; in an open loop with those that were due and not done at its end.
     pub percentiles: Percentiles,
     /// All that committed, those of the warm-up included.
     pub committed: u64,
 }
 
-/// What one client did.
-#[derive(Default)]
-struct Done {
-    latencies: Latencies,
-    committed: u64,
-}
-
-/// What all clients see.
-struct Course {
-    phase: AtomicU8,
-    failed: AtomicBool,
+/// An engine's clients, as the driver runs them.
+struct Clients<'a> {
+    made: Mutex<Vec<Option<Box<dyn Client + 'a>>>>,
+    /// The driver's own errors are the kernel's.
     failure: Mutex<Option<PeerError>>,
 }
 
-impl Course {
-    fn fail(&self, error: PeerError) {
-        self.failure.lock().expect("nobody panics with it").get_or_insert(error);
-        self.failed.store(true, Ordering::Release);
-    }
+/// Engines give no tickets here: what is submitted is done.
+struct Done;
 
-    fn run(&self, client: &mut dyn Client) -> Done {
-        let mut done = Done::default();
-        loop {
-            let phase = self.phase.load(Ordering::Relaxed);
-            if phase == OVER || self.failed.load(Ordering::Relaxed) {
-                return done;
-            }
-            let began = Instant::now();
-            if let Err(error) = client.transact(began) {
-                self.fail(error);
-                return done;
-            }
-            done.committed += 1;
-            if phase == MEASURING && self.phase.load(Ordering::Relaxed) == MEASURING {
-                done.latencies.record(began.elapsed());
-            }
-        }
-    }
+impl Future for Done {
+    type Output = rialto::Result<()>;
 
-    /// Sleeps, unless a client fails.
-    fn sleep(&self, time: Duration) {
-        let until = Instant::now() + time;
-        while let Some(left) = until.checked_duration_since(Instant::now()) {
-            if self.failed.load(Ordering::Acquire) {
-                return;
-            }
-            std::thread::sleep(left.min(Duration::from_millis(100)));
-        }
+    fn poll(self: Pin<&mut Self>, _context: &mut Context<'_>) -> Poll<rialto::Result<()>> {
+        Poll::Ready(Ok(()))
     }
 }
 
-/// Runs so many clients, each a thread, for a tenth of the time and then for the time. Other seeds give other
-/// transactions.
+impl Pending for Done {
+    fn poll_done(&self) -> Option<rialto::Result<()>> {
+        Some(Ok(()))
+    }
+
+    fn wait(self) -> rialto::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a> Workload for Clients<'a> {
+    type Client = Box<dyn Client + 'a>;
+    type Ticket = Done;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &["tpcb"]
+    }
+
+    fn client(&self, number: u32, _seed: u64) -> Box<dyn Client + 'a> {
+        let mut made = self.made.lock().expect("nobody panics with it");
+        made[number as usize].take().expect("each client is asked for once")
+    }
+
+    fn run_one(&self, client: &mut Box<dyn Client + 'a>, now: Instant) -> rialto::Result<usize> {
+        client.transact(now).map(|()| 0).map_err(|error| {
+            self.failure.lock().expect("nobody panics with it").get_or_insert(error);
+            rialto::Error::Closed
+        })
+    }
+
+    fn submit_one(&self, client: &mut Box<dyn Client + 'a>, now: Instant) -> rialto::Result<(usize, Done)> {
+        self.run_one(client, now).map(|procedure| (procedure, Done))
+    }
+}
+
+/// Looks at nothing.
+struct Nobody;
+
+impl Observer for Nobody {
+    fn window_begins(&mut self, _committed: u64, _warmed_up: Duration) -> std::result::Result<(), String> {
+        Ok(())
+    }
+
+    fn window_ends(&mut self) {}
+
+    fn slice(&mut self, _took: Duration, _committed: u64) {}
+
+    fn tick(&mut self, _open: Option<Duration>, _committed_per_s: f64) {}
+}
+
+/// Runs the clients for the time.
 ///
 /// # Errors
 /// If a client fails, or none finishes a transaction in the window.
-pub fn slice(engine: &dyn Engine, clients: u32, time: Duration, seed: u64) -> Result<Slice> {
-    let course = Course {
-        phase: AtomicU8::new(WARMING_UP),
-        failed: AtomicBool::new(false),
-        failure: Mutex::new(None),
-    };
-    let mut all = Vec::new();
+pub fn slice(engine: &dyn Engine, offer: Offer) -> Result<Slice> {
+    let Offer { clients, rate, time, seed } = offer;
+    let mut made = Vec::new();
     for number in 0..u64::from(clients) {
-        all.push(engine.client(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?);
+        made.push(Some(engine.client(seed ^ (number + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15))?));
     }
-    let (done, took) = std::thread::scope(|scope| {
-        let course = &course;
-        let threads: Vec<_> =
-            all.into_iter().map(|mut client| scope.spawn(move || course.run(&mut *client))).collect();
-        course.sleep(time / 10);
-        course.phase.store(MEASURING, Ordering::Relaxed);
-        let began = Instant::now();
-        course.sleep(time);
-        course.phase.store(OVER, Ordering::Relaxed);
-        let took = began.elapsed();
-        let done: Vec<Done> =
-            threads.into_iter().map(|thread| thread.join().expect("a client does not panic")).collect();
-        (done, took)
-    });
-    if let Some(error) = course.failure.into_inner().expect("nobody panics with it") {
-        return Err(error);
-    }
-    let mut latencies = Latencies::default();
-    done.iter().for_each(|client| latencies.merge(&client.latencies));
-    let percentiles = latencies.percentiles().ok_or_else(|| {
-        PeerError::Usage(format!(
-            "no transaction began and ended within {} s: expected a longer --seconds",
-            time.as_secs_f64()
-        ))
-    })?;
+    let workload = Clients { made: Mutex::new(made), failure: Mutex::new(None) };
+    let load = Load { clients, in_flight: 1, rate, warmup: time / 10, window: time, seed };
+    let outcome = match drive(&workload, &load, &mut Nobody) {
+        Ok(outcome) => outcome,
+        Err(ended) => {
+            let failure = workload.failure.into_inner().expect("nobody panics with it");
+            let cause = match ended {
+                Ended::Failed(error) => error.to_string(),
+                Ended::Refused(reason) => reason,
+            };
+            return Err(failure.unwrap_or(PeerError::Usage(cause)));
+        }
+    };
+    let none = || {
+        let seconds = time.as_secs_f64();
+        PeerError::Usage(format!("no transaction ended within {seconds} s: expected a longer --seconds"))
+    };
+    let all = outcome.all_latencies();
     Ok(Slice {
-        per_s: latencies.count() as f64 / took.as_secs_f64(),
-        percentiles,
-        committed: done.iter().map(|client| client.committed).sum(),
+        per_s: outcome.committed() as f64 / outcome.window.as_secs_f64(),
+        percentiles: all.percentiles().ok_or_else(none)?,
+        kept_up: outcome.committed() as f64 / all.count() as f64,
+        committed: outcome.acknowledged,
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::{AtomicU64, Ordering};
 
     use super::*;
     use crate::tpcb::Sums;
 
-    /// Counts, and fails at its limit.
+    /// Takes a millisecond, counts, and fails at its limit.
     struct Counter {
         begun: AtomicU64,
         limit: u64,
@@ -151,7 +175,7 @@ mod tests {
 
     impl Client for &Counter {
         fn transact(&mut self, _now: Instant) -> Result<()> {
-            std::thread::sleep(Duration::from_micros(100));
+            std::thread::sleep(Duration::from_millis(1));
             if self.begun.fetch_add(1, Ordering::Relaxed) >= self.limit {
                 return Err(PeerError::Usage("the limit".to_owned()));
             }
@@ -159,18 +183,35 @@ mod tests {
         }
     }
 
+    fn offer(rate: Option<f64>, time: Duration) -> Offer {
+        Offer { clients: 3, rate, time, seed: 1 }
+    }
+
     #[test]
     fn all_that_committed_is_counted_and_latencies_are_the_clients_own() {
         let engine = Counter { begun: AtomicU64::new(0), limit: u64::MAX };
-        let slice = slice(&engine, 3, Duration::from_millis(100), 1).unwrap();
+        let slice = slice(&engine, offer(None, Duration::from_millis(100))).unwrap();
         assert_eq!(engine.audit().unwrap().history_rows, slice.committed);
-        assert!(slice.per_s > 0.0 && slice.percentiles.p50_us >= 100.0, "{slice:?}");
+        assert!(slice.per_s > 0.0 && slice.percentiles.p50_us >= 1_000.0, "{slice:?}");
+        assert_eq!(slice.kept_up, 1.0);
+    }
+
+    #[test]
+    fn an_open_loop_runs_at_its_rate_and_waits_in_line_beyond_what_the_engine_can_do() {
+        let time = Duration::from_millis(400);
+        let engine = Counter { begun: AtomicU64::new(0), limit: u64::MAX };
+        let calm = slice(&engine, offer(Some(200.0), time)).unwrap();
+        assert!((100.0..320.0).contains(&calm.per_s), "{calm:?}");
+        // Three clients of a millisecond each do at most 3,000 a second.
+        let flooded = slice(&engine, offer(Some(30_000.0), time)).unwrap();
+        assert!(calm.kept_up > 0.8 && flooded.kept_up < 0.3, "{calm:?}, {flooded:?}");
+        assert!(flooded.per_s <= 3_100.0 && flooded.percentiles.p50_us > 100_000.0, "{flooded:?}");
     }
 
     #[test]
     fn a_failure_of_one_client_ends_the_slice() {
         let engine = Counter { begun: AtomicU64::new(0), limit: 5 };
-        let error = slice(&engine, 3, Duration::from_secs(3_600), 1).unwrap_err();
+        let error = slice(&engine, offer(None, Duration::from_secs(3_600))).unwrap_err();
         assert_eq!(error.to_string(), "the limit");
     }
 }

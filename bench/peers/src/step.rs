@@ -1,12 +1,15 @@
-//! The steps that have a process of their own: making a bank, and measuring the memory that it takes; and, for a test,
-//! running until it is killed, and checking what is left.
+//! The steps that have a process of their own: making a bank, and measuring the memory that it takes; running until it is
+//! killed; checking or opening what is left.
 //!
-//! In the process of the run the memory of one engine could not be told from what another one left behind.
+//! In the process of the run the memory of one engine could not be told from what another one left behind, and nobody
+//! could kill it.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::Instant;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rialto_bench::json::Json;
 
 use crate::args::{Args, Step};
 use crate::engine::{Engine, EngineName};
@@ -15,48 +18,101 @@ use crate::guarantee::Guarantee;
 use crate::size::resident_bytes;
 use crate::tpcb::Shape;
 
-/// As on the command line.
-const fn name(step: Step) -> &'static str {
-    match step {
-        Step::Load => "load",
-        Step::Memory => "memory",
-        Step::Churn => "churn",
-        Step::Check => "check",
+/// Which step of which bank.
+#[derive(Debug, Clone, Copy)]
+pub struct Job<'a> {
+    /// What is done.
+    pub step: Step,
+    /// With which engine.
+    pub engine: EngineName,
+    /// Under which guarantee.
+    pub guarantee: Guarantee,
+    /// The bank's size.
+    pub shape: Shape,
+    /// Where it is.
+    pub bank: &'a Path,
+}
+
+impl Step {
+    /// As on the command line.
+    const fn name(self) -> &'static str {
+        match self {
+            Step::Load => "load",
+            Step::Memory => "memory",
+            Step::Churn => "churn",
+            Step::Check => "check",
+            Step::Work => "work",
+            Step::Open => "open",
+        }
     }
 }
 
-/// Does a step in a process of its own; gives the number that it printed, if any.
-///
-/// # Errors
-/// If the process fails; it has said why on stderr.
-pub fn in_own_process(
-    step: Step,
-    engine: EngineName,
-    guarantee: Guarantee,
-    shape: Shape,
-    bank: &Path,
-) -> Result<Option<u64>> {
-    let during =
-        format!("{} of {}", if step == Step::Load { "the load" } else { "the memory" }, engine.name());
-    let failed = |cause: String| PeerError::Child { during: during.clone(), cause };
-    let program = std::env::current_exe().map_err(|error| failed(error.to_string()))?;
-    let mut command = Command::new(program);
-    command.args(["--step", name(step)]).arg("--bank").arg(bank);
-    command.args(["--engines", engine.name(), "--accounts", &shape.accounts.to_string()]);
-    command.args(["--branches", &shape.branches.to_string()]);
-    if guarantee == Guarantee::Machine {
-        command.arg("--durable-only");
+/// Killed when dropped.
+struct Killed(Child);
+
+impl Drop for Killed {
+    fn drop(&mut self) {
+        // By SIGKILL; a process that has ended already needs none.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
-    let output = command.stderr(Stdio::inherit()).output().map_err(|error| failed(error.to_string()))?;
-    if !output.status.success() {
-        return Err(failed(output.status.to_string()));
+}
+
+impl Job<'_> {
+    fn failed(&self, cause: String) -> PeerError {
+        PeerError::Child { during: format!("{} of {}", self.step.name(), self.engine.name()), cause }
     }
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.trim() {
-        "" => Ok(None),
-        text => {
-            let number = text.parse();
-            number.map(Some).map_err(|_| failed(format!("it printed \"{text}\", expected a number")))
+
+    fn command(&self) -> Result<Command> {
+        let program = std::env::current_exe().map_err(|error| self.failed(error.to_string()))?;
+        let mut command = Command::new(program);
+        command.args(["--step", self.step.name()]).arg("--bank").arg(self.bank);
+        command.args(["--engines", self.engine.name(), "--accounts", &self.shape.accounts.to_string()]);
+        command.args(["--branches", &self.shape.branches.to_string()]);
+        if self.guarantee == Guarantee::Machine {
+            command.arg("--durable-only");
+        }
+        command.stderr(Stdio::inherit());
+        Ok(command)
+    }
+
+    /// Does the step in a process of its own; gives the number that it printed, if any.
+    ///
+    /// # Errors
+    /// If the process fails; it has said why on stderr.
+    pub fn run(&self) -> Result<Option<u64>> {
+        let output = self.command()?.output().map_err(|error| self.failed(error.to_string()))?;
+        if !output.status.success() {
+            return Err(self.failed(output.status.to_string()));
+        }
+        let text = String::from_utf8_lossy(&output.stdout);
+        match text.trim() {
+            "" => Ok(None),
+            text => {
+                let number = text.parse();
+                number.map(Some).map_err(|_| self.failed(format!("it printed \"{text}\", expected a number")))
+            }
+        }
+    }
+
+    /// Does the step in a process of its own that is killed, by SIGKILL, when it has printed what it found.
+    ///
+    /// # Errors
+    /// If the process ends before; it has said why on stderr.
+    pub fn run_and_kill(&self, transactions: u64) -> Result<Json> {
+        let mut command = self.command()?;
+        command
+            .args(["--transactions", &transactions.to_string()])
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped());
+        let mut child = Killed(command.spawn().map_err(|error| self.failed(error.to_string()))?);
+        let mut line = String::new();
+        let told = child.0.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
+        drop(child);
+        match told {
+            Some(Ok(1..)) => Json::parse(line.trim()).map_err(|problem| self.failed(problem)),
+            Some(Err(error)) => Err(self.failed(error.to_string())),
+            _ => Err(self.failed("it ended and printed nothing".to_owned())),
         }
     }
 }
@@ -66,8 +122,8 @@ pub fn in_own_process(
 /// # Errors
 /// If the engine fails, or the bank is not what it must be.
 pub fn perform(args: &Args, step: Step, bank: &Path) -> Result<()> {
-    let shape = args.shape()?;
-    let engine = match args.engines()[..] {
+    let shape = args.common.shape()?;
+    let engine = match args.common.engines()[..] {
         [engine] => engine,
         _ => return Err(PeerError::Usage("a step is of one engine (--engines NAME)".to_owned())),
     };
@@ -75,9 +131,13 @@ pub fn perform(args: &Args, step: Step, bank: &Path) -> Result<()> {
     let resident =
         || resident_bytes().map_err(|cause| PeerError::Files { during: "measuring".to_owned(), cause });
     let before = resident()?;
+    let began = Instant::now();
     let opened = engine.open(bank, guarantee, shape)?;
-    if step == Step::Churn {
-        return churn(&*opened);
+    match step {
+        Step::Churn => return churn(&*opened),
+        Step::Work => return tell_and_wait(&work(&*opened, args.transactions)?),
+        Step::Open => return tell_and_wait(&first_commit(&*opened, began)?),
+        Step::Load | Step::Memory | Step::Check => {}
     }
     let sums = opened.audit()?;
     let committed = match step {
@@ -90,18 +150,63 @@ pub fn perform(args: &Args, step: Step, bank: &Path) -> Result<()> {
     match step {
         Step::Memory => println!("{}", resident()?.saturating_sub(before)),
         Step::Check => println!("{}", sums.history_rows),
-        Step::Load | Step::Churn => {}
+        _ => {}
     }
     opened.close()
+}
+
+/// By one write: what is told before a kill is told whole.
+fn tell(text: &str) -> Result<()> {
+    let told = writeln!(std::io::stdout(), "{text}").and_then(|()| std::io::stdout().flush());
+    told.map_err(|cause| PeerError::Files { during: "telling the result".to_owned(), cause })
+}
+
+fn millis(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+fn tell_and_wait(result: &Json) -> Result<()> {
+    tell(&result.to_string())?;
+    loop {
+        std::thread::park();
+    }
 }
 
 fn churn(engine: &dyn Engine) -> Result<()> {
     let mut client = engine.client(1)?;
     for committed in 1u64.. {
         client.transact(Instant::now())?;
-        // At once, by one write: what is told last before a kill must be there after it.
-        let told = writeln!(std::io::stdout(), "{committed}").and_then(|()| std::io::stdout().flush());
-        told.map_err(|cause| PeerError::Files { during: "telling the commits".to_owned(), cause })?;
+        tell(&committed.to_string())?;
     }
     Ok(())
+}
+
+/// Runs transactions after a checkpoint, one thread for each core.
+fn work(engine: &dyn Engine, transactions: u64) -> Result<Json> {
+    engine.checkpoint_now_and_not_again()?;
+    let threads = std::thread::available_parallelism().map_or(1, |cores| cores.get() as u64);
+    let began = Instant::now();
+    std::thread::scope(|scope| {
+        let work = |number: u64| {
+            let own = transactions / threads + u64::from(number < transactions % threads);
+            let mut client = engine.client(number + 1)?;
+            (0..own).try_for_each(|_| client.transact(Instant::now()))
+        };
+        let workers: Vec<_> = (0..threads).map(|number| scope.spawn(move || work(number))).collect();
+        workers.into_iter().try_for_each(|worker| worker.join().expect("a client does not panic"))
+    })?;
+    Ok(Json::object([("threads", threads.into()), ("work_ms", millis(began.elapsed()).into())]))
+}
+
+/// Runs one transaction; `began` is when the engine began to open.
+fn first_commit(engine: &dyn Engine, began: Instant) -> Result<Json> {
+    let open_ms = millis(began.elapsed());
+    engine.client(1)?.transact(Instant::now())?;
+    let commit_ms = millis(began.elapsed());
+    Ok(Json::object([
+        ("open_ms", open_ms.into()),
+        ("commit_ms", commit_ms.into()),
+        ("history_rows", engine.audit()?.history_rows.into()),
+        ("recovery", engine.recovery().unwrap_or(Json::Null)),
+    ]))
 }

@@ -84,7 +84,8 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("procedures.tpcb.waits_us.log", "share p50 p99"),
         ("", "context_switches_per_txn"),
         ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
-        ("", "device_bytes_per_txn sweep_bytes_per_txn calibration"),
+        ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb overdue"),
+        ("", "calibration"),
         ("calibration", "slices noisy committed_per_s"),
         ("calibration.committed_per_s", both),
         ("calibration", "wake_us"),
@@ -174,6 +175,7 @@ fn tickets_and_open_loops_end_consistent_too() {
         assert_eq!(at(&json, "data"), &Json::Null, "{arguments:?}: {json}");
         let offered = at(&json, "offered_per_s") != &Json::Null;
         assert_eq!(arguments[0] == "--rate", offered, "{arguments:?}: {json}");
+        assert_eq!(at(&json, "overdue") != &Json::Null, offered, "{arguments:?}: {json}");
         // Calibrations of a disk are of a device of this machine, or of none.
         assert!(number(&json, "calibration.slices") >= 1.0, "{arguments:?}: {json}");
         assert_eq!(at(&json, "calibration.write_us.calm"), &Json::Null, "{arguments:?}: {json}");
@@ -182,6 +184,47 @@ fn tickets_and_open_loops_end_consistent_too() {
             assert!(number(&json, "time_us_per_txn.queue") >= 0.0);
         }
     }
+}
+
+#[test]
+fn an_open_loop_counts_what_it_did_not_come_to() {
+    // One client on a disk that takes 8 ms a write cannot begin 500 a second.
+    let flood = ["--rate", "500", "--disk", "sim:hdd", "--clients", "1", "--seconds", "1", "--warmup", "0.2"];
+    let mut all = vec!["tpcb", "--memory-bytes", "300000000", "--accounts", "2000", "--scale", "2", "--json"];
+    all.extend(flood);
+    let output = succeeds(bench(&all));
+    let json = json(&output);
+    let (overdue, committed) = (number(&json, "overdue"), number(&json, "committed"));
+    assert!(overdue > committed, "most of it was never begun: {json}");
+    // Whoever is in the middle of the line waits for hundreds of writes.
+    assert!(number(&json, "latency_us.p50") > 20.0 * 8_000.0, "{json}");
+    assert!(
+        stdout(&output).contains("were due in the window and not done at its end"),
+        "{}",
+        stdout(&output)
+    );
+}
+
+#[test]
+fn checkpoints_of_a_window_say_what_they_took() {
+    let none = succeeds(small(&["--disk", "memory", "--seconds", "0.4", "--json"]));
+    for figure in ["sweep_copied_bytes", "sweep_cpu_ms_per_gb"] {
+        assert_eq!(at(&json(&none), figure), &Json::Null, "{}", stdout(&none));
+    }
+    assert!(stdout(&none).contains("none completed in the window"), "{}", stdout(&none));
+
+    // Sweeps all the time, beside a run without any.
+    let versus = "--checkpoint fuzzy --checkpoint-interval-s 0 --sweep-bytes-per-s 0";
+    let compared = ["--checkpoint", "none", "--versus", versus, "--repeat", "2"];
+    let mut all = vec!["--disk", "memory", "--seconds", "0.4", "--json"];
+    all.extend(compared);
+    let output = succeeds(small(&all));
+    let json = json(&output);
+    assert_eq!(at(&json, "this.sweep_cpu_ms_per_gb"), &Json::Null, "{json}");
+    assert!(number(&json, "other.sweep_cpu_ms_per_gb") > 1.0, "copying takes time: {json}");
+    let table = stdout(&output);
+    assert!(table.contains("  sweeps, other") && table.contains("core-ms a GB"), "{table}");
+    assert!(!table.contains("  sweeps, this") && table.contains("%; medians"), "{table}");
 }
 
 #[test]

@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use clap::ValueEnum;
+use rialto_bench::json::Json;
 
 use crate::error::{PeerError, Result};
 use crate::guarantee::Guarantee;
@@ -29,6 +30,15 @@ pub trait Engine: Sync {
     fn client<'a>(&'a self, seed: u64) -> Result<Box<dyn Client + 'a>>;
     /// Reads all rows.
     fn audit(&self) -> Result<Sums>;
+    /// Makes a checkpoint, and none in the background for the next half minute at least: what commits then is left to
+    /// recovery. An engine without checkpoints has nothing to do.
+    fn checkpoint_now_and_not_again(&self) -> Result<()> {
+        Ok(())
+    }
+    /// What its recovery did when it was opened, if it tells.
+    fn recovery(&self) -> Option<Json> {
+        None
+    }
     /// Closes it: what was acknowledged is on disk when this returns.
     fn close(self: Box<Self>) -> Result<()>;
 }
@@ -88,6 +98,11 @@ impl EngineName {
             #[cfg(feature = "rocksdb")]
             EngineName::Rocksdb => rocksdb::settings(guarantee),
         }
+    }
+
+    /// Whether an answered commit survives what the guarantee says; its settings say why not.
+    pub fn keeps(self, guarantee: Guarantee) -> bool {
+        (self, guarantee) != (EngineName::Redb, Guarantee::Process)
     }
 
     /// Opens the bank in a directory that exists; into an empty one it loads a bank of this shape.

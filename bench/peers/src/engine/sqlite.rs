@@ -190,6 +190,11 @@ impl Engine for Sqlite {
         Ok(sums)
     }
 
+    fn checkpoint_now_and_not_again(&self) -> Result<()> {
+        let pragmas = "PRAGMA wal_checkpoint(TRUNCATE); PRAGMA wal_autocheckpoint = 0;";
+        self.connection.lock().execute_batch(pragmas).map_err(at("making a checkpoint"))
+    }
+
     fn close(self: Box<Self>) -> Result<()> {
         self.connection.into_inner().close().map_err(|(_, error)| at("closing")(error))
     }

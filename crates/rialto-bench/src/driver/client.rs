@@ -1,6 +1,7 @@
 //! One client's thread.
 
 use std::collections::VecDeque;
+use std::num::NonZeroU64;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,6 +20,7 @@ use crate::workload::{Pending, Workload};
 /// What came of one client.
 pub(super) struct Done {
     pub latencies: Vec<Latencies>,
+    pub overdue: Latencies,
     pub queue_ns: Vec<u64>,
     /// Context switches from the first commit of the window to the end.
     pub switches: Option<Usage>,
@@ -41,20 +43,21 @@ struct Client<'a, W: Workload> {
     state: W::Client,
     shared: &'a Shared,
     cell: &'a Cell,
+    is_open: bool,
     done: Done,
     /// When the window began for this client.
     switches_before: Option<Option<Usage>>,
 }
 
 /// Intended starts: exponential gaps, so that all clients together are a Poisson process.
-struct Arrivals {
+pub(super) struct Arrivals {
     random: Random,
     mean_s: f64,
-    next: Instant,
+    pub next: Instant,
 }
 
 impl Arrivals {
-    fn new(load: &Load, number: u32, began: Instant) -> Option<Arrivals> {
+    pub fn new(load: &Load, number: u32, began: Instant) -> Option<Arrivals> {
         let rate = load.rate? / f64::from(load.clients);
         let random = Random::new(load.seed ^ (u64::from(number) + 1).wrapping_mul(0xd6e8_feb8_6659_fd93));
         let mut arrivals = Arrivals { random, mean_s: 1.0 / rate, next: began };
@@ -62,7 +65,7 @@ impl Arrivals {
         Some(arrivals)
     }
 
-    fn advance(&mut self) {
+    pub fn advance(&mut self) {
         // Above zero, so that its logarithm is finite.
         let uniform = ((self.random.next() >> 11) + 1) as f64 / (1u64 << 53) as f64;
         self.next += Duration::from_secs_f64(-uniform.ln() * self.mean_s);
@@ -85,6 +88,7 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
     let types = workload.procedures().len();
     let done = Done {
         latencies: vec![Latencies::default(); types],
+        overdue: Latencies::default(),
         queue_ns: vec![0; types],
         switches: Some(Usage::default()),
         aborted_user: 0,
@@ -93,10 +97,10 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
         failed: None,
     };
     let state = workload.client(number, load.seed);
-    let cell = &shared.cells[number as usize];
-    let mut client = Client { workload, state, shared, cell, done, switches_before: None };
-    let arrivals = Arrivals::new(load, number, shared.began);
-    let outcome = match (load.in_flight, arrivals) {
+    let (cell, is_open) = (&shared.cells[number as usize], load.rate.is_some());
+    let mut client = Client { workload, state, shared, cell, is_open, done, switches_before: None };
+    let mut arrivals = Arrivals::new(load, number, shared.began);
+    let outcome = match (load.in_flight, &mut arrivals) {
         (1, None) => client.blocking(),
         (1, Some(arrivals)) => client.blocking_open(arrivals),
         (in_flight, None) => client.tickets(in_flight),
@@ -105,6 +109,9 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
     if let Err(error) = outcome {
         shared.end();
         client.done.failed = Some(error);
+    }
+    if let Some(arrivals) = arrivals {
+        client.never_begun(arrivals);
     }
     if let Some(before) = client.switches_before {
         client.done.switches = Usage::of_thread().zip(before).map(|(now, before)| now.since(before));
@@ -115,6 +122,13 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
 /// How long a client sleeps at most before it looks at the phase.
 const NAP: Duration = Duration::from_millis(20);
 
+/// The kernel wakes this thread when it asked to be, not up to 50 us later: a client that sleeps until a transaction is
+/// due would begin each one late.
+fn wake_on_time() {
+    // Where it is refused sleeps are longer; latencies say so.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
+}
+
 impl<W: Workload> Client<'_, W> {
     fn blocking(&mut self) -> Result<()> {
         let mut now = Instant::now();
@@ -124,7 +138,8 @@ impl<W: Workload> Client<'_, W> {
         Ok(())
     }
 
-    fn blocking_open(&mut self, mut arrivals: Arrivals) -> Result<()> {
+    fn blocking_open(&mut self, arrivals: &mut Arrivals) -> Result<()> {
+        wake_on_time();
         while self.shared.phase() != Phase::End {
             let now = Instant::now();
             if now < arrivals.next {
@@ -161,7 +176,8 @@ impl<W: Workload> Client<'_, W> {
         self.drain(ring)
     }
 
-    fn tickets_open(&mut self, in_flight: usize, mut arrivals: Arrivals) -> Result<()> {
+    fn tickets_open(&mut self, in_flight: usize, arrivals: &mut Arrivals) -> Result<()> {
+        wake_on_time();
         let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
         let mut context = Context::from_waker(&waker);
         let mut ring: VecDeque<Outstanding<W::Ticket>> = VecDeque::with_capacity(in_flight);
@@ -244,6 +260,21 @@ impl<W: Workload> Client<'_, W> {
                 self.switches_before = Some(Usage::of_thread());
             }
             self.done.queue_ns[procedure] += begun.saturating_duration_since(intended).as_nanos() as u64;
+        } else if self.is_open {
+            self.overdue(intended);
+        }
+    }
+
+    /// Counts a transaction that was not done at the window's end, if it was due by then. Returns whether it was.
+    fn overdue(&mut self, intended: Instant) -> bool {
+        let age = self.shared.window_end.get().and_then(|end| end.checked_duration_since(intended));
+        age.inspect(|&age| self.done.overdue.record(age)).is_some()
+    }
+
+    /// Counts those that were due and that the client did not come to.
+    fn never_begun(&mut self, mut arrivals: Arrivals) {
+        while self.overdue(arrivals.next) {
+            arrivals.advance();
         }
     }
 

@@ -2,7 +2,9 @@
 //!
 //! A client keeps [`Load::in_flight`] transactions outstanding: with one it blocks until each is durable; with more it
 //! submits, and harvests the tickets, the oldest first. With a rate the load is open: transactions have intended starts,
-//! drawn from the seed with exponential gaps, and a latency begins there, however late the client is.
+//! drawn from the seed with exponential gaps, and a latency begins there, however late the client is. A transaction that
+//! was due in the window and is not done at its end is *overdue*, begun or not: it counts among the latencies with the age
+//! it has then. So no stall is left out, however long it lasts and whatever it holds up.
 //!
 //! Kept here: a client writes only its own cache lines (its cell); all read one word, the phase, which changes twice.
 
@@ -10,6 +12,7 @@ mod client;
 #[cfg(test)]
 mod tests;
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -61,6 +64,8 @@ pub struct Outcome {
     pub window: Duration,
     /// Latencies of what committed in the window, by transaction type.
     pub latencies: Vec<Latencies>,
+    /// Ages at the window's end of what was due by then and not done; empty in a closed loop.
+    pub overdue: Latencies,
     /// From the intended start to the start, over what committed in the window, by transaction type.
     pub queue_ns: Vec<u64>,
     /// The clients' own context switches in the window; `None` if the system does not tell.
@@ -79,10 +84,17 @@ impl Outcome {
         self.latencies.iter().map(Latencies::count).sum()
     }
 
-    /// Of all types.
-    pub fn all_latencies(&self) -> Latencies {
+    /// Of all types that committed.
+    pub fn response_times(&self) -> Latencies {
         let mut all = Latencies::default();
         self.latencies.iter().for_each(|latencies| all.merge(latencies));
+        all
+    }
+
+    /// Of all types, and of what is overdue: what percentiles are taken of.
+    pub fn all_latencies(&self) -> Latencies {
+        let mut all = self.response_times();
+        all.merge(&self.overdue);
         all
     }
 }
@@ -115,17 +127,21 @@ struct Shared {
     phase: CachePadded<AtomicU8>,
     cells: Vec<CachePadded<Cell>>,
     began: Instant,
+    /// When the window was over; nothing before that, nor if a failed client ended the run.
+    window_end: OnceLock<Instant>,
 }
 
 impl Shared {
     fn new(clients: u32) -> Shared {
         let cells = (0..clients).map(|_| CachePadded::new(Cell::default())).collect();
-        Shared { phase: CachePadded::new(AtomicU8::new(Phase::Warmup as u8)), cells, began: Instant::now() }
+        let phase = CachePadded::new(AtomicU8::new(Phase::Warmup as u8));
+        Shared { phase, cells, began: Instant::now(), window_end: OnceLock::new() }
     }
 
     #[inline]
     fn phase(&self) -> Phase {
-        match self.phase.load(Ordering::Relaxed) {
+        // With what was written before it: the window's end.
+        match self.phase.load(Ordering::Acquire) {
             0 => Phase::Warmup,
             1 => Phase::Window,
             _ => Phase::End,
@@ -138,7 +154,7 @@ impl Shared {
     }
 
     fn end(&self) {
-        self.phase.store(Phase::End as u8, Ordering::Relaxed);
+        self.phase.store(Phase::End as u8, Ordering::Release);
     }
 
     fn committed(&self) -> u64 {
@@ -239,8 +255,9 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
                         // A tick of the window covers nothing of the warm-up.
                         ticker = Ticker::new(&shared);
                         ticker.sleep(Phase::Window, opened + load.window, Some(opened), observer);
+                        let end = *shared.window_end.get_or_init(Instant::now);
                         shared.end();
-                        window = opened.elapsed();
+                        window = end - opened;
                         observer.window_ends();
                     }
                 }
@@ -268,6 +285,7 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
             outcome.aborted_user += own.aborted_user;
             outcome.acknowledged += own.acknowledged;
             outcome.attempted += own.attempted;
+            outcome.overdue.merge(&own.overdue);
             outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
         }
         match (failed, refused) {

@@ -175,6 +175,88 @@ fn an_open_loop_offers_its_rate_and_counts_from_the_intended_start() {
     }
 }
 
+/// Every client is held up from one moment on until after the window.
+struct Stalls {
+    after: Duration,
+    began: Instant,
+}
+
+impl Workload for Stalls {
+    type Client = ();
+    type Ticket = Due;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &["stalls"]
+    }
+
+    fn client(&self, _number: u32, _seed: u64) {}
+
+    fn run_one(&self, client: &mut (), now: Instant) -> Result<usize> {
+        let (procedure, ticket) = self.submit_one(client, now)?;
+        ticket.wait()?;
+        Ok(procedure)
+    }
+
+    fn submit_one(&self, _client: &mut (), now: Instant) -> Result<(usize, Due)> {
+        let stalled = now >= self.began + self.after;
+        let over = self.began + self.after + Duration::from_secs(1);
+        Ok((0, Due { at: if stalled { over } else { now } }))
+    }
+}
+
+#[test]
+fn a_stall_until_the_windows_end_is_in_the_latencies_with_all_that_it_held_up() {
+    // With a thousand in flight every client comes to all that is due, and none of it is done.
+    for in_flight in [1, 4, 1_000] {
+        // 50 ms of warm-up and 100 ms of the window go well, 300 ms do not.
+        let workload = Stalls { after: Duration::from_millis(150), began: Instant::now() };
+        let outcome = drive(&workload, &load(4, in_flight, Some(2_000.0)), &mut Watch::default()).unwrap();
+        let due = 2_000.0 * outcome.window.as_secs_f64();
+        let all = outcome.all_latencies();
+        // Of what was due in the window everything is there: what it did not come to, too.
+        assert!((due * 0.7..due * 1.3).contains(&(all.count() as f64)), "{} of {due}", all.count());
+        assert_eq!(all.count(), outcome.committed() + outcome.overdue.count());
+        assert!(outcome.overdue.count() as f64 > due * 0.4, "{} of {due}", outcome.overdue.count());
+        // Half of what it held up was held up for longer than half the stall.
+        let held = outcome.overdue.percentiles().unwrap();
+        assert!(held.p50_us > 100_000.0 && held.max_us > 200_000.0, "{in_flight}: {held:?}");
+        assert!(all.percentiles().unwrap().p99_us > 200_000.0, "{in_flight}: {:?}", all.percentiles());
+    }
+    // A closed loop intends nothing.
+    let outcome = drive(&Timed::new(Duration::from_millis(5)), &load(4, 1, None), &mut Watch::default());
+    assert_eq!(outcome.unwrap().overdue.count(), 0);
+}
+
+#[test]
+fn intended_starts_come_at_the_rate_and_from_the_seed() {
+    let of = |seed, clients| {
+        let load = Load { seed, ..load(clients, 1, Some(1_000.0)) };
+        let began = Instant::now();
+        let all = (0..clients).flat_map(|number| {
+            let mut arrivals = client::Arrivals::new(&load, number, began).unwrap();
+            let next = move || {
+                let at = arrivals.next - began;
+                arrivals.advance();
+                at
+            };
+            std::iter::repeat_with(next).take_while(|at| *at < Duration::from_secs(20))
+        });
+        all.collect::<Vec<_>>()
+    };
+    for clients in [1, 32] {
+        // 20,000 of a Poisson process, give or take five standard deviations.
+        let count = of(7, clients).len();
+        assert!((19_300..20_700).contains(&count), "{count} of {clients} clients");
+    }
+    assert_eq!(of(7, 2), of(7, 2));
+    assert_ne!(of(7, 1), of(8, 1));
+    // Gaps are exponential: about exp(-1) of them are longer than their mean.
+    let starts = of(7, 1);
+    let long = starts.windows(2).filter(|pair| pair[1] - pair[0] > Duration::from_millis(1)).count();
+    let share = long as f64 / starts.len() as f64;
+    assert!((0.34..0.40).contains(&share), "{share}");
+}
+
 fn watch_seconds(outcome: &Outcome) -> f64 {
     outcome.window.as_secs_f64()
 }

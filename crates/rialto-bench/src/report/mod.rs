@@ -68,6 +68,15 @@ pub struct Measured {
     pub limits: Option<Limits>,
 }
 
+/// Checkpoint sweeps of a window, whole ones.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Sweeps {
+    completed: u64,
+    copied_bytes: u64,
+    /// Processor time of the checkpointer's thread over what it copied.
+    cpu_ms_per_gb: f64,
+}
+
 impl Measured {
     /// Transactions a second.
     pub fn committed_per_s(&self) -> f64 {
@@ -105,6 +114,18 @@ impl Measured {
     /// Bytes that went to the backup copies.
     fn sweep_bytes(&self) -> u64 {
         self.grown(|metrics| metrics.checkpoints.written_bytes)
+    }
+
+    /// What the checkpoints that were completed in the window came to; `None` if none was.
+    fn sweeps(&self) -> Option<Sweeps> {
+        let copied_bytes = self.grown(|metrics| metrics.checkpoints.copied_bytes);
+        let cpu_ns = self.grown(|metrics| metrics.checkpoints.cpu.as_nanos() as u64);
+        (copied_bytes > 0).then(|| Sweeps {
+            completed: self.grown(|metrics| metrics.checkpoints.completed),
+            copied_bytes,
+            // Nanoseconds a byte are seconds a GB.
+            cpu_ms_per_gb: cpu_ns as f64 * 1e3 / copied_bytes as f64,
+        })
     }
 
     fn locks_per_100(&self) -> (Option<f64>, Option<f64>) {
@@ -178,6 +199,19 @@ pub(crate) mod tests {
         let spells = Spells::judge(&[]);
         let metrics = (Metrics::default(), after);
         Measured { outcome, offered_per_s: None, metrics, counts, spells, limits: None }
+    }
+
+    #[test]
+    fn sweeps_are_those_that_were_completed_in_the_window() {
+        let mut measured = measured(10);
+        assert_eq!(measured.sweeps(), None);
+        for (metrics, times) in [(&mut measured.metrics.0, 1), (&mut measured.metrics.1, 3)] {
+            metrics.checkpoints.completed = times;
+            metrics.checkpoints.copied_bytes = times * 500_000_000;
+            metrics.checkpoints.cpu = Duration::from_millis(60) * times as u32;
+        }
+        let expected = Sweeps { completed: 2, copied_bytes: 1_000_000_000, cpu_ms_per_gb: 120.0 };
+        assert_eq!(measured.sweeps(), Some(expected));
     }
 
     #[test]

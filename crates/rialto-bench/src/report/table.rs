@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use super::time::TimeAccount;
-use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
+use super::{INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
 use crate::counters::Counts;
 use crate::histogram::Percentiles;
 
@@ -39,8 +39,16 @@ impl Measured {
                 },
             ),
         );
+        if self.outcome.overdue.count() > 0 {
+            let overdue = thousands(self.outcome.overdue.count() as f64);
+            table.row(
+                "overdue",
+                format!("{overdue} were due in the window and not done at its end: in the latencies, with their age"),
+            );
+        }
         self.time_rows(&mut table, setting);
         self.log_rows(&mut table, seconds);
+        table.row("checkpoints", self.sweeps_text());
         let (row, higher) = self.locks_per_100();
         table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
         self.count_rows(&mut table, setting);
@@ -69,7 +77,7 @@ impl Measured {
             )
         };
         if let Some(account) = self.time_account(setting.procedures, setting.in_flight) {
-            table.row("time account", text(account, self.outcome.all_latencies().mean_us()));
+            table.row("time account", text(account, self.outcome.response_times().mean_us()));
         }
         if setting.procedures.len() > 1 {
             for (position, name) in setting.procedures.iter().enumerate() {
@@ -133,6 +141,12 @@ impl Measured {
                 table.row(name, format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
             }
         }
+    }
+
+    fn sweeps_text(&self) -> String {
+        let Some(sweeps) = self.sweeps() else { return "none completed in the window".to_owned() };
+        let Sweeps { completed, copied_bytes, cpu_ms_per_gb } = sweeps;
+        format!("{completed} completed, {} copied, {cpu_ms_per_gb:.0} core-ms a GB", bytes(copied_bytes))
     }
 
     fn log_rows(&self, table: &mut Table, seconds: f64) {

@@ -81,6 +81,18 @@ impl Side {
         (sum("calibration.noisy"), sum("calibration.slices"))
     }
 
+    /// What its checkpoints came to, if there were any.
+    fn sweeps(&self) -> Option<String> {
+        let sum =
+            |path| self.results.iter().filter_map(|run| run.at(path).and_then(Json::number)).sum::<f64>();
+        let cpu_ms_per_gb = self.median("sweep_cpu_ms_per_gb")?;
+        let (checkpoints, bytes) = (sum("checkpoints"), sum("sweep_copied_bytes"));
+        let gb = bytes / 1e9;
+        Some(format!(
+            "{checkpoints} checkpoints, {gb:.1} GB copied, {cpu_ms_per_gb:.0} core-ms a GB (the median run)"
+        ))
+    }
+
     fn json(&self) -> Json {
         let medians = COMPARED.map(|(path, _)| (path.to_owned(), self.median(path).into()));
         let (noisy, slices) = self.noisy();
@@ -88,6 +100,7 @@ impl Side {
             ("program", self.program.display().to_string().as_str().into()),
             ("arguments", self.arguments.join(" ").as_str().into()),
             ("median", Json::Object(medians.into())),
+            ("sweep_cpu_ms_per_gb", self.median("sweep_cpu_ms_per_gb").into()),
             ("slices", slices.into()),
             ("noisy", noisy.into()),
         ])
@@ -134,11 +147,18 @@ pub fn run(args: &BenchArgs, line: &[String], out: &mut dyn Write) -> Result<(),
             continue;
         };
         let median = |side: &Side| side.median(path).unwrap_or(f64::NAN);
-        text +=
-            &format!("  {name:18}  {interval}  (medians {:.1} and {:.1})\n", median(&this), median(&other));
+        text += &format!(
+            "  {name:18}  {interval}  ({:+.1}%; medians {:.1} and {:.1})\n",
+            (interval.median - 1.0) * 100.0,
+            median(&this),
+            median(&other)
+        );
         members.push((path.to_owned(), interval.json()));
     }
     for side in [&this, &other] {
+        if let Some(sweeps) = side.sweeps() {
+            text += &format!("  {:18}  {sweeps}\n", format!("sweeps, {}", side.name));
+        }
         let (noisy, slices) = side.noisy();
         text += &format!("  {:18}  {noisy} of {slices} slices noisy\n", format!("spells, {}", side.name));
     }

@@ -80,6 +80,8 @@ pub struct CheckpointReport {
     pub hold_max: Duration,
     /// From begin to the home block.
     pub took: Duration,
+    /// Processor time of the thread that made it.
+    pub cpu: Duration,
     /// Where redo begins now.
     pub redo_start: Lsn,
 }
@@ -95,6 +97,8 @@ pub struct CheckpointStats {
     pub written_bytes: u64,
     /// Bytes copied under segment latches.
     pub copied_bytes: u64,
+    /// Processor time of the threads that made them.
+    pub cpu: Duration,
     /// The last complete one.
     pub last: Option<CheckpointReport>,
     /// Why the last one failed, until one succeeds.
@@ -260,8 +264,12 @@ impl Checkpointer {
             return Err(Error::Closed);
         }
         let began = self.clock.now();
+        let cpu_before = thread_cpu();
         self.state.lock().began = Some(began);
-        let outcome = self.checkpoint(&mut home, began);
+        let outcome = self.checkpoint(&mut home, began).map(|mut report| {
+            report.cpu = thread_cpu().saturating_sub(cpu_before);
+            report
+        });
         if self.demands.load(Ordering::SeqCst) == 0 {
             self.control.urgent.store(false, Ordering::SeqCst);
         }
@@ -275,6 +283,7 @@ impl Checkpointer {
                     state.stats.completed += 1;
                     state.stats.written_bytes += report.written_bytes;
                     state.stats.copied_bytes += report.copied_bytes;
+                    state.stats.cpu += report.cpu;
                     state.stats.last = Some(*report);
                 }
             }
@@ -358,6 +367,8 @@ impl Checkpointer {
             copied_bytes: swept.copied_bytes,
             hold_max: swept.hold_max,
             took: self.clock.now() - began,
+            // Known when the checkpoint is over.
+            cpu: Duration::ZERO,
             redo_start,
         }
     }
@@ -380,6 +391,12 @@ impl Checkpointer {
         });
         failed.map_or(Ok(()), |error| Err(error.into()))
     }
+}
+
+/// Processor time of the calling thread.
+fn thread_cpu() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 impl fmt::Debug for Checkpointer {
