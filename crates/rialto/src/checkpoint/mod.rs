@@ -5,7 +5,8 @@
 //! block then puts that one in force. Recovery loads the copy in force and redoes the log from the redo start on.
 //!
 //! - [`home`]: the home block, and its crash argument;
-//! - [`image`]: a segment's image in a backup copy; `load_file`: those of a bulk load;
+//! - [`image`]: a segment's image in a backup copy; `image_run`: several, written at once; `load_file`: those of a bulk
+//!   load;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`]: the policy that says which and when;
 //! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them.
 //!
@@ -23,6 +24,7 @@ pub(crate) mod checkpointer;
 pub(crate) mod fuzzy;
 pub mod home;
 pub(crate) mod image;
+mod image_run;
 pub(crate) mod load_file;
 pub(crate) mod sweep;
 #[cfg(test)]

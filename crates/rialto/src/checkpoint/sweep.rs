@@ -3,9 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::image::{self, ImageHeader};
+use super::image::ImageHeader;
+use super::image_run::ImageRun;
 use crate::error::{Error, Result};
-use crate::io::{AlignedBuffer, Clock, File};
+use crate::io::{Clock, File};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
@@ -105,22 +106,26 @@ impl Sweep<'_> {
         (0..view.end).for_each(|segment| self.segments.unpaint(SegmentId(segment)));
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
         let to_copy = (0..view.end).filter(|&segment| view.is_dirty(segment)).count();
-        let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
+        // All room at once, so that a full disk is met here, and writes do not make the file longer one by one.
+        let bytes = u64::from(view.end) * SEGMENT_BYTES as u64;
+        if self.file.length()? < bytes {
+            self.file.allocate(bytes)?;
+        }
+        let mut run = ImageRun::new(self.file, view.end);
         let began = self.clock.now();
         while let Some(id) = policy.next(&view) {
             if self.control.stop.load(Ordering::Relaxed) {
                 return Err(Error::Closed);
             }
             cleared.push(id);
+            run.begin(id.0)?;
             let held = self.clock.now();
-            let (heap, used) = self.segments.sweep(id, self.copy, &mut buffer);
+            let (heap, used) = self.segments.sweep(id, self.copy, run.room());
             stats.hold_max = stats.hold_max.max(self.clock.now() - held);
-            let header = ImageHeader { heap, segment: id.0, used, sequence: self.sequence };
-            let image = image::seal(&mut buffer, &header, self.seed);
-            self.file.write_at(image, u64::from(id.0) * SEGMENT_BYTES as u64)?;
+            stats.written_bytes +=
+                run.seal(&ImageHeader { heap, segment: id.0, used, sequence: self.sequence }, self.seed);
             stats.segments += 1;
             stats.copied_bytes += used as u64;
-            stats.written_bytes += image.len() as u64;
             self.pause(|| match self.pace {
                 Pace::Bytes(0) => Duration::ZERO,
                 Pace::Bytes(a_second) => {
@@ -137,6 +142,7 @@ impl Sweep<'_> {
                 }
             })?;
         }
+        run.write()?;
         self.file.sync()?;
         Ok(stats)
     }

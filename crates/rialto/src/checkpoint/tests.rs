@@ -519,7 +519,7 @@ fn a_failed_sweep_sets_its_bits_again() {
         for key in 0..60 {
             engine.commit(vec![(key, Some(vec![1; 8000]))]);
         }
-        disk.fail(kind, "backup", if kind == FaultKind::Sync { 0 } else { 4 });
+        disk.fail(kind, "backup", if kind == FaultKind::Write { 4 } else { 0 });
         match (kind, checkpointer.run_now()) {
             (FaultKind::Full, Err(Error::DiskFull { file, .. })) => assert_eq!(file, "backup-0"),
             (FaultKind::Write | FaultKind::Sync, Err(Error::Io { file, .. })) => assert_eq!(file, "backup-0"),

@@ -1,0 +1,103 @@
+//! [`ImageRun`]: images of adjacent segments, written at once.
+
+use super::image::{self, ImageHeader};
+use crate::error::Result;
+use crate::io::{AlignedBuffer, File};
+use crate::store::memory::SEGMENT_BYTES;
+
+/// The most segments of a run. A write of one costs the system several times what its bytes cost.
+const SEGMENTS_MAX: usize = 16;
+
+/// Images that wait to be written, each in its segment's place.
+pub(super) struct ImageRun<'a> {
+    file: &'a dyn File,
+    buffer: AlignedBuffer,
+    /// The first segment.
+    first: u32,
+    count: usize,
+    /// Bytes up to the last image's end.
+    length: usize,
+}
+
+impl<'a> ImageRun<'a> {
+    /// For a sweep over so many segments: a small part of them, so that the pace stays even.
+    pub fn new(file: &'a dyn File, segments: u32) -> ImageRun<'a> {
+        let longest = (segments as usize / 64).clamp(1, SEGMENTS_MAX);
+        let buffer = AlignedBuffer::zeroed(longest * SEGMENT_BYTES);
+        ImageRun { file, buffer, first: 0, count: 0, length: 0 }
+    }
+
+    /// Makes room for the segment's bytes; writes what it does not adjoin.
+    pub fn begin(&mut self, segment: u32) -> Result<()> {
+        let fits = (self.count + 1) * SEGMENT_BYTES <= self.buffer.len();
+        let adjoins = fits && segment == self.first + self.count as u32;
+        if !adjoins {
+            self.write()?;
+        }
+        if self.count == 0 {
+            self.first = segment;
+        }
+        // What lies between two images is written, too.
+        let end = self.count * SEGMENT_BYTES;
+        self.buffer[self.length..end].fill(0);
+        Ok(())
+    }
+
+    /// The room of the segment that was begun.
+    pub fn room(&mut self) -> &mut [u8] {
+        &mut self.buffer[self.count * SEGMENT_BYTES..][..SEGMENT_BYTES]
+    }
+
+    /// The segment is in its room: makes an image of it. Gives the bytes that will be written for it.
+    pub fn seal(&mut self, header: &ImageHeader, seed: u64) -> u64 {
+        let image = image::seal(self.room(), header, seed).len();
+        let before = std::mem::replace(&mut self.length, self.count * SEGMENT_BYTES + image);
+        self.count += 1;
+        (self.length - before) as u64
+    }
+
+    /// Writes what waits.
+    pub fn write(&mut self) -> Result<()> {
+        if self.count > 0 {
+            let offset = u64::from(self.first) * SEGMENT_BYTES as u64;
+            self.file.write_at(&self.buffer[..self.length], offset)?;
+        }
+        (self.count, self.length) = (0, 0);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::HeapId;
+    use crate::io::{Caching, Disk, MemoryDisk, Open};
+
+    #[test]
+    fn runs_leave_in_the_file_what_single_images_do() {
+        // Full and nearly empty segments, gaps, and more in a row than a run takes.
+        let segments: Vec<u32> = (3..40).chain([50, 52]).chain(60..63).collect();
+        let used = |segment: u32| if segment.is_multiple_of(3) { 5_000 } else { SEGMENT_BYTES };
+        let disk = MemoryDisk::new();
+        let written = |name: &str, of: u32| {
+            let file = disk.open(name, Open::Create, Caching::Direct).unwrap();
+            file.allocate(64 * SEGMENT_BYTES as u64).unwrap();
+            let mut run = ImageRun::new(&*file, of);
+            let mut bytes = 0;
+            for &segment in &segments {
+                run.begin(segment).unwrap();
+                run.room().fill(segment as u8);
+                let header = ImageHeader { heap: Some(HeapId(7)), segment, used: used(segment), sequence: 9 };
+                bytes += run.seal(&header, 5);
+            }
+            run.write().unwrap();
+            let mut contents = AlignedBuffer::zeroed(64 * SEGMENT_BYTES);
+            file.read_at(&mut contents, 0).unwrap();
+            (contents, bytes)
+        };
+        let (single, single_bytes) = written("single", 1);
+        let (runs, runs_bytes) = written("runs", 16 * 64);
+        assert!(*single == *runs);
+        assert!(runs_bytes > single_bytes && runs_bytes <= segments.len() as u64 * SEGMENT_BYTES as u64);
+    }
+}
