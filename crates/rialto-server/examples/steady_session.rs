@@ -369,7 +369,10 @@ fn broken(gates: &str, figures: &[(Way, f64)]) -> Result<Vec<String>, String> {
             match words[..] {
                 [] => continue,
                 _ => {
-                    return Err(format!("line {}: expected a way and a number, found \"{line}\"", number + 1));
+                    return Err(format!(
+                        "line {}: expected a way and a number, found \"{line}\"",
+                        number + 1
+                    ));
                 }
             }
         };

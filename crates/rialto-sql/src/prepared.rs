@@ -19,6 +19,8 @@ pub struct SelectPlan {
     pub bound: BoundSelect,
     /// How rows are found; `None` without a table.
     pub access: Option<Access>,
+    /// Whether rows are sent as they are found and left as they are: no count, LIMIT, OFFSET or FOR UPDATE.
+    pub plain: bool,
 }
 
 /// An UPDATE that is ready to run.
@@ -110,31 +112,6 @@ impl Prepared {
             Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
             Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
             Kind::Explain(_) | Kind::Utility(_) => None,
-        }
-    }
-
-    /// Whether the statement takes a few microseconds and at most one lock, so that it may run on a thread that other
-    /// sessions need.
-    pub fn is_short(&self) -> bool {
-        match &self.kind {
-            Kind::Select(plan) => match &plan.access {
-                Some(access) => matches!(access.path, Path::Point(_)),
-                None => matches!(plan.bound.source, RowSource::Nothing),
-            },
-            Kind::Insert(plan) => plan.rows.len() == 1 && matches!(plan.source, RowSource::Nothing),
-            Kind::Update(plan) => matches!(plan.access.path, Path::Point(_)),
-            Kind::Delete(plan) => matches!(plan.access.path, Path::Point(_)),
-            Kind::Explain(_) => true,
-            Kind::Copy(_) => false,
-            Kind::Utility(statement) => !matches!(
-                statement,
-                Statement::Truncate(_)
-                    | Statement::DropTable { .. }
-                    | Statement::DropIndex { .. }
-                    | Statement::AddPrimaryKey { .. }
-                    | Statement::CreateTable(_)
-                    | Statement::CreateIndex(_)
-            ),
         }
     }
 
@@ -247,7 +224,8 @@ fn select_plan(bound: BoundSelect) -> SelectPlan {
         }
         _ => None,
     };
-    SelectPlan { bound, access }
+    let plain = !bound.counts && bound.limit.is_none() && bound.offset.is_none() && !bound.for_update;
+    SelectPlan { bound, access, plain }
 }
 
 fn update_plan(bound: BoundUpdate) -> UpdatePlan {

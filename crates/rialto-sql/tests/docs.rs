@@ -2,7 +2,7 @@
 //! construct.
 
 use rialto::io::MemoryDisk;
-use rialto::{Database, LockPolicy, Options};
+use rialto::{Database, Options};
 use rialto_sql::parse::CopyDirection;
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError, SqlState};
@@ -31,10 +31,10 @@ fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
         let prepared = session.prepare(sql, &[])?;
         let ticket = if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let mut copy = session.begin_copy(&prepared)?;
-            session.run_copy(&mut copy, LockPolicy::Wait, true)?;
+            session.run_copy(&mut copy, true)?;
             session.finish()?
         } else {
-            let completion = session.execute(&prepared, &[], LockPolicy::Wait, &mut Collected::default())?;
+            let completion = session.execute(&prepared, &[], &mut Collected::default())?;
             completion.ticket.or(session.finish()?)
         };
         Ok(ticket.map(|ticket| ticket.wait()).transpose()?)

@@ -2,8 +2,7 @@
 
 use std::io;
 
-use rialto::LockPolicy;
-use rialto_sql::{Completion, CopyIn, SqlError, SqlState};
+use rialto_sql::{CopyIn, SqlError, SqlState};
 
 use super::{Connection, Mode, Stream, wait};
 use crate::protocol::frontend::Message;
@@ -34,9 +33,9 @@ impl<S: Stream> Connection<S> {
         let answer = match message {
             Message::CopyData(data) => {
                 state.copy.push(data);
-                self.run_copy(&mut state.copy, false)
+                self.session.run_copy(&mut state.copy, false)
             }
-            Message::CopyDone => self.run_copy(&mut state.copy, true),
+            Message::CopyDone => self.session.run_copy(&mut state.copy, true),
             Message::CopyFail(reason) => {
                 let message = format!("COPY from stdin failed: {reason}");
                 Err(SqlError::new(SqlState::Cancelled, message))
@@ -71,12 +70,5 @@ impl<S: Stream> Connection<S> {
         }
         self.fail_pipeline(error);
         Ok(())
-    }
-
-    fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>, SqlError> {
-        match self.session.run_copy(copy, LockPolicy::Refuse, last) {
-            Err(error) if error.is_would_wait() => self.session.run_copy(copy, LockPolicy::Wait, last),
-            answer => answer,
-        }
     }
 }

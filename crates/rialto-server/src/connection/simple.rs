@@ -6,7 +6,8 @@ use rialto_sql::parse::{CopyDirection, Piece, split};
 use rialto_sql::{ReadStatement, SqlError};
 
 use super::copy::CopyState;
-use super::{Connection, Length, Mode, Stream};
+use super::output::OutputFormats;
+use super::{Connection, Length, Mode, Stream, form};
 use crate::protocol::backend;
 use crate::protocol::frontend::Format;
 
@@ -16,7 +17,7 @@ impl<S: Stream> Connection<S> {
         self.in_pipeline = true;
         // As in PostgreSQL, a simple query ends the unnamed statement and portal.
         self.statements.remove("");
-        self.portals.remove("");
+        self.portals.unnamed.close();
         let pieces = split(sql);
         if pieces.is_empty() {
             backend::bare(&mut self.out, b'I');
@@ -96,7 +97,7 @@ impl<S: Stream> Connection<S> {
             }
             None => {}
         }
-        let tag = self.execute(&prepared, &[], &[], Length::Streamed)?;
+        let tag = self.execute(&prepared, &[], form(&prepared, &OutputFormats::TEXT), Length::Streamed)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

@@ -113,6 +113,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Their bytes, `None` for null.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = Option<&'a [u8]>> {
         let mut fields = Fields { rest: self.bytes, kind: "Bind" };
         // Reading the message has checked their lengths.
@@ -135,17 +136,19 @@ pub enum Format {
 
 impl Formats<'_> {
     /// The number of formats given.
+    #[inline]
     pub fn count(&self) -> usize {
         self.0.len() / 2
     }
 
     /// The format of value `index`.
+    #[inline]
     pub fn get(&self, index: usize) -> Result<Format, Malformed> {
-        let at = match self.count() {
-            0 => return Ok(Format::Text),
-            1 => 0,
-            _ => index,
-        };
+        if self.0.is_empty() { Ok(Format::Text) } else { self.given(index) }
+    }
+
+    fn given(&self, index: usize) -> Result<Format, Malformed> {
+        let at = if self.count() == 1 { 0 } else { index };
         let code = self
             .0
             .get(at * 2..at * 2 + 2)
@@ -165,33 +168,42 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    #[cold]
+    fn short(&self, count: usize) -> Malformed {
+        let left = self.rest.len();
+        Malformed::new(format!("{} message ends early: {count} bytes expected, {left} left", self.kind))
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let Some((head, rest)) = self.rest.split_first_chunk() else { return Err(self.short(N)) };
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    #[inline]
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        if count > self.rest.len() {
-            return Err(Malformed::new(format!(
-                "{} message ends early: {count} bytes expected, {} left",
-                self.kind,
-                self.rest.len()
-            )));
-        }
-        let (head, rest) = self.rest.split_at(count);
+        let Some((head, rest)) = self.rest.split_at_checked(count) else { return Err(self.short(count)) };
         self.rest = rest;
         Ok(head)
     }
 
+    #[inline]
     fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.bytes(1)?[0])
+        Ok(self.array::<1>()?[0])
     }
 
+    #[inline]
     fn u16(&mut self) -> Result<u16, Malformed> {
-        let bytes = self.bytes(2)?;
-        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+        self.array().map(u16::from_be_bytes)
     }
 
+    #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
-        let bytes = self.bytes(4)?;
-        Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        self.array().map(u32::from_be_bytes)
     }
 
+    #[inline]
     fn argument(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match self.u32()? {
             u32::MAX => Ok(None),
@@ -199,12 +211,20 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline]
     fn string(&mut self) -> Result<&'a str, Malformed> {
-        let end = self
-            .rest
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or_else(|| Malformed::new(format!("a string in a {} message has no end", self.kind)))?;
+        // Most are names, and most of those empty.
+        if let [0, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok("");
+        }
+        self.some_string()
+    }
+
+    fn some_string(&mut self) -> Result<&'a str, Malformed> {
+        let Some(end) = self.rest.iter().position(|&byte| byte == 0) else {
+            return Err(Malformed::new(format!("a string in a {} message has no end", self.kind)));
+        };
         let bytes = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
         std::str::from_utf8(bytes)
@@ -219,12 +239,14 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline]
     fn end(&self) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len())))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.long()) }
+    }
+
+    #[cold]
+    fn long(&self) -> Malformed {
+        Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len()))
     }
 }
 
@@ -254,6 +276,12 @@ pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
     }
 }
 
+/// Reads the body of a Bind message.
+pub fn bind_message(body: &[u8]) -> Result<Bind<'_>, Malformed> {
+    let mut fields = Fields { rest: body, kind: "Bind" };
+    bind(&mut fields)
+}
+
 /// Reads one message after start-up: its tag, and its body with the length word taken off.
 pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut fields = Fields { rest: body, kind: kind_name(tag)? };
@@ -266,7 +294,7 @@ pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
             let types = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
             Message::Parse { name, sql, types }
         }
-        b'B' => Message::Bind(bind(&mut fields)?),
+        b'B' => return bind(&mut fields).map(Message::Bind),
         b'D' => Message::Describe(fields.target()?, fields.string()?),
         b'E' => Message::Execute { portal: fields.string()?, max_rows: fields.u32()? },
         b'C' => Message::Close(fields.target()?, fields.string()?),
@@ -303,6 +331,7 @@ fn kind_name(tag: u8) -> Result<&'static str, Malformed> {
     })
 }
 
+#[inline]
 fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
     let portal = fields.string()?;
     let statement = fields.string()?;
@@ -322,6 +351,7 @@ fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
     let arguments = Arguments { count, bytes: &bytes[..bytes.len() - fields.rest.len()] };
     let count = fields.u16()? as usize;
     let result_formats = Formats(fields.bytes(count * 2)?);
+    fields.end()?;
     Ok(Bind { portal, statement, formats, arguments, result_formats })
 }
 

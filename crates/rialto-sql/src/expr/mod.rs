@@ -180,7 +180,16 @@ pub enum Expr {
 
 impl Expr {
     /// The value on a row. Errors: what arithmetic and casts give.
+    #[inline]
     pub fn eval<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
+        match self {
+            Expr::Param(index) => Ok(context.params[*index].clone()),
+            Expr::Column(index) => Ok(row.column(*index)),
+            _ => self.compute(row, context),
+        }
+    }
+
+    fn compute<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
         Ok(match self {
             Expr::Const(value) => value.clone(),
             Expr::Param(index) => context.params[*index].clone(),

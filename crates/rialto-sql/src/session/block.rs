@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{LockPolicy, Savepoint, Ticket, Transaction, TxOptions};
+use rialto::{Savepoint, Ticket, Transaction, TxOptions};
 
 use super::{Completion, Session, Tag, done};
 use crate::error::{Result, SqlError, SqlState};
@@ -55,20 +55,17 @@ impl Session {
             self.block = Block::Implicit;
             self.access = if self.settings.read_only { Access::ReadOnly } else { self.default_access };
             self.statements = 0;
-            self.heavy = false;
             self.now = clock();
         }
     }
 
-    /// Begins the kernel's transaction if it has not, and sets how it waits.
-    pub(super) fn begin(&mut self, policy: LockPolicy) -> Result<()> {
-        if let Some(tx) = &mut self.tx {
-            tx.set_lock_policy(policy);
-            if policy == LockPolicy::Wait {
-                self.cancel.arm(tx.canceller());
-            }
-            return Ok(());
-        }
+    /// Begins the kernel's transaction if it has not.
+    #[inline]
+    pub(super) fn begin(&mut self) -> Result<()> {
+        if self.tx.is_some() { Ok(()) } else { self.begin_transaction() }
+    }
+
+    fn begin_transaction(&mut self) -> Result<()> {
         if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
             // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
             return Err(in_failed_block());
@@ -77,22 +74,19 @@ impl Session {
             durability: self.settings.durability,
             lock_timeout: Some(self.settings.lock_timeout),
             read_only: self.access == Access::ReadOnly,
-            lock_wait: policy,
             ..TxOptions::default()
         };
         let mut tx = self.database.begin_with(&options)?;
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
-        if policy == LockPolicy::Wait {
-            self.cancel.arm(tx.canceller());
-        }
+        self.cancel.set(Some(tx.canceller()));
         self.tx = Some(tx);
         Ok(())
     }
 
     pub(super) fn commit(&mut self) -> Result<Option<Ticket>> {
-        let tx = self.tx.take();
+        let tx = self.take_transaction();
         self.close_block();
         self.settings_before = None;
         match tx {
@@ -118,13 +112,21 @@ impl Session {
 
     /// Aborts the transaction; what it has read is waited for through the ticket.
     pub(super) fn end_transaction(&mut self) -> Option<Ticket> {
-        self.tx.take().map(|mut tx| tx.settled())
+        self.take_transaction().map(|mut tx| tx.settled())
     }
 
+    /// The open transaction, which cannot be cancelled from now on.
+    pub(super) fn take_transaction(&mut self) -> Option<Transaction> {
+        let tx = self.tx.take()?;
+        self.cancel.set(None);
+        Some(tx)
+    }
+
+    /// After the transaction was taken.
     pub(super) fn close_block(&mut self) {
+        debug_assert!(self.tx.is_none());
         self.block = Block::None;
         self.failed = false;
-        self.tx = None;
         self.defined = false;
         self.savepoints.clear();
         self.access = self.default_access;

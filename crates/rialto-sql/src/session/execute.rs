@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, LockPolicy, Table, Transaction};
+use rialto::{Database, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
 use super::{Completion, ReadStatement, Session, Tag, done};
@@ -87,16 +87,26 @@ impl Session {
     }
 
     /// Whether the tables are still those that the plan was made for.
+    #[inline]
     fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
-        let Some((table, schema)) = prepared.table() else { return Ok(true) };
-        let version = match prepared.catalog {
-            CatalogState::Committed(version) if !self.defined => version,
-            _ => return Ok(false),
-        };
-        if version == self.database.catalog_version() {
-            return Ok(true);
+        match prepared.catalog {
+            CatalogState::Committed(version)
+                if !self.defined && version == self.database.catalog_version() =>
+            {
+                Ok(true)
+            }
+            _ => self.is_still_current(prepared),
         }
-        self.is_unchanged(table, schema)
+    }
+
+    /// As [`Session::is_current`], when the catalog has changed since the plan was made.
+    #[cold]
+    fn is_still_current(&mut self, prepared: &Prepared) -> Result<bool> {
+        let Some((table, schema)) = prepared.table() else { return Ok(true) };
+        match prepared.catalog {
+            CatalogState::Committed(_) if !self.defined => self.is_unchanged(table, schema),
+            _ => Ok(false),
+        }
     }
 
     /// Whether this is the table of its name, as the open transaction sees it.
@@ -109,68 +119,59 @@ impl Session {
         }
     }
 
-    /// Runs a statement. With [`LockPolicy::Refuse`] it may fail because a lock is not free
-    /// ([`SqlError::is_would_wait`]); then, and only for a [short](Prepared::is_short) one, nothing has happened, and it
-    /// may be run again. After any other error call [`Session::fail`].
+    /// Runs a statement. It may wait for locks. After an error call [`Session::fail`].
     pub fn execute(
         &mut self,
-        prepared: &Arc<Prepared>,
+        prepared: &Prepared,
         params: &[Value],
-        policy: LockPolicy,
         sink: &mut dyn RowSink,
     ) -> Result<Completion> {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
-        let mut prepared = prepared.clone();
         self.open_block();
-        let answer = self.execute_retrying(&mut prepared, params, policy, sink);
-        if policy == LockPolicy::Wait {
-            self.cancel.disarm();
+        self.cancel.set_running(true);
+        let mut answer = self.execute_once(prepared, params, sink);
+        if let Err(error) = &answer
+            && error.is_deadlock()
+        {
+            answer = self.execute_again(answer, prepared, params, sink);
+        }
+        self.cancel.set_running(false);
+        self.statements += usize::from(answer.is_ok());
+        answer
+    }
+
+    /// After a deadlock: the victim is run again if it is the only statement of its implicit block.
+    #[cold]
+    fn execute_again(
+        &mut self,
+        mut answer: Result<Completion>,
+        prepared: &Prepared,
+        params: &[Value],
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        for _ in 0..DEADLOCK_RETRIES {
+            let deadlock = answer.as_ref().is_err_and(SqlError::is_deadlock);
+            if !deadlock || self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
+                break;
+            }
+            // The victim's locks are free once it is gone; then it starts anew.
+            drop(self.take_transaction());
+            self.defined = false;
+            answer = self.execute_once(prepared, params, sink);
         }
         answer
     }
 
-    fn execute_retrying(
-        &mut self,
-        prepared: &mut Arc<Prepared>,
-        params: &[Value],
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
-        for retry in 0.. {
-            match self.execute_once(prepared, params, policy, sink) {
-                Err(error)
-                    if error.is_deadlock()
-                        && self.block == Block::Implicit
-                        && self.statements == 0
-                        && retry < DEADLOCK_RETRIES
-                        && sink.restart() =>
-                {
-                    // The victim's locks are free once it is gone; then it starts anew.
-                    self.tx = None;
-                    self.defined = false;
-                }
-                Ok(completion) => {
-                    self.statements += 1;
-                    self.heavy |= !prepared.is_short();
-                    return Ok(completion);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        unreachable!("the loop ends by itself")
-    }
-
     fn execute_once(
         &mut self,
-        prepared: &mut Arc<Prepared>,
+        prepared: &Prepared,
         params: &[Value],
-        policy: LockPolicy,
         sink: &mut dyn RowSink,
     ) -> Result<Completion> {
         if let Kind::Utility(statement) = &prepared.kind {
-            return self.utility(statement, policy, sink);
+            return self.utility(statement, sink);
         }
         if let Kind::Explain(lines) = &prepared.kind {
             for line in lines {
@@ -178,7 +179,21 @@ impl Session {
             }
             return Ok(done(Tag::Word("EXPLAIN")));
         }
-        self.begin(policy)?;
+        self.begin()?;
+        if self.is_current(prepared)? && !prepared.uses_secondary_index() {
+            return self.run(prepared, params, sink);
+        }
+        self.execute_checked(prepared, params, sink)
+    }
+
+    /// Runs a plan that may not be good: one made for other tables, and one that names an index by its place.
+    fn execute_checked(
+        &mut self,
+        prepared: &Prepared,
+        params: &[Value],
+        sink: &mut dyn RowSink,
+    ) -> Result<Completion> {
+        let mut renewed = None;
         if !self.is_current(prepared)? {
             self.cache.forget(&prepared.text);
             let fresh = self.prepare(&prepared.text, &prepared.declared)?;
@@ -186,17 +201,18 @@ impl Session {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             }
-            *prepared = fresh;
+            renewed = Some(fresh);
         }
-        if !prepared.uses_secondary_index() {
-            return self.run(prepared, params, sink);
-        }
-        // The plan is sure only once its table is locked, that is, after the run: an index may have come or gone between
-        // the look at the catalog and the first lock. Then what was done is taken back and done again.
+        // A plan by an index is sure only once its table is locked, that is, after the run: an index may have come or
+        // gone between the look at the catalog and the first lock. Then what was done is taken back and done again.
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         loop {
-            let completion = self.run(prepared, params, sink)?;
-            let (table, schema) = prepared.table().expect("a plan by an index has a table");
+            let plan = renewed.as_deref().unwrap_or(prepared);
+            let completion = self.run(plan, params, sink)?;
+            if !plan.uses_secondary_index() {
+                return Ok(completion);
+            }
+            let (table, schema) = plan.table().expect("a plan by an index has a table");
             if self.is_unchanged(table, schema)? {
                 return Ok(completion);
             }
@@ -205,7 +221,7 @@ impl Session {
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             };
             tx.rollback_to(&mark)?;
-            *prepared = self.prepare(&prepared.text.clone(), &prepared.declared.clone())?;
+            renewed = Some(self.prepare(&prepared.text, &prepared.declared)?);
         }
     }
 
@@ -237,7 +253,7 @@ impl Session {
             return Err(in_failed_block());
         }
         self.open_block();
-        self.begin(LockPolicy::Refuse)?;
+        self.begin()?;
         if self.access == Access::ReadOnly {
             return Err(Error::ReadOnly.into());
         }
@@ -250,21 +266,14 @@ impl Session {
     }
 
     /// Puts what a COPY has into the table; `last` says that nothing more comes.
-    pub fn run_copy(
-        &mut self,
-        copy: &mut CopyIn,
-        policy: LockPolicy,
-        last: bool,
-    ) -> Result<Option<Completion>> {
-        self.begin(policy)?;
+    pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>> {
+        self.begin()?;
+        self.cancel.set_running(true);
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
-        if policy == LockPolicy::Wait {
-            self.cancel.disarm();
-        }
+        self.cancel.set_running(false);
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
-        self.heavy = true;
         Ok(Some(done(Tag::Rows("COPY", rows))))
     }
 }

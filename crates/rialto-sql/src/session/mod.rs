@@ -95,8 +95,6 @@ pub struct Session {
     access: Access,
     /// Statements run in this block.
     statements: usize,
-    /// Whether the block has run statements that take long, so that its commit may take long too.
-    heavy: bool,
     now: i64,
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
@@ -120,7 +118,6 @@ impl Session {
             savepoints: Vec::new(),
             access: Access::ReadWrite,
             statements: 0,
-            heavy: false,
             now: 0,
             notices: Vec::new(),
             status_changes: Vec::new(),
@@ -135,6 +132,12 @@ impl Session {
             (Block::Explicit, false) => TransactionStatus::Block,
             _ => TransactionStatus::Idle,
         }
+    }
+
+    /// Whether there are notices or changed settings to take.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.notices.is_empty() || !self.status_changes.is_empty()
     }
 
     /// Warnings and notices since the last call.
@@ -161,11 +164,6 @@ impl Session {
     /// What SHOW tells of a setting.
     pub fn show(&self, name: &str) -> String {
         self.settings.show(name, self.access == Access::ReadOnly)
-    }
-
-    /// Whether the commit may take long.
-    pub fn is_heavy(&self) -> bool {
-        self.heavy
     }
 
     /// Cancels what the session runs, from another thread.

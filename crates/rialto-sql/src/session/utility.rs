@@ -1,6 +1,5 @@
 //! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
 
-use rialto::LockPolicy;
 use rialto::row::Value;
 
 use super::block::{Block, NamedSavepoint};
@@ -14,12 +13,7 @@ use crate::run::RowSink;
 use crate::values::SqlType;
 
 impl Session {
-    pub(super) fn utility(
-        &mut self,
-        statement: &Statement,
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    pub(super) fn utility(&mut self, statement: &Statement, sink: &mut dyn RowSink) -> Result<Completion> {
         match statement {
             Statement::Begin(modes) => {
                 if self.block == Block::Explicit {
@@ -112,7 +106,7 @@ impl Session {
                 Ok(done(Tag::Word(command)))
             }
             other => {
-                self.begin(policy)?;
+                self.begin()?;
                 self.defined = true;
                 self.define(other)
             }
