@@ -24,7 +24,7 @@ pub use copy::CopyIn;
 pub use error::{Result, Severity, SqlError};
 pub use prepared::Prepared;
 pub use run::RowSink;
-pub use session::{Cancel, Completion, ReadStatement, Session, Tag, TransactionStatus};
+pub use session::{Cancel, Completion, ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use rialto_sql::parse::{CopyDirection, Piece, split};
-use rialto_sql::{ReadStatement, SqlError};
+use rialto_sql::{ReadStatement, Ready, SqlError};
 
 use super::copy::CopyState;
 use super::output::OutputFormats;
@@ -19,19 +19,28 @@ impl<S: Stream> Connection<S> {
         self.statements.remove("");
         self.portals.unnamed.close();
         let pieces = split(sql);
-        if pieces.is_empty() {
-            backend::bare(&mut self.out, b'I');
-            return self.ready();
+        match pieces[..] {
+            [] => {
+                backend::bare(&mut self.out, b'I');
+                self.ready()
+            }
+            [piece] => {
+                let read = self.session.read(piece.text);
+                let answer = read.and_then(|read| self.statement(&piece, read));
+                self.after(&piece, answer, Vec::new())
+            }
+            _ => self.statements(&pieces),
         }
+    }
+
+    /// Runs several statements of one query string.
+    fn statements(&mut self, pieces: &[Piece<'_>]) -> io::Result<()> {
         // A syntax error anywhere means that nothing is run.
         let mut read = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
+        for piece in pieces {
             match self.session.read(piece.text) {
                 Ok(statement) => read.push(statement),
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    return self.ready();
-                }
+                Err(error) => return self.after(piece, Err(error), Vec::new()),
             }
         }
         let mut rest = pieces.iter();
@@ -39,16 +48,30 @@ impl<S: Stream> Connection<S> {
         while let (Some(piece), Some(statement)) = (rest.next(), read.next()) {
             match self.statement(piece, statement) {
                 Ok(None) => {}
-                Ok(Some(mut copy)) => {
-                    copy.rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
-                    self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush();
-                }
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    break;
+                answer => {
+                    let rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
+                    return self.after(piece, answer, rest);
                 }
             }
+        }
+        self.ready()
+    }
+
+    /// After a statement that is the last, for now or for good: it was done, began a COPY, or failed.
+    fn after(
+        &mut self,
+        piece: &Piece<'_>,
+        answer: Result<Option<CopyState>, SqlError>,
+        rest: Vec<(String, usize)>,
+    ) -> io::Result<()> {
+        match answer {
+            Ok(None) => {}
+            Ok(Some(mut copy)) => {
+                copy.rest = rest;
+                self.mode = Mode::CopyIn(Box::new(copy));
+                return self.flush();
+            }
+            Err(error) => self.fail(piece.move_error(error)),
         }
         self.ready()
     }
@@ -64,15 +87,7 @@ impl<S: Stream> Connection<S> {
             };
             match answer {
                 Ok(None) => {}
-                Ok(Some(mut copy)) => {
-                    copy.rest = rest.collect();
-                    self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush();
-                }
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    break;
-                }
+                answer => return self.after(&piece, answer, rest.collect()),
             }
         }
         self.ready()
@@ -80,8 +95,8 @@ impl<S: Stream> Connection<S> {
 
     /// Runs one statement; a COPY from the client is only begun.
     fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
-        let prepared = self.session.prepare_read(piece.text, read, &[])?;
-        if !prepared.params.is_empty() {
+        let Ready { prepared, arguments } = self.session.prepare_read(piece.text, read)?;
+        if prepared.params.len() > arguments.len() {
             let message = "there is no parameter $1: a simple query has none";
             return Err(SqlError::new(rialto_sql::SqlState::UndefinedParameter, message));
         }
@@ -97,11 +112,13 @@ impl<S: Stream> Connection<S> {
             }
             None => {}
         }
-        let tag = self.execute(&prepared, &[], form(&prepared, &OutputFormats::TEXT), Length::Streamed)?;
+        let tag =
+            self.execute(&prepared, &arguments, form(&prepared, &OutputFormats::TEXT), Length::Streamed)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }
         self.complete(tag);
+        self.session.reuse(arguments);
         Ok(None)
     }
 }

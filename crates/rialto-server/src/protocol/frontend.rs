@@ -1,5 +1,7 @@
 //! What clients send: the start-up packet, and the messages after it.
 
+use std::ffi::CStr;
+
 use super::Malformed;
 
 /// The longest message that is accepted after start-up, in bytes, as PostgreSQL has it.
@@ -222,7 +224,10 @@ impl<'a> Fields<'a> {
     }
 
     fn some_string(&mut self) -> Result<&'a str, Malformed> {
-        let Some(end) = self.rest.iter().position(|&byte| byte == 0) else {
+        // The long way pays for long strings.
+        let near = self.rest.iter().take(16).position(|&byte| byte == 0);
+        let end = near.or_else(|| Some(CStr::from_bytes_until_nul(self.rest).ok()?.count_bytes()));
+        let Some(end) = end else {
             return Err(Malformed::new(format!("a string in a {} message has no end", self.kind)));
         };
         let bytes = &self.rest[..end];

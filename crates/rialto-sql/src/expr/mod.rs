@@ -296,6 +296,11 @@ impl Expr {
         !self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Param(_) | Expr::Now | Expr::Count))
     }
 
+    /// Whether the value depends on more than literals and parameters.
+    pub fn depends_on_run(&self) -> bool {
+        self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Now | Expr::Count))
+    }
+
     fn any(&self, found: &mut impl FnMut(&Expr) -> bool) -> bool {
         if found(self) {
             return true;

@@ -6,14 +6,14 @@ use rialto::row::{Schema, Value};
 use rialto::{Database, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
-use super::{Completion, ReadStatement, Session, Tag, done};
+use super::{Completion, ReadStatement, Ready, Session, Tag, done};
 use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Context;
-use crate::parse::{self, Access, CopyDirection, Name, Statement};
+use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
 use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
-use crate::values::SqlType;
+use crate::values::{SqlType, text};
 
 /// How often a deadlock's victim is run again.
 const DEADLOCK_RETRIES: usize = 20;
@@ -22,42 +22,131 @@ impl Session {
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
-        let read = match open {
-            true => self.read(text)?,
-            false => ReadStatement::Parsed(Box::new(parse::parse(text)?)),
-        };
-        self.prepare_read(text, read, declared)
+        if open && let Some(found) = self.cache.get(text) {
+            return self.prepare_known(text, found, declared);
+        }
+        self.prepare_parsed(text, parse::parse(text)?, declared)
     }
 
-    /// Parses a statement, or finds it among those that were run before.
+    /// Parses a statement without parameters, or finds it among those that were run before, with these literals or
+    /// others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
-        match self.cache.get(text) {
-            Some(found) => Ok(ReadStatement::Known(found)),
-            None => Ok(ReadStatement::Parsed(Box::new(parse::parse(text)?))),
-        }
+        let lifts = self.lift.lift(text);
+        let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
+        Ok(match known {
+            Some(Some(plan)) => ReadStatement::Lifted(plan, std::mem::take(&mut self.lift)),
+            Some(None) => match self.cache.get(text) {
+                Some(found) => ReadStatement::Known(found),
+                None => ReadStatement::Parsed(Box::new(parse::parse(text)?), None),
+            },
+            None => {
+                let statement = Box::new(parse::parse(text)?);
+                ReadStatement::Parsed(statement, Some(std::mem::take(&mut self.lift)))
+            }
+        })
     }
 
     /// Makes a statement that was read ready to run.
-    pub fn prepare_read(
-        &mut self,
-        text: &str,
-        read: ReadStatement,
-        declared: &[SqlType],
-    ) -> Result<Arc<Prepared>> {
-        let statement = match read {
-            ReadStatement::Parsed(statement) => *statement,
-            ReadStatement::Known(found) => {
-                if self.failed && !found.is_allowed_when_failed() {
+    pub fn prepare_read(&mut self, text: &str, read: ReadStatement) -> Result<Ready> {
+        let without = |prepared| Ready { prepared, arguments: Vec::new() };
+        match read {
+            ReadStatement::Known(found) => self.prepare_known(text, found, &[]).map(without),
+            ReadStatement::Lifted(plan, lifted) => {
+                if self.failed {
                     return Err(in_failed_block());
                 }
-                if self.is_current(&found)? {
-                    return Ok(found);
+                if self.is_current(&plan)? {
+                    if let Some(arguments) = self.arguments(&plan, &lifted, text) {
+                        self.lift = lifted;
+                        return Ok(Ready { prepared: plan, arguments });
+                    }
+                    return self.prepare_parsed(text, parse::parse(text)?, &[]).map(without);
                 }
-                self.cache.forget(text);
-                parse::parse(text)?
+                self.lifted.forget(&lifted.key);
+                self.prepare_new(text, parse::parse(text)?, lifted)
             }
-        };
-        self.prepare_parsed(text, statement, declared)
+            ReadStatement::Parsed(statement, Some(lifted)) => self.prepare_new(text, *statement, lifted),
+            ReadStatement::Parsed(statement, None) => self.prepare_parsed(text, *statement, &[]).map(without),
+        }
+    }
+
+    /// Makes a statement ready that was run before, with the same literals.
+    fn prepare_known(
+        &mut self,
+        text: &str,
+        found: Arc<Prepared>,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
+        if self.failed && !found.is_allowed_when_failed() {
+            return Err(in_failed_block());
+        }
+        if self.is_current(&found)? {
+            return Ok(found);
+        }
+        self.cache.forget(text);
+        self.prepare_parsed(text, parse::parse(text)?, declared)
+    }
+
+    /// Makes a parsed statement ready, and keeps its plan for others that differ only in their literals if it can be
+    /// theirs. If not, or if anything is wrong with it, it is bound as it stands: so errors are those of its own text.
+    fn prepare_new(&mut self, text: &str, statement: Statement, lifted: Lifted) -> Result<Ready> {
+        if self.failed {
+            return Err(in_failed_block());
+        }
+        let key: Arc<str> = lifted.key.as_str().into();
+        if let Ok((plan, sound)) = self.bind_lifted(text, statement.clone(), &lifted.literals) {
+            let plan = sound.then(|| Arc::new(plan));
+            if !self.defined {
+                self.lifted.put(key, plan.clone());
+            }
+            if let Some(plan) = plan
+                && let Some(arguments) = self.arguments(&plan, &lifted, text)
+            {
+                self.lift = lifted;
+                return Ok(Ready { prepared: plan, arguments });
+            }
+        }
+        let prepared = self.prepare_parsed(text, statement, &[])?;
+        Ok(Ready { prepared, arguments: Vec::new() })
+    }
+
+    /// What a plan's parameters are for the literals of this text; `None` if one of them is no value of its type.
+    fn arguments(&mut self, plan: &Prepared, lifted: &Lifted, text: &str) -> Option<Vec<Value>> {
+        let mut arguments = std::mem::take(&mut self.spare_arguments);
+        arguments.clear();
+        for (literal, sql_type) in lifted.literals.iter().zip(&plan.params) {
+            arguments.push(match literal.value(text) {
+                Value::Text(value) => text::parse(*sql_type, &value).ok()?,
+                value => value,
+            });
+        }
+        Some(arguments)
+    }
+
+    /// Gives the room for a statement's arguments back.
+    pub fn reuse(&mut self, arguments: Vec<Value>) {
+        self.spare_arguments = arguments;
+    }
+
+    /// Binds a statement with its literals as parameters.
+    fn bind_lifted(
+        &mut self,
+        text: &str,
+        statement: Statement,
+        literals: &[Literal],
+    ) -> Result<(Prepared, bool)> {
+        let catalog = self.catalog_state();
+        let Session { tx, database, facts, .. } = self;
+        let mut lookup = |name: &Name| find(tx, database, name);
+        prepared::prepare_lifted(text, statement, literals, facts, catalog, &mut lookup)
+    }
+
+    /// Read it before tables are looked up: a change in between makes the plan look old, never new.
+    fn catalog_state(&self) -> CatalogState {
+        match self.defined {
+            true => CatalogState::Private,
+            false => CatalogState::Committed(self.database.catalog_version()),
+        }
     }
 
     /// Makes a parsed statement ready to run.
@@ -71,19 +160,30 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
-        // Read before the tables are: a change in between makes the plan look old, never new.
-        let catalog = match self.defined {
-            true => CatalogState::Private,
-            false => CatalogState::Committed(self.database.catalog_version()),
-        };
+        let catalog = self.catalog_state();
         let Session { tx, database, facts, .. } = self;
         let mut lookup = |name: &Name| find(tx, database, name);
         let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, catalog, &mut lookup)?);
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
-            self.cache.put(prepared.clone());
+            self.cache.put(prepared.text.clone(), prepared.clone());
         }
         Ok(prepared)
+    }
+
+    /// Plans anew what was planned for other tables.
+    fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
+        if prepared.lifted.is_empty() {
+            self.cache.forget(&prepared.text);
+            return self.prepare(&prepared.text, &prepared.declared);
+        }
+        let statement = parse::parse(&prepared.text)?;
+        let renewed = self.bind_lifted(&prepared.text, statement, &prepared.lifted);
+        renewed.map(|(plan, _)| Arc::new(plan)).map_err(|mut error| {
+            // Its place is one in the text that the plan was first made for.
+            error.position = None;
+            error
+        })
     }
 
     /// Whether the tables are still those that the plan was made for.
@@ -195,8 +295,7 @@ impl Session {
     ) -> Result<Completion> {
         let mut renewed = None;
         if !self.is_current(prepared)? {
-            self.cache.forget(&prepared.text);
-            let fresh = self.prepare(&prepared.text, &prepared.declared)?;
+            let fresh = self.renew(prepared)?;
             if fresh.columns != prepared.columns || fresh.params != prepared.params {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
@@ -221,7 +320,7 @@ impl Session {
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             };
             tx.rollback_to(&mark)?;
-            renewed = Some(self.prepare(&prepared.text, &prepared.declared)?);
+            renewed = Some(self.renew(prepared)?);
         }
     }
 

@@ -18,6 +18,7 @@ mod utility;
 
 use std::sync::Arc;
 
+use rialto::row::Value;
 use rialto::{Database, Ticket, Transaction};
 
 pub use cancel::Cancel;
@@ -26,7 +27,7 @@ pub(crate) use utility::show_columns;
 
 use crate::bind::Facts;
 use crate::error::{Result, Severity, SqlError};
-use crate::parse::{Access, Name, SetValue, Statement};
+use crate::parse::{Access, Lifted, Name, SetValue, Statement};
 use crate::prepared::Prepared;
 use block::{Block, NamedSavepoint};
 use cache::PlanCache;
@@ -73,8 +74,18 @@ pub struct Completion {
 pub enum ReadStatement {
     /// It was run before.
     Known(Arc<Prepared>),
-    /// It is new.
-    Parsed(Box<Statement>),
+    /// One that differs from it only in its literals was run before.
+    Lifted(Arc<Prepared>, Lifted),
+    /// It is new, and so is what is left without its literals, if there is a point in lifting them.
+    Parsed(Box<Statement>, Option<Lifted>),
+}
+
+/// A statement that is ready to run with the arguments that it needs.
+pub struct Ready {
+    /// The statement.
+    pub prepared: Arc<Prepared>,
+    /// Its literals, if they were lifted.
+    pub arguments: Vec<Value>,
 }
 
 /// One client's view of a database.
@@ -85,7 +96,12 @@ pub struct Session {
     settings_before: Option<Settings>,
     default_access: Access,
     facts: Facts,
-    cache: PlanCache,
+    cache: PlanCache<Arc<Prepared>>,
+    /// Plans by texts without their literals; `None` where the literals have to be looked at while binding.
+    lifted: PlanCache<Option<Arc<Prepared>>>,
+    /// Room to lift literals out of the next text, and for what they become.
+    lift: Lifted,
+    spare_arguments: Vec<Value>,
     block: Block,
     failed: bool,
     tx: Option<Transaction>,
@@ -111,6 +127,9 @@ impl Session {
             default_access: Access::ReadWrite,
             facts: Facts { user: user.to_string(), database: name.to_string() },
             cache: PlanCache::default(),
+            lifted: PlanCache::default(),
+            lift: Lifted::default(),
+            spare_arguments: Vec::new(),
             block: Block::None,
             failed: false,
             tx: None,
