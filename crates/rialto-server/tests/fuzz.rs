@@ -159,7 +159,7 @@ fn run(session: &mut Session, prepared: &std::sync::Arc<Prepared>, params: &[Val
     let answer = answer.and_then(|_| session.finish());
     if let Err(error) = answer {
         assert_ne!(error.sqlstate.code(), "XX000", "{}: {error}", prepared.text);
-        session.fail(&error);
+        let _ = session.fail(&error);
     }
 }
 

@@ -37,13 +37,13 @@ fn told(
             return Err(SqlError::new(SqlState::UndefinedParameter, "a simple query has no parameters"));
         }
         columns.clone_from(&prepared.columns);
-        session.execute(&prepared, &arguments, &mut rows).map(|completion| completion.tag)
+        session.execute(&prepared, &arguments, &mut rows)
     });
     if let Err(error) = session.finish() {
         outcome = Err(error);
     }
     if let Err(error) = &outcome {
-        drop(session.fail(error));
+        let _ = session.fail(error);
         // A client is told of an error only, in a simple query's statement too: its rows are taken back.
         (columns, rows.0) = Default::default();
     }
@@ -330,7 +330,7 @@ fn plan(session: &mut Session, text: &str) -> (Arc<Prepared>, bool) {
     let lifted = matches!(read, ReadStatement::Lifted(..));
     let ready = session.prepare_read(text, read).unwrap();
     session.execute(&ready.prepared, &ready.arguments, &mut Collected::default()).unwrap();
-    drop(session.finish().unwrap());
+    session.finish().unwrap();
     (ready.prepared, lifted)
 }
 
@@ -378,7 +378,7 @@ fn a_plan_that_is_made_anew_keeps_its_arguments() {
     let ready = one.prepare_read(text, read).unwrap();
     plan(&mut one, "create index t_b on t (b)");
     one.execute(&ready.prepared, &ready.arguments, &mut Collected::default()).unwrap();
-    drop(one.finish().unwrap());
+    one.finish().unwrap();
     assert_eq!(rows(&mut one, "select count(*) from t where a <= 3"), [[Value::Int8(1)]]);
 }
 

@@ -16,9 +16,8 @@ fn try_run(session: &mut Session, sql: &str, params: &[Value]) -> Result<Vec<Vec
     let answer = (|| {
         let prepared = session.prepare(sql, &[])?;
         let mut rows = Collected::default();
-        let completion = session.execute(&prepared, params, &mut rows)?;
-        let ticket = completion.ticket.or(session.finish()?);
-        ticket.map(|ticket| ticket.wait()).transpose()?;
+        session.execute(&prepared, params, &mut rows)?;
+        session.finish()?;
         let print = |(value, sql_type): (&Value, SqlType)| {
             let mut out = Vec::new();
             match text::write(value, sql_type, &mut out) {

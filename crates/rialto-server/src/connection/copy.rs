@@ -4,7 +4,7 @@ use std::io;
 
 use rialto_sql::{CopyIn, SqlError, SqlState};
 
-use super::{Connection, Mode, Stream, wait};
+use super::{Connection, Mode, Stream};
 use crate::protocol::frontend::Message;
 
 /// A COPY whose data is coming.
@@ -49,11 +49,8 @@ impl<S: Stream> Connection<S> {
         };
         match answer {
             Ok(None) => self.mode = Mode::CopyIn(state),
-            Ok(Some(completion)) => {
-                if let Err(error) = wait(completion.ticket) {
-                    return self.copy_failed(*state, error);
-                }
-                self.complete(completion.tag);
+            Ok(Some(tag)) => {
+                self.complete(tag);
                 if state.simple {
                     return self.rest_of_query(state.rest);
                 }

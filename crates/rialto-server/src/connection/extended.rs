@@ -138,7 +138,7 @@ impl<S: Stream> Connection<S> {
             Message::Execute { portal, max_rows } => self.execute_portal(portal, max_rows),
             Message::Close(target, name) => {
                 match target {
-                    Target::Statement => drop(self.statements.remove(name)),
+                    Target::Statement => drop(self.statements.remove(name.as_bytes())),
                     Target::Portal => self.portals.close(name),
                 }
                 backend::bare(&mut self.out, b'3');
@@ -149,7 +149,7 @@ impl<S: Stream> Connection<S> {
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.contains_key(name) {
+        if !name.is_empty() && self.statements.contains_key(name.as_bytes()) {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(SqlError::new(SqlState::DuplicateStatement, message));
         }
@@ -173,13 +173,16 @@ impl<S: Stream> Connection<S> {
                 return Err(SqlError::new(SqlState::SyntaxError, message));
             }
         };
-        self.statements.insert(name.to_string(), Arc::new(Statement::new(prepared)));
+        self.statements.insert(name.as_bytes().to_vec(), Arc::new(Statement::new(prepared)));
         backend::bare(&mut self.out, b'1');
         Ok(())
     }
 
     pub(super) fn bind(&mut self, bind: &Bind<'_>) -> Result<(), SqlError> {
-        let statement = self.statement_named(bind.statement)?.clone();
+        let statement = match self.statements.get(bind.statement.0) {
+            Some(statement) => statement.clone(),
+            None => return Err(no_statement(bind.statement.text().map_err(protocol_error)?)),
+        };
         if !bind.portal.is_empty() && self.portals.named.contains_key(bind.portal) {
             let message = format!("cursor \"{}\" already exists", bind.portal);
             return Err(SqlError::new(SqlState::DuplicatePortal, message));
@@ -189,7 +192,7 @@ impl<S: Stream> Connection<S> {
             let message = format!(
                 "bind message supplies {} parameters, but prepared statement \"{}\" requires {expected}",
                 bind.arguments.count(),
-                bind.statement,
+                bind.statement.text().unwrap_or_default(),
             );
             return Err(SqlError::new(SqlState::ProtocolViolation, message));
         }
@@ -204,20 +207,11 @@ impl<S: Stream> Connection<S> {
         Ok(())
     }
 
-    fn statement_named(&self, name: &str) -> Result<&Arc<Statement>, SqlError> {
-        self.statements.get(name).ok_or_else(|| {
-            let message = match name {
-                "" => "unnamed prepared statement does not exist".to_string(),
-                name => format!("prepared statement \"{name}\" does not exist"),
-            };
-            SqlError::new(SqlState::NoSuchStatement, message)
-        })
-    }
-
     fn describe(&mut self, target: Target, name: &str) -> Result<(), SqlError> {
         match target {
             Target::Statement => {
-                let statement = self.statement_named(name)?.clone();
+                let statement =
+                    self.statements.get(name.as_bytes()).ok_or_else(|| no_statement(name))?.clone();
                 let params = statement.params().iter();
                 backend::parameter_description(&mut self.out, params.map(|sql_type| sql_type.oid()));
                 self.out.extend_from_slice(&statement.description);
@@ -304,6 +298,14 @@ impl<S: Stream> Connection<S> {
     }
 }
 
+fn no_statement(name: &str) -> SqlError {
+    let message = match name {
+        "" => "unnamed prepared statement does not exist".to_string(),
+        name => format!("prepared statement \"{name}\" does not exist"),
+    };
+    SqlError::new(SqlState::NoSuchStatement, message)
+}
+
 fn describe_rows(out: &mut Vec<u8>, prepared: Option<&Prepared>, formats: &OutputFormats) {
     match prepared {
         Some(prepared) if !prepared.columns.is_empty() => {
@@ -326,26 +328,42 @@ fn message_ends(messages: &[u8]) -> VecDeque<usize> {
 
 fn arguments(bind: &Bind<'_>, types: &[SqlType], values: &mut Vec<Value>) -> Result<(), SqlError> {
     values.clear();
-    for (index, (argument, sql_type)) in bind.arguments.iter().zip(types).enumerate() {
+    values.reserve(types.len());
+    let text_only = bind.formats.count() == 0;
+    for (argument, sql_type) in bind.arguments.iter().zip(types) {
         let Some(bytes) = argument else {
             values.push(Value::Null);
             continue;
         };
-        let value = match bind.formats.get(index).map_err(protocol_error)? {
-            Format::Binary => binary::parse(*sql_type, bytes),
-            Format::Text => text::parse_bytes(*sql_type, bytes),
-        };
-        let value = value.map_err(|error| match error.detail {
-            None => error.detail(format!("Parameter ${}.", index + 1)),
-            Some(_) => error,
-        })?;
-        if matches!(&value, Value::Text(text) if text.contains('\0')) {
-            let message = "invalid byte sequence for encoding \"UTF8\": 0x00";
-            return Err(SqlError::new(SqlState::BadEncoding, message));
+        // Most arguments are integers, as text.
+        if text_only
+            && *sql_type == SqlType::Int4
+            && let Some(number) = text::plain_int4(bytes)
+        {
+            values.push(Value::Int4(number));
+            continue;
         }
-        values.push(value);
+        let format = bind.formats.get(values.len()).map_err(protocol_error)?;
+        values.push(argument_value(format, *sql_type, bytes, values.len() + 1)?);
     }
     Ok(())
+}
+
+/// The value of argument `number`, from 1.
+fn argument_value(format: Format, sql_type: SqlType, bytes: &[u8], number: usize) -> Result<Value, SqlError> {
+    let value = match format {
+        Format::Binary => binary::parse(sql_type, bytes),
+        Format::Text => text::parse_bytes(sql_type, bytes),
+    };
+    let value = value.map_err(|error| match error.detail {
+        None => error.detail(format!("Parameter ${number}.")),
+        Some(_) => error,
+    })?;
+    if matches!(&value, Value::Text(text) if text.contains('\0')) {
+        let message = "invalid byte sequence for encoding \"UTF8\": 0x00";
+        return Err(SqlError::new(SqlState::BadEncoding, message));
+    }
+    Ok(value)
 }
 
 fn formats(formats: Formats<'_>, columns: usize) -> Result<OutputFormats, SqlError> {

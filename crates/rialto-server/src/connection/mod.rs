@@ -2,7 +2,7 @@
 //!
 //! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
 //! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). Nothing
-//! that tells an outcome is written before its ticket is done (I3).
+//! that tells an outcome is written before the session has given it (I3).
 //!
 //! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
 //! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
@@ -20,9 +20,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashMap;
-use rialto::Ticket;
 use rialto::row::Value;
-use rialto_sql::{Completion, Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
+use rialto_sql::{Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
@@ -95,7 +94,8 @@ struct Connection<S> {
     session: Session,
     shared: Arc<Shared>,
     mode: Mode,
-    statements: HashMap<String, Arc<Statement>>,
+    /// Prepared statements by their names' bytes.
+    statements: HashMap<Vec<u8>, Arc<Statement>>,
     portals: Portals,
     /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
     completed_at: Option<usize>,
@@ -267,7 +267,7 @@ impl<S: Stream> Connection<S> {
 
     /// Ends an implicit block and tells the client that it is its turn.
     fn ready(&mut self) -> io::Result<()> {
-        if let Err(error) = self.finish() {
+        if let Err(error) = self.session.finish() {
             if let Some(at) = self.completed_at.take() {
                 self.out.truncate(at);
             }
@@ -286,20 +286,10 @@ impl<S: Stream> Connection<S> {
         self.flush()
     }
 
-    /// Commits an implicit block, if one is open.
-    fn finish(&mut self) -> Result<(), SqlError> {
-        let ticket = self.session.finish()?;
-        wait(ticket)
-    }
-
     /// Tells the client of an error, once what led to it is durable.
     #[cold]
     fn fail(&mut self, error: SqlError) {
-        let ticket = self.session.fail(&error);
-        let error = match wait(ticket) {
-            Ok(()) => error,
-            Err(worse) => worse,
-        };
+        let error = self.session.fail(&error).err().unwrap_or(error);
         self.shared.note(&error);
         self.notices();
         backend::error(&mut self.out, Severity::Error, &error);
@@ -337,8 +327,7 @@ impl<S: Stream> Connection<S> {
             Length::Kept => None,
         };
         let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
-        let Completion { tag, ticket } = session.execute(prepared, params, &mut sink)?;
-        wait(ticket)?;
+        let tag = session.execute(prepared, params, &mut sink)?;
         self.notices();
         Ok(tag)
     }
@@ -358,15 +347,6 @@ fn form<'a>(prepared: &'a Prepared, formats: &'a OutputFormats) -> RowForm<'a> {
     match prepared.copy() {
         Some(_) => RowForm::CopyLines(prepared),
         None => RowForm::Rows(formats),
-    }
-}
-
-/// Waits until an outcome may be told.
-#[inline]
-fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
-    match ticket {
-        Some(ticket) => Ok(ticket.wait()?),
-        None => Ok(()),
     }
 }
 

@@ -16,7 +16,7 @@ impl<S: Stream> Connection<S> {
     pub(super) fn query(&mut self, sql: &str) -> io::Result<()> {
         self.in_pipeline = true;
         // As in PostgreSQL, a simple query ends the unnamed statement and portal.
-        self.statements.remove("");
+        self.statements.remove(&b""[..]);
         self.portals.unnamed.close();
         let pieces = split(sql);
         match pieces[..] {

@@ -86,13 +86,27 @@ pub enum Message<'a> {
     Unserved(&'static str),
 }
 
+/// A statement's name as it came: statements are found by its bytes, so that only a name that none has is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementName<'a>(pub &'a [u8]);
+
+impl<'a> StatementName<'a> {
+    /// The name.
+    ///
+    /// # Errors
+    /// If it is not UTF-8.
+    pub fn text(self) -> Result<&'a str, Malformed> {
+        text(self.0, "Bind")
+    }
+}
+
 /// Arguments for a prepared statement.
 #[derive(Debug, PartialEq)]
 pub struct Bind<'a> {
     /// The portal to make; empty for the unnamed one.
     pub portal: &'a str,
     /// The statement it comes from.
-    pub statement: &'a str,
+    pub statement: StatementName<'a>,
     /// Formats of the arguments.
     pub formats: Formats<'a>,
     /// The arguments.
@@ -224,6 +238,12 @@ impl<'a> Fields<'a> {
     }
 
     fn some_string(&mut self) -> Result<&'a str, Malformed> {
+        text(self.string_bytes()?, self.kind)
+    }
+
+    /// A string's bytes, without the zero byte behind them.
+    #[inline]
+    fn string_bytes(&mut self) -> Result<&'a [u8], Malformed> {
         // The long way pays for long strings.
         let near = self.rest.iter().take(16).position(|&byte| byte == 0);
         let end = near.or_else(|| Some(CStr::from_bytes_until_nul(self.rest).ok()?.count_bytes()));
@@ -232,8 +252,7 @@ impl<'a> Fields<'a> {
         };
         let bytes = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
-        std::str::from_utf8(bytes)
-            .map_err(|_| Malformed::new(format!("a string in a {} message is not UTF-8", self.kind)))
+        Ok(bytes)
     }
 
     fn target(&mut self) -> Result<Target, Malformed> {
@@ -253,6 +272,11 @@ impl<'a> Fields<'a> {
     fn long(&self) -> Malformed {
         Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len()))
     }
+}
+
+fn text<'a>(bytes: &'a [u8], kind: &str) -> Result<&'a str, Malformed> {
+    let not_utf8 = |_| Malformed::new(format!("a string in a {kind} message is not UTF-8"));
+    std::str::from_utf8(bytes).map_err(not_utf8)
 }
 
 /// Reads the body of a start-up packet, its length word taken off.
@@ -339,7 +363,7 @@ fn kind_name(tag: u8) -> Result<&'static str, Malformed> {
 #[inline]
 fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
     let portal = fields.string()?;
-    let statement = fields.string()?;
+    let statement = StatementName(fields.string_bytes()?);
     let count = fields.u16()? as usize;
     let formats = Formats(fields.bytes(count * 2)?);
     let count = fields.u16()? as usize;
@@ -385,7 +409,7 @@ mod tests {
         let mut body = b"\0stmt\0".to_vec();
         body.extend_from_slice(&[0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff, 0, 0]);
         let Message::Bind(bind) = message(b'B', &body).unwrap() else { panic!("no bind") };
-        assert_eq!(bind.statement, "stmt");
+        assert_eq!(bind.statement.text(), Ok("stmt"));
         assert_eq!(bind.arguments.iter().collect::<Vec<_>>(), [Some(&[7u8][..]), None]);
         assert_eq!(bind.formats.get(1).unwrap(), Format::Binary);
         assert_eq!(bind.result_formats.get(4).unwrap(), Format::Text);

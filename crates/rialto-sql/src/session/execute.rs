@@ -6,7 +6,7 @@ use rialto::row::{Schema, Value};
 use rialto::{Database, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
-use super::{Completion, ReadStatement, Ready, Session, Tag, done};
+use super::{ReadStatement, Ready, Session, Tag};
 use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Context;
@@ -219,13 +219,9 @@ impl Session {
         }
     }
 
-    /// Runs a statement. It may wait for locks. After an error call [`Session::fail`].
-    pub fn execute(
-        &mut self,
-        prepared: &Prepared,
-        params: &[Value],
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    /// Runs a statement; gives what CommandComplete says. It may wait for locks, and waits for the log where it ends a
+    /// transaction. After an error call [`Session::fail`].
+    pub fn execute(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
@@ -246,11 +242,11 @@ impl Session {
     #[cold]
     fn execute_again(
         &mut self,
-        mut answer: Result<Completion>,
+        mut answer: Result<Tag>,
         prepared: &Prepared,
         params: &[Value],
         sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    ) -> Result<Tag> {
         for _ in 0..DEADLOCK_RETRIES {
             let deadlock = answer.as_ref().is_err_and(SqlError::is_deadlock);
             if !deadlock || self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
@@ -264,12 +260,7 @@ impl Session {
         answer
     }
 
-    fn execute_once(
-        &mut self,
-        prepared: &Prepared,
-        params: &[Value],
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    fn execute_once(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         if let Kind::Utility(statement) = &prepared.kind {
             return self.utility(statement, sink);
         }
@@ -277,7 +268,7 @@ impl Session {
             for line in lines {
                 sink.row(&[Value::Text(line.clone())])?;
             }
-            return Ok(done(Tag::Word("EXPLAIN")));
+            return Ok(Tag::Word("EXPLAIN"));
         }
         self.begin()?;
         if self.is_current(prepared)? && !prepared.uses_secondary_index() {
@@ -292,7 +283,7 @@ impl Session {
         prepared: &Prepared,
         params: &[Value],
         sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    ) -> Result<Tag> {
         let mut renewed = None;
         if !self.is_current(prepared)? {
             let fresh = self.renew(prepared)?;
@@ -307,13 +298,13 @@ impl Session {
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         loop {
             let plan = renewed.as_deref().unwrap_or(prepared);
-            let completion = self.run(plan, params, sink)?;
+            let tag = self.run(plan, params, sink)?;
             if !plan.uses_secondary_index() {
-                return Ok(completion);
+                return Ok(tag);
             }
             let (table, schema) = plan.table().expect("a plan by an index has a table");
             if self.is_unchanged(table, schema)? {
-                return Ok(completion);
+                return Ok(tag);
             }
             let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
                 let message = "the table's indexes were changed while the statement ran: run it again";
@@ -325,7 +316,7 @@ impl Session {
     }
 
     /// Runs a bound statement in the open transaction.
-    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Completion> {
+    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let context = Context { params, now: self.now, count: 0 };
         let mut run = Run { tx, out: Out { context, sink } };
@@ -343,7 +334,7 @@ impl Session {
             },
             Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
         };
-        Ok(done(tag))
+        Ok(tag)
     }
 
     /// Begins a COPY from the client.
@@ -365,7 +356,7 @@ impl Session {
     }
 
     /// Puts what a COPY has into the table; `last` says that nothing more comes.
-    pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>> {
+    pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Tag>> {
         self.begin()?;
         self.cancel.set_running(true);
         let tx = self.tx.as_mut().expect("the transaction has begun");
@@ -373,7 +364,7 @@ impl Session {
         self.cancel.set_running(false);
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
-        Ok(Some(done(Tag::Rows("COPY", rows))))
+        Ok(Some(Tag::Rows("COPY", rows)))
     }
 }
 

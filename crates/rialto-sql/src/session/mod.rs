@@ -5,7 +5,7 @@
 //!
 //! - After an error an explicit block is failed, and refuses everything but its end (25P02). Without savepoints its
 //!   transaction, and with it its locks, are gone already.
-//! - An outcome, failure included, comes with the [`Ticket`] that has to be awaited before a client hears it (I3).
+//! - An outcome, failure included, is given when the log is as durable as it needs (I3): whoever ends a transaction waits.
 //! - A deadlock's victim is retried if it is the only statement of its implicit block; a client in a block is told.
 
 mod block;
@@ -19,7 +19,7 @@ mod utility;
 use std::sync::Arc;
 
 use rialto::row::Value;
-use rialto::{Database, Ticket, Transaction};
+use rialto::{Database, Transaction};
 
 pub use cancel::Cancel;
 pub use settings::Settings;
@@ -59,15 +59,6 @@ impl std::fmt::Display for Tag {
             Tag::Rows(word, rows) => write!(f, "{word} {rows}"),
         }
     }
-}
-
-/// What a statement came to.
-#[derive(Debug)]
-pub struct Completion {
-    /// What CommandComplete says.
-    pub tag: Tag,
-    /// What has to be awaited before it is said.
-    pub ticket: Option<Ticket>,
 }
 
 /// A statement that was read but not yet bound: its syntax is right.
@@ -196,8 +187,4 @@ impl Drop for Session {
         // The last handle of a database waits for open transactions when it goes: ours has to go first.
         self.abandon();
     }
-}
-
-fn done(tag: Tag) -> Completion {
-    Completion { tag, ticket: None }
 }

@@ -5,7 +5,7 @@ use rialto::row::Value;
 use super::block::{Block, NamedSavepoint};
 use super::execute::find;
 use super::settings::{self, Settings};
-use super::{Completion, Session, Tag, done};
+use super::{Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::parse::{Access, Modes, Name, SetValue, Statement};
@@ -13,7 +13,7 @@ use crate::run::RowSink;
 use crate::values::SqlType;
 
 impl Session {
-    pub(super) fn utility(&mut self, statement: &Statement, sink: &mut dyn RowSink) -> Result<Completion> {
+    pub(super) fn utility(&mut self, statement: &Statement, sink: &mut dyn RowSink) -> Result<Tag> {
         match statement {
             Statement::Begin(modes) => {
                 if self.block == Block::Explicit {
@@ -21,25 +21,25 @@ impl Session {
                 }
                 self.block = Block::Explicit;
                 self.set_modes(*modes)?;
-                Ok(done(Tag::Word("BEGIN")))
+                Ok(Tag::Word("BEGIN"))
             }
             Statement::Commit => {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
                 if self.failed {
-                    let ticket = self.roll_back();
-                    return Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket });
+                    self.roll_back()?;
+                    return Ok(Tag::Word("ROLLBACK"));
                 }
-                let ticket = self.commit()?;
-                Ok(Completion { tag: Tag::Word("COMMIT"), ticket })
+                self.commit()?;
+                Ok(Tag::Word("COMMIT"))
             }
             Statement::Rollback => {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
-                let ticket = self.roll_back();
-                Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket })
+                self.roll_back()?;
+                Ok(Tag::Word("ROLLBACK"))
             }
             Statement::Savepoint(name) => self.savepoint(name),
             Statement::Release(name) => {
@@ -48,7 +48,7 @@ impl Session {
                 if let (Some(tx), Some(mark)) = (&mut self.tx, released[0].mark) {
                     tx.release_savepoint(mark)?;
                 }
-                Ok(done(Tag::Word("RELEASE")))
+                Ok(Tag::Word("RELEASE"))
             }
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => {
@@ -60,15 +60,15 @@ impl Session {
                 } else {
                     self.set_modes(*modes)?;
                 }
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::SetSessionModes(modes) => {
                 self.default_access = modes.access.unwrap_or(self.default_access);
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::Set(name, value) => {
                 self.change_setting(name, value)?;
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::Reset(name) => {
                 match name {
@@ -78,7 +78,7 @@ impl Session {
                         self.settings = Settings::default();
                     }
                 }
-                Ok(done(Tag::Word("RESET")))
+                Ok(Tag::Word("RESET"))
             }
             Statement::Show(name) => {
                 match name {
@@ -89,7 +89,7 @@ impl Session {
                         }
                     }
                 }
-                Ok(done(Tag::Word("SHOW")))
+                Ok(Tag::Word("SHOW"))
             }
             Statement::Maintain { command, tables } => {
                 let Session { tx, database, .. } = self;
@@ -103,7 +103,7 @@ impl Session {
                     _ => "ANALYZE has nothing to do: plans need no statistics",
                 };
                 self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, what)));
-                Ok(done(Tag::Word(command)))
+                Ok(Tag::Word(command))
             }
             other => {
                 self.begin()?;

@@ -80,17 +80,16 @@ fn write_float(value: f64, out: &mut Vec<u8>) {
 /// Reads a value of `sql_type` from a client's bytes, which have to be UTF-8.
 #[inline]
 pub fn parse_bytes(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
-    // Most arguments are integers as programs print them.
-    if matches!(sql_type, SqlType::Int4 | SqlType::Int8)
-        && let Some(number) = plain_integer(bytes)
-    {
-        match (sql_type, i32::try_from(number)) {
-            (SqlType::Int8, _) => return Ok(Value::Int8(number)),
-            (_, Ok(number)) => return Ok(Value::Int4(number)),
-            _ => {}
-        }
+    match (sql_type, plain_integer(bytes)) {
+        (SqlType::Int8, Some(number)) => Ok(Value::Int8(number)),
+        _ => parse(sql_type, binary::utf8(bytes)?),
     }
-    parse(sql_type, binary::utf8(bytes)?)
+}
+
+/// An int4 as programs print it: digits, perhaps behind a minus. `None` for anything else, errors among it.
+#[inline]
+pub fn plain_int4(bytes: &[u8]) -> Option<i32> {
+    plain_integer(bytes).and_then(|number| i32::try_from(number).ok())
 }
 
 /// Digits, few enough for an int8, perhaps behind a minus.
@@ -298,6 +297,13 @@ mod tests {
                 );
             }
         }
+        for text in texts {
+            if let Some(number) = plain_int4(text.as_bytes()) {
+                assert_eq!(parse(SqlType::Int4, text), Ok(Value::Int4(number)), "{text:?}");
+            }
+        }
+        assert_eq!(plain_int4(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(plain_int4(b"2147483648"), None);
         assert_eq!(parse_bytes(SqlType::Int4, &[0xff]).unwrap_err().sqlstate.code(), "22021");
     }
 
