@@ -351,7 +351,7 @@ fn plans_follow_the_catalog() {
     let mut rows = Collected::default();
     one.execute(&prepared, &[], &mut rows).unwrap();
     assert_eq!(rows.0, [[Value::Int4(2)]]);
-    let _ = one.finish().unwrap();
+    one.finish().unwrap();
     run(&mut two, "drop table t");
     run(&mut two, "create table t (a int, b text)");
     let error = one.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
