@@ -70,12 +70,12 @@ impl Portal {
     }
 
     /// Whether there is such a portal.
-    pub(super) fn is_there(&self) -> bool {
+    fn is_there(&self) -> bool {
         self.statement.is_some()
     }
 
     /// Answers a Describe of it.
-    pub(super) fn describe(&self, out: &mut Vec<u8>) {
+    fn describe(&self, out: &mut Vec<u8>) {
         let Some(statement) = &self.statement else { return };
         match self.formats {
             OutputFormats::TEXT => out.extend_from_slice(&statement.description),
@@ -85,13 +85,22 @@ impl Portal {
 
     /// Makes it a statement's, with these arguments.
     fn bind(&mut self, statement: Arc<Statement>, bind: &Bind<'_>) -> Result<(), SqlError> {
-        self.close();
-        arguments(bind, statement.params(), &mut self.params)?;
-        let columns = statement.prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
-        self.formats = formats(bind.result_formats, columns)?;
-        self.state = PortalState::New;
-        self.statement = Some(statement);
-        Ok(())
+        let bound = arguments(bind, statement.params(), &mut self.params).and_then(|()| {
+            let columns = statement.prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
+            formats(bind.result_formats, columns)
+        });
+        match bound {
+            Ok(formats) => {
+                self.formats = formats;
+                self.state = PortalState::New;
+                self.statement = Some(statement);
+                Ok(())
+            }
+            Err(error) => {
+                self.close();
+                Err(error)
+            }
+        }
     }
 }
 
@@ -109,6 +118,13 @@ impl Portals {
         portal
             .filter(|portal| portal.is_there())
             .ok_or_else(|| SqlError::new(SqlState::NoSuchPortal, format!("portal \"{name}\" does not exist")))
+    }
+
+    /// Answers a Describe of a portal.
+    #[inline]
+    pub(super) fn describe(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), SqlError> {
+        self.get(name)?.describe(out);
+        Ok(())
     }
 
     fn close(&mut self, name: &str) {
@@ -217,8 +233,7 @@ impl<S: Stream> Connection<S> {
                 self.out.extend_from_slice(&statement.description);
             }
             Target::Portal => {
-                let Connection { portals, out, .. } = self;
-                portals.get(name)?.describe(out);
+                self.portals.describe(name, &mut self.out)?;
             }
         }
         Ok(())

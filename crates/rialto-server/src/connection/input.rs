@@ -61,6 +61,16 @@ impl Input {
         self.start += 1 + length;
         Ok(Some((head[0], &rest[5..1 + length])))
     }
+
+    /// Takes these bytes if they come next.
+    #[inline]
+    pub(super) fn skip(&mut self, wanted: &[u8]) -> bool {
+        let comes = self.bytes[self.start..self.end].starts_with(wanted);
+        if comes {
+            self.start += wanted.len();
+        }
+        comes
+    }
 }
 
 #[cfg(test)]

@@ -61,6 +61,9 @@ macro_rules! stream {
 
 stream!(TcpStream, UnixStream);
 
+/// What libpq sends behind the Bind of a prepared statement: Describe and Execute of the unnamed portal, and Sync.
+const RUN_UNNAMED: &[u8] = b"D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
+
 /// What is to be done with the next message.
 enum Mode {
     /// Whatever it says.
@@ -136,6 +139,9 @@ impl<S: Stream> Connection<S> {
                         self.session.abandon();
                         return Ok(());
                     }
+                    if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
+                        self.run_unnamed()?;
+                    }
                 }
                 Ok(None) => {
                     let idle = self.is_idle();
@@ -186,10 +192,7 @@ impl<S: Stream> Connection<S> {
             // What every driver sends for a prepared statement, without the detour by a `Message`.
             let done = match (tag, body) {
                 (b'B', body) => frontend::bind_message(body).ok().map(|bind| self.bind(&bind)),
-                (b'D', b"P\0") if self.portals.unnamed.is_there() => {
-                    self.portals.unnamed.describe(&mut self.out);
-                    Some(Ok(()))
-                }
+                (b'D', b"P\0") => Some(self.portals.describe("", &mut self.out)),
                 (b'E', [0, 0, 0, 0, 0]) => Some(self.execute_portal("", 0)),
                 (b'S', []) => return self.ready().map(|()| Next::Go),
                 _ => None,
@@ -203,6 +206,21 @@ impl<S: Stream> Connection<S> {
             }
         }
         self.any_message(tag, body)
+    }
+
+    /// Does what [`RUN_UNNAMED`] asks for.
+    fn run_unnamed(&mut self) -> io::Result<()> {
+        let Connection { portals, out, .. } = self;
+        let done = portals.describe("", out).and_then(|()| self.execute_portal("", 0));
+        if let Err(error) = done {
+            self.fail_pipeline(error);
+        }
+        match self.mode {
+            // A Sync that comes while a COPY has begun ends nothing.
+            Mode::CopyIn(_) => return Ok(()),
+            Mode::Ready | Mode::SkipToSync => self.mode = Mode::Ready,
+        }
+        self.ready()
     }
 
     fn any_message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {

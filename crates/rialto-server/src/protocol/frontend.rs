@@ -245,7 +245,7 @@ impl<'a> Fields<'a> {
     #[inline]
     fn string_bytes(&mut self) -> Result<&'a [u8], Malformed> {
         // The long way pays for long strings.
-        let near = self.rest.iter().take(16).position(|&byte| byte == 0);
+        let near = self.rest[..self.rest.len().min(16)].iter().position(|&byte| byte == 0);
         let end = near.or_else(|| Some(CStr::from_bytes_until_nul(self.rest).ok()?.count_bytes()));
         let Some(end) = end else {
             return Err(Malformed::new(format!("a string in a {} message has no end", self.kind)));
