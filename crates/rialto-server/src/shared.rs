@@ -172,6 +172,12 @@ pub(crate) struct Place {
 }
 
 impl Place {
+    /// Whether the server is far from its end.
+    #[inline]
+    pub(crate) fn is_serving(&self) -> bool {
+        self.shared.phase() == Phase::Serving
+    }
+
     /// Whether the connection, idle or not, is to end.
     pub(crate) fn ends(&self, idle: bool) -> bool {
         match self.shared.phase() {

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
-use rialto::{Database, LockPolicy, Options};
+use rialto::{Database, Options};
 use rialto_server::Shared;
 use rialto_server::protocol::frontend::{self, Message};
 use rialto_sql::parse::split;
@@ -155,11 +155,11 @@ fn is_bounded(text: &str) -> bool {
 
 fn run(session: &mut Session, prepared: &std::sync::Arc<Prepared>, params: &[Value]) {
     let mut rows = Collected::default();
-    let answer = session.execute(prepared, params, LockPolicy::Refuse, &mut rows);
+    let answer = session.execute(prepared, params, &mut rows);
     let answer = answer.and_then(|_| session.finish());
     if let Err(error) = answer {
         assert_ne!(error.sqlstate.code(), "XX000", "{}: {error}", prepared.text);
-        session.fail(&error);
+        let _ = session.fail(&error);
     }
 }
 

@@ -1,7 +1,6 @@
 //! COPY in its text format: lines to rows, and rows to lines.
 //!
-//! Kept here: a line is taken out of the input only when its row is in the table, so that a row that was refused a lock
-//! can be tried again; input is read to its end marker or its end, whichever comes first.
+//! Kept here: input is read to its end marker or its end, whichever comes first.
 
 use std::sync::Arc;
 
@@ -79,7 +78,7 @@ impl CopyIn {
         }
     }
 
-    /// Puts all complete lines into the table. After a lock was refused it may be called again.
+    /// Puts all complete lines into the table.
     pub fn run(&mut self, tx: &mut Transaction) -> Result<()> {
         while !self.ended {
             let rest = &self.pending[self.done..];

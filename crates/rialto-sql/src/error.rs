@@ -81,11 +81,6 @@ impl SqlError {
         self
     }
 
-    /// Whether the kernel refused to wait for a lock: the statement may be run again where waiting is allowed.
-    pub fn is_would_wait(&self) -> bool {
-        matches!(self.cause.as_deref(), Some(Error::WouldWait { .. }))
-    }
-
     /// Whether the transaction was a deadlock's victim.
     pub fn is_deadlock(&self) -> bool {
         matches!(self.cause.as_deref(), Some(Error::Deadlock { .. }))

@@ -1,9 +1,8 @@
 //! SQL for Rialto: parse, bind, plan, run.
 //!
 //! A [`Session`] is one client's view of a database: it prepares statements ([`Session::prepare`]), runs them
-//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket and never waits but for locks, and
-//! for those only where its caller says so ([`LockPolicy`](rialto::LockPolicy)); a commit gives a
-//! [`Ticket`](rialto::Ticket), which the caller awaits before it tells the outcome (I3).
+//! ([`Session::execute`]) and keeps the state of its transaction. It knows no socket and waits for locks, and at
+//! the end of a transaction for the log (I3).
 //!
 //! Text becomes a statement in [`parse`], names become columns in [`bind`], conditions an access path in [`plan`], and
 //! [`run`] does it on a transaction. `docs/sql.md` lists what is accepted; all else is refused by name.
@@ -25,7 +24,7 @@ pub use copy::CopyIn;
 pub use error::{Result, Severity, SqlError};
 pub use prepared::Prepared;
 pub use run::RowSink;
-pub use session::{Cancel, Completion, ReadStatement, Session, Tag, TransactionStatus};
+pub use session::{Cancel, ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 

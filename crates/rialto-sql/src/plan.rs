@@ -3,7 +3,7 @@
 //! Kept here: conditions that the access path implies are left out of the rest; a value that no key can express (found
 //! only when it is known, at execution) makes the statement fall back to the whole table with all conditions.
 
-use rialto::row::{Schema, Value, WhichIndex};
+use rialto::row::{ColumnType, Schema, Value, WhichIndex};
 use rialto::{Direction, KeyBound, Scan, ScanMode};
 
 use smallvec::SmallVec;
@@ -216,14 +216,16 @@ enum KeyValue {
 }
 
 fn key_value(expr: &Expr, column: usize, schema: &Schema, context: Context<'_>) -> Result<KeyValue> {
-    let value = match expr {
-        Expr::Const(value) => value.clone(),
-        expr => expr.eval(&NoColumns, context)?,
-    };
-    if value.is_null() {
-        return Ok(KeyValue::Null);
+    let value = expr.eval(&NoColumns, context)?;
+    let ty = schema.columns()[column].ty;
+    match (&value, ty) {
+        (Value::Int4(_), ColumnType::Int4) | (Value::Int8(_), ColumnType::Int8) => {
+            return Ok(KeyValue::Exact(value));
+        }
+        (Value::Null, _) => return Ok(KeyValue::Null),
+        _ => {}
     }
-    Ok(match fit(&value, schema.columns()[column].ty) {
+    Ok(match fit(&value, ty) {
         Some(Fit::Exact(value)) => KeyValue::Exact(value),
         Some(Fit::After(value)) => KeyValue::After(value),
         Some(Fit::Below) => KeyValue::Below,
@@ -251,6 +253,24 @@ fn equal_values(
 }
 
 impl Path {
+    /// The value of a primary key of one integer column, where the path is that row, and the argument of the column's
+    /// own type. [`Path::find`] tells in all cases; this one is short.
+    #[inline]
+    pub fn integer_key(&self, schema: &Schema, context: Context<'_>) -> Option<Value> {
+        let Path::Point(exprs) = self else { return None };
+        let ([expr], Some([column])) = (&exprs[..], schema.primary_key()) else { return None };
+        let value = match expr {
+            Expr::Param(index) => &context.params[*index],
+            Expr::Const(value) => value,
+            _ => return None,
+        };
+        match (value, schema.columns()[*column].ty) {
+            (Value::Int4(value), ColumnType::Int4) => Some(Value::Int4(*value)),
+            (Value::Int8(value), ColumnType::Int8) => Some(Value::Int8(*value)),
+            _ => None,
+        }
+    }
+
     /// What the path comes to for these arguments.
     pub fn find(&self, schema: &Schema, context: Context<'_>, mode: ScanMode) -> Result<Found> {
         let range = match self {

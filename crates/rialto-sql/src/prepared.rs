@@ -9,7 +9,7 @@ use crate::bind::{
     self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
 };
 use crate::error::{Result, SqlError};
-use crate::parse::{self, CopyDirection, Name, Statement};
+use crate::parse::{self, CopyDirection, Literal, Name, Statement};
 use crate::plan::{self, Access, Path};
 use crate::values::SqlType;
 
@@ -19,6 +19,8 @@ pub struct SelectPlan {
     pub bound: BoundSelect,
     /// How rows are found; `None` without a table.
     pub access: Option<Access>,
+    /// Whether rows are sent as they are found and left as they are: no count, LIMIT, OFFSET or FOR UPDATE.
+    pub plain: bool,
 }
 
 /// An UPDATE that is ready to run.
@@ -86,6 +88,8 @@ pub struct Prepared {
     pub kind: Kind,
     /// What tables there were when the plan was made.
     pub catalog: CatalogState,
+    /// The literals of `text` that are the parameters, if they were lifted out of it.
+    pub lifted: Vec<Literal>,
 }
 
 /// What a plan takes for granted about the catalog.
@@ -110,31 +114,6 @@ impl Prepared {
             Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
             Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
             Kind::Explain(_) | Kind::Utility(_) => None,
-        }
-    }
-
-    /// Whether the statement takes a few microseconds and at most one lock, so that it may run on a thread that other
-    /// sessions need.
-    pub fn is_short(&self) -> bool {
-        match &self.kind {
-            Kind::Select(plan) => match &plan.access {
-                Some(access) => matches!(access.path, Path::Point(_)),
-                None => matches!(plan.bound.source, RowSource::Nothing),
-            },
-            Kind::Insert(plan) => plan.rows.len() == 1 && matches!(plan.source, RowSource::Nothing),
-            Kind::Update(plan) => matches!(plan.access.path, Path::Point(_)),
-            Kind::Delete(plan) => matches!(plan.access.path, Path::Point(_)),
-            Kind::Explain(_) => true,
-            Kind::Copy(_) => false,
-            Kind::Utility(statement) => !matches!(
-                statement,
-                Statement::Truncate(_)
-                    | Statement::DropTable { .. }
-                    | Statement::DropIndex { .. }
-                    | Statement::AddPrimaryKey { .. }
-                    | Statement::CreateTable(_)
-                    | Statement::CreateIndex(_)
-            ),
         }
     }
 
@@ -184,37 +163,62 @@ pub fn prepare(
     catalog: CatalogState,
     lookup: &mut dyn FnMut(&Name) -> Result<Table>,
 ) -> Result<Prepared> {
+    if let Statement::Explain(inner) = statement {
+        let inner = prepare(text, *inner, declared, facts, catalog, lookup)?;
+        let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
+        return Ok(Prepared { columns, kind: Kind::Explain(explain(&inner)), ..inner });
+    }
     let mut binder = Binder::new(text, declared, facts);
-    let (kind, columns) = match statement {
+    let (kind, columns) = bind(&mut binder, statement, lookup)?;
+    let (params, lifted) = (binder.into_params(), Vec::new());
+    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind, catalog, lifted })
+}
+
+/// As [`prepare`], with literals of the text in the place of parameters; and whether that changes nothing but when an
+/// error is found (see [`Binder::is_sound`]).
+pub fn prepare_lifted(
+    text: &str,
+    statement: Statement,
+    literals: &[Literal],
+    facts: &Facts,
+    catalog: CatalogState,
+    lookup: &mut dyn FnMut(&Name) -> Result<Table>,
+) -> Result<(Prepared, bool)> {
+    let mut binder = Binder::lifting(text, literals, facts);
+    let (kind, columns) = bind(&mut binder, statement, lookup)?;
+    let sound = binder.is_sound();
+    let (params, lifted) = (binder.into_params(), literals.to_vec());
+    let declared = Vec::new();
+    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted }, sound))
+}
+
+/// Binds and plans a statement: what there is to do, and the columns of the result.
+fn bind(
+    binder: &mut Binder<'_>,
+    statement: Statement,
+    lookup: &mut dyn FnMut(&Name) -> Result<Table>,
+) -> Result<(Kind, Vec<OutputColumn>)> {
+    Ok(match statement {
         Statement::Select(select) => {
-            let plan = select_plan(bind::bind_select(&mut binder, &select, lookup)?);
+            let plan = select_plan(bind::bind_select(binder, &select, lookup)?);
             let columns = plan.bound.columns.clone();
             (Kind::Select(plan), columns)
         }
         Statement::Insert(insert) => {
-            let bound = bind::bind_insert(&mut binder, &insert, lookup)?;
+            let bound = bind::bind_insert(binder, &insert, lookup)?;
             let columns = bound.columns.clone();
             (Kind::Insert(bound), columns)
         }
         Statement::Update(update) => {
-            let plan = update_plan(bind::bind_update(&mut binder, &update, lookup)?);
+            let plan = update_plan(bind::bind_update(binder, &update, lookup)?);
             let columns = plan.bound.columns.clone();
             (Kind::Update(plan), columns)
         }
         Statement::Delete(delete) => {
-            let bound = bind::bind_delete(&mut binder, &delete, lookup)?;
+            let bound = bind::bind_delete(binder, &delete, lookup)?;
             let access = plan::choose(&bound.schema, &bound.filter, &[], false);
             let columns = bound.columns.clone();
             (Kind::Delete(DeletePlan { bound, access }), columns)
-        }
-        Statement::Explain(inner) => {
-            let inner = prepare(text, *inner, declared, facts, catalog, lookup)?;
-            let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
-            let lines = explain(&inner);
-            let text = text.into();
-            let declared = declared.to_vec();
-            let kind = Kind::Explain(lines);
-            return Ok(Prepared { text, declared, params: inner.params, columns, kind, catalog });
         }
         Statement::Copy(options) => {
             let table = lookup(&options.table)?;
@@ -235,9 +239,7 @@ pub fn prepare(
             (Kind::Utility(Statement::Show(name)), columns)
         }
         other => (Kind::Utility(other), Vec::new()),
-    };
-    let params = binder.into_params();
-    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind, catalog })
+    })
 }
 
 fn select_plan(bound: BoundSelect) -> SelectPlan {
@@ -247,7 +249,8 @@ fn select_plan(bound: BoundSelect) -> SelectPlan {
         }
         _ => None,
     };
-    SelectPlan { bound, access }
+    let plain = !bound.counts && bound.limit.is_none() && bound.offset.is_none() && !bound.for_update;
+    SelectPlan { bound, access, plain }
 }
 
 fn update_plan(bound: BoundUpdate) -> UpdatePlan {

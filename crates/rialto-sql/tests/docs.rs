@@ -2,7 +2,7 @@
 //! construct.
 
 use rialto::io::MemoryDisk;
-use rialto::{Database, LockPolicy, Options};
+use rialto::{Database, Options};
 use rialto_sql::parse::CopyDirection;
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError, SqlState};
@@ -29,15 +29,13 @@ fn statements(word: &str) -> Vec<(usize, String)> {
 fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
     let answer = (|| {
         let prepared = session.prepare(sql, &[])?;
-        let ticket = if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
+        if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let mut copy = session.begin_copy(&prepared)?;
-            session.run_copy(&mut copy, LockPolicy::Wait, true)?;
-            session.finish()?
+            session.run_copy(&mut copy, true)?;
         } else {
-            let completion = session.execute(&prepared, &[], LockPolicy::Wait, &mut Collected::default())?;
-            completion.ticket.or(session.finish()?)
-        };
-        Ok(ticket.map(|ticket| ticket.wait()).transpose()?)
+            session.execute(&prepared, &[], &mut Collected::default())?;
+        }
+        session.finish()
     })();
     match answer {
         Ok(_) => Ok(()),

@@ -2,7 +2,7 @@
 
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
-use rialto::{Database, LockPolicy, Options};
+use rialto::{Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::values::text;
 use rialto_sql::{Session, SqlError, SqlType, TransactionStatus};
@@ -16,9 +16,8 @@ fn try_run(session: &mut Session, sql: &str, params: &[Value]) -> Result<Vec<Vec
     let answer = (|| {
         let prepared = session.prepare(sql, &[])?;
         let mut rows = Collected::default();
-        let completion = session.execute(&prepared, params, LockPolicy::Wait, &mut rows)?;
-        let ticket = completion.ticket.or(session.finish()?);
-        ticket.map(|ticket| ticket.wait()).transpose()?;
+        session.execute(&prepared, params, &mut rows)?;
+        session.finish()?;
         let print = |(value, sql_type): (&Value, SqlType)| {
             let mut out = Vec::new();
             match text::write(value, sql_type, &mut out) {
@@ -350,12 +349,12 @@ fn plans_follow_the_catalog() {
     let prepared = one.prepare("select b from t where a = 1", &[]).unwrap();
     run(&mut two, "alter table t add primary key (a)");
     let mut rows = Collected::default();
-    one.execute(&prepared, &[], LockPolicy::Wait, &mut rows).unwrap();
+    one.execute(&prepared, &[], &mut rows).unwrap();
     assert_eq!(rows.0, [[Value::Int4(2)]]);
-    let _ = one.finish().unwrap();
+    one.finish().unwrap();
     run(&mut two, "drop table t");
     run(&mut two, "create table t (a int, b text)");
-    let error = one.execute(&prepared, &[], LockPolicy::Wait, &mut Collected::default()).unwrap_err();
+    let error = one.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
     assert_eq!(error.sqlstate.code(), "0A000");
     let _ = one.fail(&error);
     assert!(column(&mut one, "select b from t where a = 1").is_empty());

@@ -2,10 +2,9 @@
 
 use std::io;
 
-use rialto::LockPolicy;
-use rialto_sql::{Completion, CopyIn, SqlError, SqlState};
+use rialto_sql::{CopyIn, SqlError, SqlState};
 
-use super::{Connection, Mode, Stream, wait};
+use super::{Connection, Mode, Stream};
 use crate::protocol::frontend::Message;
 
 /// A COPY whose data is coming.
@@ -34,9 +33,9 @@ impl<S: Stream> Connection<S> {
         let answer = match message {
             Message::CopyData(data) => {
                 state.copy.push(data);
-                self.run_copy(&mut state.copy, false)
+                self.session.run_copy(&mut state.copy, false)
             }
-            Message::CopyDone => self.run_copy(&mut state.copy, true),
+            Message::CopyDone => self.session.run_copy(&mut state.copy, true),
             Message::CopyFail(reason) => {
                 let message = format!("COPY from stdin failed: {reason}");
                 Err(SqlError::new(SqlState::Cancelled, message))
@@ -50,11 +49,8 @@ impl<S: Stream> Connection<S> {
         };
         match answer {
             Ok(None) => self.mode = Mode::CopyIn(state),
-            Ok(Some(completion)) => {
-                if let Err(error) = wait(completion.ticket) {
-                    return self.copy_failed(*state, error);
-                }
-                self.complete(completion.tag);
+            Ok(Some(tag)) => {
+                self.complete(tag);
                 if state.simple {
                     return self.rest_of_query(state.rest);
                 }
@@ -71,12 +67,5 @@ impl<S: Stream> Connection<S> {
         }
         self.fail_pipeline(error);
         Ok(())
-    }
-
-    fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Completion>, SqlError> {
-        match self.session.run_copy(copy, LockPolicy::Refuse, last) {
-            Err(error) if error.is_would_wait() => self.session.run_copy(copy, LockPolicy::Wait, last),
-            answer => answer,
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! [`Input`]: bytes from a client, cut into messages.
 
 use std::io::{self, Read};
-use std::ops::Range;
 
 use crate::protocol::Malformed;
 use crate::protocol::frontend::MESSAGE_BYTES_MAX;
@@ -45,8 +44,9 @@ impl Input {
         }
     }
 
-    /// The next message: its tag and where its body lies; `None` if it has not come in full.
-    pub(super) fn next(&mut self) -> Result<Option<(u8, Range<usize>)>, Malformed> {
+    /// The next message: its tag and its body; `None` if it has not come in full.
+    #[inline]
+    pub(super) fn next(&mut self) -> Result<Option<(u8, &[u8])>, Malformed> {
         let rest = &self.bytes[self.start..self.end];
         let Some((head, _)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
@@ -58,18 +58,18 @@ impl Input {
         if rest.len() < 1 + length {
             return Ok(None);
         }
-        let body = self.start + 5..self.start + 1 + length;
-        self.start = body.end;
-        Ok(Some((head[0], body)))
+        self.start += 1 + length;
+        Ok(Some((head[0], &rest[5..1 + length])))
     }
 
-    /// Lends the bytes, so that a message can be read while the connection is worked on. Give them back.
-    pub(super) fn lend(&mut self) -> Vec<u8> {
-        std::mem::take(&mut self.bytes)
-    }
-
-    pub(super) fn give_back(&mut self, bytes: Vec<u8>) {
-        self.bytes = bytes;
+    /// Takes these bytes if they come next.
+    #[inline]
+    pub(super) fn skip(&mut self, wanted: &[u8]) -> bool {
+        let comes = self.bytes[self.start..self.end].starts_with(wanted);
+        if comes {
+            self.start += wanted.len();
+        }
+        comes
     }
 }
 
@@ -92,9 +92,7 @@ mod tests {
                 assert!(input.fill(&mut piece).unwrap());
                 while let Some((tag, body)) = input.next().unwrap() {
                     assert_eq!(tag, b'Q');
-                    let lent = input.lend();
-                    found.push(String::from_utf8(lent[body].to_vec()).unwrap());
-                    input.give_back(lent);
+                    found.push(String::from_utf8(body.to_vec()).unwrap());
                 }
             }
             assert_eq!(found, ["a", "", "longer text"]);

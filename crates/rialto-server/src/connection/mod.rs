@@ -2,7 +2,7 @@
 //!
 //! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
 //! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). Nothing
-//! that tells an outcome is written before its ticket is done (I3).
+//! that tells an outcome is written before the session has given it (I3).
 //!
 //! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
 //! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
@@ -21,17 +21,16 @@ use std::time::Duration;
 
 use hashbrown::HashMap;
 use rialto::row::Value;
-use rialto::{LockPolicy, Ticket};
-use rialto_sql::{Completion, Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
+use rialto_sql::{Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
-use crate::protocol::frontend::{self, Format, Message};
+use crate::protocol::frontend::{self, Message};
 use crate::shared::{Place, Shared};
 use copy::CopyState;
-use extended::Portal;
+use extended::{Portals, Statement};
 use input::Input;
-use output::{RowForm, WireSink};
+use output::{OutputFormats, RowForm, WireSink};
 
 /// Ends a socket's reads from another thread.
 pub type Closer = Box<dyn Fn() + Send + Sync>;
@@ -62,6 +61,9 @@ macro_rules! stream {
 
 stream!(TcpStream, UnixStream);
 
+/// What libpq sends behind the Bind of a prepared statement: Describe and Execute of the unnamed portal, and Sync.
+const RUN_UNNAMED: &[u8] = b"D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04";
+
 /// What is to be done with the next message.
 enum Mode {
     /// Whatever it says.
@@ -91,15 +93,13 @@ enum Next {
 /// A client's connection after start-up.
 struct Connection<S> {
     stream: S,
-    input: Input,
     out: Vec<u8>,
     session: Session,
     shared: Arc<Shared>,
     mode: Mode,
-    statements: HashMap<String, Option<Arc<Prepared>>>,
-    portals: HashMap<String, Portal>,
-    /// Room for the next statement's arguments.
-    spare_params: Vec<Value>,
+    /// Prepared statements by their names' bytes.
+    statements: HashMap<Vec<u8>, Arc<Statement>>,
+    portals: Portals,
     /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
     completed_at: Option<usize>,
     /// Whether messages since the last Sync are still open.
@@ -114,14 +114,12 @@ pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
     let _ = stream.set_read_timeout(None);
     let connection = Connection {
         stream,
-        input: Input::default(),
         out: Vec::with_capacity(8 * 1024),
         session,
         shared,
         mode: Mode::Ready,
         statements: HashMap::new(),
-        portals: HashMap::new(),
-        spare_params: Vec::new(),
+        portals: Portals::default(),
         completed_at: None,
         in_pipeline: false,
     };
@@ -130,24 +128,24 @@ pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
 
 impl<S: Stream> Connection<S> {
     fn run(mut self, place: Place) -> io::Result<()> {
+        let mut input = Input::default();
         loop {
-            let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
-            let idle = between && matches!(self.mode, Mode::Ready);
-            if place.ends(idle) {
+            if !place.is_serving() && place.ends(self.is_idle()) {
                 return self.shut_down();
             }
-            match self.input.next() {
+            match input.next() {
                 Ok(Some((tag, body))) => {
-                    let bytes = self.input.lend();
-                    let next = self.message(tag, &bytes[body]);
-                    self.input.give_back(bytes);
-                    if next? == Next::End {
+                    if self.message(tag, body)? == Next::End {
                         self.session.abandon();
                         return Ok(());
                     }
+                    if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
+                        self.run_unnamed()?;
+                    }
                 }
                 Ok(None) => {
-                    let more = place.read(idle, || self.input.fill(&mut self.stream))?;
+                    let idle = self.is_idle();
+                    let more = place.read(idle, || input.fill(&mut self.stream))?;
                     if !more && !place.ends(idle) {
                         self.session.abandon();
                         return Ok(());
@@ -156,6 +154,12 @@ impl<S: Stream> Connection<S> {
                 Err(malformed) => return self.fatal(protocol_error(malformed)),
             }
         }
+    }
+
+    /// Whether nothing is open, and nothing begun.
+    fn is_idle(&self) -> bool {
+        let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
+        between && matches!(self.mode, Mode::Ready)
     }
 
     /// Tells the client that the server is closing.
@@ -184,6 +188,42 @@ impl<S: Stream> Connection<S> {
     }
 
     fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
+        if matches!(self.mode, Mode::Ready) {
+            // What every driver sends for a prepared statement, without the detour by a `Message`.
+            let done = match (tag, body) {
+                (b'B', body) => frontend::bind_message(body).ok().map(|bind| self.bind(&bind)),
+                (b'D', b"P\0") => Some(self.portals.describe("", &mut self.out)),
+                (b'E', [0, 0, 0, 0, 0]) => Some(self.execute_portal("", 0)),
+                (b'S', []) => return self.ready().map(|()| Next::Go),
+                _ => None,
+            };
+            if let Some(done) = done {
+                self.in_pipeline = true;
+                if let Err(error) = done {
+                    self.fail_pipeline(error);
+                }
+                return Ok(Next::Go);
+            }
+        }
+        self.any_message(tag, body)
+    }
+
+    /// Does what [`RUN_UNNAMED`] asks for.
+    fn run_unnamed(&mut self) -> io::Result<()> {
+        let Connection { portals, out, .. } = self;
+        let done = portals.describe("", out).and_then(|()| self.execute_portal("", 0));
+        if let Err(error) = done {
+            self.fail_pipeline(error);
+        }
+        match self.mode {
+            // A Sync that comes while a COPY has begun ends nothing.
+            Mode::CopyIn(_) => return Ok(()),
+            Mode::Ready | Mode::SkipToSync => self.mode = Mode::Ready,
+        }
+        self.ready()
+    }
+
+    fn any_message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         let message = match frontend::message(tag, body) {
             Ok(message) => message,
             Err(malformed) => {
@@ -210,7 +250,7 @@ impl<S: Stream> Connection<S> {
             Mode::SkipToSync => {
                 if matches!(message, Message::Sync) {
                     self.mode = Mode::Ready;
-                    self.sync()?;
+                    self.ready()?;
                 }
                 return Ok(Next::Go);
             }
@@ -218,7 +258,7 @@ impl<S: Stream> Connection<S> {
         }
         match message {
             Message::Query(sql) => self.query(sql)?,
-            Message::Sync => self.sync()?,
+            Message::Sync => self.ready()?,
             Message::Flush => self.flush()?,
             // What a client sent before it heard that its COPY had failed.
             Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
@@ -245,7 +285,7 @@ impl<S: Stream> Connection<S> {
 
     /// Ends an implicit block and tells the client that it is its turn.
     fn ready(&mut self) -> io::Result<()> {
-        if let Err(error) = self.finish() {
+        if let Err(error) = self.session.finish() {
             if let Some(at) = self.completed_at.take() {
                 self.out.truncate(at);
             }
@@ -264,26 +304,24 @@ impl<S: Stream> Connection<S> {
         self.flush()
     }
 
-    /// Commits an implicit block, if one is open.
-    fn finish(&mut self) -> Result<(), SqlError> {
-        let ticket = self.session.finish()?;
-        wait(ticket)
-    }
-
     /// Tells the client of an error, once what led to it is durable.
+    #[cold]
     fn fail(&mut self, error: SqlError) {
-        let ticket = self.session.fail(&error);
-        let error = match wait(ticket) {
-            Ok(()) => error,
-            Err(worse) => worse,
-        };
+        let error = self.session.fail(&error).err().unwrap_or(error);
         self.shared.note(&error);
         self.notices();
         backend::error(&mut self.out, Severity::Error, &error);
     }
 
     /// Appends notices and changed settings.
+    #[inline]
     fn notices(&mut self) {
+        if self.session.has_news() {
+            self.tell_news();
+        }
+    }
+
+    fn tell_news(&mut self) {
         for (severity, notice) in self.session.take_notices() {
             backend::error(&mut self.out, severity, &notice);
         }
@@ -295,50 +333,11 @@ impl<S: Stream> Connection<S> {
     /// Runs a statement and awaits its outcome; rows go to `out`.
     fn execute(
         &mut self,
-        prepared: &Arc<Prepared>,
-        params: &[Value],
-        formats: &[Format],
-        length: Length,
-    ) -> Result<Tag, SqlError> {
-        let Completion { tag, ticket } = match self.execute_short(prepared, params, formats)? {
-            Some(completion) => completion,
-            None => self.execute_waiting(prepared, params, form(prepared, formats), length)?,
-        };
-        wait(ticket)?;
-        self.notices();
-        Ok(tag)
-    }
-
-    /// Runs a statement if it is short and its locks are free. `None` if not: then nothing has happened.
-    fn execute_short(
-        &mut self,
-        prepared: &Arc<Prepared>,
-        params: &[Value],
-        formats: &[Format],
-    ) -> Result<Option<Completion>, SqlError> {
-        let long_commit = self.session.is_heavy() && prepared.is_allowed_when_failed();
-        if !prepared.is_short() || long_commit {
-            return Ok(None);
-        }
-        let start = self.out.len();
-        let mut sink = WireSink::new(&mut self.out, prepared.row_columns(), form(prepared, formats), None);
-        match self.session.execute(prepared, params, LockPolicy::Refuse, &mut sink) {
-            Err(error) if error.is_would_wait() => {
-                self.out.truncate(start);
-                Ok(None)
-            }
-            answer => answer.map(Some),
-        }
-    }
-
-    /// Runs a statement where it may wait: for locks, and for the client to take a long result.
-    fn execute_waiting(
-        &mut self,
-        prepared: &Arc<Prepared>,
+        prepared: &Prepared,
         params: &[Value],
         form: RowForm<'_>,
         length: Length,
-    ) -> Result<Completion, SqlError> {
+    ) -> Result<Tag, SqlError> {
         let Connection { session, out, stream, .. } = self;
         let mut send = |bytes: &mut Vec<u8>| stream.write_all(bytes);
         let send: Option<output::Send<'_>> = match length {
@@ -346,7 +345,9 @@ impl<S: Stream> Connection<S> {
             Length::Kept => None,
         };
         let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
-        session.execute(prepared, params, LockPolicy::Wait, &mut sink)
+        let tag = session.execute(prepared, params, &mut sink)?;
+        self.notices();
+        Ok(tag)
     }
 
     /// Appends CommandComplete.
@@ -360,18 +361,10 @@ impl<S: Stream> Connection<S> {
 }
 
 /// What a statement's rows become.
-fn form<'a>(prepared: &'a Prepared, formats: &'a [Format]) -> RowForm<'a> {
+fn form<'a>(prepared: &'a Prepared, formats: &'a OutputFormats) -> RowForm<'a> {
     match prepared.copy() {
         Some(_) => RowForm::CopyLines(prepared),
         None => RowForm::Rows(formats),
-    }
-}
-
-/// Waits until an outcome may be told.
-fn wait(ticket: Option<Ticket>) -> Result<(), SqlError> {
-    match ticket {
-        Some(ticket) => Ok(ticket.wait()?),
-        None => Ok(()),
     }
 }
 

@@ -12,18 +12,31 @@ const SEND_BYTES: usize = 1 << 20;
 
 /// What rows become.
 pub(super) enum RowForm<'a> {
-    /// DataRow messages, with the formats asked for: none (text), one for all, or one each.
-    Rows(&'a [Format]),
+    /// DataRow messages, in the formats asked for.
+    Rows(&'a OutputFormats),
     /// CopyData messages.
     CopyLines(&'a Prepared),
 }
 
-/// The format of a column.
-pub(super) fn format_of(formats: &[Format], index: usize) -> Format {
-    match formats {
-        [] => Format::Text,
-        [one] => *one,
-        many => many.get(index).copied().unwrap_or(Format::Text),
+/// The formats of a result's columns.
+#[derive(Debug, PartialEq)]
+pub(super) enum OutputFormats {
+    /// One for all.
+    All(Format),
+    /// One each.
+    Each(Vec<Format>),
+}
+
+impl OutputFormats {
+    pub(super) const TEXT: OutputFormats = OutputFormats::All(Format::Text);
+
+    /// That of a column.
+    #[inline]
+    pub(super) fn of(&self, column: usize) -> Format {
+        match self {
+            OutputFormats::All(format) => *format,
+            OutputFormats::Each(formats) => formats.get(column).copied().unwrap_or(Format::Text),
+        }
     }
 }
 
@@ -60,7 +73,7 @@ impl RowSink for WireSink<'_> {
             RowForm::Rows(formats) => {
                 let at = backend::begin_row(self.out, values.len());
                 for (index, (value, column)) in values.iter().zip(self.columns).enumerate() {
-                    backend::row_value(self.out, |out| match format_of(formats, index) {
+                    backend::row_value(self.out, |out| match formats.of(index) {
                         Format::Text => text::write(value, column.sql_type, out),
                         Format::Binary => binary::write(value, column.sql_type, out),
                     });

@@ -3,10 +3,11 @@
 use std::io;
 
 use rialto_sql::parse::{CopyDirection, Piece, split};
-use rialto_sql::{ReadStatement, SqlError};
+use rialto_sql::{ReadStatement, Ready, SqlError};
 
 use super::copy::CopyState;
-use super::{Connection, Length, Mode, Stream};
+use super::output::OutputFormats;
+use super::{Connection, Length, Mode, Stream, form};
 use crate::protocol::backend;
 use crate::protocol::frontend::Format;
 
@@ -15,22 +16,31 @@ impl<S: Stream> Connection<S> {
     pub(super) fn query(&mut self, sql: &str) -> io::Result<()> {
         self.in_pipeline = true;
         // As in PostgreSQL, a simple query ends the unnamed statement and portal.
-        self.statements.remove("");
-        self.portals.remove("");
+        self.statements.remove(&b""[..]);
+        self.portals.unnamed.close();
         let pieces = split(sql);
-        if pieces.is_empty() {
-            backend::bare(&mut self.out, b'I');
-            return self.ready();
+        match pieces[..] {
+            [] => {
+                backend::bare(&mut self.out, b'I');
+                self.ready()
+            }
+            [piece] => {
+                let read = self.session.read(piece.text);
+                let answer = read.and_then(|read| self.statement(&piece, read));
+                self.after(&piece, answer, Vec::new())
+            }
+            _ => self.statements(&pieces),
         }
+    }
+
+    /// Runs several statements of one query string.
+    fn statements(&mut self, pieces: &[Piece<'_>]) -> io::Result<()> {
         // A syntax error anywhere means that nothing is run.
         let mut read = Vec::with_capacity(pieces.len());
-        for piece in &pieces {
+        for piece in pieces {
             match self.session.read(piece.text) {
                 Ok(statement) => read.push(statement),
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    return self.ready();
-                }
+                Err(error) => return self.after(piece, Err(error), Vec::new()),
             }
         }
         let mut rest = pieces.iter();
@@ -38,16 +48,30 @@ impl<S: Stream> Connection<S> {
         while let (Some(piece), Some(statement)) = (rest.next(), read.next()) {
             match self.statement(piece, statement) {
                 Ok(None) => {}
-                Ok(Some(mut copy)) => {
-                    copy.rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
-                    self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush();
-                }
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    break;
+                answer => {
+                    let rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
+                    return self.after(piece, answer, rest);
                 }
             }
+        }
+        self.ready()
+    }
+
+    /// After a statement that is the last, for now or for good: it was done, began a COPY, or failed.
+    fn after(
+        &mut self,
+        piece: &Piece<'_>,
+        answer: Result<Option<CopyState>, SqlError>,
+        rest: Vec<(String, usize)>,
+    ) -> io::Result<()> {
+        match answer {
+            Ok(None) => {}
+            Ok(Some(mut copy)) => {
+                copy.rest = rest;
+                self.mode = Mode::CopyIn(Box::new(copy));
+                return self.flush();
+            }
+            Err(error) => self.fail(piece.move_error(error)),
         }
         self.ready()
     }
@@ -63,15 +87,7 @@ impl<S: Stream> Connection<S> {
             };
             match answer {
                 Ok(None) => {}
-                Ok(Some(mut copy)) => {
-                    copy.rest = rest.collect();
-                    self.mode = Mode::CopyIn(Box::new(copy));
-                    return self.flush();
-                }
-                Err(error) => {
-                    self.fail(piece.move_error(error));
-                    break;
-                }
+                answer => return self.after(&piece, answer, rest.collect()),
             }
         }
         self.ready()
@@ -79,8 +95,8 @@ impl<S: Stream> Connection<S> {
 
     /// Runs one statement; a COPY from the client is only begun.
     fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
-        let prepared = self.session.prepare_read(piece.text, read, &[])?;
-        if !prepared.params.is_empty() {
+        let Ready { prepared, arguments } = self.session.prepare_read(piece.text, read)?;
+        if prepared.params.len() > arguments.len() {
             let message = "there is no parameter $1: a simple query has none";
             return Err(SqlError::new(rialto_sql::SqlState::UndefinedParameter, message));
         }
@@ -96,11 +112,13 @@ impl<S: Stream> Connection<S> {
             }
             None => {}
         }
-        let tag = self.execute(&prepared, &[], &[], Length::Streamed)?;
+        let tag =
+            self.execute(&prepared, &arguments, form(&prepared, &OutputFormats::TEXT), Length::Streamed)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }
         self.complete(tag);
+        self.session.reuse(arguments);
         Ok(None)
     }
 }

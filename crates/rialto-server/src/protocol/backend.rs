@@ -82,6 +82,13 @@ pub fn ready(out: &mut Vec<u8>, status: Status) {
 
 /// CommandComplete.
 pub fn command_complete(out: &mut Vec<u8>, tag: Tag) {
+    // The most frequent ones, ready made.
+    match tag {
+        Tag::Rows("UPDATE", 1) => return out.extend_from_slice(b"C\0\0\0\x0dUPDATE 1\0"),
+        Tag::Rows("SELECT", 1) => return out.extend_from_slice(b"C\0\0\0\x0dSELECT 1\0"),
+        Tag::Rows("INSERT 0", 1) => return out.extend_from_slice(b"C\0\0\0\x0fINSERT 0 1\0"),
+        _ => {}
+    }
     let at = open(out, b'C');
     match tag {
         Tag::Word(word) => out.extend_from_slice(word.as_bytes()),

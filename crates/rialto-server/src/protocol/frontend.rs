@@ -1,5 +1,7 @@
 //! What clients send: the start-up packet, and the messages after it.
 
+use std::ffi::CStr;
+
 use super::Malformed;
 
 /// The longest message that is accepted after start-up, in bytes, as PostgreSQL has it.
@@ -84,13 +86,27 @@ pub enum Message<'a> {
     Unserved(&'static str),
 }
 
+/// A statement's name as it came: statements are found by its bytes, so that only a name that none has is looked at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct StatementName<'a>(pub &'a [u8]);
+
+impl<'a> StatementName<'a> {
+    /// The name.
+    ///
+    /// # Errors
+    /// If it is not UTF-8.
+    pub fn text(self) -> Result<&'a str, Malformed> {
+        text(self.0, "Bind")
+    }
+}
+
 /// Arguments for a prepared statement.
 #[derive(Debug, PartialEq)]
 pub struct Bind<'a> {
     /// The portal to make; empty for the unnamed one.
     pub portal: &'a str,
     /// The statement it comes from.
-    pub statement: &'a str,
+    pub statement: StatementName<'a>,
     /// Formats of the arguments.
     pub formats: Formats<'a>,
     /// The arguments.
@@ -113,6 +129,7 @@ impl<'a> Arguments<'a> {
     }
 
     /// Their bytes, `None` for null.
+    #[inline]
     pub fn iter(self) -> impl Iterator<Item = Option<&'a [u8]>> {
         let mut fields = Fields { rest: self.bytes, kind: "Bind" };
         // Reading the message has checked their lengths.
@@ -135,17 +152,19 @@ pub enum Format {
 
 impl Formats<'_> {
     /// The number of formats given.
+    #[inline]
     pub fn count(&self) -> usize {
         self.0.len() / 2
     }
 
     /// The format of value `index`.
+    #[inline]
     pub fn get(&self, index: usize) -> Result<Format, Malformed> {
-        let at = match self.count() {
-            0 => return Ok(Format::Text),
-            1 => 0,
-            _ => index,
-        };
+        if self.0.is_empty() { Ok(Format::Text) } else { self.given(index) }
+    }
+
+    fn given(&self, index: usize) -> Result<Format, Malformed> {
+        let at = if self.count() == 1 { 0 } else { index };
         let code = self
             .0
             .get(at * 2..at * 2 + 2)
@@ -165,33 +184,42 @@ struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
+    #[cold]
+    fn short(&self, count: usize) -> Malformed {
+        let left = self.rest.len();
+        Malformed::new(format!("{} message ends early: {count} bytes expected, {left} left", self.kind))
+    }
+
+    #[inline]
+    fn array<const N: usize>(&mut self) -> Result<[u8; N], Malformed> {
+        let Some((head, rest)) = self.rest.split_first_chunk() else { return Err(self.short(N)) };
+        self.rest = rest;
+        Ok(*head)
+    }
+
+    #[inline]
     fn bytes(&mut self, count: usize) -> Result<&'a [u8], Malformed> {
-        if count > self.rest.len() {
-            return Err(Malformed::new(format!(
-                "{} message ends early: {count} bytes expected, {} left",
-                self.kind,
-                self.rest.len()
-            )));
-        }
-        let (head, rest) = self.rest.split_at(count);
+        let Some((head, rest)) = self.rest.split_at_checked(count) else { return Err(self.short(count)) };
         self.rest = rest;
         Ok(head)
     }
 
+    #[inline]
     fn u8(&mut self) -> Result<u8, Malformed> {
-        Ok(self.bytes(1)?[0])
+        Ok(self.array::<1>()?[0])
     }
 
+    #[inline]
     fn u16(&mut self) -> Result<u16, Malformed> {
-        let bytes = self.bytes(2)?;
-        Ok(u16::from_be_bytes([bytes[0], bytes[1]]))
+        self.array().map(u16::from_be_bytes)
     }
 
+    #[inline]
     fn u32(&mut self) -> Result<u32, Malformed> {
-        let bytes = self.bytes(4)?;
-        Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+        self.array().map(u32::from_be_bytes)
     }
 
+    #[inline]
     fn argument(&mut self) -> Result<Option<&'a [u8]>, Malformed> {
         match self.u32()? {
             u32::MAX => Ok(None),
@@ -199,16 +227,32 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline]
     fn string(&mut self) -> Result<&'a str, Malformed> {
-        let end = self
-            .rest
-            .iter()
-            .position(|&byte| byte == 0)
-            .ok_or_else(|| Malformed::new(format!("a string in a {} message has no end", self.kind)))?;
+        // Most are names, and most of those empty.
+        if let [0, rest @ ..] = self.rest {
+            self.rest = rest;
+            return Ok("");
+        }
+        self.some_string()
+    }
+
+    fn some_string(&mut self) -> Result<&'a str, Malformed> {
+        text(self.string_bytes()?, self.kind)
+    }
+
+    /// A string's bytes, without the zero byte behind them.
+    #[inline]
+    fn string_bytes(&mut self) -> Result<&'a [u8], Malformed> {
+        // The long way pays for long strings.
+        let near = self.rest[..self.rest.len().min(16)].iter().position(|&byte| byte == 0);
+        let end = near.or_else(|| Some(CStr::from_bytes_until_nul(self.rest).ok()?.count_bytes()));
+        let Some(end) = end else {
+            return Err(Malformed::new(format!("a string in a {} message has no end", self.kind)));
+        };
         let bytes = &self.rest[..end];
         self.rest = &self.rest[end + 1..];
-        std::str::from_utf8(bytes)
-            .map_err(|_| Malformed::new(format!("a string in a {} message is not UTF-8", self.kind)))
+        Ok(bytes)
     }
 
     fn target(&mut self) -> Result<Target, Malformed> {
@@ -219,13 +263,20 @@ impl<'a> Fields<'a> {
         }
     }
 
+    #[inline]
     fn end(&self) -> Result<(), Malformed> {
-        if self.rest.is_empty() {
-            Ok(())
-        } else {
-            Err(Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len())))
-        }
+        if self.rest.is_empty() { Ok(()) } else { Err(self.long()) }
     }
+
+    #[cold]
+    fn long(&self) -> Malformed {
+        Malformed::new(format!("{} message has {} bytes too many", self.kind, self.rest.len()))
+    }
+}
+
+fn text<'a>(bytes: &'a [u8], kind: &str) -> Result<&'a str, Malformed> {
+    let not_utf8 = |_| Malformed::new(format!("a string in a {kind} message is not UTF-8"));
+    std::str::from_utf8(bytes).map_err(not_utf8)
 }
 
 /// Reads the body of a start-up packet, its length word taken off.
@@ -254,6 +305,12 @@ pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
     }
 }
 
+/// Reads the body of a Bind message.
+pub fn bind_message(body: &[u8]) -> Result<Bind<'_>, Malformed> {
+    let mut fields = Fields { rest: body, kind: "Bind" };
+    bind(&mut fields)
+}
+
 /// Reads one message after start-up: its tag, and its body with the length word taken off.
 pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
     let mut fields = Fields { rest: body, kind: kind_name(tag)? };
@@ -266,7 +323,7 @@ pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
             let types = (0..count).map(|_| fields.u32()).collect::<Result<_, _>>()?;
             Message::Parse { name, sql, types }
         }
-        b'B' => Message::Bind(bind(&mut fields)?),
+        b'B' => return bind(&mut fields).map(Message::Bind),
         b'D' => Message::Describe(fields.target()?, fields.string()?),
         b'E' => Message::Execute { portal: fields.string()?, max_rows: fields.u32()? },
         b'C' => Message::Close(fields.target()?, fields.string()?),
@@ -303,9 +360,10 @@ fn kind_name(tag: u8) -> Result<&'static str, Malformed> {
     })
 }
 
+#[inline]
 fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
     let portal = fields.string()?;
-    let statement = fields.string()?;
+    let statement = StatementName(fields.string_bytes()?);
     let count = fields.u16()? as usize;
     let formats = Formats(fields.bytes(count * 2)?);
     let count = fields.u16()? as usize;
@@ -322,6 +380,7 @@ fn bind<'a>(fields: &mut Fields<'a>) -> Result<Bind<'a>, Malformed> {
     let arguments = Arguments { count, bytes: &bytes[..bytes.len() - fields.rest.len()] };
     let count = fields.u16()? as usize;
     let result_formats = Formats(fields.bytes(count * 2)?);
+    fields.end()?;
     Ok(Bind { portal, statement, formats, arguments, result_formats })
 }
 
@@ -350,7 +409,7 @@ mod tests {
         let mut body = b"\0stmt\0".to_vec();
         body.extend_from_slice(&[0, 1, 0, 1, 0, 2, 0, 0, 0, 1, 7, 0xff, 0xff, 0xff, 0xff, 0, 0]);
         let Message::Bind(bind) = message(b'B', &body).unwrap() else { panic!("no bind") };
-        assert_eq!(bind.statement, "stmt");
+        assert_eq!(bind.statement.text(), Ok("stmt"));
         assert_eq!(bind.arguments.iter().collect::<Vec<_>>(), [Some(&[7u8][..]), None]);
         assert_eq!(bind.formats.get(1).unwrap(), Format::Binary);
         assert_eq!(bind.result_formats.get(4).unwrap(), Format::Text);

@@ -108,6 +108,11 @@ impl Binder<'_> {
     }
 
     fn literal(&mut self, value: &ast::Value, position: Option<usize>) -> Result<Typed> {
+        if matches!(value, ast::Value::Number(_, false) | ast::Value::SingleQuotedString(_))
+            && let Some(lifted) = self.lifted(position)
+        {
+            return Ok(lifted);
+        }
         let (value, sql_type) = match value {
             ast::Value::Number(digits, false) => number(digits, position)?,
             ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
@@ -226,6 +231,14 @@ impl Binder<'_> {
                 if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, node)
                     && let ast::Value::Number(digits, false) = &value.value
                 {
+                    let digits_position = self.place(node);
+                    if let Some(lifted) = self.lifted(digits_position) {
+                        // The smallest int4 is an int8 without its sign.
+                        if let (SqlType::Int8, Some(literals)) = (lifted.sql_type, &mut self.lifted) {
+                            literals.sound = false;
+                        }
+                        return Ok((Expr::Negate(Box::new(lifted.expr)), lifted.sql_type));
+                    }
                     let (value, sql_type) = number(&format!("-{digits}"), position)?;
                     return Ok((Expr::Const(value), sql_type));
                 }
@@ -239,6 +252,9 @@ impl Binder<'_> {
                     UnaryOperator::Minus => Expr::Negate(Box::new(typed.expr)),
                     _ => typed.expr,
                 };
+                if !expr.is_constant() {
+                    self.lift_computed(&expr);
+                }
                 Ok((fold(expr, position)?, typed.sql_type.plain()))
             }
             other => Err(SqlError::unsupported(format!("operator {other}")).at(position)),
@@ -336,6 +352,9 @@ impl Binder<'_> {
         let left = self.cast(left, sql_type)?.expr;
         let right = self.cast(right, sql_type)?.expr;
         let expr = Expr::Arithmetic(op, Box::new(left), Box::new(right));
+        if !expr.is_constant() {
+            self.lift_computed(&expr);
+        }
         Ok((fold(expr, position)?, sql_type))
     }
 

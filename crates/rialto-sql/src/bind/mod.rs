@@ -19,7 +19,7 @@ pub use statement::{
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Expr;
 use crate::expr::cast::{self, CastContext};
-use crate::parse::{Name, Places};
+use crate::parse::{Literal, Name, Places};
 use crate::values::SqlType;
 
 /// What columns an expression can name.
@@ -108,6 +108,17 @@ pub struct Binder<'a> {
     declared: Vec<bool>,
     /// Facts of the session that expressions can ask for.
     facts: &'a Facts,
+    /// The literals that become parameters.
+    lifted: Option<LiftedLiterals<'a>>,
+}
+
+/// Literals that become parameters, and whether that changes nothing but when errors of theirs are found.
+struct LiftedLiterals<'a> {
+    literals: &'a [Literal],
+    /// Those that were found to be literals.
+    found: Vec<bool>,
+    /// Whether no value is known at binding that would have to be looked at there.
+    sound: bool,
 }
 
 /// Facts of a session that expressions can ask for.
@@ -123,7 +134,40 @@ impl<'a> Binder<'a> {
     /// For the statement `text`, with the types of the parameters that the client fixed.
     pub fn new(text: &'a str, types: &[SqlType], facts: &'a Facts) -> Binder<'a> {
         let declared = types.iter().map(|sql_type| *sql_type != SqlType::Unknown).collect();
-        Binder { places: Places::new(text), params: types.to_vec(), declared, facts }
+        Binder { places: Places::new(text), params: types.to_vec(), declared, facts, lifted: None }
+    }
+
+    /// For the statement `text`, in which these literals become the parameters.
+    pub fn lifting(text: &'a str, literals: &'a [Literal], facts: &'a Facts) -> Binder<'a> {
+        let types: Vec<SqlType> = literals.iter().map(|literal| literal.sql_type).collect();
+        let lifted = LiftedLiterals { literals, found: vec![false; literals.len()], sound: true };
+        Binder { lifted: Some(lifted), ..Binder::new(text, &types, facts) }
+    }
+
+    /// Whether what was bound means with parameters what it means with its literals, whatever they are.
+    pub fn is_sound(&self) -> bool {
+        let sound = |lifted: &LiftedLiterals<'_>| lifted.sound && lifted.found.iter().all(|found| *found);
+        self.lifted.as_ref().is_none_or(sound)
+    }
+
+    /// The parameter that a literal at this place has become.
+    fn lifted(&mut self, position: Option<usize>) -> Option<Typed> {
+        let lifted = self.lifted.as_mut()?;
+        let index = lifted.literals.iter().position(|literal| Some(literal.position) == position)?;
+        let sql_type = lifted.literals[index].sql_type;
+        // One that stands for two expressions may settle to two types.
+        lifted.sound &= !lifted.found[index] || sql_type != SqlType::Unknown;
+        lifted.found[index] = true;
+        Some(Typed { expr: Expr::Param(index), sql_type, position })
+    }
+
+    /// Looks at an expression that would be computed here if its literals had not been lifted.
+    fn lift_computed(&mut self, expr: &Expr) {
+        if let Some(lifted) = &mut self.lifted
+            && !expr.depends_on_run()
+        {
+            lifted.sound = false;
+        }
     }
 
     /// The types of all parameters: text where nothing says more.
@@ -140,6 +184,9 @@ impl<'a> Binder<'a> {
         let position = typed.position;
         let expr = match typed.expr {
             Expr::Param(index) => {
+                if let Some(lifted) = &mut self.lifted {
+                    lifted.sound &= self.params[index] == SqlType::Unknown;
+                }
                 self.params[index] = sql_type.plain();
                 Expr::Param(index)
             }
@@ -170,7 +217,15 @@ impl<'a> Binder<'a> {
             }
             // Values of one plain type differ in nothing but a decimal's digits.
             expr if typed.sql_type.plain() == to && !matches!(to, SqlType::Decimal(Some(_))) => expr,
-            expr => Expr::Cast(Box::new(expr), typed.sql_type, to),
+            expr => {
+                // To a wider type an integer is cast without an error.
+                let widens = matches!(typed.sql_type, SqlType::Int2 | SqlType::Int4 | SqlType::Int8)
+                    && matches!(to, SqlType::Int8 | SqlType::Float8 | SqlType::Decimal(None));
+                if !widens {
+                    self.lift_computed(&expr);
+                }
+                Expr::Cast(Box::new(expr), typed.sql_type, to)
+            }
         };
         Ok(Typed { expr, sql_type: to, position })
     }

@@ -180,7 +180,16 @@ pub enum Expr {
 
 impl Expr {
     /// The value on a row. Errors: what arithmetic and casts give.
+    #[inline]
     pub fn eval<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
+        match self {
+            Expr::Param(index) => Ok(context.params[*index].clone()),
+            Expr::Column(index) => Ok(row.column(*index)),
+            _ => self.compute(row, context),
+        }
+    }
+
+    fn compute<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
         Ok(match self {
             Expr::Const(value) => value.clone(),
             Expr::Param(index) => context.params[*index].clone(),
@@ -285,6 +294,11 @@ impl Expr {
     /// Whether the value is the same at every execution.
     pub fn is_constant(&self) -> bool {
         !self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Param(_) | Expr::Now | Expr::Count))
+    }
+
+    /// Whether the value depends on more than literals and parameters.
+    pub fn depends_on_run(&self) -> bool {
+        self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Now | Expr::Count))
     }
 
     fn any(&self, found: &mut impl FnMut(&Expr) -> bool) -> bool {

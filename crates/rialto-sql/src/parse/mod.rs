@@ -8,6 +8,7 @@
 mod create;
 mod cursor;
 mod dml;
+mod lift;
 mod split;
 mod utility;
 
@@ -19,6 +20,7 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 pub(crate) use create::column_type;
 pub use create::{CreateIndex, CreateTable};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
+pub use lift::{Lifted, Literal};
 pub use split::{Piece, split};
 pub use utility::{Access, Copy, CopyDirection, Modes, SetValue};
 

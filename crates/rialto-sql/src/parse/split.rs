@@ -1,5 +1,7 @@
 //! Splits a query string into its statements, at the semicolons that stand outside quotes and comments.
 
+use smallvec::SmallVec;
+
 use crate::error::SqlError;
 
 /// One statement of a query string.
@@ -20,9 +22,9 @@ impl Piece<'_> {
 }
 
 /// The statements of `sql`; empty ones, comments only, are left out.
-pub fn split(sql: &str) -> Vec<Piece<'_>> {
+pub fn split(sql: &str) -> SmallVec<[Piece<'_>; 2]> {
     let bytes = sql.as_bytes();
-    let mut pieces = Vec::new();
+    let mut pieces = SmallVec::new();
     let mut start = 0;
     let mut at = 0;
     let mut blank = true;
@@ -45,7 +47,7 @@ pub fn split(sql: &str) -> Vec<Piece<'_>> {
                     b'\'' => quote_end(bytes, at, b'\'', has_escapes(bytes, at)),
                     b'"' => quote_end(bytes, at, b'"', false),
                     b'$' => dollar_end(bytes, at),
-                    _ => at + 1,
+                    _ => plain_end(bytes, at + 1),
                 };
             }
         }
@@ -58,6 +60,23 @@ pub fn split(sql: &str) -> Vec<Piece<'_>> {
 
 fn piece(sql: &str, start: usize, end: usize) -> Piece<'_> {
     Piece { text: &sql[start..end], chars_before: sql[..start].chars().count() }
+}
+
+/// Bytes that end, or may end, a run of those that mean nothing here.
+const STOPS: [bool; 256] = {
+    let mut stops = [false; 256];
+    let marks = b";-/'\"$";
+    let mut at = 0;
+    while at < marks.len() {
+        stops[marks[at] as usize] = true;
+        at += 1;
+    }
+    stops
+};
+
+fn plain_end(bytes: &[u8], at: usize) -> usize {
+    let rest = &bytes[at..];
+    at + rest.iter().position(|byte| STOPS[usize::from(*byte)]).unwrap_or(rest.len())
 }
 
 fn line_end(bytes: &[u8], at: usize) -> usize {

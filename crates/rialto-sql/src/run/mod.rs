@@ -1,8 +1,7 @@
 //! Runs bound statements on a transaction.
 //!
 //! Kept here: what a statement writes it first decides from what it has read, so an UPDATE never meets its own rows;
-//! rows that are to be changed are read with X locks at once; a statement that [`is_short`](crate::Prepared::is_short)
-//! has no effect before the one operation that can be refused a lock, so it may simply be run again.
+//! rows that are to be changed are read with X locks at once.
 
 mod select;
 mod write;

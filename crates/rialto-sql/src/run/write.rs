@@ -91,6 +91,11 @@ fn changed<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, changes: &Changes) 
 /// Runs an UPDATE; gives the number of rows.
 pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
     let bound = &plan.bound;
+    if plan.in_place
+        && let Some(key) = plan.access.path.integer_key(&bound.schema, run.out.context)
+    {
+        return update_in_place(run, bound, &[key]);
+    }
     let (scan, rest) = match plan.access.path.find(&bound.schema, run.out.context, ScanMode::Update)? {
         Found::Nothing => return Ok(0),
         Found::Point(key) if plan.in_place => return update_in_place(run, bound, &key),
@@ -140,10 +145,23 @@ fn update_in_place(run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value]) -> Resu
     let mut carried = Carried::new();
     let modified = run.tx.modify(&plan.table, key, |fields| {
         // All new values come from the old row.
+        if let [(column, expr)] = &plan.assignments[..] {
+            let value = carried.keep(expr.eval(&InPlace(fields), context))?;
+            return set(fields, *column, &value);
+        }
         let changes = carried.keep(changes(plan, &InPlace(fields), context))?;
-        changes.iter().try_for_each(|(column, value)| fields.set(*column, value))
+        changes.iter().try_for_each(|(column, value)| set(fields, *column, value))
     });
     Ok(u64::from(carried.give(modified)?))
+}
+
+/// Sets a column; integers go the short way.
+fn set(fields: &mut Fields<'_>, column: usize, value: &Value) -> rialto::Result<()> {
+    match value {
+        Value::Int4(value) => fields.set_i32(column, *value),
+        Value::Int8(value) => fields.set_i64(column, *value),
+        value => fields.set(column, value),
+    }
 }
 
 /// Runs a DELETE; gives the number of rows.

@@ -2,9 +2,9 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::{LockPolicy, Savepoint, Ticket, Transaction, TxOptions};
+use rialto::{Savepoint, Transaction, TxOptions};
 
-use super::{Completion, Session, Tag, done};
+use super::{Session, Tag};
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name};
 
@@ -22,16 +22,17 @@ pub(super) struct NamedSavepoint {
 }
 
 impl Session {
-    /// The end of an implicit block: commits it. Gives what has to be awaited.
-    pub fn finish(&mut self) -> Result<Option<Ticket>> {
-        if self.block == Block::Implicit { self.commit() } else { Ok(None) }
+    /// The end of an implicit block: commits it, and waits until that is as durable as it asked.
+    #[inline]
+    pub fn finish(&mut self) -> Result<()> {
+        if self.block == Block::Implicit { self.commit() } else { Ok(()) }
     }
 
-    /// After an error: an implicit block is rolled back, an explicit one fails. Gives what has to be awaited before the
-    /// client hears of it: what the transaction has read may not be durable yet.
-    pub fn fail(&mut self, error: &SqlError) -> Option<Ticket> {
+    /// After an error: an implicit block is rolled back, an explicit one fails. Waits until what led to the error is
+    /// durable; where it never will be, this error is the one to tell.
+    pub fn fail(&mut self, error: &SqlError) -> Result<()> {
         match self.block {
-            Block::None => None,
+            Block::None => Ok(()),
             Block::Implicit => self.roll_back(),
             Block::Explicit => {
                 self.failed = true;
@@ -39,7 +40,7 @@ impl Session {
                 if self.savepoints.is_empty() || error.ends_transaction() {
                     self.end_transaction()
                 } else {
-                    None
+                    Ok(())
                 }
             }
         }
@@ -47,7 +48,8 @@ impl Session {
 
     /// Ends whatever is open, as when the client goes away.
     pub fn abandon(&mut self) {
-        let _ = self.roll_back();
+        drop(self.take_transaction());
+        self.close_block();
     }
 
     pub(super) fn open_block(&mut self) {
@@ -55,20 +57,17 @@ impl Session {
             self.block = Block::Implicit;
             self.access = if self.settings.read_only { Access::ReadOnly } else { self.default_access };
             self.statements = 0;
-            self.heavy = false;
             self.now = clock();
         }
     }
 
-    /// Begins the kernel's transaction if it has not, and sets how it waits.
-    pub(super) fn begin(&mut self, policy: LockPolicy) -> Result<()> {
-        if let Some(tx) = &mut self.tx {
-            tx.set_lock_policy(policy);
-            if policy == LockPolicy::Wait {
-                self.cancel.arm(tx.canceller());
-            }
-            return Ok(());
-        }
+    /// Begins the kernel's transaction if it has not.
+    #[inline]
+    pub(super) fn begin(&mut self) -> Result<()> {
+        if self.tx.is_some() { Ok(()) } else { self.begin_transaction() }
+    }
+
+    fn begin_transaction(&mut self) -> Result<()> {
         if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
             // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
             return Err(in_failed_block());
@@ -77,32 +76,29 @@ impl Session {
             durability: self.settings.durability,
             lock_timeout: Some(self.settings.lock_timeout),
             read_only: self.access == Access::ReadOnly,
-            lock_wait: policy,
             ..TxOptions::default()
         };
         let mut tx = self.database.begin_with(&options)?;
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
-        if policy == LockPolicy::Wait {
-            self.cancel.arm(tx.canceller());
-        }
+        self.cancel.set(Some(tx.canceller()));
         self.tx = Some(tx);
         Ok(())
     }
 
-    pub(super) fn commit(&mut self) -> Result<Option<Ticket>> {
-        let tx = self.tx.take();
+    pub(super) fn commit(&mut self) -> Result<()> {
+        let tx = self.take_transaction();
         self.close_block();
         self.settings_before = None;
         match tx {
-            Some(tx) => Ok(Some(tx.submit()?)),
-            None => Ok(None),
+            Some(tx) => Ok(tx.commit()?),
+            None => Ok(()),
         }
     }
 
-    pub(super) fn roll_back(&mut self) -> Option<Ticket> {
-        let ticket = self.end_transaction();
+    pub(super) fn roll_back(&mut self) -> Result<()> {
+        let ended = self.end_transaction();
         self.close_block();
         if let Some(before) = self.settings_before.take() {
             if before.application_name != self.settings.application_name {
@@ -113,30 +109,41 @@ impl Session {
             }
             self.settings = before;
         }
-        ticket
+        ended
     }
 
-    /// Aborts the transaction; what it has read is waited for through the ticket.
-    pub(super) fn end_transaction(&mut self) -> Option<Ticket> {
-        self.tx.take().map(|mut tx| tx.settled())
+    /// Aborts the transaction and waits until what it has read is durable.
+    pub(super) fn end_transaction(&mut self) -> Result<()> {
+        match self.take_transaction() {
+            Some(tx) => Ok(tx.abort()?),
+            None => Ok(()),
+        }
     }
 
+    /// The open transaction, which cannot be cancelled from now on.
+    pub(super) fn take_transaction(&mut self) -> Option<Transaction> {
+        let tx = self.tx.take()?;
+        self.cancel.set(None);
+        Some(tx)
+    }
+
+    /// After the transaction was taken.
     pub(super) fn close_block(&mut self) {
+        debug_assert!(self.tx.is_none());
         self.block = Block::None;
         self.failed = false;
-        self.tx = None;
         self.defined = false;
         self.savepoints.clear();
         self.access = self.default_access;
     }
 
-    pub(super) fn savepoint(&mut self, name: &Name) -> Result<Completion> {
+    pub(super) fn savepoint(&mut self, name: &Name) -> Result<Tag> {
         if self.block != Block::Explicit {
             return Err(only_in_block("SAVEPOINT"));
         }
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         self.savepoints.push(NamedSavepoint { name: name.text.clone(), mark });
-        Ok(done(Tag::Word("SAVEPOINT")))
+        Ok(Tag::Word("SAVEPOINT"))
     }
 
     pub(super) fn find_savepoint(&self, name: &Name, command: &str) -> Result<usize> {
@@ -149,7 +156,7 @@ impl Session {
         })
     }
 
-    pub(super) fn rollback_to(&mut self, name: &Name) -> Result<Completion> {
+    pub(super) fn rollback_to(&mut self, name: &Name) -> Result<Tag> {
         let at = self.find_savepoint(name, "ROLLBACK TO SAVEPOINT")?;
         match (&mut self.tx, self.savepoints[at].mark) {
             (Some(tx), Some(mark)) => tx.rollback_to(&mark)?,
@@ -162,7 +169,7 @@ impl Session {
         }
         self.savepoints.truncate(at + 1);
         self.failed = false;
-        Ok(done(Tag::Word("ROLLBACK")))
+        Ok(Tag::Word("ROLLBACK"))
     }
 }
 

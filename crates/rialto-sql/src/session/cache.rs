@@ -1,37 +1,41 @@
 //! [`PlanCache`]: what texts of statements came to, bounded.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::prepared::Prepared;
+use hashbrown::HashMap;
 
 /// Statements in one of the two generations.
 const GENERATION: usize = 128;
 
-/// Plans by their text. Two generations: when the young one is full, it becomes the old one, and the old one, of
-/// which all that was used again has moved to the young one, goes. So at most 256 plans are kept, nothing is counted
-/// or sorted, and a plan in use stays.
-#[derive(Default)]
-pub(super) struct PlanCache {
-    young: HashMap<Arc<str>, Arc<Prepared>>,
-    old: HashMap<Arc<str>, Arc<Prepared>>,
+/// What was found out about texts, a plan for one. Two generations: when the young one is full, it becomes the old
+/// one, and the old one, of which all that was used again has moved to the young one, goes. So at most 256 are kept,
+/// nothing is counted or sorted, and what is in use stays.
+pub(super) struct PlanCache<V> {
+    young: HashMap<Arc<str>, V>,
+    old: HashMap<Arc<str>, V>,
 }
 
-impl PlanCache {
-    pub(super) fn get(&mut self, text: &str) -> Option<Arc<Prepared>> {
+impl<V> Default for PlanCache<V> {
+    fn default() -> PlanCache<V> {
+        PlanCache { young: HashMap::new(), old: HashMap::new() }
+    }
+}
+
+impl<V: Clone> PlanCache<V> {
+    pub(super) fn get(&mut self, text: &str) -> Option<V> {
         if let Some(found) = self.young.get(text) {
             return Some(found.clone());
         }
-        let (_, found) = self.old.remove_entry(text)?;
-        self.put(found.clone());
+        let (text, found) = self.old.remove_entry(text)?;
+        self.put(text, found.clone());
         Some(found)
     }
 
-    pub(super) fn put(&mut self, prepared: Arc<Prepared>) {
+    pub(super) fn put(&mut self, text: Arc<str>, value: V) {
         if self.young.len() >= GENERATION {
             self.old = std::mem::take(&mut self.young);
         }
-        self.young.insert(prepared.text.clone(), prepared);
+        self.young.insert(text, value);
     }
 
     pub(super) fn forget(&mut self, text: &str) {
@@ -43,31 +47,18 @@ impl PlanCache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::parse::Statement;
-    use crate::prepared::{CatalogState, Kind};
-
-    fn plan(text: &str) -> Arc<Prepared> {
-        let kind = Kind::Utility(Statement::Commit);
-        let catalog = CatalogState::Committed(0);
-        Arc::new(Prepared {
-            text: text.into(),
-            declared: vec![],
-            params: vec![],
-            columns: vec![],
-            kind,
-            catalog,
-        })
-    }
 
     #[test]
     fn it_is_bounded_and_keeps_what_is_used() {
         let mut cache = PlanCache::default();
-        cache.put(plan("hot"));
-        for number in 0..1_000 {
-            cache.put(plan(&number.to_string()));
-            assert!(cache.get("hot").is_some());
+        cache.put("hot".into(), 0);
+        for number in 1..1_000 {
+            cache.put(number.to_string().into(), number);
+            assert_eq!(cache.get("hot"), Some(0));
         }
         assert!(cache.young.len() + cache.old.len() <= 2 * GENERATION);
-        assert!(cache.get("1").is_none());
+        assert_eq!(cache.get("1"), None);
+        cache.forget("hot");
+        assert_eq!(cache.get("hot"), None);
     }
 }

@@ -2,7 +2,7 @@
 
 use rialto::{Error, TableDef};
 
-use super::{Completion, Session, Tag, done};
+use super::{Session, Tag};
 use crate::bind::column_positions;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::parse::{self, Name, Statement};
@@ -10,7 +10,7 @@ use crate::prepared::find_table;
 
 impl Session {
     /// Runs a statement that changes what tables there are, in the open transaction.
-    pub(super) fn define(&mut self, statement: &Statement) -> Result<Completion> {
+    pub(super) fn define(&mut self, statement: &Statement) -> Result<Tag> {
         let tag = match statement {
             Statement::Truncate(names) => {
                 let tx = self.tx.as_mut().expect("the transaction has begun");
@@ -67,7 +67,7 @@ impl Session {
             }
             _ => return Err(SqlError::new(SqlState::Internal, "the statement defines nothing")),
         };
-        Ok(done(Tag::Word(tag)))
+        Ok(Tag::Word(tag))
     }
 
     fn absent(&mut self, what: &str, name: &Name, if_exists: bool, sqlstate: SqlState) -> Result<()> {

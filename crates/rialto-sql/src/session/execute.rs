@@ -3,17 +3,17 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, LockPolicy, Table, Transaction};
+use rialto::{Database, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
-use super::{Completion, ReadStatement, Session, Tag, done};
+use super::{ReadStatement, Ready, Session, Tag};
 use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Context;
-use crate::parse::{self, Access, CopyDirection, Name, Statement};
+use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
 use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
-use crate::values::SqlType;
+use crate::values::{SqlType, text};
 
 /// How often a deadlock's victim is run again.
 const DEADLOCK_RETRIES: usize = 20;
@@ -22,42 +22,131 @@ impl Session {
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
-        let read = match open {
-            true => self.read(text)?,
-            false => ReadStatement::Parsed(Box::new(parse::parse(text)?)),
-        };
-        self.prepare_read(text, read, declared)
+        if open && let Some(found) = self.cache.get(text) {
+            return self.prepare_known(text, found, declared);
+        }
+        self.prepare_parsed(text, parse::parse(text)?, declared)
     }
 
-    /// Parses a statement, or finds it among those that were run before.
+    /// Parses a statement without parameters, or finds it among those that were run before, with these literals or
+    /// others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
-        match self.cache.get(text) {
-            Some(found) => Ok(ReadStatement::Known(found)),
-            None => Ok(ReadStatement::Parsed(Box::new(parse::parse(text)?))),
-        }
+        let lifts = self.lift.lift(text);
+        let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
+        Ok(match known {
+            Some(Some(plan)) => ReadStatement::Lifted(plan, std::mem::take(&mut self.lift)),
+            Some(None) => match self.cache.get(text) {
+                Some(found) => ReadStatement::Known(found),
+                None => ReadStatement::Parsed(Box::new(parse::parse(text)?), None),
+            },
+            None => {
+                let statement = Box::new(parse::parse(text)?);
+                ReadStatement::Parsed(statement, Some(std::mem::take(&mut self.lift)))
+            }
+        })
     }
 
     /// Makes a statement that was read ready to run.
-    pub fn prepare_read(
-        &mut self,
-        text: &str,
-        read: ReadStatement,
-        declared: &[SqlType],
-    ) -> Result<Arc<Prepared>> {
-        let statement = match read {
-            ReadStatement::Parsed(statement) => *statement,
-            ReadStatement::Known(found) => {
-                if self.failed && !found.is_allowed_when_failed() {
+    pub fn prepare_read(&mut self, text: &str, read: ReadStatement) -> Result<Ready> {
+        let without = |prepared| Ready { prepared, arguments: Vec::new() };
+        match read {
+            ReadStatement::Known(found) => self.prepare_known(text, found, &[]).map(without),
+            ReadStatement::Lifted(plan, lifted) => {
+                if self.failed {
                     return Err(in_failed_block());
                 }
-                if self.is_current(&found)? {
-                    return Ok(found);
+                if self.is_current(&plan)? {
+                    if let Some(arguments) = self.arguments(&plan, &lifted, text) {
+                        self.lift = lifted;
+                        return Ok(Ready { prepared: plan, arguments });
+                    }
+                    return self.prepare_parsed(text, parse::parse(text)?, &[]).map(without);
                 }
-                self.cache.forget(text);
-                parse::parse(text)?
+                self.lifted.forget(&lifted.key);
+                self.prepare_new(text, parse::parse(text)?, lifted)
             }
-        };
-        self.prepare_parsed(text, statement, declared)
+            ReadStatement::Parsed(statement, Some(lifted)) => self.prepare_new(text, *statement, lifted),
+            ReadStatement::Parsed(statement, None) => self.prepare_parsed(text, *statement, &[]).map(without),
+        }
+    }
+
+    /// Makes a statement ready that was run before, with the same literals.
+    fn prepare_known(
+        &mut self,
+        text: &str,
+        found: Arc<Prepared>,
+        declared: &[SqlType],
+    ) -> Result<Arc<Prepared>> {
+        if self.failed && !found.is_allowed_when_failed() {
+            return Err(in_failed_block());
+        }
+        if self.is_current(&found)? {
+            return Ok(found);
+        }
+        self.cache.forget(text);
+        self.prepare_parsed(text, parse::parse(text)?, declared)
+    }
+
+    /// Makes a parsed statement ready, and keeps its plan for others that differ only in their literals if it can be
+    /// theirs. If not, or if anything is wrong with it, it is bound as it stands: so errors are those of its own text.
+    fn prepare_new(&mut self, text: &str, statement: Statement, lifted: Lifted) -> Result<Ready> {
+        if self.failed {
+            return Err(in_failed_block());
+        }
+        let key: Arc<str> = lifted.key.as_str().into();
+        if let Ok((plan, sound)) = self.bind_lifted(text, statement.clone(), &lifted.literals) {
+            let plan = sound.then(|| Arc::new(plan));
+            if !self.defined {
+                self.lifted.put(key, plan.clone());
+            }
+            if let Some(plan) = plan
+                && let Some(arguments) = self.arguments(&plan, &lifted, text)
+            {
+                self.lift = lifted;
+                return Ok(Ready { prepared: plan, arguments });
+            }
+        }
+        let prepared = self.prepare_parsed(text, statement, &[])?;
+        Ok(Ready { prepared, arguments: Vec::new() })
+    }
+
+    /// What a plan's parameters are for the literals of this text; `None` if one of them is no value of its type.
+    fn arguments(&mut self, plan: &Prepared, lifted: &Lifted, text: &str) -> Option<Vec<Value>> {
+        let mut arguments = std::mem::take(&mut self.spare_arguments);
+        arguments.clear();
+        for (literal, sql_type) in lifted.literals.iter().zip(&plan.params) {
+            arguments.push(match literal.value(text) {
+                Value::Text(value) => text::parse(*sql_type, &value).ok()?,
+                value => value,
+            });
+        }
+        Some(arguments)
+    }
+
+    /// Gives the room for a statement's arguments back.
+    pub fn reuse(&mut self, arguments: Vec<Value>) {
+        self.spare_arguments = arguments;
+    }
+
+    /// Binds a statement with its literals as parameters.
+    fn bind_lifted(
+        &mut self,
+        text: &str,
+        statement: Statement,
+        literals: &[Literal],
+    ) -> Result<(Prepared, bool)> {
+        let catalog = self.catalog_state();
+        let Session { tx, database, facts, .. } = self;
+        let mut lookup = |name: &Name| find(tx, database, name);
+        prepared::prepare_lifted(text, statement, literals, facts, catalog, &mut lookup)
+    }
+
+    /// Read it before tables are looked up: a change in between makes the plan look old, never new.
+    fn catalog_state(&self) -> CatalogState {
+        match self.defined {
+            true => CatalogState::Private,
+            false => CatalogState::Committed(self.database.catalog_version()),
+        }
     }
 
     /// Makes a parsed statement ready to run.
@@ -71,32 +160,53 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
-        // Read before the tables are: a change in between makes the plan look old, never new.
-        let catalog = match self.defined {
-            true => CatalogState::Private,
-            false => CatalogState::Committed(self.database.catalog_version()),
-        };
+        let catalog = self.catalog_state();
         let Session { tx, database, facts, .. } = self;
         let mut lookup = |name: &Name| find(tx, database, name);
         let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, catalog, &mut lookup)?);
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
-            self.cache.put(prepared.clone());
+            self.cache.put(prepared.text.clone(), prepared.clone());
         }
         Ok(prepared)
     }
 
-    /// Whether the tables are still those that the plan was made for.
-    fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
-        let Some((table, schema)) = prepared.table() else { return Ok(true) };
-        let version = match prepared.catalog {
-            CatalogState::Committed(version) if !self.defined => version,
-            _ => return Ok(false),
-        };
-        if version == self.database.catalog_version() {
-            return Ok(true);
+    /// Plans anew what was planned for other tables.
+    fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
+        if prepared.lifted.is_empty() {
+            self.cache.forget(&prepared.text);
+            return self.prepare(&prepared.text, &prepared.declared);
         }
-        self.is_unchanged(table, schema)
+        let statement = parse::parse(&prepared.text)?;
+        let renewed = self.bind_lifted(&prepared.text, statement, &prepared.lifted);
+        renewed.map(|(plan, _)| Arc::new(plan)).map_err(|mut error| {
+            // Its place is one in the text that the plan was first made for.
+            error.position = None;
+            error
+        })
+    }
+
+    /// Whether the tables are still those that the plan was made for.
+    #[inline]
+    fn is_current(&mut self, prepared: &Prepared) -> Result<bool> {
+        match prepared.catalog {
+            CatalogState::Committed(version)
+                if !self.defined && version == self.database.catalog_version() =>
+            {
+                Ok(true)
+            }
+            _ => self.is_still_current(prepared),
+        }
+    }
+
+    /// As [`Session::is_current`], when the catalog has changed since the plan was made.
+    #[cold]
+    fn is_still_current(&mut self, prepared: &Prepared) -> Result<bool> {
+        let Some((table, schema)) = prepared.table() else { return Ok(true) };
+        match prepared.catalog {
+            CatalogState::Committed(_) if !self.defined => self.is_unchanged(table, schema),
+            _ => Ok(false),
+        }
     }
 
     /// Whether this is the table of its name, as the open transaction sees it.
@@ -109,108 +219,104 @@ impl Session {
         }
     }
 
-    /// Runs a statement. With [`LockPolicy::Refuse`] it may fail because a lock is not free
-    /// ([`SqlError::is_would_wait`]); then, and only for a [short](Prepared::is_short) one, nothing has happened, and it
-    /// may be run again. After any other error call [`Session::fail`].
-    pub fn execute(
-        &mut self,
-        prepared: &Arc<Prepared>,
-        params: &[Value],
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    /// Runs a statement; gives what CommandComplete says. It may wait for locks, and waits for the log where it ends a
+    /// transaction. After an error call [`Session::fail`].
+    pub fn execute(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
-        let mut prepared = prepared.clone();
         self.open_block();
-        let answer = self.execute_retrying(&mut prepared, params, policy, sink);
-        if policy == LockPolicy::Wait {
-            self.cancel.disarm();
+        self.cancel.set_running(true);
+        let mut answer = self.execute_once(prepared, params, sink);
+        if let Err(error) = &answer
+            && error.is_deadlock()
+        {
+            answer = self.execute_again(answer, prepared, params, sink);
+        }
+        self.cancel.set_running(false);
+        self.statements += usize::from(answer.is_ok());
+        answer
+    }
+
+    /// After a deadlock: the victim is run again if it is the only statement of its implicit block.
+    #[cold]
+    fn execute_again(
+        &mut self,
+        mut answer: Result<Tag>,
+        prepared: &Prepared,
+        params: &[Value],
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        for _ in 0..DEADLOCK_RETRIES {
+            let deadlock = answer.as_ref().is_err_and(SqlError::is_deadlock);
+            if !deadlock || self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
+                break;
+            }
+            // The victim's locks are free once it is gone; then it starts anew.
+            drop(self.take_transaction());
+            self.defined = false;
+            answer = self.execute_once(prepared, params, sink);
         }
         answer
     }
 
-    fn execute_retrying(
-        &mut self,
-        prepared: &mut Arc<Prepared>,
-        params: &[Value],
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
-        for retry in 0.. {
-            match self.execute_once(prepared, params, policy, sink) {
-                Err(error)
-                    if error.is_deadlock()
-                        && self.block == Block::Implicit
-                        && self.statements == 0
-                        && retry < DEADLOCK_RETRIES
-                        && sink.restart() =>
-                {
-                    // The victim's locks are free once it is gone; then it starts anew.
-                    self.tx = None;
-                    self.defined = false;
-                }
-                Ok(completion) => {
-                    self.statements += 1;
-                    self.heavy |= !prepared.is_short();
-                    return Ok(completion);
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        unreachable!("the loop ends by itself")
-    }
-
-    fn execute_once(
-        &mut self,
-        prepared: &mut Arc<Prepared>,
-        params: &[Value],
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    fn execute_once(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         if let Kind::Utility(statement) = &prepared.kind {
-            return self.utility(statement, policy, sink);
+            return self.utility(statement, sink);
         }
         if let Kind::Explain(lines) = &prepared.kind {
             for line in lines {
                 sink.row(&[Value::Text(line.clone())])?;
             }
-            return Ok(done(Tag::Word("EXPLAIN")));
+            return Ok(Tag::Word("EXPLAIN"));
         }
-        self.begin(policy)?;
+        self.begin()?;
+        if self.is_current(prepared)? && !prepared.uses_secondary_index() {
+            return self.run(prepared, params, sink);
+        }
+        self.execute_checked(prepared, params, sink)
+    }
+
+    /// Runs a plan that may not be good: one made for other tables, and one that names an index by its place.
+    fn execute_checked(
+        &mut self,
+        prepared: &Prepared,
+        params: &[Value],
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
+        let mut renewed = None;
         if !self.is_current(prepared)? {
-            self.cache.forget(&prepared.text);
-            let fresh = self.prepare(&prepared.text, &prepared.declared)?;
+            let fresh = self.renew(prepared)?;
             if fresh.columns != prepared.columns || fresh.params != prepared.params {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             }
-            *prepared = fresh;
+            renewed = Some(fresh);
         }
-        if !prepared.uses_secondary_index() {
-            return self.run(prepared, params, sink);
-        }
-        // The plan is sure only once its table is locked, that is, after the run: an index may have come or gone between
-        // the look at the catalog and the first lock. Then what was done is taken back and done again.
+        // A plan by an index is sure only once its table is locked, that is, after the run: an index may have come or
+        // gone between the look at the catalog and the first lock. Then what was done is taken back and done again.
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         loop {
-            let completion = self.run(prepared, params, sink)?;
-            let (table, schema) = prepared.table().expect("a plan by an index has a table");
+            let plan = renewed.as_deref().unwrap_or(prepared);
+            let tag = self.run(plan, params, sink)?;
+            if !plan.uses_secondary_index() {
+                return Ok(tag);
+            }
+            let (table, schema) = plan.table().expect("a plan by an index has a table");
             if self.is_unchanged(table, schema)? {
-                return Ok(completion);
+                return Ok(tag);
             }
             let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
                 let message = "the table's indexes were changed while the statement ran: run it again";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             };
             tx.rollback_to(&mark)?;
-            *prepared = self.prepare(&prepared.text.clone(), &prepared.declared.clone())?;
+            renewed = Some(self.renew(prepared)?);
         }
     }
 
     /// Runs a bound statement in the open transaction.
-    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Completion> {
+    fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let context = Context { params, now: self.now, count: 0 };
         let mut run = Run { tx, out: Out { context, sink } };
@@ -228,7 +334,7 @@ impl Session {
             },
             Kind::Explain(_) | Kind::Utility(_) => unreachable!("answered above"),
         };
-        Ok(done(tag))
+        Ok(tag)
     }
 
     /// Begins a COPY from the client.
@@ -237,7 +343,7 @@ impl Session {
             return Err(in_failed_block());
         }
         self.open_block();
-        self.begin(LockPolicy::Refuse)?;
+        self.begin()?;
         if self.access == Access::ReadOnly {
             return Err(Error::ReadOnly.into());
         }
@@ -250,22 +356,15 @@ impl Session {
     }
 
     /// Puts what a COPY has into the table; `last` says that nothing more comes.
-    pub fn run_copy(
-        &mut self,
-        copy: &mut CopyIn,
-        policy: LockPolicy,
-        last: bool,
-    ) -> Result<Option<Completion>> {
-        self.begin(policy)?;
+    pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Tag>> {
+        self.begin()?;
+        self.cancel.set_running(true);
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
-        if policy == LockPolicy::Wait {
-            self.cancel.disarm();
-        }
+        self.cancel.set_running(false);
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
-        self.heavy = true;
-        Ok(Some(done(Tag::Rows("COPY", rows))))
+        Ok(Some(Tag::Rows("COPY", rows)))
     }
 }
 

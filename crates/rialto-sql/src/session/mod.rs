@@ -5,7 +5,7 @@
 //!
 //! - After an error an explicit block is failed, and refuses everything but its end (25P02). Without savepoints its
 //!   transaction, and with it its locks, are gone already.
-//! - An outcome, failure included, comes with the [`Ticket`] that has to be awaited before a client hears it (I3).
+//! - An outcome, failure included, is given when the log is as durable as it needs (I3): whoever ends a transaction waits.
 //! - A deadlock's victim is retried if it is the only statement of its implicit block; a client in a block is told.
 
 mod block;
@@ -18,7 +18,8 @@ mod utility;
 
 use std::sync::Arc;
 
-use rialto::{Database, Ticket, Transaction};
+use rialto::row::Value;
+use rialto::{Database, Transaction};
 
 pub use cancel::Cancel;
 pub use settings::Settings;
@@ -26,7 +27,7 @@ pub(crate) use utility::show_columns;
 
 use crate::bind::Facts;
 use crate::error::{Result, Severity, SqlError};
-use crate::parse::{Access, Name, SetValue, Statement};
+use crate::parse::{Access, Lifted, Name, SetValue, Statement};
 use crate::prepared::Prepared;
 use block::{Block, NamedSavepoint};
 use cache::PlanCache;
@@ -60,21 +61,22 @@ impl std::fmt::Display for Tag {
     }
 }
 
-/// What a statement came to.
-#[derive(Debug)]
-pub struct Completion {
-    /// What CommandComplete says.
-    pub tag: Tag,
-    /// What has to be awaited before it is said.
-    pub ticket: Option<Ticket>,
-}
-
 /// A statement that was read but not yet bound: its syntax is right.
 pub enum ReadStatement {
     /// It was run before.
     Known(Arc<Prepared>),
-    /// It is new.
-    Parsed(Box<Statement>),
+    /// One that differs from it only in its literals was run before.
+    Lifted(Arc<Prepared>, Lifted),
+    /// It is new, and so is what is left without its literals, if there is a point in lifting them.
+    Parsed(Box<Statement>, Option<Lifted>),
+}
+
+/// A statement that is ready to run with the arguments that it needs.
+pub struct Ready {
+    /// The statement.
+    pub prepared: Arc<Prepared>,
+    /// Its literals, if they were lifted.
+    pub arguments: Vec<Value>,
 }
 
 /// One client's view of a database.
@@ -85,7 +87,12 @@ pub struct Session {
     settings_before: Option<Settings>,
     default_access: Access,
     facts: Facts,
-    cache: PlanCache,
+    cache: PlanCache<Arc<Prepared>>,
+    /// Plans by texts without their literals; `None` where the literals have to be looked at while binding.
+    lifted: PlanCache<Option<Arc<Prepared>>>,
+    /// Room to lift literals out of the next text, and for what they become.
+    lift: Lifted,
+    spare_arguments: Vec<Value>,
     block: Block,
     failed: bool,
     tx: Option<Transaction>,
@@ -95,8 +102,6 @@ pub struct Session {
     access: Access,
     /// Statements run in this block.
     statements: usize,
-    /// Whether the block has run statements that take long, so that its commit may take long too.
-    heavy: bool,
     now: i64,
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
@@ -113,6 +118,9 @@ impl Session {
             default_access: Access::ReadWrite,
             facts: Facts { user: user.to_string(), database: name.to_string() },
             cache: PlanCache::default(),
+            lifted: PlanCache::default(),
+            lift: Lifted::default(),
+            spare_arguments: Vec::new(),
             block: Block::None,
             failed: false,
             tx: None,
@@ -120,7 +128,6 @@ impl Session {
             savepoints: Vec::new(),
             access: Access::ReadWrite,
             statements: 0,
-            heavy: false,
             now: 0,
             notices: Vec::new(),
             status_changes: Vec::new(),
@@ -135,6 +142,12 @@ impl Session {
             (Block::Explicit, false) => TransactionStatus::Block,
             _ => TransactionStatus::Idle,
         }
+    }
+
+    /// Whether there are notices or changed settings to take.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        !self.notices.is_empty() || !self.status_changes.is_empty()
     }
 
     /// Warnings and notices since the last call.
@@ -163,11 +176,6 @@ impl Session {
         self.settings.show(name, self.access == Access::ReadOnly)
     }
 
-    /// Whether the commit may take long.
-    pub fn is_heavy(&self) -> bool {
-        self.heavy
-    }
-
     /// Cancels what the session runs, from another thread.
     pub fn cancel(&self) -> Arc<Cancel> {
         self.cancel.clone()
@@ -179,8 +187,4 @@ impl Drop for Session {
         // The last handle of a database waits for open transactions when it goes: ours has to go first.
         self.abandon();
     }
-}
-
-fn done(tag: Tag) -> Completion {
-    Completion { tag, ticket: None }
 }

@@ -1,12 +1,11 @@
 //! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
 
-use rialto::LockPolicy;
 use rialto::row::Value;
 
 use super::block::{Block, NamedSavepoint};
 use super::execute::find;
 use super::settings::{self, Settings};
-use super::{Completion, Session, Tag, done};
+use super::{Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::parse::{Access, Modes, Name, SetValue, Statement};
@@ -14,12 +13,7 @@ use crate::run::RowSink;
 use crate::values::SqlType;
 
 impl Session {
-    pub(super) fn utility(
-        &mut self,
-        statement: &Statement,
-        policy: LockPolicy,
-        sink: &mut dyn RowSink,
-    ) -> Result<Completion> {
+    pub(super) fn utility(&mut self, statement: &Statement, sink: &mut dyn RowSink) -> Result<Tag> {
         match statement {
             Statement::Begin(modes) => {
                 if self.block == Block::Explicit {
@@ -27,25 +21,25 @@ impl Session {
                 }
                 self.block = Block::Explicit;
                 self.set_modes(*modes)?;
-                Ok(done(Tag::Word("BEGIN")))
+                Ok(Tag::Word("BEGIN"))
             }
             Statement::Commit => {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
                 if self.failed {
-                    let ticket = self.roll_back();
-                    return Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket });
+                    self.roll_back()?;
+                    return Ok(Tag::Word("ROLLBACK"));
                 }
-                let ticket = self.commit()?;
-                Ok(Completion { tag: Tag::Word("COMMIT"), ticket })
+                self.commit()?;
+                Ok(Tag::Word("COMMIT"))
             }
             Statement::Rollback => {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
-                let ticket = self.roll_back();
-                Ok(Completion { tag: Tag::Word("ROLLBACK"), ticket })
+                self.roll_back()?;
+                Ok(Tag::Word("ROLLBACK"))
             }
             Statement::Savepoint(name) => self.savepoint(name),
             Statement::Release(name) => {
@@ -54,7 +48,7 @@ impl Session {
                 if let (Some(tx), Some(mark)) = (&mut self.tx, released[0].mark) {
                     tx.release_savepoint(mark)?;
                 }
-                Ok(done(Tag::Word("RELEASE")))
+                Ok(Tag::Word("RELEASE"))
             }
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => {
@@ -66,15 +60,15 @@ impl Session {
                 } else {
                     self.set_modes(*modes)?;
                 }
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::SetSessionModes(modes) => {
                 self.default_access = modes.access.unwrap_or(self.default_access);
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::Set(name, value) => {
                 self.change_setting(name, value)?;
-                Ok(done(Tag::Word("SET")))
+                Ok(Tag::Word("SET"))
             }
             Statement::Reset(name) => {
                 match name {
@@ -84,7 +78,7 @@ impl Session {
                         self.settings = Settings::default();
                     }
                 }
-                Ok(done(Tag::Word("RESET")))
+                Ok(Tag::Word("RESET"))
             }
             Statement::Show(name) => {
                 match name {
@@ -95,7 +89,7 @@ impl Session {
                         }
                     }
                 }
-                Ok(done(Tag::Word("SHOW")))
+                Ok(Tag::Word("SHOW"))
             }
             Statement::Maintain { command, tables } => {
                 let Session { tx, database, .. } = self;
@@ -109,10 +103,10 @@ impl Session {
                     _ => "ANALYZE has nothing to do: plans need no statistics",
                 };
                 self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, what)));
-                Ok(done(Tag::Word(command)))
+                Ok(Tag::Word(command))
             }
             other => {
-                self.begin(policy)?;
+                self.begin()?;
                 self.defined = true;
                 self.define(other)
             }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use rialto::row::{Date, Decimal, Timestamp, Value};
 
-use super::SqlType;
+use super::{SqlType, binary};
 use crate::error::{Result, SqlError, SqlState};
 
 /// Appends a value's text; `None`, and nothing appended, for null.
@@ -77,6 +77,41 @@ fn write_float(value: f64, out: &mut Vec<u8>) {
     }
 }
 
+/// Reads a value of `sql_type` from a client's bytes, which have to be UTF-8.
+#[inline]
+pub fn parse_bytes(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
+    match (sql_type, plain_integer(bytes)) {
+        (SqlType::Int8, Some(number)) => Ok(Value::Int8(number)),
+        _ => parse(sql_type, binary::utf8(bytes)?),
+    }
+}
+
+/// An int4 as programs print it: digits, perhaps behind a minus. `None` for anything else, errors among it.
+#[inline]
+pub fn plain_int4(bytes: &[u8]) -> Option<i32> {
+    plain_integer(bytes).and_then(|number| i32::try_from(number).ok())
+}
+
+/// Digits, few enough for an int8, perhaps behind a minus.
+pub(crate) fn plain_integer(bytes: &[u8]) -> Option<i64> {
+    let (negative, digits) = match bytes {
+        [b'-', digits @ ..] => (true, digits),
+        digits => (false, digits),
+    };
+    if !(1..=18).contains(&digits.len()) {
+        return None;
+    }
+    let mut number = 0i64;
+    for byte in digits {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        number = number * 10 + i64::from(digit);
+    }
+    Some(if negative { -number } else { number })
+}
+
 /// Reads a value of `sql_type` from text.
 pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
     let bad = || bad_text(sql_type, text);
@@ -90,7 +125,7 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
         SqlType::Int8 => Value::Int8(parse_integer(sql_type, text, trimmed)?),
         SqlType::Float8 => Value::Float8(parse_float(trimmed).ok_or_else(bad)?),
         SqlType::Decimal(_) => Value::Decimal(trimmed.parse::<Decimal>().map_err(|_| bad())?),
-        SqlType::Bytes => Value::Bytes(parse_bytes(text).ok_or_else(bad)?),
+        SqlType::Bytes => Value::Bytes(parse_bytea(text).ok_or_else(bad)?),
         SqlType::Date => {
             // A moment is taken as its day, as PostgreSQL does.
             let day = trimmed.parse::<Date>().map(|date| date.0);
@@ -157,7 +192,7 @@ fn parse_float(text: &str) -> Option<f64> {
     }
 }
 
-fn parse_bytes(text: &str) -> Option<Vec<u8>> {
+fn parse_bytea(text: &str) -> Option<Vec<u8>> {
     if let Some(digits) = text.strip_prefix("\\x") {
         let digits: Vec<u8> = digits.bytes().filter(|byte| !byte.is_ascii_whitespace()).collect();
         if !digits.len().is_multiple_of(2) {
@@ -221,6 +256,55 @@ mod tests {
         assert_eq!(print(Value::Bytes(vec![0, 255]), SqlType::Bytes), "\\x00ff");
         assert_eq!(print(Value::Timestamp(0), SqlType::TimestampTz), "1970-01-01 00:00:00+00");
         assert_eq!(print(Value::Timestamp(1_500_000), SqlType::Timestamp), "1970-01-01 00:00:01.5");
+    }
+
+    #[test]
+    fn bytes_are_read_as_text_is() {
+        let texts = [
+            "0",
+            "-0",
+            "7",
+            "-7",
+            "+7",
+            "",
+            "-",
+            "--1",
+            " 1",
+            "1 ",
+            "1.5",
+            "1e3",
+            "x",
+            "007",
+            "2147483647",
+            "2147483648",
+            "-2147483648",
+            "-2147483649",
+            "999999999999999999",
+            "9223372036854775807",
+            "9223372036854775808",
+            "-9223372036854775808",
+            "-9223372036854775809",
+            "00000000000000000000001",
+            "1_000",
+            "\u{661}",
+        ];
+        for sql_type in [SqlType::Int2, SqlType::Int4, SqlType::Int8, SqlType::Decimal(None), SqlType::Text] {
+            for text in texts {
+                assert_eq!(
+                    parse_bytes(sql_type, text.as_bytes()),
+                    parse(sql_type, text),
+                    "{sql_type:?} {text:?}"
+                );
+            }
+        }
+        for text in texts {
+            if let Some(number) = plain_int4(text.as_bytes()) {
+                assert_eq!(parse(SqlType::Int4, text), Ok(Value::Int4(number)), "{text:?}");
+            }
+        }
+        assert_eq!(plain_int4(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(plain_int4(b"2147483648"), None);
+        assert_eq!(parse_bytes(SqlType::Int4, &[0xff]).unwrap_err().sqlstate.code(), "22021");
     }
 
     #[test]
