@@ -177,33 +177,42 @@ fn a_disk_that_is_full_from_the_start_is_an_error_of_opening() {
 
 #[test]
 fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
+    // How many operations go well before, and what is said of the one that does not.
     let cases = [
         (
             FaultKind::Full,
             "backup",
-            "write of \"backup-1\" at offset 0 failed: the disk is full; make room on it",
+            0,
+            "allocate of \"backup-1\" at offset 524288 failed: the disk is full; make room on it",
         ),
         (
             FaultKind::Write,
             "backup",
+            1,
             "write of \"backup-1\" at offset 0 failed: Input/output error (os error 5)",
         ),
         (
             FaultKind::Sync,
             "backup",
+            0,
             "sync of \"backup-1\" at offset 0 failed: Input/output error (os error 5)",
         ),
-        (FaultKind::Write, "home", "write of \"home\" at offset 0 failed: Input/output error (os error 5)"),
-        (FaultKind::Sync, "home", "sync of \"home\" at offset 0 failed: Input/output error (os error 5)"),
+        (
+            FaultKind::Write,
+            "home",
+            0,
+            "write of \"home\" at offset 0 failed: Input/output error (os error 5)",
+        ),
+        (FaultKind::Sync, "home", 0, "sync of \"home\" at offset 0 failed: Input/output error (os error 5)"),
     ];
-    for (kind, file, expected) in cases {
+    for (kind, file, before, expected) in cases {
         let disk = FaultyDisk::new(Random::seed_from_environment());
         let db = open(disk.clone());
         things(&db);
         put(&db, 0..300);
         db.checkpoint().unwrap();
         put(&db, 300..600);
-        disk.fail_always(kind, file, 0);
+        disk.fail_always(kind, file, before);
         let error = db.checkpoint().unwrap_err();
         assert_eq!(error.to_string(), expected);
         let is_full = matches!(error, Error::DiskFull { .. });
