@@ -12,7 +12,7 @@ usage: bench/peers/readme.sh OUT [--quick] [--only NAME[,NAME...]]
   OUT       where the files go; data lies in OUT/data meanwhile (up to 20 GB)
   --quick   windows of a second and small banks: tries the script, measures nothing
   --only    some parts (a file OUT/NAME.txt each); --only list prints their names with their minutes
-The parts take about 80 minutes together on two cores, after builds of up to 15. Leave the machine alone meanwhile.
+The parts take about 65 minutes together on two cores, after builds of up to 15. Leave the machine alone meanwhile.
 TEXT
 }
 
@@ -35,7 +35,7 @@ done
 
 # pick FULL QUICK
 pick() { if [ -n "$quick" ]; then echo "$2"; else echo "$1"; fi; }
-window="$(pick 3 1)" rounds="$(pick 5 1)" accounts="$(pick 1000000 20000)" pairs="$(pick 6 2)"
+window="$(pick 3 1)" rounds="$(pick 3 1)" accounts="$(pick 1000000 20000)" pairs="$(pick 6 2)"
 
 failed=() names=()
 # part NAME MINUTES COMMAND...: its stdout to OUT/NAME.txt when it has ended well, its stderr to OUT/NAME.log.
@@ -105,16 +105,16 @@ part tickets 1 row --clients 2 --in-flight 512
 part tickets-many 1 row --clients 2 --in-flight 512 --scale "$many"
 part level-1 1 row --clients 1 --durability memory
 part sweeps-always 4 versus 2 "$(pick 15 1)" "--checkpoint-interval-s $(pick 5 0)"
-part recovery 4 peers recovery --accounts "$accounts" --transactions "$accounts" --rounds "$(pick 5 1)"
-part recovery-large 4 peers recovery --engines rialto --accounts "$(pick 10000000 100000)" \
-    --transactions "$(pick 5000000 50000)" --rounds "$(pick 5 1)"
-part peers-many 4 peers --branches "$many" --accounts "$accounts" --clients 32 --seconds "$window" \
+part recovery 3 peers recovery --accounts "$accounts" --transactions "$accounts" --rounds "$rounds"
+part recovery-large 3 peers recovery --engines rialto --accounts "$(pick 10000000 100000)" \
+    --transactions "$(pick 5000000 50000)" --rounds "$rounds"
+part peers-many 3 peers --branches "$many" --accounts "$accounts" --clients 32 --seconds "$window" \
     --rounds "$rounds" --durable-only
-part peers 10 peers --accounts "$accounts" --clients 1,8,32 --seconds "$window" --rounds "$rounds"
+part peers 6 peers --accounts "$accounts" --clients 1,8,32 --seconds "$window" --rounds "$rounds"
 # The first sweep begins half a minute after the opening and takes as long.
 part sweeps-default 14 versus "$(pick 28 1)" "$(pick 35 1)" ''
-part curve 13 peers curve --accounts "$accounts" --seconds "$(pick 5 0.3)" --rounds "$(pick 3 1)" --svg "$out/latency.svg"
-part pgbench 10 "$here/pgbench.sh" -s "$(pick 100 1)" --seconds "$(pick 8 1)" --rounds "$(pick 5 1)" --data "$out/data"
+part curve 8 peers curve --accounts "$accounts" --seconds "$(pick 3 0.3)" --rounds "$rounds" --svg "$out/latency.svg"
+part pgbench 6 "$here/pgbench.sh" -s "$(pick 100 1)" --seconds "$(pick 5 1)" --rounds "$rounds" --data "$out/data"
 part ten-minutes 11 fresh --rate 50% --seconds "$(pick 600 3)"
 
 [ "$only" != list ] || exit 0
