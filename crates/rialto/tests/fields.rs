@@ -11,6 +11,7 @@ use rialto::{Checkpointing, Database, Error, Fields, Options, Scan, Table, Table
 
 const ID: usize = 1;
 const N: usize = 2;
+const M: usize = 3;
 const K: usize = 8;
 
 fn columns() -> Vec<Column> {
@@ -61,7 +62,7 @@ fn int8(value: &Value) -> i64 {
 fn edit(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Result<(), Error> {
     for _ in 0..random.below(6) {
         let column = random.below(row.len() as u64) as usize;
-        match random.below(7) {
+        match random.below(8) {
             0 => assert_eq!(fields.get_i64(N)?, int8(&row[N])),
             1 => assert_eq!(fields.get(column), row[column]),
             2 => assert_eq!(fields.row().values(), row),
@@ -80,6 +81,12 @@ fn edit(fields: &mut Fields<'_>, row: &mut [Value], random: &mut Random) -> Resu
                 fields.set_i32(K, k)?;
                 row[K] = Value::Int4(k);
                 assert_eq!(fields.get_i32(K)?, k);
+            }
+            5 => {
+                let m = random.next() as i64;
+                assert_eq!(fields.get_i64(M).ok(), (row[M] != Value::Null).then(|| int8(&row[M])));
+                fields.set_i64(M, m)?;
+                row[M] = Value::Int8(m);
             }
             _ if column != ID => {
                 let value = value(column, random);

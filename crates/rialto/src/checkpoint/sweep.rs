@@ -10,8 +10,13 @@ use crate::io::{Clock, File};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
-/// A pause is made when it has come to this much, and slept in steps of this length.
-const PAUSE_STEP: Duration = Duration::from_millis(5);
+/// A pause is made when it has come to this much.
+const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// A pause is slept in steps of this length at most: after each the sweep looks whether it has to hurry, or to stop. Every
+/// wake-up costs some 50 us of processor time.
+const PAUSE_STEP: Duration = Duration::from_millis(50);
+/// After so many bytes the copy is synced, so that no sync has much to do: the log's would wait for it.
+const SYNC_EVERY: u64 = 32 << 20;
 
 /// What a policy may look at.
 pub(crate) struct SweepView<'a> {
@@ -112,6 +117,7 @@ impl Sweep<'_> {
             self.file.allocate(bytes)?;
         }
         let mut run = ImageRun::new(self.file, view.end);
+        let mut synced = 0;
         let began = self.clock.now();
         while let Some(id) = policy.next(&view) {
             if self.control.stop.load(Ordering::Relaxed) {
@@ -126,6 +132,11 @@ impl Sweep<'_> {
                 run.seal(&ImageHeader { heap, segment: id.0, used, sequence: self.sequence }, self.seed);
             stats.segments += 1;
             stats.copied_bytes += used as u64;
+            if stats.written_bytes >= synced + SYNC_EVERY {
+                run.write()?;
+                self.file.sync()?;
+                synced = stats.written_bytes;
+            }
             self.pause(|| match self.pace {
                 Pace::Bytes(0) => Duration::ZERO,
                 Pace::Bytes(a_second) => {
@@ -149,7 +160,7 @@ impl Sweep<'_> {
 
     /// Sleeps as long as the sweep is `ahead` of its pace.
     fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
-        if ahead() < PAUSE_STEP {
+        if ahead() < PAUSE_MIN {
             return Ok(());
         }
         loop {

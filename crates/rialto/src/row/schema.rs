@@ -270,11 +270,17 @@ impl Schema {
         self.slots[column]
     }
 
+    /// Where a column lies, if it is of exactly this type.
+    #[inline]
+    pub(crate) fn slot_of(&self, column: usize, ty: ColumnType) -> Option<FieldSlot> {
+        self.slots.get(column).copied().filter(|slot| slot.ty == ty)
+    }
+
     /// The offset in a row of a column that is of exactly this fixed type and takes no NULL.
     #[inline]
     pub(crate) fn plain_field(&self, column: usize, ty: ColumnType) -> Option<usize> {
-        let slot = self.slots.get(column)?;
-        (slot.ty == ty && slot.null_bit.is_none()).then_some(usize::from(slot.offset))
+        let slot = self.slot_of(column, ty)?;
+        slot.null_bit.is_none().then_some(usize::from(slot.offset))
     }
 
     /// Where a fixed column lies in a row; `None` for a variable one, whose change makes a new row.

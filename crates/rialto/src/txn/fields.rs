@@ -93,14 +93,33 @@ impl<'a> Fields<'a> {
         RowView::new(&self.table.schema, &self.body()[self.table.row_at()..])
     }
 
-    /// The bytes of a field that is never NULL, if the column is of this type.
+    /// Bytes of the row's fixed part as they are now.
+    #[inline]
+    fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
+        let at = self.table.row_at() + at;
+        if self.body.get().is_none() && self.patches.is_empty() {
+            return self.table.segments().field(self.record, at);
+        }
+        *self.body()[at..].first_chunk().expect("a row holds its fixed fields")
+    }
+
+    /// Where a column's value lies, if the column is of this type and is not NULL.
+    #[inline]
+    fn plain_at(&self, column: usize, ty: ColumnType) -> Option<usize> {
+        let slot = self.table.schema.slot_of(column, ty)?;
+        if let Some(bit) = slot.null_bit {
+            let [nulls] = self.bytes(usize::from(bit / 8));
+            if nulls & (1 << (bit % 8)) != 0 {
+                return None;
+            }
+        }
+        Some(usize::from(slot.offset))
+    }
+
+    /// The bytes of such a value.
     #[inline]
     fn plain<const N: usize>(&self, column: usize, ty: ColumnType) -> Option<[u8; N]> {
-        let at = self.table.schema.plain_field(column, ty)?;
-        if self.body.get().is_none() && self.patches.is_empty() {
-            return Some(self.table.segments().field(self.record, self.table.row_at() + at));
-        }
-        self.body()[self.table.row_at() + at..].first_chunk().copied()
+        self.plain_at(column, ty).map(|at| self.bytes(at))
     }
 
     /// A column's value.
@@ -154,7 +173,7 @@ impl<'a> Fields<'a> {
     /// If the column does not take it.
     #[inline]
     pub fn set_i32(&mut self, column: usize, value: i32) -> Result<()> {
-        if let Some(at) = self.table.schema.plain_field(column, ColumnType::Int4) {
+        if let Some(at) = self.plain_at(column, ColumnType::Int4) {
             self.put(at, &value.to_le_bytes());
             return Ok(());
         }
@@ -167,7 +186,7 @@ impl<'a> Fields<'a> {
     /// If the column does not take it.
     #[inline]
     pub fn set_i64(&mut self, column: usize, value: i64) -> Result<()> {
-        if let Some(at) = self.table.schema.plain_field(column, ColumnType::Int8) {
+        if let Some(at) = self.plain_at(column, ColumnType::Int8) {
             self.put(at, &value.to_le_bytes());
             return Ok(());
         }
