@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use clap::{Args, FromArgMatches, ValueEnum};
 use rialto::io::SimulatedDisk;
-use rialto::{Checkpointing, Durability, GroupCommitDesign, LockForm, Logging, Options};
+use rialto::{Checkpointing, Durability, LockForm, Logging, Options};
 
 use crate::error::BenchError;
+use crate::group_commit::GroupCommitArgs;
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -218,8 +219,8 @@ pub struct BenchArgs {
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
     /// Who writes the log, and when
-    #[arg(long, value_name = "NAME", default_value_t = GroupCommitDesign::default())]
-    pub group_commit: GroupCommitDesign,
+    #[command(flatten)]
+    pub group_commit: GroupCommitArgs,
     /// What goes into the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
@@ -357,6 +358,9 @@ impl BenchArgs {
                     .to_owned(),
             );
         }
+        if let Some(problem) = self.group_commit.options().problem() {
+            return usage(problem);
+        }
         let no_checkpoints = self.checkpoint == CheckpointName::None;
         for (given, option) in [
             (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
@@ -425,7 +429,7 @@ impl BenchArgs {
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             locks: self.locks.into(),
-            group_commit: self.group_commit,
+            group_commit: self.group_commit.options(),
             transactions_max: defaults.transactions_max.max(self.clients as usize + CLIENTS_SPARE),
             packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
             ..defaults

@@ -26,6 +26,7 @@ pub mod calibrate;
 pub mod counters;
 pub mod driver;
 mod error;
+pub mod group_commit;
 pub mod growth;
 pub mod histogram;
 pub mod json;

@@ -112,6 +112,8 @@ impl Core {
             procedure: options.procedure.unwrap_or_default(),
             read_only: options.read_only,
             lock_wait: options.lock_wait,
+            commit_stall: options.commit_stall,
+            willing_to_wait: options.willing_to_wait,
         }
     }
 

@@ -350,7 +350,7 @@ impl Committed {
                 Some(done) => outcome = done,
                 None => {
                     let placed = Instant::now();
-                    outcome = log.wait(self.lsn, durability);
+                    outcome = log.wait(self.lsn, durability, &context.patience());
                     let spent = self.ledger.spent(Some(placed), Instant::now());
                     accounts.committed(context.number, procedure, &spent);
                     return outcome;
@@ -377,7 +377,7 @@ impl Committed {
         context.core.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.log.leave(self.lsn, durability);
         let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
-        Ticket::new(context.lease.clone(), self.lsn, durability).with_account(account)
+        Ticket::new(context.lease.clone(), self.lsn, durability, context.patience()).with_account(account)
     }
 }
 

@@ -39,7 +39,7 @@ pub use engine::{Action, ActionMode, Arguments, Flow, Outputs, Procedure};
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};
 pub use lock::{LockForm, LockPolicy};
-pub use log::{Durability, GroupCommitDesign};
+pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
 pub use open::OpenError;
 pub use options::{Checkpointing, Logging, Options, Progress};

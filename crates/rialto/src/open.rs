@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockManager, LockOptions};
-use crate::log::{Durability, Log, LogOptions};
+use crate::log::{Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{Recovery, RecoveryReport};
@@ -171,7 +171,10 @@ impl CheckpointSource for Source {
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
-        self.0.log.wait(lsn, Durability::Disk).map_err(|error| self.0.log.failure().unwrap_or(error))
+        self.0
+            .log
+            .wait(lsn, Durability::Disk, &Patience::default())
+            .map_err(|error| self.0.log.failure().unwrap_or(error))
     }
 
     fn free_log_before(&self, lsn: Lsn) -> Result<()> {

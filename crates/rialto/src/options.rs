@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::lock::LockForm;
-use crate::log::{Durability, GroupCommitDesign};
+use crate::log::{Durability, GroupCommitOptions};
 
 /// How memory is brought to disk in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -66,8 +66,8 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// How locks are kept while nobody competes for them; thin by default.
     pub locks: LockForm,
-    /// Who writes the log, and when; the log server by default.
-    pub group_commit: GroupCommitDesign,
+    /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
+    pub group_commit: GroupCommitOptions,
     /// How many transactions can be open at the same time; 1,024 by default.
     pub transactions_max: usize,
     /// How many transactions can be on their way to the disk at the same time; 16,384 by default.
@@ -102,7 +102,7 @@ impl Default for Options {
             sweep_bytes_per_s: None,
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
-            group_commit: GroupCommitDesign::default(),
+            group_commit: GroupCommitOptions::default(),
             transactions_max: 1_024,
             packets_max: 16_384,
             write_set_bytes_max: 64 << 20,
@@ -149,6 +149,9 @@ impl Options {
                  expected checkpoint none (closing makes one)",
                 self.checkpoint
             ));
+        }
+        if let Some(problem) = self.group_commit.problem() {
+            return Some(problem);
         }
         if self.memory_bytes < MEMORY_BYTES_MIN {
             return Some(format!(

@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use super::edit::{Files, Script, disk_of, edit, files_of};
 use crate::io::{Disk, MemoryDisk};
 use crate::log::{
-    Durability, ForgedBlock, Log, LogEnd, LogOptions, LogThreads, PacketKind, forge_log_file, log_file_of,
-    recover,
+    Durability, ForgedBlock, Log, LogEnd, LogOptions, LogThreads, PacketKind, Patience, forge_log_file,
+    log_file_of, recover,
 };
 use crate::{Error, Lsn, Result};
 
@@ -64,7 +64,7 @@ fn base() -> &'static Base {
                 lengths.push(length + life);
                 // Groups of one packet and of two.
                 if lsn.0 % 3 != 1 {
-                    log.wait(lsn, Durability::Disk).unwrap();
+                    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
                 }
             }
             log.close().unwrap();

@@ -29,6 +29,8 @@ pub(crate) enum Gathered {
     All,
     /// No: the ring is full until a group is written.
     RingFull,
+    /// No: the group is as large as it may be.
+    GroupFull,
 }
 
 /// The gatherer's state; whoever holds its lock gathers.
@@ -71,8 +73,9 @@ impl Gatherer {
         self.ring.position()
     }
 
-    /// Moves what is queued at this moment, and what an earlier call left over, into the ring.
-    pub(crate) fn gather(&mut self, pool: &PacketPool) -> Gathered {
+    /// Moves what is queued at this moment, and what an earlier call left over, into the ring: packets up to the place
+    /// `last`, which ends the group.
+    pub(crate) fn gather(&mut self, pool: &PacketPool, last: u64) -> Gathered {
         // What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody
         // gathers for the others for ever.
         let mut last_round = self.drained.is_empty();
@@ -87,10 +90,13 @@ impl Gatherer {
             let mut promised = 0;
             let all = loop {
                 if self.next == self.drained.len() {
-                    break true;
+                    break Gathered::All;
                 }
-                if !self.build_block(&mut promised) {
-                    break false;
+                if self.lsn >= last {
+                    break Gathered::GroupFull;
+                }
+                if !self.build_block(last, &mut promised) {
+                    break Gathered::RingFull;
                 }
             };
             // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
@@ -99,8 +105,8 @@ impl Gatherer {
             }
             self.drained.drain(..self.next).for_each(DrainedPacket::gathered);
             self.next = 0;
-            if !all {
-                return Gathered::RingFull;
+            if all != Gathered::All {
+                return all;
             }
             if last_round {
                 return Gathered::All;
@@ -136,7 +142,7 @@ impl Gatherer {
     }
 
     /// Builds one block of the packets that come next; `false` if the ring has no room for it.
-    fn build_block(&mut self, promised: &mut u64) -> bool {
+    fn build_block(&mut self, last: u64, promised: &mut u64) -> bool {
         let position = self.ring.position();
         if position == self.file.end() {
             self.file =
@@ -158,7 +164,7 @@ impl Gatherer {
         if self.in_parts > 0 || HEADER + SLACK + PACKET_HEADER + left > limit {
             self.build_part(limit, promised);
         } else {
-            self.build_group(limit, promised);
+            self.build_group(limit, last, promised);
         }
         if self.files.is_due(self.ring.position()) {
             self.files.want(self.files.prepared() + 1);
@@ -166,7 +172,7 @@ impl Gatherer {
         true
     }
 
-    fn build_group(&mut self, limit: usize, promised: &mut u64) {
+    fn build_group(&mut self, limit: usize, last: u64, promised: &mut u64) {
         let mut header = self.header(BlockKind::Group);
         let position = header.position;
         let block = self.ring.window(limit);
@@ -174,7 +180,7 @@ impl Gatherer {
         while let Some(packet) = self.drained.get(self.next) {
             let bytes = packet.bytes();
             let end = used + PACKET_HEADER + bytes.len();
-            if end + SLACK > limit {
+            if end + SLACK > limit || self.lsn + u64::from(header.packets) >= last {
                 break;
             }
             let word = bytes.len() as u32 | u32::from(packet.kind()) << 24;

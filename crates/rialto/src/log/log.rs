@@ -12,13 +12,13 @@ use parking_lot::Mutex;
 
 use super::files::FileTable;
 use super::gather::{Gathered, Gatherer, cost};
-use super::group_commit::GroupCommit;
 use super::open::Parts;
 use super::packet::{PacketSlot, PoolOwner};
 use super::ring::RingView;
-use super::turn::{Turn, Waited, Writer};
+use super::sync::System;
+use super::turn::{Committer, Turn, Waited, Writer};
 use super::writer::{Counters, GroupWriter, LogStats};
-use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind};
+use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience};
 use crate::account::waits::Waiting;
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
@@ -42,8 +42,7 @@ pub struct Log {
 /// What the log's threads share.
 pub(crate) struct Core {
     pool: PoolOwner,
-    writer: Writer,
-    policy: Box<dyn GroupCommit>,
+    writer: Writer<System>,
     /// The last packet that is durable at level 1.
     memory: AtomicU64,
     gatherer: Mutex<Gatherer>,
@@ -59,6 +58,8 @@ pub(crate) struct Core {
     flush_interval: Duration,
     wait_max: Duration,
     packet_slots: usize,
+    /// The most packets that a committer puts into a group.
+    group_max: u64,
     /// Whether the log has its threads; without them every caller does all work itself.
     threaded: bool,
 }
@@ -76,8 +77,7 @@ impl Log {
         let lsn = parts.gatherer.lsn();
         let core = Arc::new(Core {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
-            writer: Writer::new(lsn),
-            policy: options.group_commit.policy(),
+            writer: Writer::new(System::new(), options.group_commit.policy(), lsn),
             memory: AtomicU64::new(lsn),
             gatherer: Mutex::new(parts.gatherer),
             group_writer: Mutex::new(parts.group_writer),
@@ -92,6 +92,7 @@ impl Log {
             flush_interval: options.memory_flush_interval,
             wait_max: options.wait_max,
             packet_slots: options.packet_slots,
+            group_max: options.group_commit.group_max.map_or(u64::MAX, u64::from),
             threaded: options.threads == LogThreads::Background,
         });
         debug_assert!(core.ring.released() == position);
@@ -186,8 +187,8 @@ impl Log {
     /// Waits until every place up to `lsn` is as durable as asked; may write the log itself.
     ///
     /// [`Error::OutcomeUnknown`] if the log stopped before (I4).
-    pub fn wait(&self, lsn: Lsn, durability: Durability) -> Result<()> {
-        self.core.wait(lsn, durability)
+    pub fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
+        self.core.wait(lsn, durability, patience)
     }
 
     /// Leaves the packet with this place to the log server: it is on disk at once ([`Durability::Disk`]), or within
@@ -199,7 +200,7 @@ impl Log {
             Durability::Memory if core.memory.load(Ordering::SeqCst) >= lsn.0 => core.writer.ask_soon(),
             Durability::Memory => match core.gather_now() {
                 Gathered::All => core.writer.ask_soon(),
-                Gathered::RingFull => core.ask_or_write(),
+                Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
             Durability::Disk => core.ask_or_write(),
@@ -227,7 +228,7 @@ impl Log {
             return core.is_done(lsn, durability);
         }
         let mut gatherer = core.gatherer.try_lock()?;
-        core.gather(&mut gatherer);
+        core.gather(&mut gatherer, u64::MAX);
         drop(gatherer);
         core.wake_tickets();
         if !self.has_reached(lsn, durability) {
@@ -312,7 +313,13 @@ impl Log {
 
     /// What the log has written since it was opened.
     pub fn stats(&self) -> LogStats {
-        self.core.counters.read(self.core.writer.wakes())
+        self.core.counters.read(self.core.writer.waits())
+    }
+
+    /// Adds to the stalls of all committers from now on, in place of what was added before; zero for nothing. Designs
+    /// that do not stall stay as they are.
+    pub fn raise_stalls(&self, by: Duration) {
+        self.core.writer.raise_stalls(by);
     }
 
     /// The error that stopped the log, if one did.
@@ -427,20 +434,20 @@ impl Core {
             return Gathered::All;
         }
         let mut gatherer = self.gatherer.lock();
-        let gathered = self.gather(&mut gatherer);
+        let gathered = self.gather(&mut gatherer, u64::MAX);
         drop(gatherer);
         self.wake_tickets();
         gathered
     }
 
-    fn gather(&self, gatherer: &mut Gatherer) -> Gathered {
-        let gathered = gatherer.gather(&self.pool);
+    fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
+        let gathered = gatherer.gather(&self.pool, last);
         self.memory.store(gatherer.lsn(), Ordering::SeqCst);
         gathered
     }
 
     /// Writes one group: gather, seal, write, sync, publish, wake. Does nothing once the log has stopped (I4).
-    fn write_group(&self, turn: Turn<'_>) -> Gathered {
+    fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
         // Also if this panics, after the turn's drop has stopped the log.
         let _wake = WakeTickets(self);
         let turn = turn;
@@ -449,7 +456,7 @@ impl Core {
         if !self.writer.stopped() {
             let (to, lsn) = {
                 let mut gatherer = self.gatherer.lock();
-                gathered = self.gather(&mut gatherer);
+                gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
                 if gatherer.position() > group_writer.position() {
                     gatherer.seal();
                 }
@@ -457,9 +464,9 @@ impl Core {
             };
             turn.begin(lsn);
             match group_writer.write(to, lsn) {
-                Ok(()) => {
-                    turn.publish(lsn);
-                    if gathered == Gathered::All {
+                Ok(took) => {
+                    turn.publish(lsn, took, || self.pool.place().0);
+                    if gathered != Gathered::RingFull {
                         // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
                         self.mark(Lsn(lsn), to);
                     }
@@ -473,7 +480,7 @@ impl Core {
         }
         drop(group_writer);
         turn.release(|| self.pool.place().0);
-        if gathered == Gathered::RingFull && self.threaded {
+        if gathered != Gathered::All && self.threaded {
             // The group left packets behind whose requests it took.
             self.writer.ask_now();
         }
@@ -487,14 +494,21 @@ impl Core {
         }
     }
 
-    fn wait(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+    fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {
         debug_assert!(lsn <= self.pool.place(), "a wait for a place that nobody has taken");
         if durability == Durability::Memory && self.wait_for_memory(lsn)? {
             return Ok(());
         }
         let place = || self.pool.place().0;
-        let write = |turn: Turn<'_>| _ = self.write_group(turn);
-        match self.writer.wait(lsn.0, place, |view| self.policy.choose(view), write) {
+        let write = |turn: Turn<'_, System>| _ = self.write_group(turn);
+        let committer = Committer {
+            lsn: lsn.0,
+            stand_in: false,
+            started: patience.began.map(|began| self.writer.machine().at(began)),
+            stall: patience.stall,
+            willing_to_wait: patience.willing_to_wait,
+        };
+        match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
             Waited::Stopped => Err(self.outcome_unknown(lsn)),
         }
@@ -509,7 +523,7 @@ impl Core {
             let mut gatherer = self.gatherer.lock();
             // Whoever held the lock may have gathered for us.
             if self.memory.load(Ordering::SeqCst) < lsn.0 {
-                self.gather(&mut gatherer);
+                self.gather(&mut gatherer, u64::MAX);
                 drop(gatherer);
                 self.wake_tickets();
             }
@@ -579,9 +593,9 @@ impl Core {
 
     /// The log server's thread.
     fn serve(&self) {
-        while let Some(turn) = self.writer.next_for_server(self.flush_interval) {
-            self.write_group(turn);
-        }
+        let place = || self.pool.place().0;
+        let stand_in = || Committer::stand_in(place());
+        self.writer.serve(self.flush_interval, stand_in, place, |turn| _ = self.write_group(turn));
     }
 }
 

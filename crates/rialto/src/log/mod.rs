@@ -75,6 +75,7 @@
 //! [`Lsn`]: crate::Lsn
 
 mod block;
+mod commit_lock;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 mod forge;
@@ -89,6 +90,7 @@ mod reader;
 mod ring;
 mod sync;
 mod turn;
+pub mod virtual_time;
 mod writer;
 
 #[cfg(test)]
@@ -96,14 +98,15 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
-pub use group_commit::GroupCommitDesign;
+pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
 pub use log::Log;
 pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
+pub use turn::Waits;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats};
 
 use crate::io::Caching;
@@ -125,6 +128,17 @@ pub enum Durability {
     Memory,
     /// Level 3: the log lies on disk.
     Disk,
+}
+
+/// What a transaction says about how long its commit may stall.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Patience {
+    /// When it began; when it came to its commit if that is not known.
+    pub began: Option<Instant>,
+    /// Its stall, in the designs that stall for a set time; the design's unless set.
+    pub stall: Option<Duration>,
+    /// How long it may take in all, in the designs that ask for that; the design's unless set.
+    pub willing_to_wait: Option<Duration>,
 }
 
 /// What a packet is.
@@ -166,7 +180,7 @@ pub enum LogThreads {
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// Who writes groups, and when.
-    pub group_commit: GroupCommitDesign,
+    pub group_commit: GroupCommitOptions,
     /// Stream bytes of the first log file; a multiple of 4096.
     pub first_file_bytes: u64,
     /// Stream bytes of each later log file; a multiple of 4096.
@@ -197,7 +211,7 @@ impl LogOptions {
 impl Default for LogOptions {
     fn default() -> LogOptions {
         LogOptions {
-            group_commit: GroupCommitDesign::default(),
+            group_commit: GroupCommitOptions::default(),
             first_file_bytes: 4 << 20,
             file_bytes: 64 << 20,
             bytes_max: u64::MAX,

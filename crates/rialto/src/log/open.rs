@@ -48,7 +48,7 @@ impl LogOptions {
                 self.first_file_bytes + self.file_bytes
             ));
         }
-        Ok(())
+        self.group_commit.problem().map_or(Ok(()), bad)
     }
 }
 

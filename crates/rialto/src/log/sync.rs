@@ -1,51 +1,110 @@
-//! The atomics and the sleep that the queue and the turn are built on: one place, so that the tests can put a model
-//! checker's in their stead (`model.rs` compiles the same source against shuttle).
+//! What the queue and the turn are built on: atomics, a word to sleep on, a clock. One place, so that the tests can put
+//! a model checker's in their stead (`model.rs` compiles the same source against shuttle), and a [`Machine`] of its own
+//! kind for virtual time (`virtual_time/`).
 
-use std::time::Duration;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+pub(crate) use parking_lot::Mutex;
+
 /// A word that threads can sleep on until it changes.
+pub(crate) trait Futex: Debug + Send + Sync {
+    /// The word.
+    fn load(&self) -> u32;
+
+    fn fetch_add(&self, by: u32) -> u32;
+
+    fn fetch_max(&self, with: u32) -> u32;
+
+    /// Returns whether the word was `old` and is now `new`.
+    fn exchange(&self, old: u32, new: u32) -> bool;
+
+    /// Sleeps while the word is `expected`, at most for `limit`; may also return early.
+    fn wait(&self, expected: u32, limit: Option<Duration>);
+
+    /// Wakes every sleeper with one call.
+    fn wake_all(&self);
+}
+
+/// Where committers run: what time it is there, and how they sleep.
+pub(crate) trait Machine: Debug + Send + Sync {
+    type Futex: Futex;
+
+    fn futex(&self, value: u32) -> Self::Futex;
+
+    /// The time since an arbitrary origin.
+    fn now(&self) -> Duration;
+
+    /// A request for the commit lock was granted; called by who got it, holding it. A machine whose grants are dear takes
+    /// its time here.
+    fn granted(&self) {}
+}
+
+/// This machine.
 #[derive(Debug)]
-pub(crate) struct Futex {
+pub(crate) struct System {
+    origin: Instant,
+}
+
+impl System {
+    pub(crate) fn new() -> System {
+        System { origin: Instant::now() }
+    }
+
+    /// A moment, as [`Machine::now`] would have told it; zero if it was before the origin.
+    pub(crate) fn at(&self, moment: Instant) -> Duration {
+        moment.saturating_duration_since(self.origin)
+    }
+}
+
+impl Machine for System {
+    type Futex = SystemFutex;
+
+    fn futex(&self, value: u32) -> SystemFutex {
+        SystemFutex { word: AtomicU32::new(value) }
+    }
+
+    fn now(&self) -> Duration {
+        self.origin.elapsed()
+    }
+}
+
+/// A word of this process, slept on by the kernel's futex.
+#[derive(Debug)]
+pub(crate) struct SystemFutex {
     word: AtomicU32,
 }
 
-impl Futex {
-    pub(crate) fn new(value: u32) -> Futex {
-        Futex { word: AtomicU32::new(value) }
-    }
-
-    pub(crate) fn load(&self) -> u32 {
+impl Futex for SystemFutex {
+    fn load(&self) -> u32 {
         self.word.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn fetch_add(&self, by: u32) -> u32 {
+    fn fetch_add(&self, by: u32) -> u32 {
         self.word.fetch_add(by, Ordering::SeqCst)
     }
 
-    pub(crate) fn fetch_max(&self, with: u32) -> u32 {
+    fn fetch_max(&self, with: u32) -> u32 {
         self.word.fetch_max(with, Ordering::SeqCst)
     }
 
-    /// Returns whether the word was `old` and is now `new`.
-    pub(crate) fn exchange(&self, old: u32, new: u32) -> bool {
+    fn exchange(&self, old: u32, new: u32) -> bool {
         self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
-    /// Sleeps while the word is `expected`, at most for `timeout`; may also return early.
-    pub(crate) fn wait(&self, expected: u32, timeout: Option<Duration>) {
+    fn wait(&self, expected: u32, limit: Option<Duration>) {
         use rustix::thread::futex;
-        let timeout = timeout.map(|t| futex::Timespec {
-            tv_sec: t.as_secs().min(i64::MAX as u64) as i64,
-            tv_nsec: t.subsec_nanos().into(),
+        let limit = limit.map(|limit| futex::Timespec {
+            tv_sec: limit.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: limit.subsec_nanos().into(),
         });
         // Interrupted, timed out, or changed already: the caller looks at the word again in every case.
-        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, expected, timeout.as_ref());
+        let _ = futex::wait(&self.word, futex::Flags::PRIVATE, expected, limit.as_ref());
     }
 
-    /// Wakes every sleeper with one system call.
-    pub(crate) fn wake_all(&self) {
+    fn wake_all(&self) {
         use rustix::thread::futex;
         let _ = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX as u32);
     }

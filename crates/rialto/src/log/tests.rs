@@ -24,6 +24,15 @@ fn small() -> LogOptions {
     }
 }
 
+/// Every design, with a setting where it needs one to do anything.
+fn every_design() -> impl Iterator<Item = GroupCommitOptions> {
+    GroupCommitDesign::ALL.into_iter().map(|design| {
+        let options = GroupCommitOptions::from(design);
+        let wait = GroupCommitOptions { willing_to_wait: Some(Duration::from_millis(1)), ..options };
+        if wait.problem().is_none() { wait } else { options }
+    })
+}
+
 fn commit(log: &Log, bytes: &[u8]) -> Lsn {
     let mut slot = log.borrow_packet().unwrap();
     slot.bytes_mut().extend_from_slice(bytes);
@@ -57,7 +66,7 @@ fn commits_are_read_back_in_order_and_the_log_goes_on() {
             let lsn = commit(&log, &packet(next, length + round));
             assert_eq!(lsn, Lsn(next));
             let level = if next % 3 == 0 { Durability::Memory } else { Durability::Disk };
-            log.wait(lsn, level).unwrap();
+            log.wait(lsn, level, &Patience::default()).unwrap();
             assert_eq!(log.is_done(lsn, level), Some(Ok(())));
             next += 1;
         }
@@ -98,7 +107,7 @@ fn recovery_error(disk: &Arc<dyn Disk>, from: u64) -> Error {
 fn three_blocks_in_one_group(disk: &Arc<dyn Disk>) -> u64 {
     let log = Log::create(disk, DATABASE, &alone()).unwrap();
     let first = commit(&log, b"first");
-    log.wait(first, Durability::Disk).unwrap();
+    log.wait(first, Durability::Disk, &Patience::default()).unwrap();
     let middle = log.durable_bytes().0
         + block::closed_length(log.durable_bytes().0, block::HEADER + 4 + 50_000) as u64;
     for lsn in 2..=4 {
@@ -119,7 +128,7 @@ fn the_kinds_for_two_phase_commit_travel_like_any_other() {
         log.reserve(&mut slot, 0).unwrap();
         let lsn = log.push(&mut slot, kind);
         log.applied(slot);
-        log.wait(lsn, Durability::Disk).unwrap();
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
     drop(log);
     let mut reader = recover(&disk, DATABASE, Lsn(1)).unwrap();
@@ -149,7 +158,7 @@ fn a_stale_block_behind_a_torn_one_never_comes_back() {
     assert_eq!((packets.len(), end.lsn()), (2, Lsn(2)), "the block behind the torn one was whole");
     let log = Log::open(&disk, DATABASE, &alone(), end).unwrap();
     let lsn = commit(&log, &packet(3, 50_000));
-    log.wait(lsn, Durability::Disk).unwrap();
+    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     drop(log);
     assert_eq!(read_all(&disk, 1).0.len(), 3);
 }
@@ -162,7 +171,7 @@ fn a_damaged_block_that_a_later_one_calls_durable_is_corruption() {
     let log = Log::open(&disk, DATABASE, &alone(), end).unwrap();
     for _ in 0..2 {
         let lsn = commit(&log, b"later");
-        log.wait(lsn, Durability::Disk).unwrap();
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
     drop(log);
     disk.remove(ring::RING_NAME).unwrap();
@@ -183,10 +192,10 @@ fn the_ring_counts_only_under_its_boot() {
         let disk: Arc<dyn Disk> = faulty.clone();
         let log = Log::create(&disk, DATABASE, &alone()).unwrap();
         let lsn = commit(&log, b"on disk");
-        log.wait(lsn, Durability::Disk).unwrap();
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
         for lsn in 2..=5 {
             let lsn = commit(&log, &packet(lsn, 20_000));
-            log.wait(lsn, Durability::Memory).unwrap();
+            log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
         }
         assert_eq!((log.memory_position(), log.durable_position()), (Lsn(5), Lsn(1)));
         if same_boot {
@@ -217,7 +226,7 @@ fn a_ring_that_lost_answered_commits_is_corruption() {
     let disk: Arc<dyn Disk> = faulty.clone();
     let log = Log::create(&disk, DATABASE, &alone()).unwrap();
     let lsn = commit(&log, b"in memory");
-    log.wait(lsn, Durability::Memory).unwrap();
+    log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
     faulty.kill();
     drop(log);
     let disk: Arc<dyn Disk> = faulty.restart();
@@ -230,22 +239,35 @@ fn a_ring_that_lost_answered_commits_is_corruption() {
 
 #[test]
 fn a_failed_sync_stops_the_log_for_good() {
-    for kind in [FaultKind::Sync, FaultKind::Write] {
+    for (kind, group_commit) in [FaultKind::Sync, FaultKind::Write]
+        .into_iter()
+        .flat_map(|kind| every_design().map(move |one| (kind, one)))
+    {
         let faulty = FaultyDisk::new(11);
         let disk: Arc<dyn Disk> = faulty.clone();
-        let log = Log::create(&disk, DATABASE, &small()).unwrap();
+        let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
         let before = commit(&log, b"before");
-        log.wait(before, Durability::Disk).unwrap();
+        log.wait(before, Durability::Disk, &Patience::default()).unwrap();
         faulty.fail(kind, "log-0", 0);
         let mut spare = log.borrow_packet().unwrap();
         let lsn = commit(&log, b"lost?");
-        let error = log.wait(lsn, Durability::Disk).unwrap_err();
+        let error = log.wait(lsn, Durability::Disk, &Patience::default()).unwrap_err();
         assert!(matches!(&error, Error::OutcomeUnknown { lsn: Lsn(2), .. }), "{error}");
         let steps = faulty.steps();
-        assert!(matches!(log.wait(lsn, Durability::Disk), Err(Error::OutcomeUnknown { .. })), "sticky");
+        assert!(
+            matches!(
+                log.wait(lsn, Durability::Disk, &Patience::default()),
+                Err(Error::OutcomeUnknown { .. })
+            ),
+            "sticky"
+        );
         assert!(matches!(log.reserve(&mut spare, 10), Err(Error::Stopped { .. })));
         assert!(matches!(log.borrow_packet(), Err(Error::Stopped { .. })));
-        assert_eq!(log.wait(before, Durability::Disk), Ok(()), "what was durable stays so");
+        assert_eq!(
+            log.wait(before, Durability::Disk, &Patience::default()),
+            Ok(()),
+            "what was durable stays so"
+        );
         assert!(log.close().is_err() && log.failure().is_some());
         assert_eq!(faulty.steps(), steps, "I4: nothing is written or synced again");
     }
@@ -259,7 +281,8 @@ fn files_are_switched_freed_and_reused() {
     let mut names = std::collections::BTreeSet::new();
     for lsn in 1..=400 {
         let lsn = commit(&log, &packet(lsn, 30_000));
-        log.wait(lsn, if lsn.0.is_multiple_of(5) { Durability::Disk } else { Durability::Memory }).unwrap();
+        let level = if lsn.0.is_multiple_of(5) { Durability::Disk } else { Durability::Memory };
+        log.wait(lsn, level, &Patience::default()).unwrap();
         names.extend(disk.list().unwrap());
         if lsn.0.is_multiple_of(50) {
             log.free_before(Lsn(lsn.0 - 20)).unwrap();
@@ -289,7 +312,7 @@ fn a_missing_file_is_named() {
     let log = Log::create(&disk, DATABASE, &small()).unwrap();
     for lsn in 1..=60 {
         let lsn = commit(&log, &packet(lsn, 30_000));
-        log.wait(lsn, Durability::Disk).unwrap();
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
     drop(log);
     disk.remove("log-0000000003").unwrap();
@@ -317,7 +340,7 @@ fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place
                 Ok(()) => {
                     let lsn = log.push(&mut slot, PacketKind::Commit);
                     log.applied(slot);
-                    log.wait(lsn, Durability::Disk).unwrap();
+                    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
                 }
                 Err(Error::LogFull { reason }) => {
                     assert!(reason.contains("log_bytes_max"), "{reason}");
@@ -329,7 +352,7 @@ fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place
         assert_eq!(log.place(), place);
         assert!(log.free_before(place).unwrap() > 0);
         let lsn = commit(&log, &packet(1, 30_000));
-        log.wait(lsn, Durability::Disk).unwrap();
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
 }
 
@@ -351,13 +374,17 @@ fn without_a_free_slot_a_transaction_waits_and_then_fails_at_its_start() {
 
 #[test]
 fn a_level_1_commit_is_on_disk_within_the_stated_bound_and_an_idle_log_sleeps() {
+    every_design().for_each(level_1_is_bounded);
+}
+
+fn level_1_is_bounded(group_commit: GroupCommitOptions) {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
-    let options = LogOptions { memory_flush_interval: Duration::from_millis(40), ..small() };
+    let options = LogOptions { memory_flush_interval: Duration::from_millis(40), group_commit, ..small() };
     let log = Log::create(&disk, DATABASE, &options).unwrap();
     for _ in 0..3 {
         let started = Instant::now();
         let lsn = commit(&log, b"level 1");
-        log.wait(lsn, Durability::Memory).unwrap();
+        log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
         assert!(log.memory_position() >= lsn);
         let early = log.durable_position() < lsn && started.elapsed() < Duration::from_millis(40);
         while log.durable_position() < lsn {
@@ -385,9 +412,13 @@ impl Wake for CountWakes {
 }
 
 #[test]
-fn tickets_are_written_by_the_log_server_and_woken_once() {
+fn tickets_are_written_by_the_stand_in_and_woken_once() {
+    every_design().for_each(tickets_are_woken_once);
+}
+
+fn tickets_are_woken_once(group_commit: GroupCommitOptions) {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
-    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
     let wakes = Arc::new(CountWakes::default());
     let waker = Waker::from(wakes.clone());
     let mut kept = 0;
@@ -407,10 +438,17 @@ fn tickets_are_written_by_the_log_server_and_woken_once() {
 
 #[test]
 fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
+    for group_commit in every_design() {
+        many_threads_commit(group_commit);
+        many_threads_commit(GroupCommitOptions { group_max: Some(3), ..group_commit });
+    }
+}
+
+fn many_threads_commit(group_commit: GroupCommitOptions) {
     const THREADS: u64 = 6;
-    const EACH: u64 = 400;
+    const EACH: u64 = 200;
     let disk: Arc<dyn Disk> = MemoryDisk::new();
-    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
     std::thread::scope(|scope| {
         for thread in 0..THREADS {
             let log = &log;
@@ -421,8 +459,8 @@ fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
                     bytes[..8].copy_from_slice(&thread.to_le_bytes());
                     let lsn = commit(log, &bytes);
                     match (thread + round) % 3 {
-                        0 => log.wait(lsn, Durability::Memory).unwrap(),
-                        1 => log.wait(lsn, Durability::Disk).unwrap(),
+                        0 => log.wait(lsn, Durability::Memory, &Patience::default()).unwrap(),
+                        1 => log.wait(lsn, Durability::Disk, &Patience::default()).unwrap(),
                         _ => log.leave(lsn, Durability::Disk),
                     }
                 }
@@ -446,7 +484,7 @@ fn a_log_is_not_made_over_another_and_bad_options_are_refused() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();
     let log = Log::create(&disk, DATABASE, &small()).unwrap();
     let lsn = commit(&log, b"something to lose");
-    log.wait(lsn, Durability::Disk).unwrap();
+    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     drop(log);
     assert!(matches!(Log::create(&disk, DATABASE, &small()), Err(Error::Unsupported { .. })));
     assert!(matches!(recover(&disk, DATABASE + 1, Lsn(1)), Err(Error::Corrupt { .. })));
@@ -456,6 +494,10 @@ fn a_log_is_not_made_over_another_and_bad_options_are_refused() {
         LogOptions { ring_bytes: 4096, ..small() },
         LogOptions { packet_slots: 0, ..small() },
         LogOptions { bytes_max: 0, ..small() },
+        LogOptions {
+            group_commit: GroupCommitOptions { stall: Some(Duration::ZERO), ..Default::default() },
+            ..small()
+        },
     ] {
         assert!(matches!(Log::create(&disk, DATABASE, &bad), Err(Error::BadDefinition { .. })));
     }

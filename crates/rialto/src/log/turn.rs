@@ -1,24 +1,37 @@
 //! Whose turn it is to write the log, and how everybody else sleeps and wakes: a synchroniser with no I/O in it.
 //!
-//! It knows three things: the *writer word* (free or held), the *durable position* (every place up to it is durable)
-//! and the log server's *request* word. The write itself is whatever the holder of a [`Turn`] does.
+//! It knows the *writer word* (free or held), the *durable position* (every place up to it is durable), the *flight* (up to
+//! which place the group reaches that is being written), the *elected* committer of the group that forms, and the log
+//! server's *request* word. The write itself is whatever the holder of a [`Turn`] does; what a committer does meanwhile
+//! is the group commit design's choice.
+//!
+//! Who sleeps where, and who wakes them:
+//!
+//! | a committer | sleeps | until |
+//! |---|---|---|
+//! | whom a group serves | in the group's bucket, one of two | the group is done: one wake call serves it and wakes nobody else |
+//! | elected, while another group is written | on the committer word | the writer word is free |
+//! | that stalls, in the designs where everybody wakes himself | on the stall word | its time is over |
+//! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | it is granted |
 //!
 //! No wake-up is lost, because of these orders (all operations on these words are sequentially consistent):
 //!
 //! - A committer's packet is queued before it waits. A writer drains after it took the writer word.
-//! - A committer counts itself as a sleeper, then looks at the durable position, the flight word and the writer word,
-//!   then sleeps. A writer publishes the durable position, then frees the writer word, then looks for sleepers. So
-//!   either the committer sees what was published, or the writer sees the sleeper.
-//! - A committer sleeps only if the writer word is held or the log server has been asked for. Whoever frees the word
-//!   looks again: if somebody sleeps whose place that group did not cover, it asks the log server.
-//!
-//! Sleepers lie in two buckets: those whom the group in flight covers, and those whom the next one will. So one wake
-//! call serves a group and wakes nobody else.
+//! - A committer counts itself as a sleeper, then looks at the durable position, the flight word, the writer word and the
+//!   elected committer, then sleeps. A writer publishes the durable position, then frees the writer word, then looks for
+//!   sleepers. So either the committer sees what was published, or the writer sees the sleeper.
+//! - A committer sleeps without a time limit only if somebody else is bound to write its packet: the writer word is held,
+//!   or another one is elected, or (where the log server is nobody's stand-in) the log server has been asked for. The elected one never sleeps in a bucket without a
+//!   time limit; it sleeps on the committer word only while the writer word is held. Whoever frees the word wakes it, and
+//!   looks again: if somebody sleeps whose place the group did not cover and nobody is elected, it asks the log server, or
+//!   wakes them to elect one.
+//! - An election is over when a group covers the elected one's place: nothing has to be taken back.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use super::sync::{AtomicU32, AtomicU64, Futex, Ordering};
-use crate::log::group_commit::{Choice, View};
+use super::commit_lock::CommitLock;
+use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
+use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
@@ -37,16 +50,27 @@ mod request {
     pub(super) const CLOSED: u32 = 4;
 }
 
+/// A word with its sleepers counted.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Bucket {
-    epoch: Futex,
+struct Bucket<F> {
+    epoch: F,
     sleepers: AtomicU32,
 }
 
-impl Bucket {
-    fn new() -> Bucket {
-        Bucket { epoch: Futex::new(0), sleepers: AtomicU32::new(0) }
+impl<F: Futex> Bucket<F> {
+    fn new<M: Machine<Futex = F>>(machine: &M) -> Bucket<F> {
+        Bucket { epoch: machine.futex(0), sleepers: AtomicU32::new(0) }
+    }
+
+    /// Sleeps, if `must_sleep` says so once the sleeper is counted.
+    fn sleep(&self, limit: Option<Duration>, must_sleep: impl FnOnce() -> bool) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let epoch = self.epoch.load();
+        if must_sleep() {
+            self.epoch.wait(epoch, limit);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
     fn wake(&self) -> bool {
@@ -68,34 +92,124 @@ pub(crate) enum Waited {
     Stopped,
 }
 
+/// Why the log server is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Somebody asked for a group now.
+    Now,
+    /// Somebody asked for one within an interval, which is over.
+    Overdue,
+}
+
+/// Somebody who waits for a place to be durable.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Committer {
+    /// The place.
+    pub(crate) lsn: u64,
+    /// Whether it is the stand-in, who waits for packets that nobody else waits for.
+    pub(crate) stand_in: bool,
+    /// When the transaction began, on the machine's clock.
+    pub(crate) started: Option<Duration>,
+    /// How long it stalls, if the transaction says so.
+    pub(crate) stall: Option<Duration>,
+    /// How long the transaction may take in all, if it says so.
+    pub(crate) willing_to_wait: Option<Duration>,
+}
+
+impl Committer {
+    /// Whoever waits for those who do not wait themselves.
+    pub(crate) fn stand_in(lsn: u64) -> Committer {
+        Committer { lsn, stand_in: true, started: None, stall: None, willing_to_wait: None }
+    }
+}
+
+/// What the waiting has cost.
+#[derive(Debug, Default)]
+struct Tally {
+    wakes: AtomicU64,
+    self_wakes: AtomicU64,
+    stalls: AtomicU64,
+    stalled_ns: AtomicU64,
+    by_committers: AtomicU64,
+    by_server: AtomicU64,
+}
+
+/// What the waiting has cost since the log was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Waits {
+    /// Wake calls made for waiters and for the log server.
+    pub wakes: u64,
+    /// Sleeps that ended by themselves.
+    pub self_wakes: u64,
+    /// Stalls begun.
+    pub stalls: u64,
+    /// Time actually spent in them, in nanoseconds, of all committers together.
+    pub stalled_ns: u64,
+    /// Groups that one of the committers has written.
+    pub groups_by_committers: u64,
+    /// Groups that the log server has written.
+    pub groups_by_server: u64,
+}
+
 /// The writer word and all who wait for it.
 #[derive(Debug)]
 #[repr(align(128))]
-pub(crate) struct Writer {
+pub(crate) struct Writer<M: Machine> {
     durable: AtomicU64,
     /// The place up to which the group in flight (or the last one) reaches, over the low 16 bits of its number.
     flight: AtomicU64,
+    /// The place of the committer who will write the group that forms; nobody's once the flight has reached it.
+    elected: AtomicU64,
     stopped: AtomicU32,
     word: AtomicU32,
-    buckets: [Bucket; 2],
-    request: Futex,
+    buckets: [Bucket<M::Futex>; 2],
+    committer: Bucket<M::Futex>,
+    stalling: Bucket<M::Futex>,
+    request: M::Futex,
     server_asleep: AtomicU32,
-    wakes: AtomicU64,
+    lock: CommitLock<M>,
+    design: Box<dyn GroupCommit>,
+    /// A log write's time, smoothed, in nanoseconds.
+    write_ns: AtomicU64,
+    /// When the last group was done, on the machine's clock, in nanoseconds.
+    freed_ns: AtomicU64,
+    /// When the elected committer will begin at the latest, on the machine's clock, in nanoseconds: as it said when it
+    /// went to sleep.
+    begins_ns: AtomicU64,
+    /// What an administrator adds to every stall, in nanoseconds.
+    raised_ns: AtomicU64,
+    tally: Tally,
+    machine: M,
 }
 
-impl Writer {
+impl<M: Machine> Writer<M> {
     /// A free writer word; every place up to `durable` is durable.
-    pub(crate) fn new(durable: u64) -> Writer {
+    pub(crate) fn new(machine: M, design: Box<dyn GroupCommit>, durable: u64) -> Writer<M> {
         Writer {
             durable: AtomicU64::new(durable),
             flight: AtomicU64::new(durable << 16),
+            elected: AtomicU64::new(0),
             stopped: AtomicU32::new(0),
             word: AtomicU32::new(FREE),
-            buckets: [Bucket::new(), Bucket::new()],
-            request: Futex::new(request::NONE),
+            buckets: [Bucket::new(&machine), Bucket::new(&machine)],
+            committer: Bucket::new(&machine),
+            stalling: Bucket::new(&machine),
+            request: machine.futex(request::NONE),
             server_asleep: AtomicU32::new(0),
-            wakes: AtomicU64::new(0),
+            lock: CommitLock::new(),
+            design,
+            write_ns: AtomicU64::new(0),
+            freed_ns: AtomicU64::new(0),
+            begins_ns: AtomicU64::new(0),
+            raised_ns: AtomicU64::new(0),
+            tally: Tally::default(),
+            machine,
         }
+    }
+
+    /// Where the committers run.
+    pub(crate) fn machine(&self) -> &M {
+        &self.machine
     }
 
     /// The durable position, as a place.
@@ -108,13 +222,27 @@ impl Writer {
         self.stopped.load(Ordering::SeqCst) != 0
     }
 
-    /// Wake calls made so far.
-    pub(crate) fn wakes(&self) -> u64 {
-        self.wakes.load(Ordering::Relaxed)
+    /// What the waiting has cost so far.
+    pub(crate) fn waits(&self) -> Waits {
+        let Tally { wakes, self_wakes, stalls, stalled_ns, by_committers, by_server } = &self.tally;
+        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Waits {
+            wakes: read(wakes) + self.lock.wakes(),
+            self_wakes: read(self_wakes),
+            stalls: read(stalls),
+            stalled_ns: read(stalled_ns),
+            groups_by_committers: read(by_committers),
+            groups_by_server: read(by_server),
+        }
+    }
+
+    /// Adds to every stall from now on, in place of what was added before.
+    pub(crate) fn raise_stalls(&self, by: Duration) {
+        self.raised_ns.store(by.as_nanos() as u64, Ordering::Relaxed);
     }
 
     /// Takes the writer word if it is free.
-    pub(crate) fn try_take(&self) -> Option<Turn<'_>> {
+    pub(crate) fn try_take(&self) -> Option<Turn<'_, M>> {
         // The plain load keeps the line shared while somebody else holds the word.
         (self.word.load(Ordering::SeqCst) == FREE
             && self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok())
@@ -122,7 +250,7 @@ impl Writer {
     }
 
     /// Takes the writer word, sleeping while others hold it.
-    pub(crate) fn take(&self, place: impl Fn() -> u64) -> Turn<'_> {
+    pub(crate) fn take(&self, place: impl Fn() -> u64) -> Turn<'_, M> {
         loop {
             if let Some(turn) = self.try_take() {
                 return turn;
@@ -133,66 +261,174 @@ impl Writer {
         }
     }
 
-    /// Waits until `lsn` is durable. `choose` is the policy; `write` writes one group and frees the word.
+    /// Waits until the committer's place is durable. `write` writes one group and frees the word.
     pub(crate) fn wait<'a>(
         &'a self,
-        lsn: u64,
+        committer: &Committer,
         place: impl Fn() -> u64,
-        choose: impl Fn(&View) -> Choice,
-        mut write: impl FnMut(Turn<'a>),
+        mut write: impl FnMut(Turn<'a, M>),
     ) -> Waited {
+        let lsn = committer.lsn;
+        let mut looks = 0;
+        let mut arrived = None;
         loop {
-            let durable = self.durable();
-            if durable >= lsn {
+            if self.durable() >= lsn {
                 return Waited::Durable;
             }
             if self.stopped() {
                 return Waited::Stopped;
             }
-            let view = View {
-                writer_busy: self.word.load(Ordering::SeqCst) == HELD,
-                waiting: self.waiting(),
-                pending: place().saturating_sub(durable),
+            let view = self.view(committer, looks, &mut arrived, &place);
+            looks += 1;
+            let choice = match self.design.choose(&view) {
+                // Once closed there is no log server to leave anything to.
+                Choice::LeaveToServer if self.request.load() == request::CLOSED => Choice::Write,
+                // The others rely on the elected one.
+                Choice::Sleep(None) if view.elected => Choice::Write,
+                choice => choice,
             };
-            // Once closed there is no log server to leave anything to.
-            let choice = match self.request.load() {
-                request::CLOSED if view.writer_busy => Choice::Wait,
-                request::CLOSED => Choice::Write,
-                _ => choose(&view),
-            };
+            if let (Choice::Sleep(Some(time)) | Choice::Stall(time), true) = (choice, view.elected) {
+                self.begins_ns.store((view.now + time).as_nanos() as u64, Ordering::Relaxed);
+            }
             match choice {
                 Choice::Write => match self.try_take() {
-                    Some(turn) => write(turn),
+                    Some(turn) => {
+                        self.count_group(committer.stand_in);
+                        write(turn);
+                    }
+                    None if view.elected => self.sleep_as_committer(lsn),
                     None => self.sleep(lsn, None),
                 },
                 Choice::LeaveToServer => {
                     self.ask_now();
                     self.sleep(lsn, None);
                 }
-                Choice::Wait => self.sleep(lsn, None),
+                Choice::Sleep(limit) => self.sleep(lsn, limit),
+                Choice::Stall(time) => self.stall(time),
+                Choice::Lock(mode) => {
+                    let held = self.lock.request(&self.machine, mode);
+                    if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
+                        let turn = self.take(&place);
+                        self.count_group(committer.stand_in);
+                        write(turn);
+                    }
+                    drop(held);
+                }
             }
         }
+    }
+
+    fn view(
+        &self,
+        committer: &Committer,
+        looks: u32,
+        arrived: &mut Option<Duration>,
+        place: impl Fn() -> u64,
+    ) -> View {
+        let elected = !self.has_server() && self.elect(committer.lsn);
+        let now = if self.is_timed() { self.machine.now() } else { Duration::ZERO };
+        let arrived = *arrived.get_or_insert(now);
+        let raised = Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed));
+        let target = self.flight.load(Ordering::SeqCst) >> 16;
+        let place = place();
+        View {
+            looks,
+            stand_in: committer.stand_in,
+            covered: committer.lsn <= target,
+            elected,
+            writer_busy: self.word.load(Ordering::SeqCst) == HELD,
+            waiting: self.waiting(),
+            forming: place.saturating_sub(target),
+            outstanding: place.saturating_sub(self.durable()),
+            now,
+            arrived,
+            started: committer.started.unwrap_or(arrived),
+            stall: committer.stall,
+            willing_to_wait: committer.willing_to_wait,
+            raised,
+            write_time: Duration::from_nanos(self.write_ns.load(Ordering::Relaxed)),
+            freed: Duration::from_nanos(self.freed_ns.load(Ordering::Relaxed)),
+            committer_begins: (!elected && self.elected().is_some())
+                .then(|| Duration::from_nanos(self.begins_ns.load(Ordering::Relaxed)))
+                .filter(|begins| *begins > now),
+        }
+    }
+
+    /// Whether the design is told the time: if it asks for it, and while an administrator has raised the stalls.
+    fn is_timed(&self) -> bool {
+        self.design.reads_clock() || self.raised_ns.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the log server writes what committers leave to it, rather than being one of them.
+    fn has_server(&self) -> bool {
+        self.design.committer() == GroupCommitter::LogServer
+    }
+
+    fn count_group(&self, by_server: bool) {
+        let tally = if by_server { &self.tally.by_server } else { &self.tally.by_committers };
+        tally.fetch_add(1, Ordering::Relaxed);
     }
 
     fn waiting(&self) -> u32 {
         self.buckets[0].sleepers.load(Ordering::SeqCst) + self.buckets[1].sleepers.load(Ordering::SeqCst)
     }
 
+    /// The elected committer's place; `None` if nobody is elected.
+    fn elected(&self) -> Option<u64> {
+        let elected = self.elected.load(Ordering::SeqCst);
+        (elected > self.flight.load(Ordering::SeqCst) >> 16).then_some(elected)
+    }
+
+    /// Elects this committer if nobody is; whether it is elected now.
+    fn elect(&self, lsn: u64) -> bool {
+        let before = self.elected.load(Ordering::SeqCst);
+        let target = self.flight.load(Ordering::SeqCst) >> 16;
+        if before > target || lsn <= target {
+            return before == lsn && lsn > target;
+        }
+        self.elected.compare_exchange(before, lsn, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
     /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do.
-    fn sleep(&self, lsn: u64, timeout: Option<Duration>) {
+    fn sleep(&self, lsn: u64, limit: Option<Duration>) {
         let flight = self.flight.load(Ordering::SeqCst);
         let number = flight & 0xffff;
         let bucket = if lsn <= flight >> 16 { number } else { number + 1 };
-        let bucket = &self.buckets[(bucket & 1) as usize];
-        bucket.sleepers.fetch_add(1, Ordering::SeqCst);
-        let epoch = bucket.epoch.load();
-        let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
-        let somebody_writes = self.word.load(Ordering::SeqCst) == HELD
-            || matches!(self.request.load(), request::NOW | request::BLOCKED);
-        if right_bucket && somebody_writes && self.durable() < lsn && !self.stopped() {
-            bucket.epoch.wait(epoch, timeout);
+        let began = limit.map(|_| self.machine.now());
+        self.buckets[(bucket & 1) as usize].sleep(limit, || {
+            let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
+            let somebody_writes = limit.is_some()
+                || self.word.load(Ordering::SeqCst) == HELD
+                || self.elected().is_some_and(|elected| elected != lsn)
+                || self.has_server() && matches!(self.request.load(), request::NOW | request::BLOCKED);
+            right_bucket && somebody_writes && self.durable() < lsn && !self.stopped()
+        });
+        if let (Some(began), Some(limit)) = (began, limit) {
+            self.count_stall(began, limit);
         }
-        bucket.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Sleeps until the writer word is free: its elected committer does.
+    fn sleep_as_committer(&self, lsn: u64) {
+        self.committer.sleep(None, || {
+            self.word.load(Ordering::SeqCst) == HELD && self.durable() < lsn && !self.stopped()
+        });
+    }
+
+    /// Sleeps until its time is over: the wake-up call is its own.
+    fn stall(&self, time: Duration) {
+        let began = self.machine.now();
+        self.stalling.sleep(Some(time), || !self.stopped());
+        self.count_stall(began, time);
+    }
+
+    fn count_stall(&self, began: Duration, limit: Duration) {
+        let spent = self.machine.now().saturating_sub(began);
+        self.tally.stalls.fetch_add(1, Ordering::Relaxed);
+        self.tally.stalled_ns.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
+        if spent >= limit {
+            self.tally.self_wakes.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Asks the log server to write a group at once.
@@ -214,12 +450,12 @@ impl Writer {
 
     fn wake_server(&self) {
         if self.server_asleep.load(Ordering::SeqCst) != 0 {
-            self.wakes.fetch_add(1, Ordering::Relaxed);
+            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
             self.request.wake_all();
         }
     }
 
-    /// Ends [`Writer::next_for_server`].
+    /// Ends [`Writer::next_request`].
     pub(crate) fn close(&self) {
         self.request.fetch_max(request::CLOSED);
         self.request.wake_all();
@@ -228,41 +464,71 @@ impl Writer {
     /// Stops the log: nobody sleeps any longer, every later wait ends at once.
     pub(crate) fn stop(&self) {
         self.stopped.store(1, Ordering::SeqCst);
-        for bucket in &self.buckets {
+        for bucket in self.buckets.iter().chain([&self.committer, &self.stalling]) {
             bucket.epoch.fetch_add(1);
             bucket.epoch.wake_all();
         }
     }
 
-    /// The log server's loop: sleeps until it is asked for, and returns with the writer word; `None` when closed.
+    /// The log server's life: sleeps until it is asked for, and then writes, or sees to it that somebody does. Ends when
+    /// closed. With nothing asked it sleeps without a time limit.
     ///
-    /// With nothing asked it sleeps without a time limit.
-    pub(crate) fn next_for_server(&self, interval: Duration) -> Option<Turn<'_>> {
-        let mut due: Option<Instant> = None;
-        loop {
-            match self.request.load() {
-                request::CLOSED => return None,
-                request::NOW => {
+    /// In designs that elect a committer among those who wait, it is one of them: the stand-in for everybody who does not
+    /// wait, `committer` tells for whom.
+    pub(crate) fn serve<'a>(
+        &'a self,
+        interval: Duration,
+        committer: impl Fn() -> Committer,
+        place: impl Fn() -> u64,
+        mut write: impl FnMut(Turn<'a, M>),
+    ) {
+        while let Some(asked) = self.next_request(interval) {
+            match self.design.committer() {
+                GroupCommitter::Elected if asked == Asked::Overdue => {
+                    // I3's bound on level 1 knows no stall.
+                    self.request.exchange(request::NOW, request::NONE);
+                    let turn = self.take(&place);
+                    self.count_group(true);
+                    write(turn);
+                }
+                GroupCommitter::Elected => {
+                    // Taken back before the place is read: who asks from here on is served next time.
+                    self.request.exchange(request::NOW, request::NONE);
+                    let _ = self.wait(&committer(), &place, &mut write);
+                }
+                GroupCommitter::LogServer => {
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
                         self.request.exchange(request::NOW, request::NONE);
-                        return Some(turn);
+                        self.count_group(true);
+                        write(turn);
+                    } else if self.request.exchange(request::NOW, request::BLOCKED) {
+                        while self.request.load() == request::BLOCKED {
+                            if self.word.load(Ordering::SeqCst) == FREE {
+                                self.request.exchange(request::BLOCKED, request::NOW);
+                            } else {
+                                self.server_sleep(request::BLOCKED, None);
+                            }
+                        }
                     }
-                    self.request.exchange(request::NOW, request::BLOCKED);
                 }
-                request::BLOCKED => {
-                    if self.word.load(Ordering::SeqCst) == FREE {
-                        self.request.exchange(request::BLOCKED, request::NOW);
-                    } else {
-                        self.server_sleep(request::BLOCKED, None);
-                    }
-                }
+            }
+        }
+    }
+
+    /// Sleeps until something is asked for now; `None` when closed.
+    fn next_request(&self, interval: Duration) -> Option<Asked> {
+        let mut due: Option<Duration> = None;
+        loop {
+            match self.request.load() {
+                request::CLOSED => return None,
+                request::NOW => return Some(Asked::Now),
                 request::SOON => {
-                    let now = Instant::now();
+                    let now = self.machine.now();
                     let due = *due.get_or_insert(now + interval);
-                    if now >= due {
-                        self.request.exchange(request::SOON, request::NOW);
-                    } else {
+                    if now >= due && self.request.exchange(request::SOON, request::NOW) {
+                        return Some(Asked::Overdue);
+                    } else if now < due {
                         self.server_sleep(request::SOON, Some(due - now));
                     }
                 }
@@ -274,34 +540,49 @@ impl Writer {
         }
     }
 
-    fn server_sleep(&self, expected: u32, timeout: Option<Duration>) {
+    fn server_sleep(&self, expected: u32, limit: Option<Duration>) {
         self.server_asleep.store(1, Ordering::SeqCst);
-        self.request.wait(expected, timeout);
+        self.request.wait(expected, limit);
         self.server_asleep.store(0, Ordering::SeqCst);
     }
 }
 
 /// The writer word, held. It has to be given back by [`Turn::release`]; a dropped one (a panic) stops the log.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    writer: &'a Writer,
+pub(crate) struct Turn<'a, M: Machine> {
+    writer: &'a Writer<M>,
 }
 
-impl Turn<'_> {
+impl<M: Machine> Turn<'_, M> {
     /// The group is drained: it reaches up to `target`.
     pub(crate) fn begin(&self, target: u64) {
         let number = self.writer.flight.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
         self.writer.flight.store(target << 16 | number, Ordering::SeqCst);
     }
 
-    /// Every place up to `durable` is durable.
-    pub(crate) fn publish(&self, durable: u64) {
-        debug_assert!(durable >= self.writer.durable());
-        self.writer.durable.store(durable, Ordering::SeqCst);
+    /// Every place up to `durable` is durable, and its write took this long.
+    pub(crate) fn publish(&self, durable: u64, took: Duration, place: impl Fn() -> u64) {
+        let writer = self.writer;
+        let before = writer.durable();
+        debug_assert!(durable >= before);
+        writer.durable.store(durable, Ordering::SeqCst);
+        let (took_ns, smooth) = (took.as_nanos() as u64, writer.write_ns.load(Ordering::Relaxed));
+        let smooth = if smooth == 0 { took_ns } else { (7 * smooth + took_ns) / 8 };
+        writer.write_ns.store(smooth, Ordering::Relaxed);
+        if writer.is_timed() {
+            let now = writer.machine.now();
+            writer.freed_ns.store(now.as_nanos() as u64, Ordering::Relaxed);
+            writer.design.wrote(&Written {
+                packets: durable - before,
+                behind: place().saturating_sub(durable),
+                took,
+                now,
+            });
+        }
     }
 
-    /// Frees the writer word, wakes those whom the group served, and looks again so that no packet is left behind.
-    /// `place` tells the last place taken.
+    /// Frees the writer word, wakes those whom the group served and the next committer, and looks again so that no packet
+    /// is left behind. `place` tells the last place taken.
     pub(crate) fn release(self, place: impl Fn() -> u64) {
         let writer = self.writer;
         std::mem::forget(self);
@@ -309,8 +590,9 @@ impl Turn<'_> {
         let served = &writer.buckets[(number & 1) as usize];
         let next = &writer.buckets[((number + 1) & 1) as usize];
         writer.word.store(FREE, Ordering::SeqCst);
-        if served.wake() {
-            writer.wakes.fetch_add(1, Ordering::Relaxed);
+        let wakes = u64::from(writer.committer.wake()) + u64::from(served.wake());
+        if wakes > 0 {
+            writer.tally.wakes.fetch_add(wakes, Ordering::Relaxed);
         }
         if writer.request.load() == request::BLOCKED {
             if writer.request.exchange(request::BLOCKED, request::NOW) {
@@ -319,17 +601,19 @@ impl Turn<'_> {
         } else if next.sleepers.load(Ordering::SeqCst) > 0
             && place() > writer.durable()
             && writer.word.load(Ordering::SeqCst) == FREE
+            && writer.elected().is_none()
         {
-            if writer.request.load() == request::CLOSED {
-                next.wake();
-            } else {
+            if writer.has_server() && writer.request.load() != request::CLOSED {
                 writer.ask_now();
+            } else {
+                // They elect one.
+                next.wake();
             }
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl<M: Machine> Drop for Turn<'_, M> {
     fn drop(&mut self) {
         self.writer.stop();
         self.writer.word.store(FREE, Ordering::SeqCst);

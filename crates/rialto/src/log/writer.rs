@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::files::{FileTable, LogFile};
 use super::ring::RingDrainer;
+use super::turn::Waits;
 use crate::io::{Caching, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
@@ -40,8 +41,8 @@ pub struct LogStats {
     pub write_ns: u64,
     /// Groups of 1, 2-3, 4-7, … packets.
     pub group_sizes: [u64; GROUP_SIZE_CLASSES],
-    /// Wake calls made for waiters and for the log server.
-    pub wakes: u64,
+    /// What waiting for them has cost.
+    pub waits: Waits,
 }
 
 impl Counters {
@@ -49,7 +50,7 @@ impl Counters {
         counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
     }
 
-    pub(crate) fn read(&self, wakes: u64) -> LogStats {
+    pub(crate) fn read(&self, waits: Waits) -> LogStats {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         LogStats {
             groups: read(&self.groups),
@@ -59,7 +60,7 @@ impl Counters {
             syncs: read(&self.syncs),
             write_ns: read(&self.write_ns),
             group_sizes: std::array::from_fn(|class| read(&self.sizes[class])),
-            wakes,
+            waits,
         }
     }
 
@@ -101,11 +102,16 @@ impl GroupWriter {
         self.ring.position()
     }
 
-    /// Makes the ring durable up to a page-aligned position, which holds whole packets up to `lsn`.
-    pub(crate) fn write(&mut self, to: u64, lsn: u64) -> DiskResult<()> {
+    /// The last packet that is durable.
+    pub(crate) fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    /// Makes the ring durable up to a page-aligned position, which holds whole packets up to `lsn`; how long it took.
+    pub(crate) fn write(&mut self, to: u64, lsn: u64) -> DiskResult<Duration> {
         let mut from = self.ring.position();
         if from == to {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
         let (started, first) = (Instant::now(), from);
         while from < to {
@@ -122,9 +128,10 @@ impl GroupWriter {
         self.ring.release(to);
         self.counters.count_group(lsn - self.lsn);
         Counters::add(&self.counters.bytes, to - first);
-        Counters::add(&self.counters.write_ns, started.elapsed().as_nanos() as u64);
+        let took = started.elapsed();
+        Counters::add(&self.counters.write_ns, took.as_nanos() as u64);
         self.lsn = lsn;
-        Ok(())
+        Ok(took)
     }
 
     fn sync(&self) -> DiskResult<()> {

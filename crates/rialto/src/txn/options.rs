@@ -30,6 +30,13 @@ pub struct TxOptions {
     pub procedure: Option<ProcedureId>,
     /// Refuse writes.
     pub read_only: bool,
+    /// How long the transaction stalls at its commit so that others join its group, where the group commit design stalls
+    /// (commit-stall, hiber-stall), and at most how long where the design decides (adaptive); the design's unless set.
+    pub commit_stall: Option<Duration>,
+    /// How long the transaction is willing to take in all, its log write included, given that this makes groups larger
+    /// (KODA's Willing-to-Wait Design): in willing-to-wait it takes at least that long, in hiber-willing-to-wait and
+    /// adaptive it stalls no longer than that. [`GroupCommitOptions`](crate::GroupCommitOptions)' unless set.
+    pub willing_to_wait: Option<Duration>,
     /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).
     pub lock_wait: LockPolicy,
 }

@@ -9,7 +9,7 @@ use crate::account::ProcedureId;
 use crate::core::Lease;
 use crate::error::Result;
 use crate::ids::Lsn;
-use crate::log::Durability;
+use crate::log::{Durability, Patience};
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
 ///
@@ -19,6 +19,7 @@ pub struct Ticket {
     core: Lease,
     lsn: Lsn,
     durability: Durability,
+    patience: Patience,
     account: Option<TicketAccount>,
     /// Whether somebody was told to wait.
     waited: bool,
@@ -35,8 +36,8 @@ pub(crate) struct TicketAccount {
 }
 
 impl Ticket {
-    pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability) -> Ticket {
-        Ticket { core, lsn, durability, account: None, waited: false }
+    pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability, patience: Patience) -> Ticket {
+        Ticket { core, lsn, durability, patience, account: None, waited: false }
     }
 
     pub(crate) fn with_account(mut self, account: TicketAccount) -> Ticket {
@@ -65,7 +66,7 @@ impl Ticket {
         if let Some(done) = self.core.log.is_done(self.lsn, self.durability) {
             return done;
         }
-        let outcome = self.core.log.wait(self.lsn, self.durability);
+        let outcome = self.core.log.wait(self.lsn, self.durability, &self.patience);
         self.account();
         outcome
     }

@@ -17,7 +17,7 @@ use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
-use crate::log::{Durability, PacketSlot};
+use crate::log::{Durability, PacketSlot, Patience};
 use crate::row::{FieldPatch, Key};
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
@@ -79,6 +79,8 @@ pub(crate) struct Choices {
     pub read_only: bool,
     pub lock_wait: LockPolicy,
     pub procedure: ProcedureId,
+    pub commit_stall: Option<Duration>,
+    pub willing_to_wait: Option<Duration>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -167,6 +169,12 @@ impl Context {
             self.cancelled = Arc::new(AtomicBool::new(false));
         }
         Ok(())
+    }
+
+    /// What the transaction says about the stall of its commit.
+    pub fn patience(&self) -> Patience {
+        let Choices { commit_stall: stall, willing_to_wait, .. } = self.choices;
+        Patience { began: Some(self.began), stall, willing_to_wait }
     }
 
     /// What every operation checks first.
@@ -449,7 +457,7 @@ impl Transaction {
     /// Whoever tells somebody outside of a failed operation waits for it first (I3).
     pub fn settled(&mut self) -> Ticket {
         let context = self.context();
-        Ticket::new(context.lease.clone(), context.depends, context.choices.durability)
+        Ticket::new(context.lease.clone(), context.depends, context.choices.durability, context.patience())
     }
 
     fn release(&mut self) {

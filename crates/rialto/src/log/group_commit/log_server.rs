@@ -1,7 +1,7 @@
 //! The log server (System M): one thread writes the log for everybody; a committer that is alone writes for itself,
 //! which spares it two thread switches.
 
-use super::{Choice, GroupCommit, View};
+use super::{Choice, GroupCommit, GroupCommitter, View};
 
 /// System M's log server, with a lone writer.
 #[derive(Debug, Clone, Copy, Default)]
@@ -10,12 +10,16 @@ pub struct LogServer;
 impl GroupCommit for LogServer {
     fn choose(&self, view: &View) -> Choice {
         if view.writer_busy {
-            Choice::Wait
+            Choice::Sleep(None)
         } else if view.waiting == 0 {
             Choice::Write
         } else {
             Choice::LeaveToServer
         }
+    }
+
+    fn committer(&self) -> GroupCommitter {
+        GroupCommitter::LogServer
     }
 }
 
@@ -24,14 +28,14 @@ mod tests {
     use super::*;
 
     fn view(writer_busy: bool, waiting: u32) -> View {
-        View { writer_busy, waiting, pending: 1 }
+        View { writer_busy, waiting, ..View::default() }
     }
 
     #[test]
     fn a_lone_committer_writes_and_a_crowd_leaves_it_to_the_server() {
         assert_eq!(LogServer.choose(&view(false, 0)), Choice::Write);
         assert_eq!(LogServer.choose(&view(false, 3)), Choice::LeaveToServer);
-        assert_eq!(LogServer.choose(&view(true, 0)), Choice::Wait);
-        assert_eq!(LogServer.choose(&view(true, 3)), Choice::Wait);
+        assert_eq!(LogServer.choose(&view(true, 0)), Choice::Sleep(None));
+        assert_eq!(LogServer.choose(&view(true, 3)), Choice::Sleep(None));
     }
 }

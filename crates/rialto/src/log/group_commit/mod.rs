@@ -2,66 +2,199 @@
 //!
 //! A design is a small type with no I/O in it. It is given a read-only [`View`] and answers with a [`Choice`]; the
 //! mechanism (`turn.rs`, `writer.rs`) acts. To add a design: its own file here, and one variant of
-//! [`GroupCommitDesign`].
+//! [`GroupCommitDesign`]; the tests go through all of them.
+//!
+//! | design | who writes | who sleeps how long | who wakes whom |
+//! |---|---|---|---|
+//! | commit-lock | whom the lock is granted to, if not committed yet | until the lock is granted | the lock, one by one |
+//! | commit-lock-shared | the same; the lock is asked for in shared mode first | the same | the lock, shared ones in unison |
+//! | commit-stall | the first on the queue, at once | its stall, again and again | everybody himself |
+//! | willing-to-wait | whose wait is over first | what its wait leaves | everybody himself |
+//! | hiber | the first on the queue, after the group before | until woken | the committer its group and the next committer |
+//! | hiber-stall | the same, after its stall | the same | the same |
+//! | hiber-willing-to-wait | whose wait is over first | what its wait leaves, or until woken | the committer its group |
+//! | log-server | the log server; a lone committer itself | until woken | the log server its group |
+//! | adaptive | the first on the queue, or who completes the company | as hiber, with a stall that it finds itself | as hiber |
+//!
+//! The first five are KODA's (sections "Cooperative Commit Processing" and "Our New Designs"), the next two are what that
+//! paper leaves as future work, the log server is System M's.
 
+mod adaptive;
+mod commit_lock;
+mod commit_stall;
+mod hiber;
 mod log_server;
+mod options;
+mod willing_to_wait;
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
+pub use adaptive::Adaptive;
+pub use commit_lock::CommitLock;
+pub use commit_stall::CommitStall;
+pub use hiber::{Hiber, HiberStall, HiberWillingToWait};
 pub use log_server::LogServer;
+pub use options::{GroupCommitOptions, WAIT_MAX};
+pub use willing_to_wait::WillingToWait;
 
-/// What a blocking committer sees when its packet is not durable yet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What a committer sees when its packet is not durable yet. Times are on the log's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct View {
+    /// How often this committer has looked before.
+    pub looks: u32,
+    /// Whether this is the stand-in, who waits for packets that nobody else waits for.
+    pub stand_in: bool,
+    /// Whether the group that is being written holds the packet.
+    pub covered: bool,
+    /// Whether this committer is the first on the queue: nobody else is bound to write the group that forms. Only where
+    /// the committer is [elected](GroupCommitter::Elected).
+    pub elected: bool,
     /// Whether somebody is writing a group at this moment.
     pub writer_busy: bool,
-    /// Committers that sleep, or have just been woken.
+    /// Committers that sleep until their group is written, or have just been woken.
     pub waiting: u32,
-    /// Places taken that are not durable yet, the asker's included.
-    pub pending: u64,
+    /// Places taken that no group holds yet.
+    pub forming: u64,
+    /// Places taken that are not durable yet.
+    pub outstanding: u64,
+    /// The time; zero for designs that do not [read the clock](GroupCommit::reads_clock), as the next two.
+    pub now: Duration,
+    /// When this committer came.
+    pub arrived: Duration,
+    /// When its transaction began.
+    pub started: Duration,
+    /// How long it stalls, if its transaction says so.
+    pub stall: Option<Duration>,
+    /// How long its transaction may take in all, if it says so.
+    pub willing_to_wait: Option<Duration>,
+    /// What an administrator adds to every stall.
+    pub raised: Duration,
+    /// How long a log write takes, smoothed over the last ones; zero before the first.
+    pub write_time: Duration,
+    /// When the last group was done.
+    pub freed: Duration,
+    /// When the elected committer will begin at the latest, if it is another one and has said so.
+    pub committer_begins: Option<Duration>,
 }
 
 /// What a committer should do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Choice {
-    /// Take the writer word and write one group.
+    /// Take the writer word and write one group; while it is held, sleep until it is free.
     Write,
     /// Wake the log server, and sleep until it has written the group.
     LeaveToServer,
-    /// Sleep until the group that is being written is done; only while [`View::writer_busy`].
-    Wait,
+    /// Sleep until woken with the group, or until this time is over. Without a time it is for those who are not elected.
+    Sleep(Option<Duration>),
+    /// Sleep until this time is over; the group's committer wakes nobody.
+    Stall(Duration),
+    /// Wait for the commit lock. Exclusive: write one group if that is still needed, holding it. Shared: look again.
+    Lock(LockMode),
+}
+
+/// How the commit lock is asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockMode {
+    /// Together with others.
+    Shared,
+    /// Alone.
+    Exclusive,
+}
+
+/// Who commits a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GroupCommitter {
+    /// One of those who wait: the first on the queue is elected, or the lock elects. The log server is one of them, the
+    /// stand-in for everybody who does not wait.
+    Elected,
+    /// The log server, but for committers that choose to write.
+    LogServer,
+}
+
+/// A group that was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Packets in it.
+    pub packets: u64,
+    /// Places taken behind it when it was done.
+    pub behind: u64,
+    /// How long its write took.
+    pub took: Duration,
+    /// When it was done.
+    pub now: Duration,
 }
 
 /// A group commit design.
 pub trait GroupCommit: fmt::Debug + Send + Sync {
-    /// What a blocking committer does whose packet is not durable.
+    /// What a committer does whose packet is not durable.
     fn choose(&self, view: &View) -> Choice;
+
+    /// Who commits a group.
+    fn committer(&self) -> GroupCommitter {
+        GroupCommitter::Elected
+    }
+
+    /// Whether it wants times in its [`View`], and to be told what was [written](GroupCommit::wrote).
+    fn reads_clock(&self) -> bool {
+        false
+    }
+
+    /// A group was written. Calls come one after the other.
+    fn wrote(&self, _group: &Written) {}
 }
 
 /// The group commit designs, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum GroupCommitDesign {
+    /// KODA's Commit-Lock Design.
+    CommitLock,
+    /// The same, with the lock asked for in shared mode first.
+    CommitLockShared,
+    /// KODA's Commit-Stall Design.
+    CommitStall,
+    /// KODA's Willing-to-Wait Design.
+    WillingToWait,
+    /// KODA's Hiber Design.
+    Hiber,
+    /// The Hiber Design combined with Commit-Stall.
+    HiberStall,
+    /// The Hiber Design combined with Willing-to-Wait.
+    HiberWillingToWait,
     /// System M's log server, with a lone committer writing for itself.
     #[default]
     LogServer,
+    /// One that finds its stall and its groups' size by itself.
+    Adaptive,
 }
 
 impl GroupCommitDesign {
     /// Every design, in the order that help texts list them.
-    pub const ALL: [GroupCommitDesign; 1] = [GroupCommitDesign::LogServer];
+    pub const ALL: [GroupCommitDesign; 9] = [
+        GroupCommitDesign::CommitLock,
+        GroupCommitDesign::CommitLockShared,
+        GroupCommitDesign::CommitStall,
+        GroupCommitDesign::WillingToWait,
+        GroupCommitDesign::Hiber,
+        GroupCommitDesign::HiberStall,
+        GroupCommitDesign::HiberWillingToWait,
+        GroupCommitDesign::LogServer,
+        GroupCommitDesign::Adaptive,
+    ];
 
     /// The name on the command line.
     pub const fn name(self) -> &'static str {
         match self {
+            GroupCommitDesign::CommitLock => "commit-lock",
+            GroupCommitDesign::CommitLockShared => "commit-lock-shared",
+            GroupCommitDesign::CommitStall => "commit-stall",
+            GroupCommitDesign::WillingToWait => "willing-to-wait",
+            GroupCommitDesign::Hiber => "hiber",
+            GroupCommitDesign::HiberStall => "hiber-stall",
+            GroupCommitDesign::HiberWillingToWait => "hiber-willing-to-wait",
             GroupCommitDesign::LogServer => "log-server",
-        }
-    }
-
-    /// The design's policy.
-    pub fn policy(self) -> Box<dyn GroupCommit> {
-        match self {
-            GroupCommitDesign::LogServer => Box::new(LogServer),
+            GroupCommitDesign::Adaptive => "adaptive",
         }
     }
 }
@@ -92,7 +225,7 @@ mod tests {
         for design in GroupCommitDesign::ALL {
             assert_eq!(design.to_string().parse(), Ok(design));
         }
-        let error = "hiber".parse::<GroupCommitDesign>().unwrap_err();
-        assert!(error.contains("hiber") && error.contains("log-server"), "{error}");
+        let error = "sleepy".parse::<GroupCommitDesign>().unwrap_err();
+        assert!(error.contains("sleepy") && error.contains("log-server, adaptive"), "{error}");
     }
 }

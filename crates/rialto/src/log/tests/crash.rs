@@ -46,6 +46,8 @@ struct Life {
 }
 
 fn options(random: &mut Random) -> LogOptions {
+    let design = GroupCommitDesign::ALL[random.below(GroupCommitDesign::ALL.len() as u64) as usize];
+    let group_max = random.chance(1, 2).then_some(1 + random.below(5) as u32);
     let caching = [Caching::Buffered, Caching::Direct, Caching::DirectSync][random.below(3) as usize];
     LogOptions {
         first_file_bytes: 64 << 10,
@@ -56,6 +58,7 @@ fn options(random: &mut Random) -> LogOptions {
         spare_files_max: 2,
         threads: LogThreads::None,
         caching,
+        group_commit: GroupCommitOptions { group_max, ..design.into() },
         ..LogOptions::default()
     }
 }
@@ -87,11 +90,11 @@ fn work(log: &Log, life: &mut Life, random: &mut Random, rounds: u64) -> Result<
         log.applied(slot);
         match random.below(4) {
             0 => {
-                log.wait(Lsn(lsn), Durability::Disk)?;
+                log.wait(Lsn(lsn), Durability::Disk, &Patience::default())?;
                 life.disk = lsn;
             }
             1 => {
-                log.wait(Lsn(lsn), Durability::Memory)?;
+                log.wait(Lsn(lsn), Durability::Memory, &Patience::default())?;
                 life.memory = lsn;
             }
             2 => log.leave(Lsn(lsn), Durability::Memory),

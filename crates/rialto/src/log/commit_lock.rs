@@ -1,0 +1,125 @@
+//! The commit lock of KODA's Commit-Lock Design: one lock, exclusive or shared, granted in the order of the requests.
+//!
+//! An exclusive one is granted to one requester at a time, with a wake call for each: the serial procession that the paper
+//! measures. Shared requests that follow each other are granted in unison, with one wake call.
+//!
+//! Each requester sleeps on the word of its run (a run is one exclusive request, or shared ones in a row), and the word
+//! is changed before its sleepers are woken, so no grant is lost.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::sync::{AtomicU64, Futex, Machine, Mutex, Ordering};
+use crate::log::group_commit::LockMode;
+
+const WAITS: u32 = 0;
+const GRANTED: u32 = 1;
+
+#[derive(Debug)]
+struct Run<F> {
+    mode: LockMode,
+    requests: u32,
+    word: Arc<F>,
+}
+
+#[derive(Debug)]
+struct Queue<F> {
+    /// How many hold the lock, and how.
+    holders: u32,
+    mode: LockMode,
+    runs: VecDeque<Run<F>>,
+    /// Words that nobody sleeps on.
+    spare: Vec<Arc<F>>,
+}
+
+impl<F: Futex> Queue<F> {
+    /// Whoever gives back a word last makes it spare.
+    fn give_back(&mut self, mut word: Arc<F>) {
+        if Arc::get_mut(&mut word).is_some() {
+            word.exchange(GRANTED, WAITS);
+            self.spare.push(word);
+        }
+    }
+}
+
+/// The commit lock.
+#[derive(Debug)]
+pub(crate) struct CommitLock<M: Machine> {
+    queue: Mutex<Queue<M::Futex>>,
+    wakes: AtomicU64,
+}
+
+/// The commit lock, held until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Held<'a, M: Machine> {
+    lock: &'a CommitLock<M>,
+    /// What the holder slept on, if it did.
+    word: Option<Arc<M::Futex>>,
+}
+
+impl<M: Machine> CommitLock<M> {
+    pub(crate) fn new() -> CommitLock<M> {
+        let (runs, spare) = (VecDeque::new(), Vec::new());
+        CommitLock {
+            queue: Mutex::new(Queue { holders: 0, mode: LockMode::Shared, runs, spare }),
+            wakes: AtomicU64::new(0),
+        }
+    }
+
+    /// Wake calls made.
+    pub(crate) fn wakes(&self) -> u64 {
+        self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the lock is granted.
+    pub(crate) fn request(&self, machine: &M, mode: LockMode) -> Held<'_, M> {
+        let word = self.enqueue(machine, mode);
+        if let Some(word) = &word {
+            while word.load() == WAITS {
+                word.wait(WAITS, None);
+            }
+        }
+        machine.granted();
+        Held { lock: self, word }
+    }
+
+    /// Takes the lock, or queues for it: then the word to sleep on.
+    fn enqueue(&self, machine: &M, mode: LockMode) -> Option<Arc<M::Futex>> {
+        let mut queue = self.queue.lock();
+        let shared = mode == LockMode::Shared;
+        if queue.runs.is_empty() && (queue.holders == 0 || shared && queue.mode == LockMode::Shared) {
+            queue.holders += 1;
+            queue.mode = mode;
+            return None;
+        }
+        if let Some(last) = queue.runs.back_mut().filter(|last| shared && last.mode == LockMode::Shared) {
+            last.requests += 1;
+            return Some(last.word.clone());
+        }
+        let word = queue.spare.pop().unwrap_or_else(|| Arc::new(machine.futex(WAITS)));
+        queue.runs.push_back(Run { mode, requests: 1, word: word.clone() });
+        Some(word)
+    }
+
+    fn release(&self, word: Option<Arc<M::Futex>>) {
+        let mut queue = self.queue.lock();
+        word.into_iter().for_each(|word| queue.give_back(word));
+        queue.holders -= 1;
+        if queue.holders > 0 {
+            return;
+        }
+        let Some(run) = queue.runs.pop_front() else { return };
+        (queue.holders, queue.mode) = (run.requests, run.mode);
+        run.word.exchange(WAITS, GRANTED);
+        drop(queue);
+        self.wakes.fetch_add(1, Ordering::Relaxed);
+        run.word.wake_all();
+        self.queue.lock().give_back(run.word);
+    }
+}
+
+impl<M: Machine> Drop for Held<'_, M> {
+    fn drop(&mut self) {
+        self.lock.release(self.word.take());
+    }
+}

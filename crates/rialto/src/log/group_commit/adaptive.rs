@@ -1,0 +1,225 @@
+//! The adaptive design: Hiber, with groups whose size nobody has to set.
+//!
+//! It knows *the company*: how many packets were outstanding at once, lately. A committer waits until a share of the company
+//! has come, and whoever completes the share writes at once; a lone transaction has no company and never waits, and nobody
+//! waits longer than a log write takes. *The share* is found by KODA's mountain climbing ("Observations"), done
+//! continuously: now and then some groups are written with the next larger or smaller share, in turn with as many with the
+//! present one, and what commits more in the same time stays. At equal speed the smaller stays, so that nobody waits for
+//! nothing. Walks that lead nowhere become rarer.
+//!
+//! Where a write is long and clients are quick, the whole company in one group is best: half of it would wait for the
+//! other half's write. Where clients are slow or the processors busy, half of it computes while the other is written.
+//!
+//! No transaction waits longer than it allows ([`View::stall`], [`View::willing_to_wait`]).
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::{Choice, GroupCommit, View, Written};
+
+/// The shares of the company that a group waits for, in quarters.
+const QUARTERS: usize = 4;
+/// Groups written with one share before the other's turn, in a walk.
+const TURN_GROUPS: u32 = 6;
+/// Turns of each of the two shares that a walk compares.
+const TURNS: u32 = 2;
+/// Groups from one walk to the next, once all shares have been tried, at least and at most; each time this many more.
+const REST_GROUPS: [u32; 2] = [64, 4096];
+const REST_GROWTH: u32 = 4;
+/// A share that has brought so much less after its first turn, in percent, is given up.
+const HOPELESS_PERCENT: i64 = 10;
+/// How much more a larger share has to commit, in percent; and half as much less a smaller one may.
+const BETTER_PERCENT: i64 = 2;
+/// Groups that the company is the largest of.
+const COMPANY_GROUPS: usize = 8;
+
+/// Finds the size of its groups by itself.
+#[derive(Debug, Default)]
+pub struct Adaptive {
+    /// The packets that a group waits for.
+    goal: AtomicU64,
+    climb: Mutex<Climb>,
+}
+
+/// What a share has brought in a walk.
+#[derive(Debug, Clone, Copy, Default)]
+struct Yield {
+    packets: u64,
+    time_ns: u64,
+}
+
+#[derive(Debug, Default)]
+struct Climb {
+    /// Outstanding packets at the ends of the last groups.
+    outstanding: [u64; COMPANY_GROUPS],
+    groups: usize,
+    /// The present share, in quarters.
+    share: usize,
+    /// Which other share was tried last, and how many walks there were.
+    tried: usize,
+    walks: u32,
+    /// Groups until the next walk, and how many there were before the last one.
+    rest: u32,
+    rest_next: u32,
+    walk: Option<Walk>,
+    /// When the last group was done.
+    last: Option<Duration>,
+}
+
+/// A comparison of the present share with another, in turns.
+#[derive(Debug)]
+struct Walk {
+    other: usize,
+    group: u32,
+    yields: [Yield; 2],
+}
+
+impl Walk {
+    /// Which of the two the next group is written with: 0 the present one, 1 the other.
+    fn side(&self) -> usize {
+        (self.group / TURN_GROUPS % 2) as usize
+    }
+
+    /// Whether the other share has brought this much more for each hundred, or at least not so much less.
+    fn other_brings(&self, percent: i64) -> bool {
+        let [present, other] = self.yields;
+        // packets / time, compared crosswise.
+        let (present, other) = (
+            u128::from(present.packets) * u128::from(other.time_ns),
+            u128::from(other.packets) * u128::from(present.time_ns),
+        );
+        other * 100 > present * (100 + percent) as u128
+    }
+
+    fn is_over(&self) -> bool {
+        self.group == 2 * TURNS * TURN_GROUPS
+            || self.group == 2 * TURN_GROUPS && !self.other_brings(-HOPELESS_PERCENT)
+    }
+}
+
+impl Climb {
+    fn company(&self) -> u64 {
+        self.outstanding.into_iter().max().unwrap_or(0)
+    }
+
+    /// How many packets the group that comes next waits for.
+    fn goal(&self) -> u64 {
+        let share = match &self.walk {
+            Some(walk) if walk.side() == 1 => walk.other,
+            _ => self.share,
+        };
+        (self.company() * share as u64).div_ceil(QUARTERS as u64)
+    }
+
+    fn wrote(&mut self, group: &Written) {
+        let outstanding = group.packets + group.behind;
+        self.outstanding[self.groups % COMPANY_GROUPS] = outstanding;
+        self.groups += 1;
+        let Some(last) = self.last.replace(group.now) else { return };
+        let time_ns = group.now.saturating_sub(last).as_nanos() as u64;
+        if self.company() <= 1 {
+            // Alone: whatever was found is for other times.
+            let Climb { outstanding, groups, last, .. } = *self;
+            *self = Climb { outstanding, groups, last, ..Climb::default() };
+            return;
+        }
+        match &mut self.walk {
+            Some(walk) => {
+                // The first group of a turn was begun with the share before.
+                if walk.group % TURN_GROUPS > 0 {
+                    let side = walk.side();
+                    walk.yields[side].packets += group.packets;
+                    walk.yields[side].time_ns += time_ns;
+                }
+                walk.group += 1;
+                if walk.is_over() {
+                    self.arrive();
+                }
+            }
+            None if self.rest > 0 => self.rest -= 1,
+            None => self.set_out(),
+        }
+    }
+
+    fn set_out(&mut self) {
+        // The others in turn, not only its neighbours: there are plains between the peaks.
+        self.tried = (self.tried + 1) % (QUARTERS + 1);
+        let other = self.tried;
+        if other == self.share {
+            return self.set_out();
+        }
+        self.walk = Some(Walk { other, group: 0, yields: [Yield::default(); 2] });
+    }
+
+    fn arrive(&mut self) {
+        let Some(walk) = self.walk.take() else { return };
+        let [least, most] = REST_GROUPS;
+        let needed = if walk.other > self.share { BETTER_PERCENT } else { -BETTER_PERCENT / 2 };
+        if walk.other_brings(needed) {
+            self.share = walk.other;
+            self.rest_next = 0;
+        }
+        self.rest = self.rest_next;
+        // Rarer once all others have been tried in vain.
+        self.walks += 1;
+        if self.walks.is_multiple_of(QUARTERS as u32) {
+            self.rest_next = (self.rest_next * REST_GROWTH).clamp(least, most);
+        }
+    }
+}
+
+impl Adaptive {
+    /// One that knows nothing yet: it waits for nobody.
+    pub fn new() -> Adaptive {
+        Adaptive::default()
+    }
+
+    /// How long this committer may stall in all.
+    fn allowed(view: &View) -> Duration {
+        let wait = view.willing_to_wait.map_or(Duration::MAX, |wait| {
+            (view.started + wait).saturating_sub(view.write_time).saturating_sub(view.now)
+        });
+        let stalled = view.now.saturating_sub(view.arrived);
+        wait.min(view.stall.map_or(Duration::MAX, |stall| stall.saturating_sub(stalled)))
+    }
+}
+
+impl GroupCommit for Adaptive {
+    fn choose(&self, view: &View) -> Choice {
+        if view.covered {
+            return Choice::Sleep(None);
+        }
+        if view.writer_busy && view.elected {
+            return Choice::Write;
+        }
+        let complete = view.forming >= self.goal.load(Ordering::Relaxed);
+        if !view.writer_busy && complete {
+            return Choice::Write;
+        }
+        if !view.elected {
+            let limited = view.willing_to_wait.is_some() || view.stall.is_some();
+            return match Adaptive::allowed(view) {
+                Duration::ZERO => Choice::Write,
+                allowed if limited => Choice::Sleep(Some(allowed)),
+                _ => Choice::Sleep(None),
+            };
+        }
+        let end = view.arrived.max(view.freed) + view.write_time + view.raised;
+        match end.saturating_sub(view.now).min(Adaptive::allowed(view)) {
+            Duration::ZERO => Choice::Write,
+            left => Choice::Sleep(Some(left)),
+        }
+    }
+
+    fn reads_clock(&self) -> bool {
+        true
+    }
+
+    fn wrote(&self, group: &Written) {
+        let mut climb = self.climb.lock();
+        climb.wrote(group);
+        self.goal.store(climb.goal(), Ordering::Relaxed);
+    }
+}

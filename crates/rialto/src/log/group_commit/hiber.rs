@@ -1,0 +1,127 @@
+//! The Hiber Design (KODA): who is not the committer sleeps until it is woken; the committer wakes its whole group, and the
+//! next committer, at once or after a delay. And what the paper leaves as future work: the design combined with either of
+//! the timers.
+
+use std::time::Duration;
+
+use super::willing_to_wait::WillingToWait;
+use super::{Choice, GroupCommit, View};
+
+/// A committer sleeps, or writes when this time is over.
+fn until(end: Duration, view: &View) -> Choice {
+    match end.checked_sub(view.now).filter(|left| !left.is_zero()) {
+        Some(left) => Choice::Sleep(Some(left)),
+        None => Choice::Write,
+    }
+}
+
+/// The committer wakes its group and the next committer.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Hiber {
+    /// How long after a group the next one is begun, at the earliest.
+    pub wake_delay: Duration,
+}
+
+impl GroupCommit for Hiber {
+    fn choose(&self, view: &View) -> Choice {
+        let delay = self.wake_delay + view.raised;
+        match (view.elected, view.writer_busy) {
+            (false, _) => Choice::Sleep(None),
+            // The delay begins when the group before is done.
+            (true, true) => Choice::Write,
+            (true, false) if delay.is_zero() => Choice::Write,
+            (true, false) => until(view.freed + delay, view),
+        }
+    }
+
+    fn reads_clock(&self) -> bool {
+        !self.wake_delay.is_zero()
+    }
+}
+
+/// Hiber, and the committer stalls before it writes, even the first.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HiberStall {
+    /// The stall of transactions that do not say; else as long as a log write takes.
+    pub stall: Option<Duration>,
+}
+
+impl GroupCommit for HiberStall {
+    fn choose(&self, view: &View) -> Choice {
+        let stall = view.stall.or(self.stall).unwrap_or(view.write_time) + view.raised;
+        match (view.elected, view.writer_busy) {
+            (false, _) => Choice::Sleep(None),
+            (true, true) => Choice::Write,
+            // Company can come from the moment the group before is done.
+            (true, false) => until(view.arrived.max(view.freed) + stall, view),
+        }
+    }
+
+    fn reads_clock(&self) -> bool {
+        true
+    }
+}
+
+/// Hiber, and nobody's stall is longer than its transaction is willing to wait: whose wait is over first commits.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct HiberWillingToWait {
+    /// The waits.
+    pub waits: WillingToWait,
+}
+
+impl GroupCommit for HiberWillingToWait {
+    fn choose(&self, view: &View) -> Choice {
+        if view.covered {
+            return Choice::Sleep(None);
+        }
+        match self.waits.left(view) {
+            Some(left) => Choice::Sleep(Some(left)),
+            None => Choice::Write,
+        }
+    }
+
+    fn reads_clock(&self) -> bool {
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn ms(ms: u64) -> Duration {
+        Duration::from_millis(ms)
+    }
+
+    #[test]
+    fn only_the_elected_one_writes_and_after_the_delay() {
+        let view = View { now: ms(100), freed: ms(95), arrived: ms(99), ..View::default() };
+        let elected = View { elected: true, ..view };
+        assert_eq!(Hiber::default().choose(&view), Choice::Sleep(None));
+        assert_eq!(Hiber::default().choose(&elected), Choice::Write);
+        let delayed = Hiber { wake_delay: ms(8) };
+        assert_eq!(delayed.choose(&elected), Choice::Sleep(Some(ms(3))));
+        assert_eq!(delayed.choose(&View { freed: ms(92), ..elected }), Choice::Write);
+        assert_eq!(delayed.choose(&View { writer_busy: true, ..elected }), Choice::Write);
+    }
+
+    #[test]
+    fn the_committer_stalls_from_when_company_can_come() {
+        let design = HiberStall { stall: Some(ms(10)) };
+        let view = View { now: ms(100), freed: ms(95), arrived: ms(99), elected: true, ..View::default() };
+        assert_eq!(design.choose(&view), Choice::Sleep(Some(ms(9))));
+        assert_eq!(design.choose(&View { arrived: ms(60), ..view }), Choice::Sleep(Some(ms(5))));
+        assert_eq!(design.choose(&View { arrived: ms(60), freed: ms(90), ..view }), Choice::Write);
+        assert_eq!(design.choose(&View { elected: false, ..view }), Choice::Sleep(None));
+        assert_eq!(design.choose(&View { stall: Some(ms(1)), ..view }), Choice::Write);
+    }
+
+    #[test]
+    fn whose_wait_is_over_first_commits_and_nobody_waits_for_longer() {
+        let design = HiberWillingToWait { waits: WillingToWait { wait: ms(90), wait_min: ms(0) } };
+        let view = View { started: ms(0), now: ms(20), write_time: ms(33), ..View::default() };
+        assert_eq!(design.choose(&view), Choice::Sleep(Some(ms(37))));
+        assert_eq!(design.choose(&View { now: ms(57), ..view }), Choice::Write);
+        assert_eq!(design.choose(&View { now: ms(57), covered: true, ..view }), Choice::Sleep(None));
+    }
+}

@@ -1,0 +1,253 @@
+//! The machine of virtual time: real threads run one at a time, and the clock moves only when all of them sleep, work or
+//! wait for the disk.
+
+use std::cell::Cell;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
+
+use crate::log::sync::{Futex, Machine};
+
+thread_local! {
+    /// Which of the machine's threads this is.
+    static ME: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+fn ns(time: Duration) -> u64 {
+    time.as_nanos() as u64
+}
+
+/// What time some things take on the machine.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Costs {
+    pub processors: u32,
+    /// Of a call that wakes others.
+    pub wake: Duration,
+    /// Of a thread that runs again after a sleep.
+    pub resume: Duration,
+    /// Of a grant of the commit lock.
+    pub grant: Duration,
+}
+
+#[derive(Debug)]
+struct State {
+    now_ns: u64,
+    /// What happens at which time, in the order of its making: a thread goes on, if it is still the sleep it began.
+    events: BinaryHeap<Reverse<(u64, u64, usize, u64)>>,
+    made: u64,
+    /// Each thread's present sleep.
+    sleeps: Vec<u64>,
+    /// Who sleeps on which word.
+    sleepers: Vec<Vec<usize>>,
+    running: Option<usize>,
+    processors_free: u32,
+    /// Who waits for a processor, and for how much work.
+    queue: VecDeque<(usize, u64)>,
+    worked_ns: u64,
+    threads_left: usize,
+    /// Everybody sleeps, and nothing will wake anybody.
+    stuck: bool,
+}
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    turns: Vec<Condvar>,
+    costs: Costs,
+}
+
+/// A machine whose time is virtual.
+#[derive(Debug, Clone)]
+pub(super) struct Virtual(Arc<Shared>);
+
+impl Virtual {
+    /// A machine for this many threads; each [enters](Virtual::enter) with its number.
+    pub fn new(threads: usize, costs: Costs) -> Virtual {
+        let state = State {
+            now_ns: 0,
+            events: (0..threads).map(|thread| Reverse((0, thread as u64, thread, 0))).collect(),
+            made: threads as u64,
+            sleeps: vec![0; threads],
+            sleepers: Vec::new(),
+            running: None,
+            processors_free: costs.processors,
+            queue: VecDeque::new(),
+            worked_ns: 0,
+            threads_left: threads,
+            stuck: false,
+        };
+        let turns = (0..threads).map(|_| Condvar::new()).collect();
+        Virtual(Arc::new(Shared { state: Mutex::new(state), turns, costs }))
+    }
+
+    /// Begins: the first event's thread goes on. Call it when all threads are on their way to [`Virtual::enter`].
+    pub fn start(&self) {
+        self.next(&mut self.0.state.lock());
+    }
+
+    /// This thread is one of the machine's from here on; returns when it is its turn.
+    pub fn enter(&self, thread: usize) {
+        ME.set(thread);
+        self.await_turn(&mut self.0.state.lock(), thread);
+    }
+
+    /// This thread has ended.
+    pub fn leave(&self) {
+        let mut state = self.0.state.lock();
+        state.threads_left -= 1;
+        self.next(&mut state);
+    }
+
+    /// Processor time used so far, of all threads.
+    pub fn worked(&self) -> Duration {
+        Duration::from_nanos(self.0.state.lock().worked_ns)
+    }
+
+    /// Lets time pass without a processor: the disk's, or another machine's.
+    pub fn pass(&self, time: Duration) {
+        if !time.is_zero() {
+            let mut state = self.0.state.lock();
+            self.event(&mut state, ME.get(), ns(time));
+            self.sleep(&mut state);
+        }
+    }
+
+    /// Works: on a processor, after those who came for one before.
+    pub fn work(&self, time: Duration) {
+        if time.is_zero() {
+            return;
+        }
+        let mut state = self.0.state.lock();
+        let me = ME.get();
+        if state.processors_free > 0 {
+            state.processors_free -= 1;
+            self.event(&mut state, me, ns(time));
+        } else {
+            state.queue.push_back((me, ns(time)));
+        }
+        self.sleep(&mut state);
+        state.worked_ns += ns(time);
+        match state.queue.pop_front() {
+            Some((next, work_ns)) => self.event(&mut state, next, work_ns),
+            None => state.processors_free += 1,
+        }
+    }
+
+    /// The thread goes on after this time, if it then still is in its present sleep.
+    fn event(&self, state: &mut State, thread: usize, after_ns: u64) {
+        state.made += 1;
+        let event = (state.now_ns + after_ns, state.made, thread, state.sleeps[thread]);
+        state.events.push(Reverse(event));
+    }
+
+    /// Gives the turn to whoever is next, and waits for the own.
+    fn sleep(&self, state: &mut MutexGuard<'_, State>) {
+        let me = ME.get();
+        self.next(state);
+        self.await_turn(state, me);
+    }
+
+    fn await_turn(&self, state: &mut MutexGuard<'_, State>, me: usize) {
+        while state.running != Some(me) {
+            assert!(!state.stuck, "a wake-up was lost: at {} ns every thread sleeps", state.now_ns);
+            self.0.turns[me].wait(state);
+        }
+        // What was to end this sleep ends no later one.
+        state.sleeps[me] += 1;
+    }
+
+    fn next(&self, state: &mut State) {
+        state.running = None;
+        while let Some(Reverse((at_ns, _, thread, sleep))) = state.events.pop() {
+            if state.sleeps[thread] == sleep {
+                state.now_ns = at_ns;
+                state.running = Some(thread);
+                self.0.turns[thread].notify_one();
+                return;
+            }
+        }
+        if state.threads_left > 0 {
+            state.stuck = true;
+            self.0.turns.iter().for_each(|turn| _ = turn.notify_one());
+        }
+    }
+}
+
+impl Machine for Virtual {
+    type Futex = VirtualFutex;
+
+    fn futex(&self, value: u32) -> VirtualFutex {
+        let mut state = self.0.state.lock();
+        state.sleepers.push(Vec::new());
+        let number = state.sleepers.len() - 1;
+        VirtualFutex { word: AtomicU32::new(value), number, machine: self.clone() }
+    }
+
+    fn now(&self) -> Duration {
+        Duration::from_nanos(self.0.state.lock().now_ns)
+    }
+
+    fn granted(&self) {
+        self.pass(self.0.costs.grant);
+    }
+}
+
+/// A word of the machine.
+#[derive(Debug)]
+pub(super) struct VirtualFutex {
+    word: AtomicU32,
+    number: usize,
+    machine: Virtual,
+}
+
+impl Futex for VirtualFutex {
+    fn load(&self) -> u32 {
+        self.word.load(Ordering::SeqCst)
+    }
+
+    fn fetch_add(&self, by: u32) -> u32 {
+        self.word.fetch_add(by, Ordering::SeqCst)
+    }
+
+    fn fetch_max(&self, with: u32) -> u32 {
+        self.word.fetch_max(with, Ordering::SeqCst)
+    }
+
+    fn exchange(&self, old: u32, new: u32) -> bool {
+        self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    fn wait(&self, expected: u32, limit: Option<Duration>) {
+        if self.load() != expected {
+            return;
+        }
+        let machine = &self.machine;
+        let mut state = machine.0.state.lock();
+        let me = ME.get();
+        state.sleepers[self.number].push(me);
+        if let Some(limit) = limit {
+            machine.event(&mut state, me, ns(limit));
+        }
+        machine.sleep(&mut state);
+        // Who was woken is off the list already.
+        state.sleepers[self.number].retain(|sleeper| *sleeper != me);
+        drop(state);
+        machine.work(machine.0.costs.resume);
+    }
+
+    fn wake_all(&self) {
+        let machine = &self.machine;
+        let mut state = machine.0.state.lock();
+        let woken = std::mem::take(&mut state.sleepers[self.number]);
+        let some = !woken.is_empty();
+        woken.into_iter().for_each(|thread| machine.event(&mut state, thread, 0));
+        drop(state);
+        if some {
+            machine.work(machine.0.costs.wake);
+        }
+    }
+}

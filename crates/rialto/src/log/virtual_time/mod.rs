@@ -1,0 +1,283 @@
+//! Commit sequences in virtual time: the group commit designs as they run (`turn.rs`, `commit_lock.rs` and the designs
+//! themselves are the same code), on a machine that is a handful of numbers.
+//!
+//! A commit sequence is what KODA's experiments ran ("Details of the Experiments"): no database work, only the way of a
+//! commit. A simulated client works on a processor for [`Regime::commit_cpu`], queues its packet, and waits as the design
+//! says; a log write takes [`Regime::write`]; wake calls and sleeps cost what the regime says. Runs are exact: the same
+//! seed gives the same figures on every machine.
+
+mod machine;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use self::machine::{Costs, Virtual};
+use super::GroupCommitOptions;
+use super::turn::{Committer, Turn, Waits, Writer};
+use crate::io::Random;
+use crate::log::sync::Machine;
+
+/// A machine and its log disk, in numbers.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Regime {
+    /// Its name, behind `sim:`.
+    pub name: &'static str,
+    /// What it stands for.
+    pub meaning: &'static str,
+    /// Processors.
+    pub processors: u32,
+    /// Processor time of a commit sequence: the mean of an exponential distribution.
+    pub commit_cpu: Duration,
+    /// Processor time of a call that wakes others.
+    pub wake_cpu: Duration,
+    /// Processor time of going on after a sleep.
+    pub resume_cpu: Duration,
+    /// Time of a grant of the commit lock.
+    pub grant: Duration,
+    /// Time of a log write.
+    pub write: Duration,
+    /// The most packets in a group, where the design is not told otherwise.
+    pub group_max: Option<u32>,
+}
+
+const fn us(us: u64) -> Duration {
+    Duration::from_micros(us)
+}
+
+const fn ssd(name: &'static str, meaning: &'static str, write_us: u64) -> Regime {
+    Regime {
+        name,
+        meaning,
+        processors: 2,
+        commit_cpu: us(2),
+        wake_cpu: us(2),
+        resume_cpu: us(3),
+        grant: Duration::ZERO,
+        write: us(write_us),
+        group_max: None,
+    }
+}
+
+/// The regimes.
+pub const REGIMES: [Regime; 4] = [
+    Regime {
+        name: "koda",
+        meaning: "KODA's VAX 6340: 4 processors, 30 log writes a second, groups of at most 50; 5 ms a commit and 2 ms a \
+                  wake-up (fitted to Tables 1 and 2: 6.8 ms a commit that wakes up once), 2.6 ms from one grant of the \
+                  commit lock to the next (fitted to 300 TPS)",
+        processors: 4,
+        commit_cpu: us(4_800),
+        wake_cpu: us(50),
+        resume_cpu: us(2_000),
+        grant: us(600),
+        write: us(33_333),
+        group_max: Some(50),
+    },
+    ssd("ssd-30us", "2 processors, an SSD that writes and syncs in 30 us", 30),
+    ssd("ssd-100us", "2 processors, an SSD that writes and syncs in 100 us", 100),
+    ssd("ssd-1ms", "2 processors, an SSD that writes and syncs in 1 ms", 1_000),
+];
+
+/// Who commits.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Load {
+    /// Client threads: the paper's servers.
+    pub clients: u32,
+    /// Commits that each keeps on their way: 1 is a blocking client, more are tickets.
+    pub in_flight: u32,
+    /// Commits before the measurement begins.
+    pub warmup_commits: u64,
+    /// Commits that are measured.
+    pub commits: u64,
+    /// What the clients' work is drawn with.
+    pub seed: u64,
+}
+
+/// What a run brought.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Outcome {
+    /// Commits measured.
+    pub commits: u64,
+    /// In this time.
+    pub time: Duration,
+    /// Processors busy on average, between 0 and [`Regime::processors`].
+    pub processors_busy: f64,
+    /// Response times of the commits measured, from the start of their work, sorted.
+    pub responses: Vec<Duration>,
+    /// Groups written meanwhile.
+    pub groups: u64,
+    /// The largest.
+    pub group_max: u64,
+    /// What waiting has cost, from the start on.
+    pub waits: Waits,
+}
+
+impl Outcome {
+    /// Commits a second.
+    pub fn per_second(&self) -> f64 {
+        self.commits as f64 / self.time.as_secs_f64()
+    }
+}
+
+struct World {
+    regime: Regime,
+    machine: Virtual,
+    writer: Writer<Virtual>,
+    place: AtomicU64,
+    group_max: u64,
+    over: AtomicBool,
+    measured: Mutex<Measured>,
+}
+
+#[derive(Default)]
+struct Measured {
+    begin: Option<(Duration, Duration)>,
+    end: Option<(Duration, Duration)>,
+    done: u64,
+    groups: u64,
+    group_max: u64,
+    responses: Vec<Duration>,
+}
+
+impl World {
+    fn place(&self) -> u64 {
+        self.place.load(Ordering::SeqCst)
+    }
+
+    fn write(&self, turn: Turn<'_, Virtual>) {
+        let (place, durable) = (self.place(), self.writer.durable());
+        let target = place.min(durable.saturating_add(self.group_max));
+        turn.begin(target);
+        if target > durable {
+            let began = self.machine.now();
+            self.machine.pass(self.regime.write);
+            turn.publish(target, self.machine.now() - began, || self.place());
+            let mut measured = self.measured.lock();
+            if measured.begin.is_some() && measured.end.is_none() {
+                measured.groups += 1;
+                measured.group_max = measured.group_max.max(target - durable);
+            }
+        }
+        turn.release(|| self.place());
+        if target < place {
+            self.writer.ask_now();
+        }
+    }
+
+    /// A commit is durable; whether there is more to do.
+    fn done(&self, began: Duration, load: &Load) -> bool {
+        let mut measured = self.measured.lock();
+        measured.done += 1;
+        if measured.done == load.warmup_commits + 1 {
+            measured.begin = Some((self.machine.now(), self.machine.worked()));
+        } else if measured.done > load.warmup_commits && measured.end.is_none() {
+            measured.responses.push(self.machine.now() - began);
+            if measured.responses.len() as u64 == load.commits {
+                measured.end = Some((self.machine.now(), self.machine.worked()));
+                self.over.store(true, Ordering::SeqCst);
+            }
+        }
+        !self.over.load(Ordering::SeqCst)
+    }
+
+    fn client(&self, number: usize, load: &Load) {
+        let mut random = Random::new(load.seed ^ (number as u64 + 1) << 32);
+        let mut flying = std::collections::VecDeque::new();
+        while !self.over.load(Ordering::SeqCst) {
+            let began = self.machine.now();
+            self.machine.work(drawn(&mut random, self.regime.commit_cpu));
+            let lsn = self.place.fetch_add(1, Ordering::SeqCst) + 1;
+            if load.in_flight > 1 {
+                // A ticket: the stand-in waits for it until the client does.
+                self.writer.ask_now();
+            }
+            flying.push_back((lsn, began));
+            if flying.len() < load.in_flight as usize {
+                continue;
+            }
+            let waited = flying.pop_front().expect("it was pushed just now");
+            let committer =
+                Committer { stand_in: false, started: Some(waited.1), ..Committer::stand_in(waited.0) };
+            self.writer.wait(&committer, || self.place(), |turn| self.write(turn));
+            if !self.done(waited.1, load) {
+                break;
+            }
+            while flying.front().is_some_and(|next| next.0 <= self.writer.durable()) {
+                let waited = flying.pop_front().expect("it is there");
+                self.done(waited.1, load);
+            }
+        }
+    }
+}
+
+/// A time of this mean, exponentially distributed: commits arrive at their own times, not in step.
+fn drawn(random: &mut Random, mean: Duration) -> Duration {
+    let uniform = (random.below(1 << 53) + 1) as f64 / (1u64 << 53) as f64;
+    mean.mul_f64(-uniform.ln())
+}
+
+/// Runs the load on the regime's machine.
+///
+/// # Panics
+/// If the options have a [problem](GroupCommitOptions::problem), or the load has no client.
+pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> Outcome {
+    assert_eq!(options.problem(), None);
+    assert!(load.clients > 0 && load.in_flight > 0 && load.commits > 0, "{load:?}");
+    let clients = load.clients as usize;
+    let Regime { processors, wake_cpu: wake, resume_cpu: resume, grant, .. } = *regime;
+    // The last one is the log server.
+    let machine = Virtual::new(clients + 1, Costs { processors, wake, resume, grant });
+    let world = Arc::new(World {
+        regime: *regime,
+        writer: Writer::new(machine.clone(), options.policy(), 0),
+        machine: machine.clone(),
+        place: AtomicU64::new(0),
+        group_max: options.group_max.or(regime.group_max).map_or(u64::MAX, u64::from),
+        over: AtomicBool::new(false),
+        measured: Mutex::default(),
+    });
+    let left = AtomicU64::new(clients as u64);
+    std::thread::scope(|scope| {
+        for number in 0..=clients {
+            let (world, machine, left) = (&world, &machine, &left);
+            let run = move || {
+                machine.enter(number);
+                if number < clients {
+                    world.client(number, load);
+                    if left.fetch_sub(1, Ordering::SeqCst) == 1 {
+                        world.writer.close();
+                    }
+                } else {
+                    let stand_in = || Committer::stand_in(world.place());
+                    world.writer.serve(us(10_000), stand_in, || world.place(), |turn| world.write(turn));
+                }
+                machine.leave();
+            };
+            std::thread::Builder::new()
+                .stack_size(256 << 10)
+                .spawn_scoped(scope, run)
+                .expect("a thread can be started");
+        }
+        machine.start();
+    });
+    let measured = std::mem::take(&mut *world.measured.lock());
+    let ((from, worked_from), (to, worked_to)) =
+        (measured.begin.expect("it was measured"), measured.end.expect("to its end"));
+    let time = to - from;
+    let mut responses = measured.responses;
+    responses.sort_unstable();
+    Outcome {
+        commits: load.commits,
+        time,
+        processors_busy: (worked_to - worked_from).as_secs_f64() / time.as_secs_f64(),
+        responses,
+        groups: measured.groups,
+        group_max: measured.group_max,
+        waits: world.writer.waits(),
+    }
+}
