@@ -331,6 +331,7 @@ impl<M: Machine> Writer<M> {
         let raised = Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed));
         let target = self.flight.load(Ordering::SeqCst) >> 16;
         let place = place();
+        let write_time = Duration::from_nanos(self.write_ns.load(Ordering::Relaxed));
         View {
             looks,
             stand_in: committer.stand_in,
@@ -346,11 +347,10 @@ impl<M: Machine> Writer<M> {
             stall: committer.stall,
             willing_to_wait: committer.willing_to_wait,
             raised,
-            write_time: Duration::from_nanos(self.write_ns.load(Ordering::Relaxed)),
+            write_time,
             freed: Duration::from_nanos(self.freed_ns.load(Ordering::Relaxed)),
             committer_begins: (!elected && self.elected().is_some())
-                .then(|| Duration::from_nanos(self.begins_ns.load(Ordering::Relaxed)))
-                .filter(|begins| *begins > now),
+                .then(|| now.max(Duration::from_nanos(self.begins_ns.load(Ordering::Relaxed)))),
         }
     }
 
@@ -482,6 +482,7 @@ impl<M: Machine> Writer<M> {
         place: impl Fn() -> u64,
         mut write: impl FnMut(Turn<'a, M>),
     ) {
+        let mut arrived = None;
         while let Some(asked) = self.next_request(interval) {
             match self.design.committer() {
                 GroupCommitter::Elected if asked == Asked::Overdue => {
@@ -497,6 +498,22 @@ impl<M: Machine> Writer<M> {
                     let _ = self.wait(&committer(), &place, &mut write);
                 }
                 GroupCommitter::LogServer => {
+                    let stand_in = committer();
+                    let view = self.view(&stand_in, 0, &mut arrived, &place);
+                    if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
+                        // Those who asked rely on the request, which stays.
+                        self.sleep(stand_in.lsn, Some(time));
+                        if self.durable() >= stand_in.lsn {
+                            arrived = None;
+                            self.request.exchange(request::NOW, request::NONE);
+                            if place() > self.durable() {
+                                // Who asked meanwhile relies on the request that was just taken back.
+                                self.ask_now();
+                            }
+                        }
+                        continue;
+                    }
+                    arrived = None;
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
                         self.request.exchange(request::NOW, request::NONE);

@@ -1,8 +1,8 @@
-//! The adaptive design: Hiber, with groups whose size nobody has to set.
+//! The adaptive design: the log server, with groups whose size nobody has to set.
 //!
 //! It knows *the company*: how many packets were outstanding at once, lately. A committer waits until a share of the company
 //! has come, and whoever completes the share writes at once; a lone transaction has no company and never waits, and nobody
-//! waits longer than a log write takes. *The share* is found by KODA's mountain climbing ("Observations"), done
+//! waits longer than two log writes take. *The share* is found by KODA's mountain climbing ("Observations"), done
 //! continuously: now and then some groups are written with the next larger or smaller share, in turn with as many with the
 //! present one, and what commits more in the same time stays. At equal speed the smaller stays, so that nobody waits for
 //! nothing. Walks that lead nowhere become rarer.
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
-use super::{Choice, GroupCommit, View, Written};
+use super::{Choice, GroupCommit, GroupCommitter, View, Written};
 
 /// The shares of the company that a group waits for, in quarters.
 const QUARTERS: usize = 4;
@@ -176,6 +176,13 @@ impl Adaptive {
         Adaptive::default()
     }
 
+    /// When the company is not waited for any longer, by the first who waits; the others only look after him. It is long
+    /// enough that the time is seldom over before the group is written: who wakes up meanwhile does so for nothing.
+    fn end(view: &View) -> Duration {
+        let writes = if view.waiting == 0 || view.stand_in { 2 } else { 4 };
+        view.arrived.max(view.freed) + view.write_time * writes + view.raised
+    }
+
     /// How long this committer may stall in all.
     fn allowed(view: &View) -> Duration {
         let wait = view.willing_to_wait.map_or(Duration::MAX, |wait| {
@@ -188,29 +195,36 @@ impl Adaptive {
 
 impl GroupCommit for Adaptive {
     fn choose(&self, view: &View) -> Choice {
-        if view.covered {
-            return Choice::Sleep(None);
-        }
-        if view.writer_busy && view.elected {
-            return Choice::Write;
-        }
-        let complete = view.forming >= self.goal.load(Ordering::Relaxed);
-        if !view.writer_busy && complete {
-            return Choice::Write;
-        }
-        if !view.elected {
-            let limited = view.willing_to_wait.is_some() || view.stall.is_some();
-            return match Adaptive::allowed(view) {
+        let goal = self.goal.load(Ordering::Relaxed);
+        let complete = view.forming >= goal;
+        if view.stand_in {
+            return match Adaptive::end(view).saturating_sub(view.now) {
                 Duration::ZERO => Choice::Write,
-                allowed if limited => Choice::Sleep(Some(allowed)),
-                _ => Choice::Sleep(None),
+                _ if view.writer_busy || complete => Choice::Write,
+                left => Choice::Sleep(Some(left)),
             };
         }
-        let end = view.arrived.max(view.freed) + view.write_time + view.raised;
-        match end.saturating_sub(view.now).min(Adaptive::allowed(view)) {
-            Duration::ZERO => Choice::Write,
-            left => Choice::Sleep(Some(left)),
+        let limited = view.willing_to_wait.is_some() || view.stall.is_some();
+        let allowed = Adaptive::allowed(view);
+        if view.covered {
+            Choice::Sleep(None)
+        } else if view.writer_busy {
+            // When it is done the log server looks after those whom it left behind.
+            if limited && !allowed.is_zero() { Choice::Sleep(Some(allowed)) } else { Choice::Sleep(None) }
+        } else if complete && (goal > 1 || view.waiting == 0) || allowed.is_zero() {
+            Choice::Write
+        } else if complete {
+            Choice::LeaveToServer
+        } else {
+            match Adaptive::end(view).saturating_sub(view.now).min(allowed) {
+                Duration::ZERO => Choice::Write,
+                left => Choice::Sleep(Some(left)),
+            }
         }
+    }
+
+    fn committer(&self) -> GroupCommitter {
+        GroupCommitter::LogServer
     }
 
     fn reads_clock(&self) -> bool {

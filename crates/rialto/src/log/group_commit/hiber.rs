@@ -71,13 +71,11 @@ pub struct HiberWillingToWait {
 
 impl GroupCommit for HiberWillingToWait {
     fn choose(&self, view: &View) -> Choice {
-        if view.covered {
+        // The first on the queue writes before the own stall is over, and wakes this one.
+        if view.covered || self.waits.relies(view) {
             return Choice::Sleep(None);
         }
-        match self.waits.left(view) {
-            Some(left) => Choice::Sleep(Some(left)),
-            None => Choice::Write,
-        }
+        until(self.waits.end(view), view)
     }
 
     fn reads_clock(&self) -> bool {

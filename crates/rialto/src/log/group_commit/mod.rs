@@ -14,7 +14,7 @@
 //! | hiber-stall | the same, after its stall | the same | the same |
 //! | hiber-willing-to-wait | whose wait is over first | what its wait leaves, or until woken | the committer its group |
 //! | log-server | the log server; a lone committer itself | until woken | the log server its group |
-//! | adaptive | the first on the queue, or who completes the company | as hiber, with a stall that it finds itself | as hiber |
+//! | adaptive | as log-server, or who completes the company | as log-server, or while the company forms | as log-server |
 //!
 //! The first five are KODA's (sections "Cooperative Commit Processing" and "Our New Designs"), the next two are what that
 //! paper leaves as future work, the log server is System M's.
@@ -75,7 +75,7 @@ pub struct View {
     pub write_time: Duration,
     /// When the last group was done.
     pub freed: Duration,
-    /// When the elected committer will begin at the latest, if it is another one and has said so.
+    /// If another committer is elected, when it begins: now, or when its stall is over.
     pub committer_begins: Option<Duration>,
 }
 

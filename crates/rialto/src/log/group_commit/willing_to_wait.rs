@@ -19,23 +19,28 @@ pub struct WillingToWait {
 }
 
 impl WillingToWait {
-    /// What is left to stall; `None` if the wait is over.
-    pub(super) fn left(&self, view: &View) -> Option<Duration> {
+    /// When the stall is over.
+    pub(super) fn end(&self, view: &View) -> Duration {
         let wait = view.willing_to_wait.unwrap_or(self.wait).max(self.wait_min) + view.raised;
-        let mut end = (view.started + wait).saturating_sub(view.write_time);
-        if view.committer_begins.is_some_and(|begins| begins <= end) {
-            end += view.write_time;
-        }
-        end.checked_sub(view.now).filter(|left| !left.is_zero())
+        (view.started + wait).saturating_sub(view.write_time)
+    }
+
+    /// Whether the first on the queue begins to write before this stall is over.
+    pub(super) fn relies(&self, view: &View) -> bool {
+        view.committer_begins.is_some_and(|begins| begins <= self.end(view).max(view.now))
     }
 }
 
 impl GroupCommit for WillingToWait {
     fn choose(&self, view: &View) -> Choice {
-        match self.left(view) {
-            Some(left) => Choice::Stall(left),
-            None if view.covered => Choice::Sleep(None),
-            None => Choice::Write,
+        let relies = self.relies(view);
+        let end = if relies { self.end(view) + view.write_time } else { self.end(view) };
+        if view.now < end {
+            Choice::Stall(end - view.now)
+        } else if view.covered || relies {
+            Choice::Sleep(None)
+        } else {
+            Choice::Write
         }
     }
 

@@ -38,7 +38,7 @@ fn explore() {
     for stall in [10, 20, 30, 40, 60] {
         run(&koda(), GroupCommitOptions { stall: ms(stall), ..CommitStall.into() }, 50, 4000);
     }
-    for wtw in [70, 75, 80, 85, 90, 100, 120] {
+    for wtw in [40, 50, 60, 70, 80, 90] {
         run(&koda(), GroupCommitOptions { willing_to_wait: ms(wtw), ..WillingToWait.into() }, 50, 4000);
         run(&koda(), GroupCommitOptions { willing_to_wait: ms(wtw), ..HiberWillingToWait.into() }, 50, 4000);
     }
