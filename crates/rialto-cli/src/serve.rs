@@ -9,6 +9,7 @@ use std::sync::Arc;
 use clap::Args;
 use rialto::{Database, Options};
 use rialto_bench::args::DurabilityName;
+use rialto_bench::group_commit::GroupCommitArgs;
 use rialto_server::ServeOptions;
 
 /// Where the data is, unless told otherwise.
@@ -57,6 +58,8 @@ pub struct ServeArgs {
     /// How durable "committed" is for sessions that do not choose
     #[arg(long, value_enum, default_value = "disk")]
     durability: DurabilityName,
+    #[command(flatten)]
+    group_commit: GroupCommitArgs,
     /// The most connections at a time
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -84,6 +87,7 @@ impl ServeArgs {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
+            group_commit: self.group_commit.options(),
             transactions_max: defaults
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),

@@ -18,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
 use crate::options::Options;
 use crate::recovery::RecoveryReport;
-use crate::txn::options::TxOptions;
+use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
 use crate::txn::{Ticket, Transaction};
 
@@ -299,6 +299,23 @@ impl Database {
     /// without a name.
     pub fn procedure_id(&self, name: &str) -> ProcedureId {
         self.core().accounts.id(name)
+    }
+
+    /// Adds this to the stalls of all committers, from now on until it is told otherwise or the database is closed: an
+    /// administrator's means to ease a contention for processors, as larger groups take less of them (KODA, "Future
+    /// Work"). Designs that never stall (commit-lock, log-server) stay as they are; zero takes it back.
+    ///
+    /// # Errors
+    /// [`Error::BadDefinition`] if it is more than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX).
+    pub fn raise_stalls(&self, by: Duration) -> Result<()> {
+        check_wait("raise_stalls", by)?;
+        self.core().log.raise_stalls(by);
+        Ok(())
+    }
+
+    /// What [`raise_stalls`](Database::raise_stalls) was last told.
+    pub fn raised_stalls(&self) -> Duration {
+        self.core().log.raised_stalls()
     }
 
     /// What the database has done since it was opened.

@@ -56,6 +56,8 @@ pub enum Statement {
     SetSessionModes(Modes),
     /// SET.
     Set(Name, SetValue),
+    /// ALTER SYSTEM SET, ALTER SYSTEM RESET.
+    AlterSystem(Name, SetValue),
     /// RESET; `None` for RESET ALL.
     Reset(Option<Name>),
     /// SHOW; `None` for SHOW ALL.

@@ -252,17 +252,37 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
     } else if cursor.take_all(&["TIME", "ZONE"]) {
         Name { text: "timezone".to_string(), position }
     } else {
-        let name = setting_name(cursor)?;
-        if !(cursor.take("TO") || cursor.take_token(&Token::Eq)) {
-            return Err(cursor.unexpected("TO or ="));
-        }
-        name
+        setting_to(cursor)?
     };
-    if cursor.take("DEFAULT") {
-        return Ok(Statement::Set(name, SetValue::Default));
+    Ok(Statement::Set(name, setting_value(cursor)?))
+}
+
+/// A setting's name and the TO or = behind it.
+fn setting_to(cursor: &mut Cursor<'_>) -> Result<Name> {
+    let name = setting_name(cursor)?;
+    if !(cursor.take("TO") || cursor.take_token(&Token::Eq)) {
+        return Err(cursor.unexpected("TO or ="));
     }
-    let values = cursor.list(Cursor::literal)?;
-    Ok(Statement::Set(name, SetValue::Text(values.join(", "))))
+    Ok(name)
+}
+
+fn setting_value(cursor: &mut Cursor<'_>) -> Result<SetValue> {
+    if cursor.take("DEFAULT") {
+        return Ok(SetValue::Default);
+    }
+    Ok(SetValue::Text(cursor.list(Cursor::literal)?.join(", ")))
+}
+
+/// What stands behind ALTER SYSTEM.
+fn alter_system(cursor: &mut Cursor<'_>) -> Result<Statement> {
+    if cursor.take("RESET") {
+        return Ok(Statement::AlterSystem(setting_name(cursor)?, SetValue::Default));
+    }
+    if !cursor.take("SET") {
+        return Err(cursor.unexpected("SET or RESET"));
+    }
+    let name = setting_to(cursor)?;
+    Ok(Statement::AlterSystem(name, setting_value(cursor)?))
 }
 
 /// VACUUM and ANALYZE. Nothing here ever needs either, so their options, which say how, are checked and then moot.
@@ -355,6 +375,9 @@ fn drop(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
 }
 
 fn alter(cursor: &mut Cursor<'_>) -> Result<Option<Statement>> {
+    if cursor.take("SYSTEM") {
+        return alter_system(cursor).map(Some);
+    }
     if !cursor.take("TABLE") {
         return Ok(None);
     }

@@ -74,6 +74,8 @@ impl Session {
         }
         let options = TxOptions {
             durability: self.settings.durability,
+            commit_stall: self.settings.commit_stall,
+            willing_to_wait: self.settings.willing_to_wait,
             lock_timeout: Some(self.settings.lock_timeout),
             read_only: self.access == Access::ReadOnly,
             ..TxOptions::default()

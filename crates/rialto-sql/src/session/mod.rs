@@ -173,6 +173,9 @@ impl Session {
 
     /// What SHOW tells of a setting.
     pub fn show(&self, name: &str) -> String {
+        if name == settings::RAISE_STALLS {
+            return settings::show_wait(self.database.raised_stalls());
+        }
         self.settings.show(name, self.access == Access::ReadOnly)
     }
 

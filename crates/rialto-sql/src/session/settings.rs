@@ -17,6 +17,12 @@ pub struct Settings {
     pub application_name: String,
     /// `rialto.durability`; `None` for the database's own.
     pub durability: Option<Durability>,
+    /// `rialto.commit_stall`: how long a commit stalls, where the group commit design stalls for a set time; `None` for
+    /// the database's own.
+    pub commit_stall: Option<Duration>,
+    /// `rialto.willing_to_wait`: how long a transaction is willing to take in all, where the group commit design asks for
+    /// that; `None` for the database's own.
+    pub willing_to_wait: Option<Duration>,
     /// `lock_timeout`: the longest wait for one lock.
     pub lock_timeout: Duration,
     /// `default_transaction_read_only`.
@@ -34,6 +40,8 @@ impl Default for Settings {
         Settings {
             application_name: String::new(),
             durability: None,
+            commit_stall: None,
+            willing_to_wait: None,
             lock_timeout: rialto::Options::default().lock_timeout,
             read_only: false,
             client_encoding: "UTF8",
@@ -66,13 +74,24 @@ const FIXED: [(&str, &str); 16] = [
     ("idle_in_transaction_session_timeout", "0"),
 ];
 
+/// The database's settings, which ALTER SYSTEM changes for all sessions at once, until it is closed.
+const SYSTEM: [&str; 1] = [RAISE_STALLS];
+
+/// What an administrator adds to every stall.
+pub(super) const RAISE_STALLS: &str = "rialto.raise_stalls";
+
+/// What a wait is written as.
+const WAIT: &str = "milliseconds, or a number with us, ms, s or min, at most 60s";
+
 /// Settings whose values say what every transaction is.
 const ISOLATION: [&str; 2] = ["transaction_isolation", "default_transaction_isolation"];
 
 /// Settings that can be set.
-const CHANGEABLE: [&str; 8] = [
+const CHANGEABLE: [&str; 10] = [
     "application_name",
     "rialto.durability",
+    "rialto.commit_stall",
+    "rialto.willing_to_wait",
     "lock_timeout",
     "default_transaction_read_only",
     "transaction_read_only",
@@ -89,14 +108,14 @@ fn unknown(name: &Name) -> SqlError {
 /// Whether there is a setting of this name; an error if not.
 pub(super) fn check_name(name: &Name) -> Result<()> {
     let fixed = FIXED.iter().any(|(fixed, _)| *fixed == name.text);
-    let known = fixed || ISOLATION.contains(&name.text.as_str()) || CHANGEABLE.contains(&name.text.as_str());
-    if known { Ok(()) } else { Err(unknown(name)) }
+    let known = [&ISOLATION[..], &CHANGEABLE, &SYSTEM].iter().any(|names| names.contains(&&*name.text));
+    if fixed || known { Ok(()) } else { Err(unknown(name)) }
 }
 
 /// The names of all settings, in order.
 pub(super) fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> =
-        FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).collect();
+        FIXED.iter().map(|(name, _)| *name).chain(ISOLATION).chain(CHANGEABLE).chain(SYSTEM).collect();
     names.sort_unstable();
     names
 }
@@ -112,6 +131,8 @@ impl Settings {
                 Some(Durability::Memory) => "memory".to_string(),
                 Some(Durability::Disk) => "disk".to_string(),
             },
+            "rialto.commit_stall" => self.commit_stall.map_or("default".to_string(), show_wait),
+            "rialto.willing_to_wait" => self.willing_to_wait.map_or("default".to_string(), show_wait),
             "lock_timeout" => match self.lock_timeout {
                 FOR_EVER => "0".to_string(),
                 limit if limit.as_millis() % 1_000 == 0 => format!("{}s", limit.as_secs()),
@@ -131,10 +152,7 @@ impl Settings {
     pub fn set(&mut self, name: &Name, value: &SetValue) -> Result<Option<(&'static str, String)>> {
         check_name(name)?;
         let default = Settings::default();
-        let wrong = |value: &str, expected: &str| {
-            let message = format!("invalid value for parameter \"{}\": \"{value}\"", name.text);
-            SqlError::new(SqlState::InvalidParameterValue, message).hint(format!("Expected: {expected}."))
-        };
+        let wrong = |value: &str, expected: &str| wrong(name, value, expected);
         let text = match value {
             SetValue::Default => None,
             SetValue::Text(text) => Some(text.as_str()),
@@ -151,6 +169,17 @@ impl Settings {
                     Some("disk") => Some(Durability::Disk),
                     Some(other) => return Err(wrong(other, "memory, disk or default")),
                 }
+            }
+            "rialto.commit_stall" => {
+                self.commit_stall = own_wait(text).ok_or_else(|| wrong_wait(name, value))?
+            }
+            "rialto.willing_to_wait" => {
+                self.willing_to_wait = own_wait(text).ok_or_else(|| wrong_wait(name, value))?
+            }
+            system if SYSTEM.contains(&system) => {
+                let message = format!("parameter \"{system}\" cannot be changed in a session");
+                let hint = format!("It is the whole database's: ALTER SYSTEM SET {system} = ...");
+                return Err(SqlError::new(SqlState::CannotChangeNow, message).hint(hint).at(name.position));
             }
             "lock_timeout" => {
                 self.lock_timeout = match text {
@@ -210,6 +239,42 @@ impl Settings {
     }
 }
 
+fn wrong(name: &Name, value: &str, expected: &str) -> SqlError {
+    let message = format!("invalid value for parameter \"{}\": \"{value}\"", name.text);
+    SqlError::new(SqlState::InvalidParameterValue, message).hint(format!("Expected: {expected}."))
+}
+
+fn wrong_wait(name: &Name, value: &SetValue) -> SqlError {
+    let SetValue::Text(text) = value else { unreachable!("the default is always right") };
+    wrong(name, text, WAIT)
+}
+
+/// A wait of the session's own, or the database's. `None` if the text is neither.
+fn own_wait(text: Option<&str>) -> Option<Option<Duration>> {
+    match text {
+        None => Some(None),
+        Some(text) if text.eq_ignore_ascii_case("default") => Some(None),
+        Some(text) => wait(text).map(Some),
+    }
+}
+
+/// What ALTER SYSTEM changes, and to what.
+///
+/// # Errors
+/// A name that is no setting, or a session's; a value that is no wait.
+pub(super) fn raised_stalls(name: &Name, value: &SetValue) -> Result<Duration> {
+    check_name(name)?;
+    if !SYSTEM.contains(&&*name.text) {
+        let message = format!("parameter \"{}\" cannot be changed by ALTER SYSTEM", name.text);
+        let hint = format!("Those that can: {}.", SYSTEM.join(", "));
+        return Err(SqlError::new(SqlState::CannotChangeNow, message).hint(hint).at(name.position));
+    }
+    match value {
+        SetValue::Default => Ok(Duration::ZERO),
+        SetValue::Text(text) => wait(text).ok_or_else(|| wrong_wait(name, value)),
+    }
+}
+
 /// Whether a value says what a fixed setting is anyway.
 fn same_value(name: &str, value: &str, own: &str) -> bool {
     let value = value.to_ascii_lowercase();
@@ -235,20 +300,41 @@ fn boolean(text: &str) -> Option<bool> {
     }
 }
 
-/// A time-out; zero means none.
-fn duration(text: &str) -> Option<Duration> {
+/// A number with a unit, or of milliseconds.
+fn time(text: &str) -> Option<Duration> {
     let text = text.trim();
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let number: u64 = text[..digits].parse().ok()?;
-    let unit_ms = match text[digits..].trim() {
-        "" | "ms" => 1,
-        "s" => 1_000,
-        "min" => 60_000,
+    let unit_us = match text[digits..].trim() {
+        "us" => 1,
+        "" | "ms" => 1_000,
+        "s" => 1_000_000,
+        "min" => 60_000_000,
         _ => return None,
     };
-    match number.checked_mul(unit_ms)? {
-        0 => Some(FOR_EVER),
-        limit_ms => Some(Duration::from_millis(limit_ms).min(FOR_EVER)),
+    number.checked_mul(unit_us).map(Duration::from_micros)
+}
+
+/// A time-out; zero means none.
+fn duration(text: &str) -> Option<Duration> {
+    match time(text)? {
+        Duration::ZERO => Some(FOR_EVER),
+        limit => Some(limit.min(FOR_EVER)),
+    }
+}
+
+/// A wait for a group commit.
+fn wait(text: &str) -> Option<Duration> {
+    time(text).filter(|wait| *wait <= rialto::log::group_commit::WAIT_MAX)
+}
+
+/// As PostgreSQL shows times: in the largest unit that has no fraction.
+pub(super) fn show_wait(wait: Duration) -> String {
+    match wait.as_micros() {
+        0 => "0".to_string(),
+        us if us % 1_000_000 == 0 => format!("{}s", us / 1_000_000),
+        us if us % 1_000 == 0 => format!("{}ms", us / 1_000),
+        us => format!("{us}us"),
     }
 }
 
@@ -270,6 +356,16 @@ mod tests {
         assert_eq!(settings.show("lock_timeout", false), "1500ms");
         set(&mut settings, "lock_timeout", "2s").unwrap();
         assert_eq!(settings.lock_timeout, Duration::from_secs(2));
+        set(&mut settings, "rialto.willing_to_wait", "90").unwrap();
+        assert_eq!(settings.show("rialto.willing_to_wait", false), "90ms");
+        assert_eq!(settings.show("rialto.commit_stall", false), "default");
+        set(&mut settings, "rialto.commit_stall", "250us").unwrap();
+        assert_eq!(
+            (settings.show("rialto.commit_stall", false).as_str(), settings.commit_stall),
+            ("250us", Some(Duration::from_micros(250)))
+        );
+        set(&mut settings, "rialto.commit_stall", "default").unwrap();
+        assert_eq!(settings.commit_stall, None);
         set(&mut settings, "lock_timeout", "0").unwrap();
         assert_eq!(settings.show("lock_timeout", false), "0");
     }
@@ -289,6 +385,11 @@ mod tests {
         set(&mut settings, "standard_conforming_strings", "true").unwrap();
         assert_eq!(set(&mut settings, "timezone", "Europe/Zurich").unwrap_err().sqlstate.code(), "55P02");
         assert_eq!(set(&mut settings, "no_such_thing", "1").unwrap_err().sqlstate.code(), "42704");
+        for wait in ["-1", "an hour", "61s", "18446744073709551615min"] {
+            let error = set(&mut settings, "rialto.willing_to_wait", wait).unwrap_err();
+            assert_eq!(error.sqlstate.code(), "22023", "{wait}");
+        }
+        assert_eq!(set(&mut settings, RAISE_STALLS, "1ms").unwrap_err().sqlstate.code(), "55P02");
         assert_eq!(set(&mut settings, "rialto.durability", "paper").unwrap_err().sqlstate.code(), "22023");
     }
 
@@ -296,7 +397,9 @@ mod tests {
     fn every_setting_can_be_shown() {
         for name in names() {
             let shown = Settings::default().show(name, false);
-            assert!(!shown.is_empty() || name == "application_name", "{name}");
+            // The database's own are told by the database.
+            let elsewhere = name == "application_name" || SYSTEM.contains(&name);
+            assert!(!shown.is_empty() || elsewhere, "{name}");
         }
     }
 }

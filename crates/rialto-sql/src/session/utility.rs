@@ -70,6 +70,14 @@ impl Session {
                 self.change_setting(name, value)?;
                 Ok(Tag::Word("SET"))
             }
+            Statement::AlterSystem(name, value) => {
+                if self.block == Block::Explicit {
+                    let message = "ALTER SYSTEM cannot run inside a transaction block";
+                    return Err(SqlError::new(SqlState::ActiveTransaction, message));
+                }
+                self.database.raise_stalls(settings::raised_stalls(name, value)?)?;
+                Ok(Tag::Word("ALTER SYSTEM"))
+            }
             Statement::Reset(name) => {
                 match name {
                     Some(name) => self.change_setting(name, &SetValue::Default)?,
@@ -138,8 +146,11 @@ impl Session {
         let before = self.settings.clone();
         self.status_changes.extend(self.settings.set(name, value)?);
         self.settings_before.get_or_insert(before);
-        if let (Some(tx), Some(durability)) = (&mut self.tx, self.settings.durability) {
-            tx.set_durability(durability);
+        if let Some(tx) = &mut self.tx {
+            if let Some(durability) = self.settings.durability {
+                tx.set_durability(durability);
+            }
+            tx.set_waits(self.settings.commit_stall, self.settings.willing_to_wait);
         }
         Ok(())
     }

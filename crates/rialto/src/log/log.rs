@@ -322,6 +322,11 @@ impl Log {
         self.core.writer.raise_stalls(by);
     }
 
+    /// What [`Log::raise_stalls`] was last told.
+    pub fn raised_stalls(&self) -> Duration {
+        self.core.writer.raised_stalls()
+    }
+
     /// The error that stopped the log, if one did.
     pub fn failure(&self) -> Option<Error> {
         self.core.failure.get().map(stopped)

@@ -241,6 +241,11 @@ impl<M: Machine> Writer<M> {
         self.raised_ns.store(by.as_nanos() as u64, Ordering::Relaxed);
     }
 
+    /// What was added last.
+    pub(crate) fn raised_stalls(&self) -> Duration {
+        Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed))
+    }
+
     /// Takes the writer word if it is free.
     pub(crate) fn try_take(&self) -> Option<Turn<'_, M>> {
         // The plain load keeps the line shared while somebody else holds the word.
@@ -328,7 +333,7 @@ impl<M: Machine> Writer<M> {
         let elected = !self.has_server() && self.elect(committer.lsn);
         let now = if self.is_timed() { self.machine.now() } else { Duration::ZERO };
         let arrived = *arrived.get_or_insert(now);
-        let raised = Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed));
+        let raised = self.raised_stalls();
         let target = self.flight.load(Ordering::SeqCst) >> 16;
         let place = place();
         let write_time = Duration::from_nanos(self.write_ns.load(Ordering::Relaxed));

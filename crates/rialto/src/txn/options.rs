@@ -3,8 +3,10 @@
 use std::time::Duration;
 
 use crate::account::ProcedureId;
+use crate::error::{Error, Result};
 pub use crate::lock::LockPolicy;
 use crate::log::Durability;
+use crate::log::group_commit::WAIT_MAX;
 
 /// What keeps a transaction apart from the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,4 +41,26 @@ pub struct TxOptions {
     pub willing_to_wait: Option<Duration>,
     /// Wait for locks (the default), or answer [`Error::WouldWait`](crate::Error::WouldWait).
     pub lock_wait: LockPolicy,
+}
+
+impl TxOptions {
+    /// Refuses waits that make no sense.
+    #[inline]
+    pub(crate) fn check(&self) -> Result<()> {
+        for (name, wait) in [("commit_stall", self.commit_stall), ("willing_to_wait", self.willing_to_wait)] {
+            if let Some(wait) = wait {
+                check_wait(name, wait)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Refuses a wait for a group commit that is too long.
+pub(crate) fn check_wait(name: &str, wait: Duration) -> Result<()> {
+    if wait > WAIT_MAX {
+        let reason = format!("{wait:?} is too long a wait for a group commit; expected at most {WAIT_MAX:?}");
+        return Err(Error::BadDefinition { name: name.to_owned(), reason });
+    }
+    Ok(())
 }

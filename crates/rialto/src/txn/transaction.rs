@@ -17,6 +17,7 @@ use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
+use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, PacketSlot, Patience};
 use crate::row::{FieldPatch, Key};
 
@@ -158,6 +159,7 @@ impl Context {
         self.core.locks.open(self.owner(), started.unwrap_or(self.began));
         self.open = true;
         self.lock_wait_ns = self.core.locks.waited_ns(self.owner());
+        options.check()?;
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -475,6 +477,15 @@ impl Transaction {
     pub fn set_durability(&mut self, durability: Durability) {
         let context = self.context();
         context.choices.durability = context.core.durability(durability);
+    }
+
+    /// Changes how long the transaction stalls at its commit ([`TxOptions::commit_stall`]) and how long it is willing to
+    /// wait in all ([`TxOptions::willing_to_wait`]). More than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX) counts as
+    /// that.
+    pub fn set_waits(&mut self, commit_stall: Option<Duration>, willing_to_wait: Option<Duration>) {
+        let choices = &mut self.context().choices;
+        choices.commit_stall = commit_stall.map(|wait| wait.min(WAIT_MAX));
+        choices.willing_to_wait = willing_to_wait.map(|wait| wait.min(WAIT_MAX));
     }
 
     /// How durable the transaction's commit will be.

@@ -183,6 +183,13 @@ impl Adaptive {
         view.arrived.max(view.freed) + view.write_time * writes + view.raised
     }
 
+    /// One that has found out already how many packets to wait for.
+    #[cfg(test)]
+    pub(crate) fn waiting_for(goal: u64) -> Adaptive {
+        let climb = Climb { outstanding: [goal; COMPANY_GROUPS], share: QUARTERS, ..Climb::default() };
+        Adaptive { goal: AtomicU64::new(goal), climb: Mutex::new(climb) }
+    }
+
     /// How long this committer may stall in all.
     fn allowed(view: &View) -> Duration {
         let wait = view.willing_to_wait.map_or(Duration::MAX, |wait| {
