@@ -3,7 +3,7 @@
 use crate::account::ProcedureAccount;
 use crate::checkpoint::CheckpointStats;
 use crate::lock::LockCounters;
-use crate::log::LogStats;
+use crate::log::{LogStats, WritePath};
 
 /// Sums since the database was opened. Times are in nanoseconds, over all transactions.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -29,6 +29,8 @@ pub struct Metrics {
     pub locks: LockCounters,
     /// Groups, bytes, writes.
     pub log: LogStats,
+    /// How the log is written, and what was measured for that.
+    pub log_writes: WritePath,
     /// Checkpoints, their bytes, and why the last one failed if it did.
     pub checkpoints: CheckpointStats,
     /// Bytes of segments and index nodes in use.

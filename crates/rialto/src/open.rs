@@ -254,6 +254,7 @@ pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>)
 pub(crate) fn log_options(options: &Options) -> LogOptions {
     LogOptions {
         group_commit: options.group_commit,
+        caching: options.log_writes,
         bytes_max: options.log_bytes_max,
         packet_slots: options.packets_max,
         memory_flush_interval: options.memory_flush_interval,
@@ -337,6 +338,7 @@ impl Running {
             procedures,
             locks: core.locks.counters(),
             log: core.log.stats(),
+            log_writes: core.log.write_path(),
             checkpoints: self.checkpointer.stats(),
             memory_used: core.segments.budget().used(),
             memory_limit: core.segments.budget().limit(),

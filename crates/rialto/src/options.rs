@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::io::Caching;
 use crate::lock::LockForm;
 use crate::log::{Durability, GroupCommitOptions};
 
@@ -68,6 +69,9 @@ pub struct Options {
     pub locks: LockForm,
     /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
+    /// How the log files are written; by default the way that measures fastest when the database is opened
+    /// ([`WritePath`](crate::log::WritePath)).
+    pub log_writes: Option<Caching>,
     /// How many transactions can be open at the same time; 1,024 by default.
     pub transactions_max: usize,
     /// How many transactions can be on their way to the disk at the same time; 16,384 by default.
@@ -103,6 +107,7 @@ impl Default for Options {
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             group_commit: GroupCommitOptions::default(),
+            log_writes: None,
             transactions_max: 1_024,
             packets_max: 16_384,
             write_set_bytes_max: 64 << 20,

@@ -94,6 +94,11 @@ pub trait Disk: Send + Sync + Debug {
     /// that wrote them.
     fn boot(&self) -> u128;
 
+    /// Whether the times of its calls say anything: not for disks that are memory.
+    fn has_speed(&self) -> bool {
+        true
+    }
+
     /// What this disk is, for people: its path, or its parameters.
     fn describe(&self) -> String;
 }

@@ -114,6 +114,10 @@ impl Disk for MemoryDisk {
         self.boot
     }
 
+    fn has_speed(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> String {
         "memory (lost when the process ends)".to_owned()
     }

@@ -197,6 +197,7 @@ impl FileTable {
         disk: Arc<dyn Disk>,
         database: u128,
         options: &LogOptions,
+        caching: Caching,
         files: Vec<Arc<LogFile>>,
     ) -> Result<FileTable> {
         let table = FileTable {
@@ -206,7 +207,7 @@ impl FileTable {
             file_bytes: options.file_bytes,
             bytes_max: options.bytes_max,
             spares_max: options.spare_files_max,
-            caching: options.caching,
+            caching,
             inner: Mutex::new(Inner { files: files.into(), ..Inner::default() }),
             changed: Condvar::new(),
             preparing: Mutex::new(()),

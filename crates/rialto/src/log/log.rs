@@ -17,6 +17,7 @@ use super::packet::{PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
+use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter, LogStats};
 use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience};
 use crate::account::waits::Waiting;
@@ -60,6 +61,7 @@ pub(crate) struct Core {
     packet_slots: usize,
     /// The most packets that a committer puts into a group.
     group_max: u64,
+    write_path: WritePath,
     /// Whether the log has its threads; without them every caller does all work itself.
     threaded: bool,
 }
@@ -92,6 +94,7 @@ impl Log {
             flush_interval: options.memory_flush_interval,
             wait_max: options.wait_max,
             packet_slots: options.packet_slots,
+            write_path: parts.write_path,
             group_max: options.group_commit.group_max.map_or(u64::MAX, u64::from),
             threaded: options.threads == LogThreads::Background,
         });
@@ -309,6 +312,11 @@ impl Log {
     /// Log files that exist now, prepared ones included.
     pub fn file_count(&self) -> usize {
         self.core.files.extent().1
+    }
+
+    /// How the log files are written.
+    pub fn write_path(&self) -> WritePath {
+        self.core.write_path
     }
 
     /// What the log has written since it was opened.

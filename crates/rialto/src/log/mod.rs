@@ -91,6 +91,7 @@ mod ring;
 mod sync;
 mod turn;
 pub mod virtual_time;
+mod write_path;
 mod writer;
 
 #[cfg(test)]
@@ -107,6 +108,7 @@ pub use log::Log;
 pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub use turn::Waits;
+pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats};
 
 use crate::io::Caching;
@@ -197,8 +199,9 @@ pub struct LogOptions {
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a slot or for log space before it fails (I10).
     pub wait_max: Duration,
-    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]).
-    pub caching: Caching,
+    /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
+    /// fastest way, as measured ([`WritePath`]).
+    pub caching: Option<Caching>,
     /// Whether the log has its two threads.
     pub threads: LogThreads,
 }
@@ -220,7 +223,7 @@ impl Default for LogOptions {
             packet_slots: 8192,
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),
-            caching: Caching::Direct,
+            caching: None,
             threads: LogThreads::Background,
         }
     }

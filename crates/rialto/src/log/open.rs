@@ -7,6 +7,7 @@ use super::files::{self, FileTable, LogFile};
 use super::gather::{Gatherer, RING_MIN};
 use super::reader::LogEnd;
 use super::ring::{self, RING_NAME, RingView};
+use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, PAGE};
 use crate::io::{AlignedBuffer, Disk};
@@ -20,6 +21,7 @@ pub(super) struct Parts {
     pub(super) files: Arc<FileTable>,
     pub(super) counters: Arc<Counters>,
     pub(super) marks: Vec<(Lsn, u64)>,
+    pub(super) write_path: WritePath,
 }
 
 impl LogOptions {
@@ -73,7 +75,8 @@ impl Log {
         if disk.shared_bytes(RING_NAME)?.is_some() {
             disk.remove(RING_NAME)?;
         }
-        let table = FileTable::new(disk.clone(), database, options, Vec::new())?;
+        let table =
+            FileTable::new(disk.clone(), database, options, WritePath::default().caching, Vec::new())?;
         table.prepare()?;
         let files = vec![table.at(0).expect("the first file was made just now")];
         Log::open(disk, database, options, LogEnd::empty(files))
@@ -86,10 +89,12 @@ impl Log {
     pub fn open(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions, end: LogEnd) -> Result<Arc<Log>> {
         options.check()?;
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
-        // Recovery reads through the system's cache; from here on they are used as the options say.
-        let files =
-            files.iter().map(|file| file.reopen(&**disk, options.caching)).collect::<Result<Vec<_>>>()?;
-        let table = Arc::new(FileTable::new(disk.clone(), database, options, files)?);
+        let last = files.last().expect("a log has a file");
+        let write_path = WritePath::choose(&**disk, options.caching, last, position)?;
+        let caching = write_path.caching;
+        // Recovery reads through the system's cache; from here on they are used as they are written.
+        let files = files.iter().map(|file| file.reopen(&**disk, caching)).collect::<Result<Vec<_>>>()?;
+        let table = Arc::new(FileTable::new(disk.clone(), database, options, caching, files)?);
         // A file that an earlier process named just before it was killed is there, but its name may not be durable.
         disk.sync_directory()?;
         // The pad below may fill the last file; a log that does has the next one (`reader.rs`).
@@ -139,8 +144,8 @@ impl Log {
         let (filler, drainer, view) = ring::start(&**disk, database, options.ring_bytes, page_end)?;
         let counters = Arc::new(Counters::default());
         let gatherer = Gatherer::new(filler, table.clone(), last.clone(), checksum, incarnation, lsn);
-        let group_writer =
-            GroupWriter::new(drainer, table.clone(), last, options.caching, lsn, counters.clone());
-        Log::start(Parts { gatherer, group_writer, ring: view, files: table, counters, marks }, options)
+        let group_writer = GroupWriter::new(drainer, table.clone(), last, caching, lsn, counters.clone());
+        let ring = view;
+        Log::start(Parts { gatherer, group_writer, ring, files: table, counters, marks, write_path }, options)
     }
 }

@@ -8,6 +8,7 @@ use super::check::memory;
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, read_home};
 use crate::checkpoint::image::backup_name;
 use crate::io::{Caching, Disk, Open};
+use crate::log::WritePath;
 
 /// Describes the files of a database, and with a recovery in `memory_bytes` of memory its log and tables. Nobody may
 /// have it open.
@@ -34,6 +35,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
             Err(_) => disk.shared_bytes(&name)?.map_or(0, |bytes| bytes as u64),
         };
         line(format!("  {name:<16} {bytes:>14} bytes"));
+    }
+    if let Some(measured) = WritePath::recorded(&**disk) {
+        line(format!("log writes {measured}"));
     }
     let (segments, nodes) = memory(memory_bytes)?;
     let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads, tell: None };

@@ -456,6 +456,10 @@ impl Disk for FaultyDisk {
         self.state.lock().boot
     }
 
+    fn has_speed(&self) -> bool {
+        false
+    }
+
     fn describe(&self) -> String {
         format!("faulty (in memory, seed {})", self.seed)
     }

@@ -57,7 +57,7 @@ fn options(random: &mut Random) -> LogOptions {
         bytes_max: 4 << 20,
         spare_files_max: 2,
         threads: LogThreads::None,
-        caching,
+        caching: Some(caching),
         group_commit: GroupCommitOptions { group_max, ..design.into() },
         ..LogOptions::default()
     }
