@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Durability, Error, Options, Scan, TableDef, TxOptions};
+use rialto::{Database, Durability, Error, GroupCommitDesign, Options, Scan, TableDef, TxOptions};
 
 const ACCOUNTS: i32 = 50;
 const START: i64 = 1_000;
@@ -21,8 +21,11 @@ const THREADS: u64 = 3;
 const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
 const ROUND: &str = "RIALTO_KILL_ROUND";
 
-fn open(directory: &Path) -> Database {
+/// Each round has the next group commit design.
+fn open(directory: &Path, round: u64) -> Database {
+    let designs = GroupCommitDesign::ALL;
     let options = Options {
+        group_commit: designs[round as usize % designs.len()].into(),
         memory_bytes: 64 << 20,
         checkpoint_interval: Duration::from_millis(50),
         ..Options::default()
@@ -31,7 +34,7 @@ fn open(directory: &Path) -> Database {
 }
 
 fn prepare(directory: &Path) {
-    let db = open(directory);
+    let db = open(directory, 0);
     db.transact(|tx| {
         let columns = vec![Column::new("id", ColumnType::Int4), Column::new("balance", ColumnType::Int8)];
         let accounts = tx.create_table(&TableDef::new("accounts", columns).with_primary_key(&["id"]))?;
@@ -68,7 +71,7 @@ fn transfer(db: &Database, id: i64, random: &mut Random) -> Result<(), Error> {
 fn child() {
     let Ok(directory) = std::env::var(DIRECTORY) else { return };
     let round: i64 = std::env::var(ROUND).unwrap().parse().unwrap();
-    let db = open(Path::new(&directory));
+    let db = open(Path::new(&directory), round as u64);
     // Not through the harness, which keeps what a test prints.
     let pipe = std::os::fd::AsFd::as_fd(&std::io::stderr()).try_clone_to_owned().unwrap();
     let out = Mutex::new(std::fs::File::from(pipe));
@@ -112,7 +115,7 @@ fn live(directory: &Path, round: u64, time: Duration) -> Vec<i64> {
 }
 
 fn examine(directory: &Path, acknowledged: &BTreeSet<i64>, about: &str) {
-    let db = open(directory);
+    let db = open(directory, 0);
     let (mut expected, mut found) = (vec![START; ACCOUNTS as usize], Vec::new());
     let mut transfers = BTreeSet::new();
     db.read(|tx| {

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, Error, Options, Scan, Table, TableDef, Transaction, TxOptions,
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, Options, Scan, Table, TableDef,
+    Transaction, TxOptions,
 };
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -384,7 +385,9 @@ fn round(seed: u64, counts: &mut Counts) {
             disk = disk.restart();
         }
         slow = random.chance(2, 3);
-        let options = if slow { slow_sweeps(&mut random) } else { options() };
+        let mut options = if slow { slow_sweeps(&mut random) } else { options() };
+        let designs = GroupCommitDesign::ALL;
+        options.group_commit = designs[random.below(designs.len() as u64) as usize].into();
         let reopened =
             Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);

@@ -21,6 +21,17 @@
 //! *A pad's checksum covers its header only: the reader knows what follows, and compares it. So a lone commit, most of
 //! whose page is a pad, does not pay for hashing zeros.
 //!
+//! # The commit list
+//!
+//! A block says which transactions it commits: those with the places from its first `Lsn` on, as many as packets end in it.
+//! That is KODA's commit list ("Group Commit"), in two numbers instead of a list, because places are dense (I2) and a
+//! transaction has no other identifier in the log. A list of the transactions that were active beside it, which recovery
+//! would need to take back what they had written, is needless: under I1 nothing of an uncommitted transaction is anywhere
+//! but in its own write set, so what is not in a block never happened. KODA hands out the next transactions' identifiers
+//! with each group, to spare them a shared counter at their start; here there is no such counter to spare: an open
+//! transaction is known by its slot, and the place that names it for good is handed out by the same compare-and-swap that
+//! queues its packet.
+//!
 //! The checksum is seeded with the database's id and the log file's sequence number, so a block that was left behind in
 //! a reused file, or that belongs to another database, never verifies.
 

@@ -251,7 +251,7 @@ impl<M: Machine> Writer<M> {
         // The plain load keeps the line shared while somebody else holds the word.
         (self.word.load(Ordering::SeqCst) == FREE
             && self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok())
-        .then(|| Turn { writer: self })
+        .then(|| Turn { writer: self, by_server: false })
     }
 
     /// Takes the writer word, sleeping while others hold it.
@@ -298,8 +298,7 @@ impl<M: Machine> Writer<M> {
             match choice {
                 Choice::Write => match self.try_take() {
                     Some(turn) => {
-                        self.count_group(committer.stand_in);
-                        write(turn);
+                        write(turn.by_server(committer.stand_in));
                     }
                     None if view.elected => self.sleep_as_committer(lsn),
                     None => self.sleep(lsn, None),
@@ -314,8 +313,7 @@ impl<M: Machine> Writer<M> {
                     let held = self.lock.request(&self.machine, mode);
                     if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
                         let turn = self.take(&place);
-                        self.count_group(committer.stand_in);
-                        write(turn);
+                        write(turn.by_server(committer.stand_in));
                     }
                     drop(held);
                 }
@@ -367,11 +365,6 @@ impl<M: Machine> Writer<M> {
     /// Whether the log server writes what committers leave to it, rather than being one of them.
     fn has_server(&self) -> bool {
         self.design.committer() == GroupCommitter::LogServer
-    }
-
-    fn count_group(&self, by_server: bool) {
-        let tally = if by_server { &self.tally.by_server } else { &self.tally.by_committers };
-        tally.fetch_add(1, Ordering::Relaxed);
     }
 
     fn waiting(&self) -> u32 {
@@ -494,8 +487,7 @@ impl<M: Machine> Writer<M> {
                     // I3's bound on level 1 knows no stall.
                     self.request.exchange(request::NOW, request::NONE);
                     let turn = self.take(&place);
-                    self.count_group(true);
-                    write(turn);
+                    write(turn.by_server(true));
                 }
                 GroupCommitter::Elected => {
                     // Taken back before the place is read: who asks from here on is served next time.
@@ -522,8 +514,7 @@ impl<M: Machine> Writer<M> {
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
                         self.request.exchange(request::NOW, request::NONE);
-                        self.count_group(true);
-                        write(turn);
+                        write(turn.by_server(true));
                     } else if self.request.exchange(request::NOW, request::BLOCKED) {
                         while self.request.load() == request::BLOCKED {
                             if self.word.load(Ordering::SeqCst) == FREE {
@@ -573,9 +564,16 @@ impl<M: Machine> Writer<M> {
 #[derive(Debug)]
 pub(crate) struct Turn<'a, M: Machine> {
     writer: &'a Writer<M>,
+    /// Whether the log server has it.
+    by_server: bool,
 }
 
 impl<M: Machine> Turn<'_, M> {
+    fn by_server(mut self, by_server: bool) -> Self {
+        self.by_server = by_server;
+        self
+    }
+
     /// The group is drained: it reaches up to `target`.
     pub(crate) fn begin(&self, target: u64) {
         let number = self.writer.flight.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
@@ -588,9 +586,14 @@ impl<M: Machine> Turn<'_, M> {
         let before = writer.durable();
         debug_assert!(durable >= before);
         writer.durable.store(durable, Ordering::SeqCst);
-        let (took_ns, smooth) = (took.as_nanos() as u64, writer.write_ns.load(Ordering::Relaxed));
-        let smooth = if smooth == 0 { took_ns } else { (7 * smooth + took_ns) / 8 };
-        writer.write_ns.store(smooth, Ordering::Relaxed);
+        if !took.is_zero() {
+            let tally = &writer.tally;
+            let groups = if self.by_server { &tally.by_server } else { &tally.by_committers };
+            groups.fetch_add(1, Ordering::Relaxed);
+            let (took_ns, smooth) = (took.as_nanos() as u64, writer.write_ns.load(Ordering::Relaxed));
+            let smooth = if smooth == 0 { took_ns } else { (7 * smooth + took_ns) / 8 };
+            writer.write_ns.store(smooth, Ordering::Relaxed);
+        }
         if writer.is_timed() {
             let now = writer.machine.now();
             writer.freed_ns.store(now.as_nanos() as u64, Ordering::Relaxed);

@@ -155,11 +155,11 @@ impl Context {
     /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
+        options.check()?;
         self.began = Instant::now();
         self.core.locks.open(self.owner(), started.unwrap_or(self.began));
         self.open = true;
         self.lock_wait_ns = self.core.locks.waited_ns(self.owner());
-        options.check()?;
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();

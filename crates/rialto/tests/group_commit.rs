@@ -1,0 +1,157 @@
+//! Group commit as a user meets it: every design by name, what a transaction and an administrator say, and refusals.
+
+use std::time::{Duration, Instant};
+
+use rialto::io::{FaultKind, FaultyDisk, MemoryDisk};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{
+    Database, Durability, Error, GroupCommitDesign, GroupCommitOptions, OpenError, Options, Table, TableDef,
+    TxOptions,
+};
+
+const CLIENTS: i64 = 6;
+const EACH: i64 = 40;
+
+fn options(group_commit: GroupCommitOptions) -> Options {
+    Options { memory_bytes: 64 << 20, group_commit, ..Options::default() }
+}
+
+fn table(db: &Database) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int8)];
+    db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))).unwrap()
+}
+
+#[test]
+fn every_design_serves_blocking_clients_tickets_and_level_1_at_once() {
+    for design in GroupCommitDesign::ALL {
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), options(design.into())).unwrap();
+        let table = table(&db);
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let mut tickets = Vec::new();
+                    for nth in 0..EACH {
+                        let row = [Value::Int8(client * EACH + nth)];
+                        let level = [Durability::Disk, Durability::Memory][(nth % 5 / 4) as usize];
+                        let options = TxOptions { durability: Some(level), ..TxOptions::default() };
+                        if client % 2 == 0 {
+                            db.transact_with(&options, |tx| tx.insert(table, &row)).unwrap();
+                        } else {
+                            tickets.push(db.submit_with(&options, |tx| tx.insert(table, &row)).unwrap().1);
+                        }
+                    }
+                    tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+                });
+            }
+        });
+        let log = db.metrics().log;
+        assert_eq!(
+            log.waits.groups_by_committers + log.waits.groups_by_server,
+            log.groups,
+            "{design}: {log:?}"
+        );
+        db.close().unwrap();
+        let db = Database::open_on(disk, options(design.into())).unwrap();
+        let table = db.transact(|tx| tx.table("t")).unwrap();
+        for id in 0..CLIENTS * EACH {
+            assert!(db.read(|tx| tx.get(&table, id)).unwrap().is_some(), "{design}: {id}");
+        }
+    }
+}
+
+#[test]
+fn a_transaction_waits_as_long_as_it_is_willing_to() {
+    // Nothing else shows it on a disk without latency: in willing-to-wait, the wait is the least that a commit takes.
+    let wait = Duration::from_millis(40);
+    let db = Database::open_on(MemoryDisk::new(), options(GroupCommitDesign::WillingToWait.into())).unwrap();
+    let table = table(&db);
+    let willing = TxOptions { willing_to_wait: Some(wait), ..TxOptions::default() };
+    let began = Instant::now();
+    db.transact_with(&willing, |tx| tx.insert(&table, &[Value::Int8(1)])).unwrap();
+    assert!(began.elapsed() >= wait * 9 / 10, "it took {:?} only", began.elapsed());
+    let stalled = db.metrics().log.waits;
+    assert!(stalled.stalls >= 1 && stalled.stalled_ns > 0, "{stalled:?}");
+    // Who does not say is not made to wait.
+    db.transact(|tx| tx.insert(&table, &[Value::Int8(2)])).unwrap();
+    assert_eq!(db.metrics().log.waits.stalls, stalled.stalls);
+    // An administrator can make everybody wait, and take it back.
+    db.raise_stalls(wait).unwrap();
+    assert_eq!(db.raised_stalls(), wait);
+    let began = Instant::now();
+    db.transact(|tx| tx.insert(&table, &[Value::Int8(3)])).unwrap();
+    assert!(began.elapsed() >= wait * 9 / 10);
+    db.raise_stalls(Duration::ZERO).unwrap();
+    let stalls = db.metrics().log.waits.stalls;
+    db.transact(|tx| tx.insert(&table, &[Value::Int8(4)])).unwrap();
+    assert_eq!(db.metrics().log.waits.stalls, stalls);
+}
+
+#[test]
+fn a_lone_client_writes_at_once_where_nothing_says_otherwise() {
+    for design in [GroupCommitDesign::Hiber, GroupCommitDesign::LogServer, GroupCommitDesign::Adaptive] {
+        let db = Database::open_on(MemoryDisk::new(), options(design.into())).unwrap();
+        let table = table(&db);
+        for id in 0..200 {
+            db.transact(|tx| tx.insert(&table, &[Value::Int8(id)])).unwrap();
+        }
+        let waits = db.metrics().log.waits;
+        assert_eq!((waits.stalls, waits.groups_by_server), (0, 0), "{design}: {waits:?}");
+    }
+}
+
+#[test]
+fn a_failing_disk_releases_every_committer_with_the_sticky_error() {
+    for design in GroupCommitDesign::ALL {
+        let disk = FaultyDisk::new(3);
+        let db = Database::open_on(disk.clone(), options(design.into())).unwrap();
+        let table = table(&db);
+        disk.fail(FaultKind::Sync, "log-0", 3);
+        std::thread::scope(|scope| {
+            for client in 0..CLIENTS {
+                let (db, table) = (&db, &table);
+                scope.spawn(move || {
+                    let failed = (0..1_000).find_map(|nth| {
+                        let row = [Value::Int8(client * 1_000 + nth)];
+                        db.transact(|tx| tx.insert(table, &row)).err()
+                    });
+                    let released =
+                        matches!(failed, Some(Error::OutcomeUnknown { .. } | Error::Stopped { .. }));
+                    assert!(released, "{design}: {failed:?}");
+                });
+            }
+        });
+        let after = db.transact(|tx| tx.insert(&table, &[Value::Int8(-1)]));
+        assert!(matches!(after, Err(Error::Stopped { .. })), "{design}: sticky, not {after:?}");
+    }
+}
+
+#[test]
+fn bad_settings_are_refused_with_the_reason() {
+    let us = |us| Some(Duration::from_micros(us));
+    for (group_commit, words) in [
+        (
+            GroupCommitOptions { stall: us(5), ..GroupCommitDesign::Hiber.into() },
+            &["hiber has no stall", "commit-stall, hiber-stall"][..],
+        ),
+        (
+            GroupCommitOptions {
+                willing_to_wait: us(u64::MAX / 2),
+                ..GroupCommitDesign::WillingToWait.into()
+            },
+            &["willing_to_wait", "at most 60s"],
+        ),
+        (GroupCommitOptions { group_max: Some(0), ..Default::default() }, &["group_max is 0"]),
+    ] {
+        let error = Database::open_on(MemoryDisk::new(), options(group_commit)).err().expect("it is refused");
+        assert!(matches!(error, OpenError::Options { .. }), "{error:?}");
+        assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
+    }
+    let db = Database::open_on(MemoryDisk::new(), options(GroupCommitOptions::default())).unwrap();
+    let patient = TxOptions { willing_to_wait: Some(Duration::from_secs(3_600)), ..TxOptions::default() };
+    let error = db.transact_with(&patient, |_| Ok(())).unwrap_err();
+    assert!(error.to_string().contains("willing_to_wait") && error.to_string().contains("60s"), "{error}");
+    let error = db.raise_stalls(Duration::from_secs(61)).unwrap_err();
+    assert!(error.to_string().contains("raise_stalls"), "{error}");
+}
