@@ -117,8 +117,8 @@ impl LockManager {
 
     /// Takes a slot and opens it for a transaction; `None`: all are taken.
     pub fn begin(&self) -> Option<Owner> {
-        let owner = self.take()?;
-        self.open(&owner, Instant::now());
+        let mut owner = self.take()?;
+        self.open(&mut owner, Instant::now());
         Some(owner)
     }
 
@@ -146,11 +146,9 @@ impl LockManager {
     /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start
     /// of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
     #[inline]
-    pub fn open(&self, owner: &Owner, started: Instant) {
-        let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
-        let slot = self.slot(owner);
-        slot.set_started(started_ns);
-        slot.lend();
+    pub fn open(&self, owner: &mut Owner, started: Instant) {
+        owner.body.started = started;
+        self.slot(owner).lend();
     }
 
     /// Ends the slot's transaction, releasing what it still holds.
@@ -344,7 +342,7 @@ impl LockManager {
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
         let since = Instant::now();
-        slot.begin_wait(WaitRecord { waits_for: WaitsFor::Head(name), target, since }, owner.locks_held());
+        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
         let queued = {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             match ask(&mut heads) {
@@ -376,6 +374,12 @@ impl LockManager {
         };
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome
+    }
+
+    /// Announces a wait, with what the detector may ask of the waiter.
+    fn begin_wait(&self, owner: &Owner, record: WaitRecord) {
+        let started = owner.body.started.saturating_duration_since(self.born);
+        self.slot(owner).begin_wait(record, owner.locks_held(), started.as_nanos() as u64);
     }
 
     fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
@@ -514,7 +518,7 @@ impl LockManager {
         let partition = IntervalTable::partition_of(index);
         let waits_for = WaitsFor::Interval(index, key.to_vec());
         let target = LockTarget::Interval { index, key: key.to_vec() };
-        slot.begin_wait(WaitRecord { waits_for, target, since }, owner.locks_held());
+        self.begin_wait(owner, WaitRecord { waits_for, target, since });
         let queued = self.intervals.lock(partition).enqueue(id, index, key);
         let outcome = match queued {
             false => Ok(()),
@@ -545,7 +549,7 @@ impl LockManager {
 
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
     pub fn release_all(&self, owner: &mut Owner) {
-        let body = &mut *owner.body;
+        let body = &mut owner.body;
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
         }

@@ -342,8 +342,7 @@ impl Context {
     ) -> Arc<TableVersion> {
         let new = Arc::new(TableVersion::new(parts));
         self.ddl().changes.push(DdlChange::Replace { old, new: new.clone(), replaced, created });
-        let slot = self.tables.supersede(new.clone());
-        self.tables.note_locked(slot, LockMode::Exclusive);
+        self.tables.supersede(new.clone());
         new
     }
 
@@ -489,9 +488,7 @@ impl Context {
             let record = write.lands_in();
             let room = body.len().max(key.len());
             let moved = self
-                .with_claims(slot, |context, claims| {
-                    table.heap.allocate_near(context.number, room, record, claims)
-                })
+                .with_claims(slot, |_, number, claims| table.heap.allocate_near(number, room, record, claims))
                 .ok_or_else(|| self.memory_limit())?;
             table.segments().write_placeholder(moved, &key);
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();

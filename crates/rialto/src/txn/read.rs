@@ -34,17 +34,14 @@ impl Context {
         if self.ddl.is_some() {
             return false;
         }
-        match self.tables.locked(slot) {
+        let Context { core, tables, owner: Some(owner), .. } = self else { return false };
+        match owner.mode_of(tables.id(slot)) {
             Some(held) => held.join(mode) == held,
+            // A version is retired under a lock on the whole table.
             None => {
-                let Context { core, tables, owner: Some(owner), .. } = self else { return false };
-                let taken = core.locks.form() == LockForm::Thin
-                    && core.locks.intend_again(owner, tables.id(slot), mode);
-                if taken {
-                    tables.note_locked(slot, mode);
-                }
-                // A version is retired under a lock on the whole table.
-                taken && !tables.at(slot).is_retired()
+                core.locks.form() == LockForm::Thin
+                    && core.locks.intend_again(owner, tables.id(slot), mode)
+                    && !tables.at(slot).is_retired()
             }
         }
     }
@@ -61,14 +58,13 @@ impl Context {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
         }
         loop {
-            let held = self.tables.locked(slot);
+            let held = self.owner().mode_of(id);
             let wanted = join(held, mode);
             if held != Some(wanted) {
                 self.lock(
                     |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
                     |_, _| LockTarget::Table(id),
                 )?;
-                self.tables.note_locked(slot, wanted);
             }
             if !self.tables.at(slot).is_retired() {
                 return Ok(slot);

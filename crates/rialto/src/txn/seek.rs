@@ -15,7 +15,7 @@ use crate::lock::{
 };
 use crate::row::WhichIndex;
 use crate::store::memory::index::{Found, Leaf};
-use crate::store::memory::{Claims, RecordRef, Segments};
+use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
 /// Where the row of a locked key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,22 +73,27 @@ impl Context {
     /// Whether the lock on the table makes locks on its records needless.
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
-        match self.tables.locked(slot) {
+        match self.owner().mode_of(self.tables.id(slot)) {
             Some(LockMode::Exclusive) => true,
             Some(LockMode::Shared | LockMode::SharedIntentExclusive) => mode == RecordMode::Shared,
             _ => false,
         }
     }
 
-    /// Runs `work` with the claims that this transaction makes on slots of the table.
-    pub fn with_claims<T>(&mut self, slot: u32, work: impl FnOnce(&Context, &mut SlotClaims<'_>) -> T) -> T {
-        let mut owner = self.owner.take().expect("only taken out for a moment");
-        let Context { core, .. } = &*self;
-        let lock = core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
-        let mut claims = SlotClaims { locks: &core.locks, owner: &mut owner, segments: &core.segments, lock };
-        let done = work(self, &mut claims);
-        self.owner = Some(owner);
-        done
+    /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
+    /// transaction makes on them.
+    #[inline]
+    pub fn with_claims<T>(
+        &mut self,
+        slot: u32,
+        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
+    ) -> T {
+        let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
+        let Context { core, tables, owner: Some(owner), number, .. } = self else {
+            unreachable!("the owner is there")
+        };
+        let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, lock };
+        work(&tables.at(slot).heap, *number, &mut claims)
     }
 
     /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.

@@ -148,7 +148,8 @@ impl Context {
         })
     }
 
-    fn owner(&self) -> &Owner {
+    #[inline]
+    pub fn owner(&self) -> &Owner {
         self.owner.as_ref().expect("only taken out for a moment")
     }
 
@@ -157,7 +158,8 @@ impl Context {
         self.core.check_open()?;
         options.check()?;
         self.began = Instant::now();
-        self.core.locks.open(self.owner(), started.unwrap_or(self.began));
+        let owner = self.owner.as_mut().expect("only taken out for a moment");
+        self.core.locks.open(owner, started.unwrap_or(self.began));
         self.open = true;
         self.lock_wait_ns = self.core.locks.waited_ns(self.owner());
         self.choices = self.core.choices(options);

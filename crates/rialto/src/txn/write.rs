@@ -134,9 +134,7 @@ impl Context {
             None => {
                 let room = length.max(self.key.len());
                 let record = self
-                    .with_claims(slot, |context, claims| {
-                        context.tables.at(slot).heap.allocate(context.number, room, claims)
-                    })
+                    .with_claims(slot, |heap, number, claims| heap.allocate(number, room, claims))
                     .ok_or_else(|| self.memory_limit())?;
                 self.core.segments.write_placeholder(record, &self.key);
                 (record, None)
@@ -202,9 +200,7 @@ impl Context {
         }
         let room = length.max(self.key.len());
         let moved = self
-            .with_claims(slot, |context, claims| {
-                context.tables.at(slot).heap.allocate_near(context.number, room, record, claims)
-            })
+            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, room, record, claims))
             .ok_or_else(|| self.memory_limit())?;
         self.core.segments.write_placeholder(moved, &self.key);
         Ok(Some(moved))
@@ -237,9 +233,7 @@ impl Context {
                 Ok(inserted) => inserted,
                 // Memory that the table's own free segments hold may do for an index node.
                 Err(_) => {
-                    let given_back = self.with_claims(slot, |context, claims| {
-                        context.tables.at(slot).heap.give_back_empty(claims)
-                    });
+                    let given_back = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
                     if given_back == 0 {
                         return Err(self.memory_limit());
                     }
