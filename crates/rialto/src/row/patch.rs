@@ -46,6 +46,13 @@ impl FieldPatch {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// Whether one of the `len` bytes at `offset` is among those that change.
+    #[inline]
+    pub(crate) fn touches(&self, offset: usize, len: usize) -> bool {
+        let from = usize::from(self.offset);
+        from < offset + len && offset < from + usize::from(self.len)
+    }
+
     /// Changes the row.
     ///
     /// # Panics

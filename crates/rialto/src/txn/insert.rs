@@ -1,0 +1,238 @@
+//! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
+
+use super::seek::Place;
+use super::transaction::Context;
+use super::write::{Effect, Target};
+use super::write_set::{IndexAdd, WriteKind};
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::lock::{Admission, LockForm, LockName, LockTarget, RecordMode};
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::RecordRef;
+use crate::store::memory::index::{Admit, Insert};
+
+impl Context {
+    /// Inserts a row.
+    pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
+        let mut row_number = 0;
+        self.body.clear();
+        if self.tables.at(slot).numbered {
+            row_number = self.tables.next_row_number(slot);
+            self.body.extend_from_slice(&row_number.to_le_bytes());
+        }
+        self.body.extend_from_slice(row);
+        self.tables.at(slot).schema.primary_key_of_row(row, row_number, &mut self.key);
+        self.step(|context| context.insert_body(slot))
+    }
+
+    /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    fn seek_new(&mut self, slot: u32) -> Result<Place> {
+        let table = self.tables.at(slot);
+        if table.schema.primary_key().is_some() {
+            return self.seek(slot, RecordMode::Exclusive);
+        }
+        // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
+        if self.core.locks.form() == LockForm::Central && !self.is_covered(slot, RecordMode::Exclusive) {
+            self.lock_name(slot, RecordMode::Exclusive)?;
+        }
+        Ok(Place::Absent)
+    }
+
+    /// Inserts the body in `self.body` under the key in `self.key`.
+    pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
+        let place = self.seek_new(slot)?;
+        let previous = match place {
+            Place::Stored(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
+            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => Some(position),
+            Place::Own(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
+            Place::Absent => None,
+        };
+        if previous.is_none() && self.inserts_directly(slot) {
+            return self.insert_direct(slot);
+        }
+        self.check_unique(slot, None)?;
+        let length = self.body.len();
+        let (record, moved_to) = match previous {
+            Some(position) => {
+                let record = self.writes.get(position).lands_in();
+                (record, self.reserve_move(slot, record, length)?)
+            }
+            None => {
+                let room = length.max(self.key.len());
+                let record = self
+                    .with_claims(slot, |heap, number, claims| heap.allocate(number, room, claims))
+                    .ok_or_else(|| self.memory_limit())?;
+                self.core.segments.write_placeholder(record, &self.key);
+                (record, None)
+            }
+        };
+        let (fresh, rekeys) = (previous.is_none(), previous.is_some());
+        let effect = Effect { moved_to, fresh, rekeys, ..Effect::of(WriteKind::Put, record) };
+        self.push_put(Target { slot, place }, effect);
+        if fresh {
+            let key = self.key.clone();
+            self.add_entry(slot, WhichIndex::Primary, &key, record)?;
+        }
+        self.add_secondary_entries(slot, None, record)
+    }
+
+    /// A slot for a body that does not fit where the row lies.
+    pub(super) fn reserve_move(
+        &mut self,
+        slot: u32,
+        record: RecordRef,
+        length: usize,
+    ) -> Result<Option<RecordRef>> {
+        if length <= self.core.segments.room(record) {
+            return Ok(None);
+        }
+        let room = length.max(self.key.len());
+        let moved = self
+            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, room, record, claims))
+            .ok_or_else(|| self.memory_limit())?;
+        self.core.segments.write_placeholder(moved, &self.key);
+        Ok(Some(moved))
+    }
+
+    pub(super) fn duplicate(&self, slot: u32, which: WhichIndex, key: &[u8]) -> Error {
+        let table = self.tables.at(slot);
+        Error::DuplicateKey {
+            table: table.name().to_owned(),
+            index: table.schema.key_shape(which).name().to_owned(),
+            key: table.schema.print_key(which, key),
+        }
+    }
+
+    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
+    /// key falls into.
+    fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<()> {
+        loop {
+            let table = self.tables.at(slot);
+            let index_id = table.index_id(which);
+            let owner = self.owner.as_ref().expect("the transaction is open");
+            let locks = &self.core.locks;
+            let admit = || match locks.admits(owner, index_id, key) {
+                Admission::Go => Admit::Go,
+                Admission::GoAndUnguard => Admit::GoAndUnguard,
+                Admission::Refuse => Admit::Refuse,
+            };
+            let mut replaced = None;
+            let inserted = match table.index(which).insert(key, record.0, admit) {
+                Ok(inserted) => inserted,
+                // Memory that the table's own free segments hold may do for an index node.
+                Err(_) => {
+                    let given_back = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
+                    if given_back == 0 {
+                        return Err(self.memory_limit());
+                    }
+                    continue;
+                }
+            };
+            match inserted {
+                Insert::Done => {}
+                // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
+                Insert::Exists(there) if there == record.0 => return Ok(()),
+                Insert::Exists(there) => {
+                    table.index(which).replace(key, there, record.0);
+                    replaced = Some(RecordRef(there));
+                }
+                Insert::Refused => {
+                    self.lock(
+                        |core, owner, _, _, wait| core.locks.wait_interval(owner, index_id, key, wait),
+                        |_, _| LockTarget::Interval { index: index_id, key: key.to_vec() },
+                    )?;
+                    continue;
+                }
+            }
+            self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
+            return Ok(());
+        }
+    }
+
+    /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
+    pub(super) fn add_secondary_entries(
+        &mut self,
+        slot: u32,
+        old: Option<&[u8]>,
+        record: RecordRef,
+    ) -> Result<()> {
+        let mut key = Key::new();
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            if self.secondary_key(slot, position, old, &mut key) {
+                self.add_entry(slot, WhichIndex::Secondary(position), &key, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of the row in `self.body` in a secondary index. False if the row in `old` has it too.
+    pub(super) fn secondary_key(
+        &self,
+        slot: u32,
+        position: usize,
+        old: Option<&[u8]>,
+        key: &mut Key,
+    ) -> bool {
+        let table = self.tables.at(slot);
+        table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, key);
+        let Some(old) = old else { return true };
+        let mut old_key = Key::new();
+        table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut old_key);
+        old_key != *key
+    }
+
+    /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
+    pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
+        let mut key = Key::new();
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            if !self.tables.at(slot).schema.indexes()[position].unique
+                || !self.secondary_key(slot, position, old, &mut key)
+            {
+                continue;
+            }
+            self.lock_unique(slot, position, &key)?;
+            if self.is_taken(slot, position, &key) {
+                return Err(self.duplicate(slot, WhichIndex::Secondary(position), &key));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock_unique(&mut self, slot: u32, position: usize, key: &Key) -> Result<()> {
+        let index = self.tables.at(slot).schema.indexes()[position].id;
+        let name = LockName::new(index, key);
+        self.lock(
+            |core, owner, _, _, wait| {
+                core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop)
+            },
+            |_, _| LockTarget::Record { index, key: key.to_vec() },
+        )
+    }
+
+    /// Whether a row other than the one in `self.key` has this key, which is locked, in a unique index.
+    fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
+        let table = self.tables.at(slot);
+        let mut body = Vec::new();
+        let (record, removal, mut there) =
+            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
+        let own = self.writes.writes().iter().rposition(|write| {
+            write.heap == table.heap.id()
+                && record.is_some_and(|at| write.record == at || write.lands_in() == at)
+        });
+        let mut lsn = record.map_or(Lsn::ZERO, |record| table.segments().lsn(record)).max(table.floor());
+        if let Some(own) = own {
+            lsn = Lsn::ZERO;
+            there = self.read_place_into(slot, Place::Own(own as u32), &mut body);
+        }
+        let mut taken = false;
+        if there {
+            let row = &body[table.row_at()..];
+            let (mut primary, mut has) = (Key::new(), Key::new());
+            table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            table.schema.index_key_of_row(position, row, &primary, &mut has);
+            taken = has == *key && primary != self.key;
+        }
+        self.depend(if taken { lsn } else { removal });
+        taken
+    }
+}
