@@ -156,7 +156,7 @@ impl PacketPool {
         let slot = &self.slots[number as usize];
         debug_assert_eq!(slot.phase.load(Ordering::Relaxed), FREE);
         slot.phase.store(BORROWED, Ordering::Relaxed);
-        Some(PacketSlot { pool: NonNull::from(self), number, placed: Lsn::ZERO })
+        Some(PacketSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number, placed: Lsn::ZERO })
     }
 
     fn release(&self, number: u32) {
@@ -272,6 +272,7 @@ impl Drop for PoolOwner {
 /// [`Log::applied`](super::Log::applied). Dropped without a place, it goes back as it came.
 pub struct PacketSlot {
     pool: NonNull<PacketPool>,
+    slot: NonNull<Slot>,
     number: u32,
     placed: Lsn,
 }
@@ -288,17 +289,21 @@ impl PacketSlot {
         unsafe { self.pool.as_ref() }
     }
 
+    #[inline]
     fn slot(&self) -> &Slot {
-        &self.pool().slots[self.number as usize]
+        // SAFETY: slots never move, and the pool is not freed while one is lent out (PoolOwner).
+        unsafe { self.slot.as_ref() }
     }
 
     /// The packet.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: until the owner's apply is done nobody writes the bytes but the owner, through `&mut self`.
         unsafe { &*self.slot().bytes.get() }
     }
 
     /// The packet, to be written. Panics once the packet has its place.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
         // SAFETY: without a place the slot belongs to this owner alone, which is borrowed mutably.
