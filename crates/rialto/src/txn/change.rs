@@ -4,9 +4,8 @@ use super::fields::{Edited, Fields};
 use super::redo;
 use super::seek::Place;
 use super::transaction::Context;
-use super::write::{Effect, Target};
-use super::write_set::WriteKind;
-use crate::error::Result;
+use super::write_set::{Effect, Target, Write, WriteKind};
+use crate::error::{Error, Result};
 use crate::row::{Key, WhichIndex};
 
 impl Context {
@@ -20,17 +19,30 @@ impl Context {
         let Some(target) = self.target(slot)? else { return Ok(false) };
         let body_known = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
         let record = self.record_of(target.place);
-        let mut fields =
-            Fields::new(self.tables.at(slot), record, &mut self.body, body_known, &mut self.patches);
+        let limit = self.core.options.write_set_bytes_max;
+        let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
+            unreachable!("borrowed by check_write")
+        };
+        let table = tables.at(slot);
+        let mut fields = Fields::new(table, record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {
-            Edited::Fields if self.patches.is_empty() => Ok(()),
+            Edited::Fields if patches.is_empty() => Ok(true),
+            // The usual change needs nothing but its redo record.
             Edited::Fields => {
-                self.step(|context| Ok(context.push_patch(target, Effect::of(WriteKind::Patch, record))))
+                let packet = packet.bytes_mut();
+                let before = packet.len();
+                let placed = redo::write_patch(packet, table.id, key, patches);
+                let length = packet.len();
+                if length > limit {
+                    packet.truncate(before);
+                    return Err(Error::WriteSetTooLarge { length, limit });
+                }
+                writes.push(Write::new(table, target, Effect::of(WriteKind::Patch, record), placed), packet);
+                Ok(true)
             }
-            edited => self.change_any(target, edited),
+            edited => self.change_any(target, edited).map(|()| true),
         }
-        .map(|()| true)
     }
 
     /// A change that may move keys.

@@ -2,8 +2,7 @@
 
 use super::seek::Place;
 use super::transaction::Context;
-use super::write::{Effect, Target};
-use super::write_set::{IndexAdd, WriteKind};
+use super::write_set::{Effect, IndexAdd, Target, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::lock::{Admission, LockForm, LockName, LockTarget, RecordMode};

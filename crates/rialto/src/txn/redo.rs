@@ -77,23 +77,21 @@ pub(crate) struct Placed {
     pub body_bytes: u32,
 }
 
-/// Appends bytes; those of one number or two without a call.
-#[inline]
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        4 => out.extend_from_slice(bytes.first_chunk::<4>().expect("four")),
-        8 => out.extend_from_slice(bytes.first_chunk::<8>().expect("eight")),
-        _ => out.extend_from_slice(bytes),
-    }
-}
-
 #[inline]
 fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
-    out.push(kind);
-    put_varint(out, u64::from(table.0));
-    put_varint(out, key.len() as u64);
+    if table.0 < 0x80 && key.len() < 0x80 {
+        out.extend_from_slice(&[kind, table.0 as u8, key.len() as u8]);
+    } else {
+        out.push(kind);
+        put_varint(out, u64::from(table.0));
+        put_varint(out, key.len() as u64);
+    }
     let key_at = out.len() as u32;
-    put_bytes(out, key);
+    match key.len() {
+        4 => out.extend_from_slice(key.first_chunk::<4>().expect("four")),
+        8 => out.extend_from_slice(key.first_chunk::<8>().expect("eight")),
+        _ => out.extend_from_slice(key),
+    }
     Placed { key_at, key_bytes: key.len() as u16, ..Placed::default() }
 }
 
@@ -121,8 +119,11 @@ pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches
     put_varint(out, patches.len() as u64);
     for patch in patches {
         put_varint(out, u64::from(patch.offset()));
-        put_varint(out, u64::from(patch.len()));
-        put_bytes(out, patch.bytes());
+        out.push(patch.len());
+        // All bytes that a patch may have, less those that it has not: no call for a few.
+        let end = out.len() + usize::from(patch.len());
+        out.extend_from_slice(patch.all_bytes());
+        out.truncate(end);
     }
     placed.body_bytes = out.len() as u32 - placed.body_at;
     placed

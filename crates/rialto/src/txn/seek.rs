@@ -126,14 +126,18 @@ impl Context {
         let found = table.primary.get(&self.key);
         // The way of a lock that nobody competes for.
         if let Some(record) = found.value.map(RecordRef) {
-            let word = Segments::lock_word(&core.segments, record);
-            if core.locks.record_if_free(owner, word, record.0, mode) {
+            let words = core.segments.record(record);
+            if core.locks.record_if_free(owner, words.lock(), record.0, mode) {
                 if table.primary.unchanged(&found.leaf) {
+                    if words.is_absent() {
+                        return Ok(Place::Absent);
+                    }
+                    self.depends = self.depends.max(words.lsn()).max(table.floor());
                     // A record that this transaction writes is not free: it has locked it exclusively.
                     debug_assert!(self.find_own(slot).is_none());
-                    return Ok(self.stored(slot, record));
+                    return Ok(Place::Stored(record));
                 }
-                core.locks.release_thin_early(owner, word, record.0);
+                core.locks.release_thin_early(owner, words.lock(), record.0);
             }
         }
         self.seek_again(slot, found, mode)

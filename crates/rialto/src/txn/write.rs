@@ -8,41 +8,12 @@ use super::read::RowKey;
 use super::redo;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
-use super::write_set::{Write, WriteKind};
+use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::lock::{LockMode, RecordMode};
 use crate::row::{IntoKey, Row, RowView, Schema, Value, WhichIndex, encode};
 use crate::store::memory::RecordRef;
-
-/// Where a row is before an operation changes it.
-#[derive(Clone, Copy)]
-pub(super) struct Target {
-    pub slot: u32,
-    pub place: Place,
-}
-
-/// What a write does to its row's slots and keys.
-#[derive(Clone, Copy)]
-pub(super) struct Effect {
-    pub kind: WriteKind,
-    /// Where the row lies when the write's turn comes.
-    pub record: RecordRef,
-    /// The slot reserved for a row that has outgrown its own.
-    pub moved_to: Option<RecordRef>,
-    /// The row made this slot for itself: there was none of its key.
-    pub fresh: bool,
-    /// Secondary keys change.
-    pub rekeys: bool,
-}
-
-impl Effect {
-    /// Of a write that leaves slots and keys as they are.
-    #[inline]
-    pub fn of(kind: WriteKind, record: RecordRef) -> Effect {
-        Effect { kind, record, moved_to: None, fresh: false, rekeys: false }
-    }
-}
 
 impl Context {
     #[inline]
@@ -101,25 +72,7 @@ impl Context {
     /// Enters a write, whose redo record is in the packet.
     #[inline]
     pub(super) fn push_write(&mut self, target: Target, effect: Effect, placed: redo::Placed) {
-        let table = self.tables.at(target.slot);
-        let previous = match target.place {
-            Place::Own(position) => Some(position),
-            Place::Stored(_) | Place::Absent => None,
-        };
-        let Effect { kind, record, moved_to, fresh, rekeys } = effect;
-        let write = Write {
-            table: table.id,
-            heap: table.heap.id(),
-            slot: target.slot,
-            kind,
-            fresh,
-            rekeys,
-            record,
-            moved_to,
-            previous,
-            superseded: false,
-            placed,
-        };
+        let write = Write::new(self.tables.at(target.slot), target, effect, placed);
         self.writes.push(write, self.packet.as_ref().map_or(&[], |packet| packet.bytes()));
     }
 
