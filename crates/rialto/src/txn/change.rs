@@ -6,6 +6,7 @@ use super::seek::Place;
 use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::{Error, Result};
+use crate::lock::RecordMode;
 use crate::row::{Key, WhichIndex};
 
 impl Context {
@@ -16,9 +17,14 @@ impl Context {
         slot: u32,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let Some(target) = self.target(slot)? else { return Ok(false) };
-        let body_known = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
-        let record = self.record_of(target.place);
+        let (target, record, body_known) = match self.seek_free(slot, RecordMode::Exclusive) {
+            Some(record) => (Target { slot, place: Place::Stored(record) }, record, false),
+            None => {
+                let Some(target) = self.target(slot)? else { return Ok(false) };
+                let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
+                (target, self.record_of(target.place), own)
+            }
+        };
         let limit = self.core.options.write_set_bytes_max;
         let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
             unreachable!("borrowed by check_write")

@@ -57,7 +57,7 @@ impl<'a> Fields<'a> {
 
     /// What has changed, beside the patches. The body has become what it is to be, unless fields are all.
     #[inline]
-    pub(crate) fn end(self) -> Edited {
+    pub(crate) fn end(&self) -> Edited {
         let edited = match self.whole {
             true => Edited::Whole,
             false if self.touches_keys() => Edited::Keys,

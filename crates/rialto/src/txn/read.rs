@@ -109,7 +109,10 @@ impl Context {
             self.body = body;
             return there;
         }
-        let place = self.seek(slot, mode)?;
+        let place = match self.seek_free(slot, mode) {
+            Some(record) => Place::Stored(record),
+            None => self.seek(slot, mode)?,
+        };
         Ok(self.read_place(slot, place))
     }
 

@@ -114,13 +114,51 @@ pub(crate) fn write_put(
 /// Appends a patch.
 #[inline]
 pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
+    // The usual one: of one field, the key being a number.
+    if let [patch] = patches
+        && table.0 < 0x80
+        && patch.offset() < 0x80
+    {
+        match key.len() {
+            4 => return write_one::<4, 26>(out, table, key.first_chunk().expect("four"), patch),
+            8 => return write_one::<8, 30>(out, table, key.first_chunk().expect("eight"), patch),
+            _ => {}
+        }
+    }
+    write_patches(out, table, key, patches)
+}
+
+/// Appends a patch of one field. All that it may have is written, at places that are known beforehand, and then cut: no
+/// call, one look at the room.
+#[inline(always)]
+fn write_one<const KEY: usize, const ALL: usize>(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8; KEY],
+    patch: &FieldPatch,
+) -> Placed {
+    const { assert!(ALL == 3 + KEY + 3 + 16) };
+    let mut record = [0; ALL];
+    record[..3].copy_from_slice(&[PATCH, table.0 as u8, KEY as u8]);
+    record[3..3 + KEY].copy_from_slice(key);
+    record[3 + KEY..6 + KEY].copy_from_slice(&[1, patch.offset() as u8, patch.len()]);
+    record[6 + KEY..].copy_from_slice(patch.all_bytes());
+    let at = out.len() as u32;
+    out.extend_from_slice(&record);
+    let body_bytes = 3 + u32::from(patch.len());
+    let body_at = at + 3 + KEY as u32;
+    out.truncate((body_at + body_bytes) as usize);
+    Placed { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes }
+}
+
+#[inline(never)]
+fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
     let mut placed = begin(out, PATCH, table, key);
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
         put_varint(out, u64::from(patch.offset()));
         out.push(patch.len());
-        // All bytes that a patch may have, less those that it has not: no call for a few.
         let end = out.len() + usize::from(patch.len());
         out.extend_from_slice(patch.all_bytes());
         out.truncate(end);

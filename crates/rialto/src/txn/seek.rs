@@ -14,7 +14,7 @@ use crate::lock::{
     Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
 use crate::row::WhichIndex;
-use crate::store::memory::index::{Found, Leaf};
+use crate::store::memory::index::Leaf;
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
 /// Where the row of a locked key is.
@@ -96,8 +96,36 @@ impl Context {
         work(&tables.at(slot).heap, *number, &mut claims)
     }
 
-    /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
+    /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
+    /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
+    /// locks are kept elsewhere: then [`Context::seek`] tells.
     #[inline]
+    pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+        if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
+            return None;
+        }
+        let Context { core, tables, owner: Some(owner), key, depends, .. } = self else {
+            unreachable!("the owner is there")
+        };
+        let table = tables.at(slot);
+        let found = table.primary.get(key);
+        let record = RecordRef(found.value?);
+        let words = core.segments.record(record);
+        if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
+            return None;
+        }
+        if !table.primary.unchanged(&found.leaf) || words.is_absent() {
+            core.locks.release_thin_early(owner, words.lock(), record.0);
+            return None;
+        }
+        *depends = (*depends).max(words.lsn()).max(table.floor());
+        // A record that this transaction writes is not free: it has locked it exclusively.
+        debug_assert!(self.find_own(slot).is_none());
+        Some(record)
+    }
+
+    /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
+    #[inline(never)]
     pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         if self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, mode) {
             return self.seek_thin(slot, mode);
@@ -117,34 +145,8 @@ impl Context {
         Ok(self.find(slot))
     }
 
-    #[inline]
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let Context { core, tables, owner: Some(owner), .. } = self else {
-            unreachable!("the owner is there")
-        };
-        let table = tables.at(slot);
-        let found = table.primary.get(&self.key);
-        // The way of a lock that nobody competes for.
-        if let Some(record) = found.value.map(RecordRef) {
-            let words = core.segments.record(record);
-            if core.locks.record_if_free(owner, words.lock(), record.0, mode) {
-                if table.primary.unchanged(&found.leaf) {
-                    if words.is_absent() {
-                        return Ok(Place::Absent);
-                    }
-                    self.depends = self.depends.max(words.lsn()).max(table.floor());
-                    // A record that this transaction writes is not free: it has locked it exclusively.
-                    debug_assert!(self.find_own(slot).is_none());
-                    return Ok(Place::Stored(record));
-                }
-                core.locks.release_thin_early(owner, words.lock(), record.0);
-            }
-        }
-        self.seek_again(slot, found, mode)
-    }
-
-    #[cold]
-    fn seek_again(&mut self, slot: u32, found: Found, mode: RecordMode) -> Result<Place> {
+        let found = self.tables.at(slot).primary.get(&self.key);
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }

@@ -82,7 +82,7 @@ pub(crate) struct Write {
 
 impl Write {
     /// A write to the row that was at `target`, whose redo record lies where `placed` says.
-    #[inline]
+    #[inline(always)]
     pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: Placed) -> Write {
         let previous = match target.place {
             Place::Own(position) => Some(position),
@@ -171,7 +171,7 @@ impl WriteSet {
     }
 
     /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] gave.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, write: Write, packet: &[u8]) {
         if let Some(previous) = write.previous {
             self.writes[previous as usize].superseded = true;
