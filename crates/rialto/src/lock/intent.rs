@@ -54,11 +54,13 @@ pub(super) struct Intents {
 }
 
 impl Intents {
+    #[inline]
     fn place(table: TableId) -> usize {
         table.0 as usize % CELLS
     }
 
     /// Changes a cell from one entry to another; false: somebody moved it into the head, or struck it out.
+    #[inline]
     fn change(&self, at: usize, from: u64, to: u64) -> bool {
         self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
@@ -129,14 +131,19 @@ impl LockManager {
         self.table_inflated(owner, table, mode, wait, held)
     }
 
-    /// Takes up the intention that an earlier transaction of this slot has left idle; false: there is none.
+    /// Whether the owner's cell has this intention, or a stronger one: held already, or left idle by an earlier
+    /// transaction of this slot and taken up now.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
         if is_whole(mode) {
             return false;
         }
-        let intents = &self.slot(owner).intents;
-        let taken = intents.change(Intents::place(table), entry(table, IDLE), entry(table, state_of(mode)));
+        let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
+        let found = intents.cells[at].load(Ordering::Relaxed);
+        if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
+            return true;
+        }
+        let taken = found == entry(table, IDLE) && intents.change(at, found, entry(table, state_of(mode)));
         if taken {
             owner.body.tables.push(HeldTable { table, mode, form: TableForm::Intent, wanted: false });
         }

@@ -204,21 +204,7 @@ impl LockManager {
     }
 
     /// Locks a table, or strengthens the lock that the owner has on it.
-    #[inline]
     pub fn table(
-        &self,
-        owner: &mut Owner,
-        table: TableId,
-        mode: LockMode,
-        wait: &Wait<'_>,
-    ) -> Result<Acquired, LockError> {
-        if self.options.form == LockForm::Thin && self.intend_again(owner, table, mode) {
-            return Ok(Acquired::New);
-        }
-        self.table_slowly(owner, table, mode, wait)
-    }
-
-    fn table_slowly(
         &self,
         owner: &mut Owner,
         table: TableId,
@@ -233,6 +219,9 @@ impl LockManager {
             }
         }
         if self.options.form == LockForm::Thin {
+            if held.is_none() && self.intend_again(owner, table, mode) {
+                return Ok(Acquired::New);
+            }
             return self.table_thin(owner, table, mode, wait, held);
         }
         let name = HeadName::table(table);

@@ -6,6 +6,7 @@ use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
+use crate::ids::TableId;
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 
@@ -22,33 +23,26 @@ impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
     #[inline]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        match self.tables.find(table.id()) {
-            Some(slot) if self.uses_again(slot, mode) => Ok(slot),
-            known => self.use_table_slowly(table, known, mode),
+        match self.use_again(table.id(), mode) {
+            Some(slot) => Ok(slot),
+            None => self.use_table_slowly(table, mode),
         }
     }
 
-    /// Whether the transaction has the lock already, or takes it up again where the slot's last one has left it.
+    /// The place of a table that the transaction has locked already, or locks again as this slot's last one did. None:
+    /// there is more to it.
     #[inline]
-    fn uses_again(&mut self, slot: u32, mode: LockMode) -> bool {
-        if self.ddl.is_some() {
-            return false;
-        }
-        let Context { core, tables, owner: Some(owner), .. } = self else { return false };
-        match owner.mode_of(tables.id(slot)) {
-            Some(held) => held.join(mode) == held,
-            // A version is retired under a lock on the whole table.
-            None => {
-                core.locks.form() == LockForm::Thin
-                    && core.locks.intend_again(owner, tables.id(slot), mode)
-                    && !tables.at(slot).is_retired()
-            }
-        }
+    pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
+        let Context { core, tables, owner: Some(owner), ddl: None, .. } = self else { return None };
+        let slot = tables.find(table)?;
+        let held = core.locks.form() == LockForm::Thin && core.locks.intend_again(owner, table, mode);
+        // A version is retired under a lock on the whole table.
+        (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
     #[inline(never)]
-    fn use_table_slowly(&mut self, table: &Table, known: Option<u32>, mode: LockMode) -> Result<u32> {
-        let slot = known.unwrap_or_else(|| self.tables.put(table.version()));
+    fn use_table_slowly(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
+        let slot = self.tables.find(table.id()).unwrap_or_else(|| self.tables.put(table.version()));
         self.use_slot(slot, mode)
     }
 

@@ -184,13 +184,13 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        match self.cancelled.load(Ordering::Relaxed)
-            || self.choices.deadline.is_some()
-            || self.doomed.is_some()
-        {
-            false => Ok(()),
-            true => self.check_slowly(),
-        }
+        if self.is_hindered() { self.check_slowly() } else { Ok(()) }
+    }
+
+    /// Whether there is something to be checked.
+    #[inline]
+    pub fn is_hindered(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.choices.deadline.is_some() || self.doomed.is_some()
     }
 
     #[cold]
