@@ -69,7 +69,7 @@ fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
 }
 
 /// Where a record's key and body ended up in the packet.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub key_at: u32,
     pub key_bytes: u16,
@@ -190,6 +190,17 @@ impl<'a> Patches<'a> {
         Patches { bytes }
     }
 
+    /// The range of a patch that has only one, not far into the row: most have.
+    #[inline]
+    pub fn only_range(self) -> Option<(usize, &'a [u8])> {
+        match self.bytes {
+            [1, offset @ 0..0x80, length, bytes @ ..] if bytes.len() == usize::from(*length) => {
+                Some((usize::from(*offset), bytes))
+            }
+            _ => None,
+        }
+    }
+
     /// Offset in the row and new bytes.
     pub fn ranges(self) -> impl Iterator<Item = (usize, &'a [u8])> {
         let mut rest = self.bytes;
@@ -298,8 +309,32 @@ mod tests {
         assert!(patches.apply(&mut row));
         assert_eq!(&row, b"..234....9");
         assert!(!patches.apply(&mut row[..5]));
+        assert_eq!(patches.only_range(), None);
         assert_eq!(records[3].change, Change::Delete);
         assert_eq!(records[4].change, Change::Load { file: 5 });
+    }
+
+    /// What is written without a call for each part is what is written part by part.
+    #[test]
+    fn the_usual_patch_is_a_patch() {
+        for key in [&b"four"[..], b"eight by", b"another", b""] {
+            for (table, offset) in [(1, 0), (127, 127), (128, 5), (3, 128), (70_000, 40_000)] {
+                for length in [1, 4, 8, 16] {
+                    let patch = FieldPatch::new(offset, &b"0123456789abcdef"[..length]);
+                    let (mut usual, mut general) = (b"before".to_vec(), b"before".to_vec());
+                    let placed = write_patch(&mut usual, TableId(table), key, &[patch]);
+                    assert_eq!(placed, write_patches(&mut general, TableId(table), key, &[patch]));
+                    assert_eq!(usual, general);
+                    let record = read(&usual[6..]).next().unwrap().unwrap();
+                    assert_eq!((record.table, record.key), (TableId(table), key));
+                    let Change::Patch(patches) = record.change else { panic!("a patch") };
+                    let ranges: Vec<_> = patches.ranges().collect();
+                    assert_eq!(ranges, [(usize::from(offset), patch.bytes())]);
+                    let only = (offset < 128).then_some(ranges[0]);
+                    assert_eq!(patches.only_range(), only);
+                }
+            }
+        }
     }
 
     #[test]

@@ -476,7 +476,12 @@ impl Segments {
 
     /// Changes byte ranges of a committed body, written at `lsn`.
     #[inline]
-    pub fn patch<'p>(&self, record: RecordRef, patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
+    pub fn patch<'p>(
+        &self,
+        record: RecordRef,
+        patches: impl IntoIterator<Item = (usize, &'p [u8])>,
+        lsn: Lsn,
+    ) {
         let latched = self.latch(record.segment());
         announce_write();
         let words = self.record(record);
