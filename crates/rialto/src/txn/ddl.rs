@@ -486,11 +486,11 @@ impl Context {
             }
             table.schema.primary_key_of_row(&body[table.row_at()..], table.row_number(&body), &mut key);
             let record = write.lands_in();
-            let room = body.len().max(key.len());
+            let room = body.len();
+            self.key.clone_from(&key);
             let moved = self
                 .with_claims(slot, |_, number, claims| table.heap.allocate_near(number, room, record, claims))
                 .ok_or_else(|| self.memory_limit())?;
-            table.segments().write_placeholder(moved, &key);
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
             let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
             let length = packet.len();
@@ -498,6 +498,7 @@ impl Context {
                 slot,
                 kind: WriteKind::Put,
                 fresh: false,
+                entered: false,
                 rekeys: true,
                 record,
                 moved_to: Some(moved),

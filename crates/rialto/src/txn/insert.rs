@@ -4,8 +4,8 @@ use super::seek::Place;
 use super::transaction::Context;
 use super::write_set::{Effect, IndexAdd, Target, WriteKind};
 use crate::error::{Error, Result};
-use crate::ids::Lsn;
-use crate::lock::{Admission, LockForm, LockName, LockTarget, RecordMode};
+use crate::ids::{IndexId, Lsn};
+use crate::lock::{Admission, LockForm, LockManager, LockName, LockTarget, Owner, RecordMode};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
@@ -13,18 +13,20 @@ use crate::store::memory::index::{Admit, Insert};
 impl Context {
     /// Inserts a row.
     pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
+        let Context { tables, body, key, .. } = self;
         let mut row_number = 0;
-        self.body.clear();
-        if self.tables.at(slot).numbered {
-            row_number = self.tables.next_row_number(slot);
-            self.body.extend_from_slice(&row_number.to_le_bytes());
+        body.clear();
+        if tables.at(slot).numbered {
+            row_number = tables.next_row_number(slot);
+            body.extend_from_slice(&row_number.to_le_bytes());
         }
-        self.body.extend_from_slice(row);
-        self.tables.at(slot).schema.primary_key_of_row(row, row_number, &mut self.key);
+        body.extend_from_slice(row);
+        tables.at(slot).schema.primary_key_of_row(row, row_number, key);
         self.step(|context| context.insert_body(slot))
     }
 
     /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    #[inline]
     fn seek_new(&mut self, slot: u32) -> Result<Place> {
         let table = self.tables.at(slot);
         if table.schema.primary_key().is_some() {
@@ -46,7 +48,7 @@ impl Context {
             Place::Own(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
             Place::Absent => None,
         };
-        if previous.is_none() && self.inserts_directly(slot) {
+        if previous.is_none() && self.ddl.is_some() && self.inserts_directly(slot) {
             return self.insert_direct(slot);
         }
         self.check_unique(slot, None)?;
@@ -57,11 +59,9 @@ impl Context {
                 (record, self.reserve_move(slot, record, length)?)
             }
             None => {
-                let room = length.max(self.key.len());
                 let record = self
-                    .with_claims(slot, |heap, number, claims| heap.allocate(number, room, claims))
+                    .with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims))
                     .ok_or_else(|| self.memory_limit())?;
-                self.core.segments.write_placeholder(record, &self.key);
                 (record, None)
             }
         };
@@ -69,8 +69,7 @@ impl Context {
         let effect = Effect { moved_to, fresh, rekeys, ..Effect::of(WriteKind::Put, record) };
         self.push_put(Target { slot, place }, effect);
         if fresh {
-            let key = self.key.clone();
-            self.add_entry(slot, WhichIndex::Primary, &key, record)?;
+            self.enter(slot, record)?;
         }
         self.add_secondary_entries(slot, None, record)
     }
@@ -85,11 +84,9 @@ impl Context {
         if length <= self.core.segments.room(record) {
             return Ok(None);
         }
-        let room = length.max(self.key.len());
         let moved = self
-            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, room, record, claims))
+            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, length, record, claims))
             .ok_or_else(|| self.memory_limit())?;
-        self.core.segments.write_placeholder(moved, &self.key);
         Ok(Some(moved))
     }
 
@@ -102,6 +99,22 @@ impl Context {
         }
     }
 
+    /// Puts the primary entry of the write that was just pushed, of a row that is new, before the commit.
+    #[inline]
+    fn enter(&mut self, slot: u32, record: RecordRef) -> Result<()> {
+        let Context { core, tables, owner: Some(owner), key, writes, .. } = self else {
+            unreachable!("the owner is there")
+        };
+        let table = tables.at(slot);
+        let admit = || admission(&core.locks, owner, table.primary_id, key);
+        if let Ok(Insert::Done) = table.primary.insert(key, record.0, admit) {
+            writes.note_entered();
+            return Ok(());
+        }
+        let key = key.clone();
+        self.add_entry(slot, WhichIndex::Primary, &key, record)
+    }
+
     /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
     /// key falls into.
     fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<()> {
@@ -109,12 +122,7 @@ impl Context {
             let table = self.tables.at(slot);
             let index_id = table.index_id(which);
             let owner = self.owner.as_ref().expect("the transaction is open");
-            let locks = &self.core.locks;
-            let admit = || match locks.admits(owner, index_id, key) {
-                Admission::Go => Admit::Go,
-                Admission::GoAndUnguard => Admit::GoAndUnguard,
-                Admission::Refuse => Admit::Refuse,
-            };
+            let admit = || admission(&self.core.locks, owner, index_id, key);
             let mut replaced = None;
             let inserted = match table.index(which).insert(key, record.0, admit) {
                 Ok(inserted) => inserted,
@@ -149,6 +157,7 @@ impl Context {
     }
 
     /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
+    #[inline]
     pub(super) fn add_secondary_entries(
         &mut self,
         slot: u32,
@@ -181,6 +190,7 @@ impl Context {
     }
 
     /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
+    #[inline]
     pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
         let mut key = Key::new();
         for position in 0..self.tables.at(slot).secondaries.len() {
@@ -233,5 +243,14 @@ impl Context {
         }
         self.depend(if taken { lsn } else { removal });
         taken
+    }
+}
+
+/// Whether an entry may be put into a guarded leaf (I7).
+fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> Admit {
+    match locks.admits(owner, index, key) {
+        Admission::Go => Admit::Go,
+        Admission::GoAndUnguard => Admit::GoAndUnguard,
+        Admission::Refuse => Admit::Refuse,
     }
 }

@@ -13,7 +13,7 @@ use crate::ids::Lsn;
 use crate::lock::{
     Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
-use crate::row::WhichIndex;
+use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::Leaf;
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
@@ -48,6 +48,8 @@ pub(crate) struct SlotClaims<'a> {
     locks: &'a LockManager,
     owner: &'a mut Owner,
     segments: &'a Segments,
+    /// The primary key that is being inserted.
+    key: &'a Key,
     /// How a slot is claimed: locked, or, under a lock on the whole table, only looked at.
     lock: bool,
 }
@@ -67,6 +69,11 @@ impl Claims for SlotClaims<'_> {
     fn quiesce(&mut self) -> bool {
         self.locks.form() == LockForm::Central || self.locks.outlast_others(self.owner, QUIESCE_MAX)
     }
+
+    #[inline]
+    fn placeholder(&self) -> &[u8] {
+        self.key
+    }
 }
 
 impl Context {
@@ -81,7 +88,7 @@ impl Context {
     }
 
     /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
-    /// transaction makes on them.
+    /// transaction makes on them, for the row of the key in `self.key`.
     #[inline]
     pub fn with_claims<T>(
         &mut self,
@@ -89,10 +96,10 @@ impl Context {
         work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
     ) -> T {
         let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
-        let Context { core, tables, owner: Some(owner), number, .. } = self else {
+        let Context { core, tables, owner: Some(owner), number, key, .. } = self else {
             unreachable!("the owner is there")
         };
-        let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, lock };
+        let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
         work(&tables.at(slot).heap, *number, &mut claims)
     }
 

@@ -10,7 +10,7 @@ use super::scan::ScanScratch;
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
-use super::write_set::{Mark, WriteSet};
+use super::write_set::{Mark, WriteSet, key_of};
 use crate::account::{ProcedureId, waits};
 use crate::canary;
 use crate::core::{Core, Lease};
@@ -298,10 +298,13 @@ impl Context {
                 }
             }
         }
-        while let Some(write) =
-            self.writes.pop_write(mark, self.packet.as_ref().map_or(&[], |packet| packet.bytes()))
-        {
-            let heap = &self.tables.at(write.slot).heap;
+        let packet = self.packet.as_ref().map_or(&[][..], |packet| packet.bytes());
+        while let Some(write) = self.writes.pop_write(mark, packet) {
+            let table = self.tables.at(write.slot);
+            let heap = &table.heap;
+            if write.entered {
+                table.primary.remove(key_of(&write, packet), None);
+            }
             if let Some(moved_to) = write.moved_to {
                 heap.release(self.number, moved_to);
             }

@@ -67,6 +67,8 @@ pub(crate) struct Write {
     pub kind: WriteKind,
     /// The record made a placeholder for itself: there was none of its key.
     pub fresh: bool,
+    /// Its primary entry is in the index: an abort takes it out.
+    pub entered: bool,
     /// Secondary keys change.
     pub rekeys: bool,
     /// Where the row lies when this write's turn comes.
@@ -95,6 +97,7 @@ impl Write {
             slot: target.slot,
             kind,
             fresh,
+            entered: false,
             rekeys,
             record,
             moved_to,
@@ -164,6 +167,14 @@ impl WriteSet {
 
     pub fn add(&mut self, add: IndexAdd) {
         self.adds.push(add);
+    }
+
+    /// The last write's row has its primary entry.
+    #[inline]
+    pub fn note_entered(&mut self) {
+        if let Some(write) = self.writes.last_mut() {
+            write.entered = true;
+        }
     }
 
     pub fn mark(&self, packet: usize) -> Mark {
@@ -324,6 +335,7 @@ mod tests {
             slot: 0,
             kind: WriteKind::Put,
             fresh: previous.is_none(),
+            entered: false,
             rekeys: false,
             record: RecordRef(u64::from(key)),
             moved_to: None,

@@ -332,16 +332,17 @@ impl Segments {
     }
 
     /// Hands out `units` at the end of the segment's used part while that stays within `limit` bytes. The new slot is
-    /// absent.
-    pub fn extend(&self, id: SegmentId, units: usize, limit: usize) -> Option<RecordRef> {
+    /// absent, and keeps `placeholder`, which fits: the primary key that is being inserted, so that a scan that comes by
+    /// a secondary index learns whose lock to wait for.
+    #[inline]
+    pub fn extend(&self, id: SegmentId, units: usize, limit: usize, placeholder: &[u8]) -> Option<RecordRef> {
         let latched = self.latch(id);
         let used = self.used(id);
         if used + units * UNIT_BYTES > limit {
             return None;
         }
         let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (used / UNIT_BYTES) as u64);
-        self.word(record, 0).store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
-        self.word(record, 1).store(0, Ordering::Relaxed);
+        self.record(record).begin(units, placeholder);
         self.meta(id).used.store((used + units * UNIT_BYTES) as u32, Ordering::Relaxed);
         latched.mark_dirty();
         Some(record)
@@ -465,15 +466,6 @@ impl Segments {
         latched.mark_dirty();
     }
 
-    /// Marks the slot absent and keeps there the primary key that is being inserted, so that a scan that comes by a
-    /// secondary index learns whose lock to wait for.
-    pub fn write_placeholder(&self, record: RecordRef, key: &[u8]) {
-        let _latched = self.latch(record.segment());
-        let words = self.record(record);
-        words.put(key);
-        words.finish_placeholder(key.len());
-    }
-
     /// Changes byte ranges of a committed body, written at `lsn`.
     #[inline]
     pub fn patch<'p>(
@@ -521,11 +513,11 @@ impl Segments {
         Some(rest)
     }
 
-    /// Takes a slot off the free list: absent, not free.
-    pub fn reclaim(&self, record: RecordRef) {
+    /// Takes a slot off the free list: absent, not free, with its placeholder as [`Segments::extend`] puts it.
+    pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
-        self.word(record, 1).store(0, Ordering::Release);
+        self.record(record).hold_place(placeholder);
     }
 
     /// Clears what must not survive a crash from a slot that was read from a backup: lock bits. An absent slot becomes

@@ -151,14 +151,18 @@ impl<'a> Words<'a> {
         }
     }
 
-    /// Marks the slot absent, its body being the primary key that is inserted.
+    /// Makes an absent slot of so many units that were none.
     #[inline]
-    pub(super) fn finish_placeholder(&self, key_bytes: usize) {
-        self.stamp.store(key_bytes as u64, Ordering::Release);
-        // A new slot is absent already.
-        if self.lock.load(Ordering::Relaxed) & ABSENT == 0 {
-            self.lock.fetch_or(ABSENT, Ordering::AcqRel);
-        }
+    pub(super) fn begin(&self, units: usize, placeholder: &[u8]) {
+        self.lock.store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
+        self.hold_place(placeholder);
+    }
+
+    /// Keeps the primary key that is being inserted in an absent slot.
+    #[inline]
+    pub(super) fn hold_place(&self, key: &[u8]) {
+        self.put(key);
+        self.stamp.store(key.len() as u64, Ordering::Release);
     }
 
     /// Ends a change: the row is there, and of another version.
