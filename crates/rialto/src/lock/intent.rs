@@ -65,6 +65,13 @@ impl Intents {
         self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
+    /// Leaves an intention idle; false: it is in the head.
+    #[inline]
+    pub(super) fn leave_idle(&self, held: &HeldTable) -> bool {
+        let table = held.table;
+        self.change(Self::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
+    }
+
     /// Moves an intention for `table`, if there is one, into the table's head; under its latch.
     fn inflate(&self, owner: u16, table: TableId, head: &mut Head) {
         let cell = &self.cells[Self::place(table)];
@@ -230,13 +237,6 @@ impl LockManager {
                 Err(error)
             }
         }
-    }
-
-    /// Leaves an intention idle; false: it is in the head.
-    #[inline]
-    pub(super) fn leave_idle(&self, id: u16, held: &HeldTable) -> bool {
-        let (intents, table) = (&self.slots[usize::from(id)].intents, held.table);
-        intents.change(Intents::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
     /// Releases a table lock that was an intention and is in the head by now, or counts in the table's word.

@@ -15,7 +15,7 @@ use super::interval::{Admission, IntervalTable};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
-    FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
+    Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
 use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
@@ -539,6 +539,23 @@ impl LockManager {
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
     pub fn release_all(&self, owner: &mut Owner) {
         let body = &mut owner.body;
+        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
+        if !(body.records.is_empty() && body.intervals.is_empty()) {
+            self.release_named(body);
+        }
+        let slot = &self.slots[usize::from(body.id)];
+        slot.counters.higher.add(body.tables.len() as u64);
+        for held in &body.tables {
+            if held.form != TableForm::Intent || !slot.intents.leave_idle(held) {
+                self.release_table(body.id, held);
+            }
+        }
+        body.tables.clear();
+    }
+
+    /// Releases the locks on records by name, and the intervals.
+    #[inline(never)]
+    fn release_named(&self, body: &mut Body) {
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
         }
@@ -547,17 +564,15 @@ impl LockManager {
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
-        if !body.tables.is_empty() {
-            self.slots[usize::from(body.id)].counters.higher.add(body.tables.len() as u64);
+    }
+
+    /// Releases a lock on a table that is in its head.
+    #[inline(never)]
+    fn release_table(&self, id: u16, held: &HeldTable) {
+        match held.form {
+            TableForm::Head(at) if !held.wanted => self.release(id, HeadName::table(held.table), at),
+            _ => self.release_thin_table(id, held),
         }
-        for held in body.tables.drain(..) {
-            match held.form {
-                TableForm::Intent if self.leave_idle(body.id, &held) => {}
-                TableForm::Head(at) if !held.wanted => self.release(body.id, HeadName::table(held.table), at),
-                _ => self.release_thin_table(body.id, &held),
-            }
-        }
-        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
     }
 
     #[inline]
