@@ -110,11 +110,6 @@ impl WantedTables {
     }
 }
 
-/// Whether the mode is for the table as a whole.
-fn is_whole(mode: LockMode) -> bool {
-    !matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive)
-}
-
 /// What a cell says of a confirmed intention.
 fn state_of(mode: LockMode) -> u64 {
     if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE }
@@ -130,7 +125,7 @@ impl LockManager {
         wait: &Wait<'_>,
         held: Option<usize>,
     ) -> Result<Acquired, LockError> {
-        if !is_whole(mode)
+        if !mode.is_whole()
             && let Some(acquired) = self.intend(owner, table, mode, held)
         {
             return Ok(acquired);
@@ -142,7 +137,7 @@ impl LockManager {
     /// transaction of this slot and taken up now.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        if is_whole(mode) {
+        if mode.is_whole() {
             return false;
         }
         let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
@@ -206,11 +201,11 @@ impl LockManager {
         let id = owner.id();
         let name = HeadName::table(table);
         let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));
-        let raise = is_whole(mode) && !raised.get();
+        let raise = mode.is_whole() && !raised.get();
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
-            if is_whole(mode) {
+            if mode.is_whole() {
                 if !raised.replace(true) {
                     self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
                 }

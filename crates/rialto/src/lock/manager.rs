@@ -239,6 +239,7 @@ impl LockManager {
         form: TableForm,
         held: Option<usize>,
     ) {
+        owner.body.whole |= mode.is_whole();
         match held {
             Some(at) => {
                 let held = &mut owner.body.tables[at];
@@ -551,6 +552,7 @@ impl LockManager {
             }
         }
         body.tables.clear();
+        body.whole = false;
     }
 
     /// Releases the locks on records by name, and the intervals.

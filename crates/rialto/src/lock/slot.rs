@@ -172,6 +172,8 @@ pub(super) struct Body {
     pub(super) started: Instant,
     pub(super) records: Vec<HeldRecord>,
     pub(super) tables: Vec<HeldTable>,
+    /// Whether one of them may be for more than an intention.
+    pub(super) whole: bool,
     /// The length of its list of thin locks.
     pub(super) thin: usize,
     /// The indexes in which it holds intervals.
@@ -193,12 +195,18 @@ impl Owner {
     fn new(id: u16) -> Owner {
         let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
         let started = Instant::now();
-        Owner { body: Body { id, started, records, tables, thin: 0, intervals } }
+        Owner { body: Body { id, started, records, tables, whole: false, thin: 0, intervals } }
     }
 
     /// The slot's number: the transaction's identity in the view of waits.
     pub fn id(&self) -> u16 {
         self.body.id
+    }
+
+    /// Whether it may hold a table as a whole; if not, all its locks on tables are intentions.
+    #[inline]
+    pub fn holds_whole(&self) -> bool {
+        self.body.whole
     }
 
     /// The mode in which it holds the table.

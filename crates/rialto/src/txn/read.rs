@@ -31,7 +31,7 @@ impl Context {
 
     /// The place of a table that the transaction has locked already, or locks again as this slot's last one did. None:
     /// there is more to it.
-    #[inline]
+    #[inline(always)]
     pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
         let Context { core, tables, owner: Some(owner), ddl: None, .. } = self else { return None };
         let slot = tables.find(table)?;

@@ -80,7 +80,11 @@ impl Context {
     /// Whether the lock on the table makes locks on its records needless.
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
-        match self.owner().mode_of(self.tables.id(slot)) {
+        let owner = self.owner();
+        if !owner.holds_whole() {
+            return false;
+        }
+        match owner.mode_of(self.tables.id(slot)) {
             Some(LockMode::Exclusive) => true,
             Some(LockMode::Shared | LockMode::SharedIntentExclusive) => mode == RecordMode::Shared,
             _ => false,
