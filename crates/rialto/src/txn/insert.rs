@@ -1,8 +1,9 @@
 //! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
 
+use super::redo;
 use super::seek::Place;
 use super::transaction::Context;
-use super::write_set::{Effect, IndexAdd, Target, WriteKind};
+use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{Admission, LockForm, LockManager, LockName, LockTarget, Owner, RecordMode};
@@ -42,36 +43,50 @@ impl Context {
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
         let place = self.seek_new(slot)?;
-        let previous = match place {
-            Place::Stored(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
-            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => Some(position),
-            Place::Own(_) => return Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
-            Place::Absent => None,
-        };
-        if previous.is_none() && self.ddl.is_some() && self.inserts_directly(slot) {
-            return self.insert_direct(slot);
-        }
-        self.check_unique(slot, None)?;
-        let length = self.body.len();
-        let (record, moved_to) = match previous {
-            Some(position) => {
+        match place {
+            Place::Absent if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
+            Place::Absent => self.insert_new(slot),
+            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
+                self.check_unique(slot, None)?;
                 let record = self.writes.get(position).lands_in();
-                (record, self.reserve_move(slot, record, length)?)
+                let moved_to = self.reserve_move(slot, record, self.body.len())?;
+                let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
+                self.push_put(Target { slot, place }, effect);
+                self.add_secondary_entries(slot, None, record)
             }
-            None => {
-                let record = self
-                    .with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims))
-                    .ok_or_else(|| self.memory_limit())?;
-                (record, None)
-            }
-        };
-        let (fresh, rekeys) = (previous.is_none(), previous.is_some());
-        let effect = Effect { moved_to, fresh, rekeys, ..Effect::of(WriteKind::Put, record) };
-        self.push_put(Target { slot, place }, effect);
-        if fresh {
-            self.enter(slot, record)?;
+            Place::Own(_) | Place::Stored(_) => Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
         }
-        self.add_secondary_entries(slot, None, record)
+    }
+
+    /// The same, for a row that is nowhere yet.
+    #[inline]
+    fn insert_new(&mut self, slot: u32) -> Result<()> {
+        let indexed = !self.tables.at(slot).secondaries.is_empty();
+        if indexed {
+            self.check_unique(slot, None)?;
+        }
+        let length = self.body.len();
+        let slot_of_row =
+            self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
+        let Some(record) = slot_of_row else { return Err(self.memory_limit()) };
+        let Context { core, tables, owner: Some(owner), packet: Some(packet), key, body, writes, .. } = self
+        else {
+            unreachable!("borrowed by check_write")
+        };
+        let (table, packet) = (tables.at(slot), packet.bytes_mut());
+        let placed = redo::write_put(packet, table.id, key, table.numbered, body);
+        let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
+        writes.push(Write::new(table, Target { slot, place: Place::Absent }, effect, placed), packet);
+        // The primary entry, which the write takes back if the transaction aborts.
+        let admit = || admission(&core.locks, owner, table.primary_id, key);
+        match table.primary.insert(key, record.0, admit) {
+            Ok(Insert::Done) => writes.note_entered(),
+            _ => {
+                let key = key.clone();
+                self.add_entry(slot, WhichIndex::Primary, &key, record)?;
+            }
+        }
+        if indexed { self.add_secondary_entries(slot, None, record) } else { Ok(()) }
     }
 
     /// A slot for a body that does not fit where the row lies.
@@ -97,22 +112,6 @@ impl Context {
             index: table.schema.key_shape(which).name().to_owned(),
             key: table.schema.print_key(which, key),
         }
-    }
-
-    /// Puts the primary entry of the write that was just pushed, of a row that is new, before the commit.
-    #[inline]
-    fn enter(&mut self, slot: u32, record: RecordRef) -> Result<()> {
-        let Context { core, tables, owner: Some(owner), key, writes, .. } = self else {
-            unreachable!("the owner is there")
-        };
-        let table = tables.at(slot);
-        let admit = || admission(&core.locks, owner, table.primary_id, key);
-        if let Ok(Insert::Done) = table.primary.insert(key, record.0, admit) {
-            writes.note_entered();
-            return Ok(());
-        }
-        let key = key.clone();
-        self.add_entry(slot, WhichIndex::Primary, &key, record)
     }
 
     /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
@@ -157,7 +156,6 @@ impl Context {
     }
 
     /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
-    #[inline]
     pub(super) fn add_secondary_entries(
         &mut self,
         slot: u32,
@@ -190,7 +188,6 @@ impl Context {
     }
 
     /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
-    #[inline]
     pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
         let mut key = Key::new();
         for position in 0..self.tables.at(slot).secondaries.len() {

@@ -77,7 +77,7 @@ pub(crate) struct Placed {
     pub body_bytes: u32,
 }
 
-#[inline]
+#[inline(always)]
 fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
     if table.0 < 0x80 && key.len() < 0x80 {
         out.extend_from_slice(&[kind, table.0 as u8, key.len() as u8]);
@@ -96,6 +96,7 @@ fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
 }
 
 /// Appends a put. The body is as it lies in the record: the row number, if `numbered`, then the row.
+#[inline]
 pub(crate) fn write_put(
     out: &mut Vec<u8>,
     table: TableId,
