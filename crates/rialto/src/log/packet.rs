@@ -200,8 +200,9 @@ impl PacketPool {
             None => return 0,
         };
         while number != NO_SLOT {
-            into.push(DrainedPacket { pool: NonNull::from(self), number });
-            number = self.slots[number as usize].next.load(Ordering::Relaxed);
+            let slot = &self.slots[number as usize];
+            into.push(DrainedPacket { pool: NonNull::from(self), slot: NonNull::from(slot), number });
+            number = slot.next.load(Ordering::Relaxed);
         }
         into[start..].reverse();
         into.len() - start
@@ -366,6 +367,7 @@ impl fmt::Debug for PacketSlot {
 /// A packet that was drained from the queue and is not gathered yet.
 pub(crate) struct DrainedPacket {
     pool: NonNull<PacketPool>,
+    slot: NonNull<Slot>,
     number: u32,
 }
 
@@ -379,7 +381,8 @@ impl DrainedPacket {
     }
 
     fn slot(&self) -> &Slot {
-        &self.pool().slots[self.number as usize]
+        // SAFETY: as for `pool`: slots lie in the pool and never move.
+        unsafe { self.slot.as_ref() }
     }
 
     pub(crate) fn lsn(&self) -> Lsn {
