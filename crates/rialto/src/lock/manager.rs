@@ -129,7 +129,7 @@ impl LockManager {
     /// As [`LockManager::close`].
     pub fn end(&self, mut owner: Owner) {
         self.close(&mut owner);
-        self.give_back(owner);
+        self.give_back(&mut owner);
     }
 
     /// Takes a slot; `None`: all are taken.
@@ -137,10 +137,10 @@ impl LockManager {
         self.free.take()
     }
 
-    /// Gives a closed slot back.
-    pub fn give_back(&self, owner: Owner) {
-        debug_assert!(self.slot(&owner).lending().is_none(), "owner {} is open", owner.id());
-        self.free.give(owner);
+    /// Gives a closed slot back, and leaves a handle of none.
+    pub fn give_back(&self, owner: &mut Owner) {
+        debug_assert!(self.slot(owner).lending().is_none(), "owner {} is open", owner.id());
+        self.free.give(std::mem::replace(owner, Owner::of_none()));
     }
 
     /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start

@@ -198,6 +198,11 @@ impl Owner {
         Owner { body: Body { id, started, records, tables, whole: false, thin: 0, intervals } }
     }
 
+    /// A handle of no slot, which may only be dropped.
+    pub(super) fn of_none() -> Owner {
+        Owner::new(u16::MAX)
+    }
+
     /// The slot's number: the transaction's identity in the view of waits.
     pub fn id(&self) -> u16 {
         self.body.id

@@ -39,7 +39,7 @@ impl Context {
         }
         if let Some(ddl) = self.ddl.take() {
             // It frees the storage of tables that this transaction has to itself; locks on records in there go first.
-            let owner = self.owner.as_mut().expect("the transaction is open");
+            let owner = &mut self.owner;
             self.core.locks.release_records(owner, &*self.core.segments);
             ddl.publish(self, lsn);
         }

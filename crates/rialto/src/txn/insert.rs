@@ -69,8 +69,7 @@ impl Context {
         let slot_of_row =
             self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
         let Some(record) = slot_of_row else { return Err(self.memory_limit()) };
-        let Context { core, tables, owner: Some(owner), packet: Some(packet), key, body, writes, .. } = self
-        else {
+        let Context { core, tables, owner, packet: Some(packet), key, body, writes, .. } = self else {
             unreachable!("borrowed by check_write")
         };
         let (table, packet) = (tables.at(slot), packet.bytes_mut());
@@ -120,7 +119,7 @@ impl Context {
         loop {
             let table = self.tables.at(slot);
             let index_id = table.index_id(which);
-            let owner = self.owner.as_ref().expect("the transaction is open");
+            let owner = &self.owner;
             let admit = || admission(&self.core.locks, owner, index_id, key);
             let mut replaced = None;
             let inserted = match table.index(which).insert(key, record.0, admit) {

@@ -33,7 +33,7 @@ impl Context {
     /// there is more to it.
     #[inline(always)]
     pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
-        let Context { core, tables, owner: Some(owner), ddl: None, .. } = self else { return None };
+        let Context { core, tables, owner, ddl: None, .. } = self else { return None };
         let slot = tables.find(table)?;
         let held = core.locks.form() == LockForm::Thin && core.locks.intend_again(owner, table, mode);
         // A version is retired under a lock on the whole table.
@@ -52,7 +52,7 @@ impl Context {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
         }
         loop {
-            let held = self.owner().mode_of(id);
+            let held = self.owner.mode_of(id);
             let wanted = join(held, mode);
             if held != Some(wanted) {
                 self.lock(

@@ -80,7 +80,7 @@ impl Context {
     /// Whether the lock on the table makes locks on its records needless.
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
-        let owner = self.owner();
+        let owner = &self.owner;
         if !owner.holds_whole() {
             return false;
         }
@@ -100,9 +100,7 @@ impl Context {
         work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
     ) -> T {
         let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
-        let Context { core, tables, owner: Some(owner), number, key, .. } = self else {
-            unreachable!("the owner is there")
-        };
+        let Context { core, tables, owner, number, key, .. } = self;
         let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
         work(&tables.at(slot).heap, *number, &mut claims)
     }
@@ -115,9 +113,7 @@ impl Context {
         if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
             return None;
         }
-        let Context { core, tables, owner: Some(owner), key, depends, .. } = self else {
-            unreachable!("the owner is there")
-        };
+        let Context { core, tables, owner, key, depends, .. } = self;
         let table = tables.at(slot);
         let found = table.primary.get(key);
         let record = RecordRef(found.value?);
@@ -223,7 +219,7 @@ impl Context {
                 return Ok(Probe::Present(record));
             }
             if acquired == Acquired::New {
-                let owner = self.owner.as_mut().expect("the transaction is open");
+                let owner = &mut self.owner;
                 let word = Segments::lock_word(&self.core.segments, record);
                 self.core.locks.release_thin_early(owner, word, record.0);
             }

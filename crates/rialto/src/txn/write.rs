@@ -19,9 +19,10 @@ impl Context {
     /// Locks the table for writes and gives its place in the list of tables.
     #[inline(always)]
     fn use_for_write(&mut self, table: &Table) -> Result<u32> {
-        if self.packet.is_some()
-            && !self.is_hindered()
-            && !self.core.catalog.is_system(table.id())
+        if self.packet.is_none() || self.is_hindered() {
+            self.check_write()?;
+        }
+        if !self.core.catalog.is_system(table.id())
             && let Some(slot) = self.use_again(table.id(), LockMode::IntentExclusive)
         {
             return Ok(slot);
@@ -31,7 +32,6 @@ impl Context {
 
     #[inline(never)]
     fn use_for_write_slowly(&mut self, table: &Table) -> Result<u32> {
-        self.check_write()?;
         if self.core.catalog.is_system(table.id()) {
             return Err(system_table(table));
         }

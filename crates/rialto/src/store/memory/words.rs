@@ -102,9 +102,12 @@ impl<'a> Words<'a> {
             word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
         }
         if !rest.is_empty() {
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
-            words[chunks.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
+            let last = match body.last_chunk::<8>() {
+                // The body's last eight bytes, less those that are in the word before.
+                Some(bytes) => u64::from_le_bytes(*bytes) >> (8 * (8 - rest.len())),
+                None => rest.iter().rev().fold(0, |word, &byte| word << 8 | u64::from(byte)),
+            };
+            words[chunks.len()].store(last, Ordering::Relaxed);
         }
     }
 
