@@ -11,7 +11,7 @@
 //! ```
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
@@ -416,26 +416,6 @@ impl Segments {
     /// The record's last writer.
     pub fn lsn(&self, record: RecordRef) -> Lsn {
         self.record(record).lsn()
-    }
-
-    /// The record's first word: its lock bits, and what [`Segments::is_as_seen`] asks for.
-    #[inline]
-    pub fn word_of(&self, record: RecordRef) -> u64 {
-        self.word(record, 0).load(Ordering::Acquire)
-    }
-
-    /// Whether the record has not been written since its first word was `word`, but for writes that go on under an
-    /// exclusive lock. What was read of it before this was all there.
-    #[inline]
-    pub fn is_as_seen(&self, record: RecordRef, word: u64) -> bool {
-        fence(Ordering::Acquire);
-        (self.word(record, 0).load(Ordering::Relaxed) ^ word) & !THIN_LOCK_MASK == 0
-    }
-
-    /// Copies the body into `out` while others may write it: good only if it proves [as seen](Segments::is_as_seen).
-    pub fn read_unlocked(&self, record: RecordRef, out: &mut Vec<u8>) {
-        let words = self.record(record);
-        words.read(words.length().min(words.room()), out);
     }
 
     /// Copies the body into `out`. The caller holds the record's lock, or its segment's latch.

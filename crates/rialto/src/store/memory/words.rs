@@ -4,7 +4,8 @@
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::segments::{
-    ABSENT, CAPACITY_MASK, CAPACITY_SHIFT, FREE, LENGTH_MASK, RECORD_HEADER_BYTES, UNIT_BYTES, VERSION_ONE,
+    ABSENT, CAPACITY_MASK, CAPACITY_SHIFT, FREE, LENGTH_MASK, RECORD_HEADER_BYTES, THIN_LOCK_MASK,
+    UNIT_BYTES, VERSION_ONE,
 };
 use crate::ids::Lsn;
 
@@ -62,6 +63,26 @@ impl<'a> Words<'a> {
     #[inline]
     pub fn length(&self) -> usize {
         (self.stamp.load(Ordering::Acquire) & LENGTH_MASK) as usize
+    }
+
+    /// The first word, before anything else of the record is read without a lock: see [`Words::word_after`].
+    #[inline]
+    pub fn word_before(&self) -> u64 {
+        self.lock.load(Ordering::Acquire)
+    }
+
+    /// The first word, after something was read. If it and the one before are [the same but for locks](same_version), and
+    /// neither says that somebody holds the record exclusively, all that was read between them was there.
+    #[inline]
+    pub fn word_after(&self) -> u64 {
+        fence(Ordering::Acquire);
+        self.lock.load(Ordering::Relaxed)
+    }
+
+    /// Copies the body into `out` while others may write it.
+    #[inline]
+    pub fn read_unlocked(&self, out: &mut Vec<u8>) {
+        self.read(self.length().min(self.room()), out);
     }
 
     /// `N` bytes of the body at `offset`, at most 8, which the body has.
@@ -177,6 +198,12 @@ impl<'a> Words<'a> {
         }
         self.lock.fetch_add(VERSION_ONE, Ordering::AcqRel);
     }
+}
+
+/// Whether two values of a record's first word are of one version of it.
+#[inline]
+pub fn same_version(word: u64, other: u64) -> bool {
+    (word ^ other) & !THIN_LOCK_MASK == 0
 }
 
 /// Before the first byte of a record is changed: who reads a changed byte without a lock then finds the exclusive lock
