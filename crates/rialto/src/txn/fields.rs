@@ -76,6 +76,7 @@ impl<'a> Fields<'a> {
         &self.table.schema
     }
 
+    #[inline(never)]
     fn body(&self) -> &Vec<u8> {
         self.body.get_or_init(|| {
             let body = self.spare.take().expect("the memory for a body that is not there yet");
@@ -94,12 +95,10 @@ impl<'a> Fields<'a> {
     /// Bytes of the row's fixed part as they are now.
     #[inline]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
-        let untouched = self.body.get().is_none() && !self.patches.iter().any(|patch| patch.touches(at, N));
-        let at = self.table.row_at() + at;
-        if untouched {
-            return self.table.segments().field(self.record, at);
+        if self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N)) {
+            return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
         }
-        *self.body()[at..].first_chunk().expect("a row holds its fixed fields")
+        self.table.segments().field(self.record, self.table.row_at() + at)
     }
 
     /// Where a column's value lies, if the column is of this type and is not NULL.
@@ -206,19 +205,13 @@ impl<'a> Fields<'a> {
     /// If the column is of another type or NULL, or the sum is out of range.
     #[inline]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
-        let place = self.plain_at(column, ColumnType::Int8);
-        let before = match place {
-            Some(at) => i64::from_le_bytes(self.bytes(at)),
-            None => self.row().get_i64(column)?,
-        };
-        let Some(sum) = before.checked_add(delta) else {
-            return Err(self.out_of_range(column, i128::from(before) + i128::from(delta)));
-        };
-        match place {
-            Some(at) => self.put(at, &sum.to_le_bytes()),
-            None => self.set_ref(column, ValueRef::Int8(sum))?,
+        if let Some(at) = self.plain_at(column, ColumnType::Int8)
+            && let Some(sum) = i64::from_le_bytes(self.bytes(at)).checked_add(delta)
+        {
+            self.put(at, &sum.to_le_bytes());
+            return Ok(sum);
         }
-        Ok(sum)
+        self.add_any(column, delta)
     }
 
     /// Adds to an int4 column and gives the sum.
@@ -227,18 +220,20 @@ impl<'a> Fields<'a> {
     /// If the column is of another type or NULL, or the sum is out of range.
     #[inline]
     pub fn add_i32(&mut self, column: usize, delta: i32) -> Result<i32> {
-        let place = self.plain_at(column, ColumnType::Int4);
-        let before = match place {
-            Some(at) => i32::from_le_bytes(self.bytes(at)),
-            None => self.row().get_i32(column)?,
-        };
+        let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
+        let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
+        self.set_i32(column, sum)?;
+        Ok(sum)
+    }
+
+    /// Adds to a column of any integer type.
+    #[inline(never)]
+    fn add_any(&mut self, column: usize, delta: i64) -> Result<i64> {
+        let before = self.row().get_i64(column)?;
         let Some(sum) = before.checked_add(delta) else {
             return Err(self.out_of_range(column, i128::from(before) + i128::from(delta)));
         };
-        match place {
-            Some(at) => self.put(at, &sum.to_le_bytes()),
-            None => self.set_ref(column, ValueRef::Int4(sum))?,
-        }
+        self.set_ref(column, ValueRef::Int8(sum))?;
         Ok(sum)
     }
 
@@ -255,10 +250,10 @@ impl<'a> Fields<'a> {
     /// Puts the bytes of a fixed field.
     #[inline]
     fn put<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
-        self.note(FieldPatch::new(at as u16, bytes));
+        let patch = FieldPatch::new(at as u16, bytes);
+        self.note(patch);
         if let Some(body) = self.body.get_mut() {
-            let field = body[self.table.row_at() + at..].first_chunk_mut();
-            *field.expect("a row holds its fixed fields") = *bytes;
+            patch.apply(&mut body[self.table.row_at()..]);
         }
     }
 
