@@ -538,6 +538,7 @@ impl LockManager {
     }
 
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
+    #[inline]
     pub fn release_all(&self, owner: &mut Owner) {
         let body = &mut owner.body;
         debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");

@@ -8,7 +8,7 @@ use super::read::RowKey;
 use super::redo;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
-use super::write_set::{Effect, Target, Write, WriteKind};
+use super::write_set::{Effect, Mark, Target, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::lock::{LockMode, RecordMode};
@@ -69,17 +69,18 @@ impl Context {
     #[inline]
     pub(super) fn step(&mut self, work: impl FnOnce(&mut Context) -> Result<()>) -> Result<()> {
         let mark = self.mark();
-        let result = work(self).and_then(|()| self.check_length());
-        if result.is_err() {
-            self.roll_back_to(&mark);
+        match work(self) {
+            Ok(()) if self.packet_bytes().len() <= self.core.options.write_set_bytes_max => Ok(()),
+            outcome => self.take_step_back(&mark, outcome),
         }
-        result
     }
 
-    #[inline]
-    fn check_length(&self) -> Result<()> {
+    /// Takes an operation back that failed, or made the write set too large.
+    #[cold]
+    fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
         let (length, limit) = (self.packet_bytes().len(), self.core.options.write_set_bytes_max);
-        if length > limit { Err(Error::WriteSetTooLarge { length, limit }) } else { Ok(()) }
+        self.roll_back_to(mark);
+        outcome.and(Err(Error::WriteSetTooLarge { length, limit }))
     }
 
     /// Enters a write, whose redo record is in the packet.
