@@ -13,7 +13,7 @@ fn a_row_is_read_back_and_patched() {
     segments.write(record, b"seventeen bytes!!", Lsn(9));
     assert!(!segments.is_absent(record));
     let parts: [(usize, &[u8]); 2] = [(0, b"S"), (6, b"EEN BYTES")];
-    segments.patch(record, parts.into_iter(), Lsn(12));
+    segments.patch(record, parts, Lsn(12));
     let mut row = Vec::new();
     segments.read(record, &mut row);
     assert_eq!((row.as_slice(), segments.lsn(record)), (&b"SeventEEN BYTES!!"[..], Lsn(12)));
@@ -29,7 +29,7 @@ fn patches_of_any_length_at_any_offset_change_their_bytes_and_no_others() {
     for length in 1..=20usize {
         for offset in 0..=model.len() - length {
             let bytes: Vec<u8> = (0..length).map(|n| (offset * 7 + length * 31 + n) as u8).collect();
-            segments.patch(record, [(offset, &bytes[..])].into_iter(), Lsn(2));
+            segments.patch(record, [(offset, &bytes[..])], Lsn(2));
             model[offset..offset + length].copy_from_slice(&bytes);
             segments.read(record, &mut row);
             assert_eq!(row, model, "{length} bytes at {offset}");
