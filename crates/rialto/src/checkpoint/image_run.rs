@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
 
-/// The most segments of a run. A write of one costs the system several times what its bytes cost.
-const SEGMENTS_MAX: usize = 16;
+/// The most segments of a run: a write of one costs the system several times what its bytes cost. Writes that are longer
+/// keep the log's waiting.
+const SEGMENTS_MAX: usize = 32;
 
 /// Images that wait to be written, each in its segment's place.
 pub(super) struct ImageRun<'a> {
@@ -27,20 +28,21 @@ impl<'a> ImageRun<'a> {
         ImageRun { file, buffer, first: 0, count: 0, length: 0 }
     }
 
-    /// Makes room for the segment's bytes; writes what it does not adjoin.
-    pub fn begin(&mut self, segment: u32) -> Result<()> {
+    /// Whether the segment can be added; if not, the run has to be written first. An empty run takes any.
+    pub fn takes(&self, segment: u32) -> bool {
         let fits = (self.count + 1) * SEGMENT_BYTES <= self.buffer.len();
-        let adjoins = fits && segment == self.first + self.count as u32;
-        if !adjoins {
-            self.write()?;
-        }
+        self.count == 0 || fits && segment == self.first + self.count as u32
+    }
+
+    /// Makes room for the segment's bytes.
+    pub fn begin(&mut self, segment: u32) {
+        debug_assert!(self.takes(segment), "segment {segment} does not adjoin the run");
         if self.count == 0 {
             self.first = segment;
         }
         // What lies between two images is written, too.
         let end = self.count * SEGMENT_BYTES;
         self.buffer[self.length..end].fill(0);
-        Ok(())
     }
 
     /// The room of the segment that was begun.
@@ -85,7 +87,10 @@ mod tests {
             let mut run = ImageRun::new(&*file, of);
             let mut bytes = 0;
             for &segment in &segments {
-                run.begin(segment).unwrap();
+                if !run.takes(segment) {
+                    run.write().unwrap();
+                }
+                run.begin(segment);
                 run.room().fill(segment as u8);
                 let header = ImageHeader { heap: Some(HeapId(7)), segment, used: used(segment), sequence: 9 };
                 bytes += run.seal(&header, 5);

@@ -622,7 +622,7 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
         let engine = filled(disk.clone());
         let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
         let control = sweep::SweepControl::default();
-        control.urgent.store(urgent, Ordering::Relaxed);
+        control.set_urgent(urgent);
         let clock = VirtualClock::new();
         let sweep = sweep::Sweep {
             segments: &engine.segments,
@@ -641,7 +641,7 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
             if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
             "{took} {paced}"
         );
-        control.stop.store(true, Ordering::Relaxed);
+        control.stop();
         engine.commit(vec![(3, Some(vec![1]))]);
         assert_eq!(sweep.run(&mut fuzzy::Fuzzy::default()), Err(Error::Closed));
     }
@@ -710,7 +710,11 @@ fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_r
             file: &*file,
             seed: 0,
             sequence: 2,
-            pace: sweep::Pace::Follow { within: Duration::from_secs(10), log_used: &log_used },
+            pace: sweep::Pace::Follow {
+                within: Duration::from_secs(10),
+                look_every: Duration::from_millis(50),
+                log_used: &log_used,
+            },
             clock: &clock,
             control: &sweep::SweepControl::default(),
         };
