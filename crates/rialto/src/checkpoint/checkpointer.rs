@@ -15,7 +15,7 @@ use super::load_file::{LoadFile, load_file_name};
 use super::sweep::{Pace, Sweep, SweepControl, SweepStats};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::{Caching, Clock, Disk, Open};
+use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
 use crate::store::memory::Segments;
 use crate::store::memory::segments::Copy;
 
@@ -383,21 +383,25 @@ impl Checkpointer {
 
     fn free_before(&self, current: &HomeBlock) -> Result<()> {
         self.source.free_log_before(current.redo_start)?;
-        let mut loads = self.source.loads().lock();
-        let mut failed = None;
-        loads.retain(|load| {
-            if load.lsn >= current.redo_start || failed.is_some() {
-                return true;
+        let mut unneeded = Vec::new();
+        self.source.loads().lock().retain(|load| {
+            let needed = load.lsn >= current.redo_start;
+            if !needed {
+                unneeded.push(*load);
             }
-            match self.disk.remove(&load_file_name(load.number)) {
-                Err(error) if !error.is_missing() => {
-                    failed = Some(error);
-                    true
-                }
-                _ => false,
-            }
+            needed
         });
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        while let Some(load) = unneeded.last() {
+            // A crash may leave it cut. No recovery reads it, it is only found, and removed after the next checkpoint.
+            match remove_in_steps(&*self.disk, &load_file_name(load.number)) {
+                Err(error) if !error.is_missing() => {
+                    self.source.loads().lock().append(&mut unneeded);
+                    return Err(error.into());
+                }
+                _ => unneeded.pop(),
+            };
+        }
+        Ok(())
     }
 }
 
