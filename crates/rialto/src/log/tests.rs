@@ -579,7 +579,7 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
     let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, LogOptions { spare_files_max: 1, ..small() });
     let log = Log::create(&dynamic, DATABASE, &options).unwrap();
     let spares = || disk.list().unwrap().iter().filter(|name| name.starts_with("log-spare")).count();
-    let mut rounds = |packets: u64| {
+    let rounds = |packets: u64| {
         (0..packets).for_each(|n| {
             let lsn = commit(&log, &packet(n, 30_000));
             log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();

@@ -620,7 +620,10 @@ impl Segments {
     /// free. Gives whether the slot holds a row.
     pub fn settle_after_load(&self, record: RecordRef) -> bool {
         let word = self.word(record, 0);
-        word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        // Looked at first: an exchange costs more than all else that is done for a row.
+        if word.load(Ordering::Relaxed) & THIN_LOCK_MASK != 0 {
+            word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        }
         if word.load(Ordering::Relaxed) & ABSENT != 0 {
             word.fetch_or(FREE, Ordering::Relaxed);
             return false;
