@@ -11,6 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::fuzzy::Fuzzy;
 use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
+use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
 use super::sweep::{Pace, Sweep, SweepControl, SweepStats};
 use crate::error::{Error, Result};
@@ -57,6 +58,8 @@ pub(crate) struct CheckpointOptions {
     /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; at three
     /// quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
+    /// How many images are written at once.
+    pub run: RunLength,
 }
 
 impl CheckpointOptions {
@@ -343,6 +346,7 @@ impl Checkpointer {
                     log_used: &log_used,
                 },
             },
+            run: self.options.run,
             clock: &*self.clock,
             control: &self.control,
         };

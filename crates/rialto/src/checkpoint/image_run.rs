@@ -20,10 +20,24 @@ pub(super) struct ImageRun<'a> {
     length: usize,
 }
 
+/// How many segments a run has at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunLength {
+    /// A small part of the sweep's segments, so that the pace stays even.
+    Auto,
+    /// So many: small databases of tests have runs, too.
+    #[cfg(test)]
+    Segments(usize),
+}
+
 impl<'a> ImageRun<'a> {
-    /// For a sweep over so many segments: a small part of them, so that the pace stays even.
-    pub fn new(file: &'a dyn File, segments: u32) -> ImageRun<'a> {
-        let longest = (segments as usize / 64).clamp(1, SEGMENTS_MAX);
+    /// For a sweep over so many segments.
+    pub fn new(file: &'a dyn File, length: RunLength, segments: u32) -> ImageRun<'a> {
+        let longest = match length {
+            RunLength::Auto => (segments as usize / 64).clamp(1, SEGMENTS_MAX),
+            #[cfg(test)]
+            RunLength::Segments(longest) => longest,
+        };
         let buffer = AlignedBuffer::zeroed(longest * SEGMENT_BYTES);
         ImageRun { file, buffer, first: 0, count: 0, length: 0 }
     }
@@ -81,10 +95,10 @@ mod tests {
         let segments: Vec<u32> = (3..40).chain([50, 52]).chain(60..63).collect();
         let used = |segment: u32| if segment.is_multiple_of(3) { 5_000 } else { SEGMENT_BYTES };
         let disk = MemoryDisk::new();
-        let written = |name: &str, of: u32| {
+        let written = |name: &str, length: RunLength, of: u32| {
             let file = disk.open(name, Open::Create, Caching::Direct).unwrap();
             file.allocate(64 * SEGMENT_BYTES as u64).unwrap();
-            let mut run = ImageRun::new(&*file, of);
+            let mut run = ImageRun::new(&*file, length, of);
             let mut bytes = 0;
             for &segment in &segments {
                 if !run.takes(segment) {
@@ -100,9 +114,12 @@ mod tests {
             file.read_at(&mut contents, 0).unwrap();
             (contents, bytes)
         };
-        let (single, single_bytes) = written("single", 1);
-        let (runs, runs_bytes) = written("runs", 16 * 64);
-        assert!(*single == *runs);
-        assert!(runs_bytes > single_bytes && runs_bytes <= segments.len() as u64 * SEGMENT_BYTES as u64);
+        let (single, single_bytes) = written("single", RunLength::Auto, 1);
+        let long = [RunLength::Auto, RunLength::Segments(2), RunLength::Segments(5), RunLength::Segments(64)];
+        for (length, of) in long.into_iter().zip([SEGMENTS_MAX as u32 * 64, 1, 1, 1]) {
+            let (runs, runs_bytes) = written("runs", length, of);
+            assert!(*single == *runs, "{length:?}");
+            assert!(runs_bytes > single_bytes && runs_bytes <= segments.len() as u64 * SEGMENT_BYTES as u64);
+        }
     }
 }

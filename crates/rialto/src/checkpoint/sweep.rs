@@ -6,7 +6,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::image::ImageHeader;
-use super::image_run::ImageRun;
+use super::image_run::{ImageRun, RunLength};
 use crate::error::{Error, Result};
 use crate::io::{Clock, File};
 use crate::store::memory::segments::Copy;
@@ -123,6 +123,7 @@ pub(crate) struct Sweep<'a> {
     /// Of this checkpoint.
     pub sequence: u64,
     pub pace: Pace<'a>,
+    pub run: RunLength,
     pub clock: &'a dyn Clock,
     pub control: &'a SweepControl,
 }
@@ -151,7 +152,7 @@ impl Sweep<'_> {
         if self.file.length()? < bytes {
             self.file.allocate(bytes)?;
         }
-        let mut run = ImageRun::new(self.file, view.end);
+        let mut run = ImageRun::new(self.file, self.run, view.end);
         let mut synced = 0;
         let began = self.clock.now();
         let pause = |written_bytes: u64, segments: u64| {
