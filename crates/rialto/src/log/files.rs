@@ -164,8 +164,8 @@ struct Inner {
     /// Oldest first, without gaps; the ones behind the gatherer's are prepared.
     files: VecDeque<Arc<LogFile>>,
     spares: Vec<String>,
-    /// Files that were freed the last time: what the log uses between two checkpoints.
-    freed_last: usize,
+    /// Spares that were worth keeping the last time: about what the log uses between two checkpoints.
+    kept_max: usize,
     /// The stream position that has to be covered by prepared files.
     wanted: u64,
     closed: bool,
@@ -385,8 +385,8 @@ impl FileTable {
 
     /// Frees the files that hold only packets before `lsn` and lie before the durable position.
     ///
-    /// As many as were freed the last time, or now, are kept as spares: about so many will be needed before the next
-    /// ones are freed, and a file that is made over costs one page, a new one zeros for its whole length, blocks that
+    /// As many as are freed are kept as spares, or one less than the last time if that is more: about so many will be
+    /// needed before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length, blocks that
     /// the device has to find, and others that it has to give up. The spares and the log together stay within the bound
     /// of the log, as far as `spare_files_max` allows. The rest is removed in steps.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
@@ -408,9 +408,9 @@ impl FileTable {
             if freed.is_empty() {
                 return Ok(0);
             }
-            let most = freed.len().max(std::mem::replace(&mut inner.freed_last, freed.len()));
+            inner.kept_max = freed.len().max(inner.kept_max.saturating_sub(1));
             let files: u64 = inner.files.iter().map(|file| file.capacity).sum();
-            (most.max(self.spares_max), files + inner.spares.len() as u64 * self.file_bytes)
+            (inner.kept_max.max(self.spares_max), files + inner.spares.len() as u64 * self.file_bytes)
         };
         for (old, spare, capacity) in &freed {
             self.disk.rename(old, spare)?;
