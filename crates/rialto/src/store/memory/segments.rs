@@ -18,7 +18,7 @@ use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 
 use super::Budget;
-use super::region::Region;
+use super::region::{Region, copy_words};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
 
@@ -378,9 +378,7 @@ impl Segments {
         if used > IMAGE_HEADER_BYTES {
             let first = id.0 as usize * WORDS_PER_SEGMENT;
             let words = &self.words.words()[first + IMAGE_HEADER_BYTES / 8..first + used / 8];
-            for (word, bytes) in words.iter().zip(buffer[IMAGE_HEADER_BYTES..used].chunks_exact_mut(8)) {
-                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-            }
+            copy_words(words, &mut buffer[IMAGE_HEADER_BYTES..used]);
         }
         (self.heap(id), used)
     }
