@@ -13,7 +13,7 @@ const REST: Duration = if cfg!(test) { Duration::ZERO } else { Duration::from_mi
 /// Removes a file: cuts it shorter, step by step, and then takes its name away.
 ///
 /// Where a file system discards blocks as they become free, the device may do nothing else meanwhile: 64 MB in one go
-/// held up every write for 11 to 22 ms, 256 MB for 18 to 45 ms; in steps, for 1 to 2 ms.
+/// held up every write for 11 to 22 ms, 256 MB for 18 to 45 ms; in steps, one write in a thousand for 1 to 2 ms.
 ///
 /// A crash may leave the file cut, under its name and under any name that it had since the directory was last synced. So
 /// that name has to be synced, and whoever meets a file of that name must not mind its length.
