@@ -17,7 +17,7 @@ use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 
 use super::Budget;
-use super::region::Region;
+use super::region::{Region, copy_words};
 use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
@@ -313,9 +313,7 @@ impl Segments {
         if used > IMAGE_HEADER_BYTES {
             let first = id.0 as usize * WORDS_PER_SEGMENT;
             let words = &self.words.words()[first + IMAGE_HEADER_BYTES / 8..first + used / 8];
-            for (word, bytes) in words.iter().zip(buffer[IMAGE_HEADER_BYTES..used].chunks_exact_mut(8)) {
-                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-            }
+            copy_words(words, &mut buffer[IMAGE_HEADER_BYTES..used]);
         }
         (self.heap(id), used)
     }
@@ -504,7 +502,10 @@ impl Segments {
     /// free. Gives whether the slot holds a row.
     pub fn settle_after_load(&self, record: RecordRef) -> bool {
         let word = self.word(record, 0);
-        word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        // Looked at first: an exchange costs more than all else that is done for a row.
+        if word.load(Ordering::Relaxed) & THIN_LOCK_MASK != 0 {
+            word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        }
         if word.load(Ordering::Relaxed) & ABSENT != 0 {
             word.fetch_or(FREE, Ordering::Relaxed);
             return false;

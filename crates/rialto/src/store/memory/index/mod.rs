@@ -47,6 +47,7 @@ use self::structure::wants_merge;
 use crate::ids::Lsn;
 use std::sync::{Arc, atomic::Ordering};
 
+pub use self::build::{Part, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};
