@@ -26,7 +26,7 @@ const LOADS: [(u32, u32); 11] = [
     (2, 5_000),
 ];
 /// Groups, about, in which adaptive climbs before it is measured: the more the longer the whole experiment is to be.
-const CLIMB_GROUPS: u64 = 800;
+const CLIMB_GROUPS: u64 = 3_000;
 /// A log write's times that stalls and delays are tried with, in tenths.
 const STALLS: [u32; 5] = [2, 5, 8, 12, 20];
 const DELAYS: [u32; 3] = [2, 5, 10];
@@ -81,9 +81,9 @@ fn compare(lab: &Lab, regime: &Regime, clients: u32, in_flight: u32) -> Beside {
     // Enough to tell the settings from each other, then the best again and adaptive over as much, from another seed: the
     // best of many would be the luckiest.
     let tickets = in_flight > 1;
-    let trial = if tickets { 4 * outstanding } else { (lab.commits / 3).max(8 * outstanding) };
+    let trial = if tickets { 4 * outstanding } else { (lab.commits / 3).max(10 * outstanding) };
     let final_commits = if tickets { 10 * outstanding } else { lab.commits.max(20 * outstanding) };
-    let (warmup, seed) = (outstanding.max(trial / 5), lab.seed);
+    let (warmup, seed) = ((4 * outstanding).max(trial / 5), lab.seed);
     let try_one = |options: &GroupCommitOptions, length| run(regime, options, clients, in_flight, length);
     let trial = Length { warmup, commits: trial, seed };
     let hiber = try_one(&GroupCommitDesign::Hiber.into(), trial);
