@@ -202,7 +202,7 @@ pub fn beside(lab: &Lab) -> Result<Figure, FigureError> {
     let panel = Panel {
         is_log: true,
         y_from: 0.8,
-        y_to: Some(1.15),
+        y_to: Some(1.35),
         ..Panel::new(
             "adaptive over the best hand-tuned design",
             "blocking clients",

@@ -109,6 +109,8 @@ const PANEL: (u32, u32) = (620, 400);
 const TITLE_FONT: (&str, i32) = ("sans-serif", 15);
 const FONT: (&str, i32) = ("sans-serif", 12);
 const BAR: i32 = 24;
+/// How much higher a panel is than its points, for the legend.
+const LEGEND_ROOM: f64 = 1.4;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -170,7 +172,7 @@ impl Panel {
         let to_x = |x: f64| if self.is_log { x.max(f64::MIN_POSITIVE).log2() } else { x };
         let (x_low, x_high) = range(points().map(|point| to_x(point.0)));
         let (_, y_high) = range(points().map(|point| point.1));
-        let y_high = self.y_to.unwrap_or(self.y_from + (y_high - self.y_from) * 1.12);
+        let y_high = self.y_to.unwrap_or(self.y_from + (y_high - self.y_from) * LEGEND_ROOM);
         let room = (x_high - x_low) * 0.04;
         let mut chart = ChartBuilder::on(area)
             .caption(&self.title, TITLE_FONT)
@@ -224,7 +226,7 @@ impl Panel {
         }
         chart
             .configure_series_labels()
-            .position(SeriesLabelPosition::LowerRight)
+            .position(SeriesLabelPosition::UpperRight)
             .background_style(WHITE.mix(0.85))
             .border_style(BLACK.mix(0.3))
             .label_font(FONT)

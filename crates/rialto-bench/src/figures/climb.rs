@@ -171,14 +171,7 @@ fn table(lab: &Lab, table: &Table) -> Figure {
     let their_top = table.theirs.iter().max_by_key(|theirs| theirs.tps).expect("there are rows");
     let place = |servers: u32, wait_ms: u64| (f64::from(servers), wait_ms as f64);
     let ground = Panel {
-        y_to: Some(
-            20.0 + steps
-                .iter()
-                .map(|step| step.at.wait_ms)
-                .chain(table.theirs.iter().map(|row| row.wait_ms))
-                .max()
-                .unwrap_or(0) as f64,
-        ),
+        y_to: None,
         ..Panel::new(
             &format!("{name}: the climb, TPS beside each step"),
             "servers",

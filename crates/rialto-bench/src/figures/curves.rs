@@ -51,8 +51,9 @@ impl Curve {
         } else {
             "does not fall in this range".to_owned()
         };
+        let units = if unit.len() > 2 { format!("{unit}s") } else { unit.to_owned() };
         format!(
-            "- {}: {:.0} TPS at {x} {unit}, group {:.1}; it rises by {rises:.2} TPS a {unit} and {end}\n",
+            "- {}: {:.0} TPS at {x} {units}, group {:.1}; it rises by {rises:.2} TPS a {unit} and {end}\n",
             self.name, top.tps, top.group
         )
     }
@@ -101,9 +102,9 @@ fn figure(lab: &Lab, shown: &Shown<'_>) -> Figure {
     let per_s = 1.0 / koda().write.as_secs_f64();
     let mut throughput: Vec<Series> =
         shown.koda.iter().enumerate().map(|(at, curve)| curve.series(at, |point| point.tps)).collect();
-    for (at, curve) in shown.koda.iter().enumerate() {
+    if let Some(curve) = shown.koda.first() {
         let most = curve.points.iter().map(|(x, point)| (*x, point.group * per_s)).collect();
-        throughput.push(Series::new(format!("I x G, {}", curve.name), Look::Formula, at, most));
+        throughput.push(Series::new(format!("I x G of {}", curve.name), Look::Formula, 0, most));
     }
     throughput.extend(shown.formulas.iter().cloned());
     let of = |of: fn(&Point) -> f64| {
@@ -112,11 +113,11 @@ fn figure(lab: &Lab, shown: &Shown<'_>) -> Figure {
     let mut panels = vec![
         // The formulas leave the picture.
         Panel {
-            y_to: Some(700.0),
+            y_to: Some(900.0),
             ..Panel::new("sim:koda, virtual time: throughput", shown.what, "TPS", throughput)
         },
         Panel {
-            y_to: Some(400.0),
+            y_to: Some(560.0),
             ..Panel::new("sim:koda: processors", shown.what, "CPU % of 400", of(|point| point.cpu))
         },
         Panel::new("sim:koda: group size", shown.what, "commits a group", of(|point| point.group)),
@@ -358,7 +359,7 @@ pub fn formulas(lab: &Lab) -> Result<Figure, FigureError> {
     );
     let panels = vec![
         Panel {
-            y_to: Some(700.0),
+            y_to: Some(900.0),
             ..Panel::new("TPS against the group size", "G, commits a group", "TPS", first)
         },
         Panel::new("What one more in a group spares", "G, commits a group", "writes a commit", second),

@@ -75,7 +75,7 @@ pub fn most(lab: &Lab) -> Result<Figure, FigureError> {
         "paper",
         "CPU %",
         "group, mean / max",
-        "wake-ups a commit",
+        "wake calls and self-wakes a commit",
     ])];
     let mut bars = Vec::new();
     let all = GroupCommitDesign::ALL.into_iter().flat_map(|design| {
