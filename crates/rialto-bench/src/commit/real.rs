@@ -302,6 +302,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), Ben
         disk: home.disk.describe(),
         machine: Some(Machine::here()),
         regime: None,
+        write_path: Some(run.sequences().log().write_path()),
         uncounted: counters.missing_because().map(str::to_owned),
         windows: args.repeat,
     };

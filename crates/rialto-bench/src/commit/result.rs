@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use rialto::GroupCommitOptions;
-use rialto::log::LogStats;
+use rialto::io::Caching;
 use rialto::log::virtual_time::Regime;
+use rialto::log::{LogStats, WritePath};
 
 use super::Verdict;
 use crate::calibrate::Spells;
@@ -35,6 +36,8 @@ pub struct About {
     pub machine: Option<Machine>,
     /// The regime of virtual time.
     pub regime: Option<&'static Regime>,
+    /// How the log files are written.
+    pub write_path: Option<WritePath>,
     /// Why instructions were not counted.
     pub uncounted: Option<String>,
     /// How many windows there were, of which one is shown.
@@ -79,6 +82,15 @@ pub fn since(after: &LogStats, before: &LogStats) -> LogStats {
         write_ns: after.write_ns - before.write_ns,
         group_sizes: std::array::from_fn(|class| after.group_sizes[class] - before.group_sizes[class]),
         waits: after.waits.since(before.waits),
+    }
+}
+
+/// How log files are written, as it is said in the file `log-writes`.
+fn way(path: WritePath) -> &'static str {
+    match path.caching {
+        Caching::Direct => "direct",
+        Caching::DirectSync => "direct-sync",
+        Caching::Buffered => "buffered",
     }
 }
 
@@ -185,6 +197,7 @@ impl Window {
             ("group_sizes", Json::Object(sizes)),
             ("group_size_max", self.group_size_max.into()),
             ("log_write_us", self.write_us().into()),
+            ("log_write_path", about.write_path.map(way).into()),
             ("stall_us_per_txn", self.stall_us().into()),
             ("stalls_per_txn", self.per_commit(Some(waits.stalls)).into()),
             ("wake_calls_per_txn", self.per_commit(Some(waits.wakes)).into()),
@@ -266,7 +279,8 @@ impl Window {
         }
         if let Some(bytes) = self.log_bytes_per_commit() {
             let writes = thousands(self.stats.writes as f64);
-            table.row("log", format!("{} bytes a commit, in {writes} writes", figure(Some(bytes))));
+            let way = about.write_path.map_or_else(String::new, |path| format!(" ({})", way(path)));
+            table.row("log", format!("{} bytes a commit, in {writes} writes{way}", figure(Some(bytes))));
         }
         match &about.uncounted {
             Some(reason) => table.row("instructions", format!("not counted ({reason})")),

@@ -100,6 +100,7 @@ pub(super) fn run(
         disk: describe(regime),
         machine: None,
         regime: Some(regime),
+        write_path: None,
         uncounted: Some("it runs in virtual time".to_owned()),
         windows: args.repeat,
     };
