@@ -82,9 +82,10 @@ fn compare(lab: &Lab, regime: &Regime, clients: u32, in_flight: u32) -> Beside {
     let outstanding = u64::from(clients) * u64::from(in_flight);
     // Enough to tell the settings from each other, then the best ones again and adaptive over as much, from another
     // seed: the best of many would be the luckiest.
-    let tickets = in_flight > 1;
-    let trial = if tickets { 4 * outstanding } else { (lab.commits / 3).max(10 * outstanding) };
-    let final_commits = if tickets { 10 * outstanding } else { lab.commits.max(20 * outstanding) };
+    // Tickets are answered by the thousand: a short window may hold one lot more or less.
+    let rounds = if in_flight > 1 { [20, 100] } else { [10, 20] };
+    let trial = (lab.commits / 3).max(rounds[0] * outstanding);
+    let final_commits = lab.commits.max(rounds[1] * outstanding);
     let (warmup, seed) = ((4 * outstanding).max(trial / 5), lab.seed);
     let try_one = |options: &GroupCommitOptions, length| run(regime, options, clients, in_flight, length);
     let trial = Length { warmup, commits: trial, seed };
@@ -222,4 +223,31 @@ pub fn beside(lab: &Lab) -> Result<Figure, FigureError> {
         )
     };
     Ok(Figure { rows, picture: Picture::Panels(vec![panel]), text })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::figures::point::koda;
+
+    #[test]
+    fn every_other_design_is_tried_and_the_best_of_them_is_measured_beside_adaptive() {
+        let write = koda().write;
+        for design in GroupCommitDesign::ALL {
+            let settings = settings(design, write, write * 2);
+            assert_eq!(settings.is_empty(), design == GroupCommitDesign::Adaptive, "{design}");
+            for options in settings {
+                assert_eq!((options.design, options.problem()), (design, None), "{options}");
+            }
+        }
+        let lab = Lab { data: PathBuf::new(), seconds: None, commits: 300, seed: 1 };
+        let beside = compare(&lab, koda(), 4, 1);
+        assert_eq!(beside.tried, 29);
+        // Four clients in one group, or nearly, whose write takes a thirtieth of a second.
+        assert!((60.0..125.0).contains(&beside.at_best.tps), "{:?}", beside.at_best);
+        assert!((0.8..1.5).contains(&beside.ratio()), "{:?} beside {:?}", beside.adaptive, beside.at_best);
+        assert_ne!(beside.best.design, GroupCommitDesign::Adaptive);
+    }
 }
