@@ -9,8 +9,10 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches, ValueEnum};
 use rialto::io::SimulatedDisk;
+use rialto::log::virtual_time::{REGIMES, Regime};
 use rialto::{Checkpointing, Durability, LockForm, Logging, Options};
 
 use crate::error::BenchError;
@@ -21,6 +23,35 @@ use crate::group_commit::GroupCommitArgs;
 pub enum WorkloadName {
     /// TPC-B: one transaction that moves money at a branch, 85 of 100 times for an account of the same branch
     Tpcb,
+    /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
+    /// and sim:ssd-30us, -100us, -1ms in virtual time
+    Commit,
+}
+
+impl WorkloadName {
+    /// The name on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            WorkloadName::Tpcb => "tpcb",
+            WorkloadName::Commit => "commit",
+        }
+    }
+
+    /// The disks that it runs on.
+    fn disks(self) -> String {
+        let regimes = REGIMES.iter().filter(|_| self == WorkloadName::Commit);
+        let regimes = regimes.map(|regime| (regime.name, format!("{}, in virtual time", regime.meaning)));
+        // A regime stands for more than a disk: it takes the place of the disk of its name.
+        let simulated = SimulatedDisk::names().map(|(name, meaning)| (name, meaning.to_owned()));
+        let simulated = simulated.filter(|(name, _)| self != WorkloadName::Commit || regime(name).is_none());
+        let names = regimes.chain(simulated).map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
+        format!("\n  file\n  memory{}", names.collect::<String>())
+    }
+}
+
+/// The regime of virtual time of this name.
+fn regime(name: &str) -> Option<&'static Regime> {
+    REGIMES.iter().find(|regime| regime.name == name)
 }
 
 /// How transactions meet threads.
@@ -116,16 +147,16 @@ impl FromStr for DiskName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<DiskName, String> {
-        let simulated = |name: &str| SimulatedDisk::names().any(|(preset, _)| preset == name);
+        let simulated =
+            |name: &str| SimulatedDisk::names().any(|(preset, _)| preset == name) || regime(name).is_some();
         match text {
             "file" => Ok(DiskName::File),
             "memory" => Ok(DiskName::Memory),
             _ => match text.strip_prefix("sim:") {
                 Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
                 _ => {
-                    let presets =
-                        SimulatedDisk::names().map(|(name, meaning)| format!("\n  sim:{name}: {meaning}"));
-                    Err(format!("no such disk; available:\n  file\n  memory{}", presets.collect::<String>()))
+                    let [tpcb, commit] = [WorkloadName::Tpcb, WorkloadName::Commit].map(WorkloadName::disks);
+                    Err(format!("no such disk; available for tpcb:{tpcb}\nfor commit:{commit}"))
                 }
             },
         }
@@ -178,12 +209,74 @@ fn seconds(text: &str) -> Result<Duration, String> {
 pub const SCALE: u32 = 10;
 /// The accounts, unless told otherwise.
 pub const ACCOUNTS: u32 = 1_000_000;
-/// Where the data is, unless told otherwise.
-pub const DATA: &str = "./rialto-data/tpcb";
+/// Where the data is, unless told otherwise: a directory for each workload in this one.
+pub const DATA: &str = "./rialto-data";
+
+/// The options that are given on the command line, by their names, whatever their value: most have one that says nothing.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Given(Vec<String>);
+
+impl FromArgMatches for Given {
+    fn from_arg_matches(matches: &clap::ArgMatches) -> Result<Given, clap::Error> {
+        let given = matches.ids().map(clap::Id::as_str).filter(|id| {
+            // The groups that clap makes have the names of types.
+            id.starts_with(|first: char| first.is_ascii_lowercase())
+                && matches.value_source(id) == Some(ValueSource::CommandLine)
+        });
+        Ok(Given(given.map(|id| id.replace('_', "-")).collect()))
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &clap::ArgMatches) -> Result<(), clap::Error> {
+        *self = Given::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+impl Args for Given {
+    fn augment_args(command: clap::Command) -> clap::Command {
+        command
+    }
+
+    fn augment_args_for_update(command: clap::Command) -> clap::Command {
+        command
+    }
+}
+
+impl Given {
+    fn has(&self, name: &str) -> bool {
+        self.0.iter().any(|given| given == name)
+    }
+}
+
+/// The options that bare commit sequences take.
+const COMMIT_OPTIONS: [&str; 19] = [
+    "workload",
+    "clients",
+    "in-flight",
+    "seconds",
+    "warmup",
+    "repeat",
+    "group-commit",
+    "stall-us",
+    "willing-to-wait-us",
+    "willing-to-wait-min-us",
+    "wake-delay-us",
+    "group-max",
+    "disk",
+    "data",
+    "seed",
+    "json",
+    "limits",
+    "versus",
+    "versus-binary",
+];
 
 /// Run a workload and measure it.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
+    // The first, because those behind it take their values away.
+    #[command(flatten)]
+    given: Given,
     /// What the clients run
     #[arg(value_enum)]
     pub workload: WorkloadName,
@@ -245,10 +338,12 @@ pub struct BenchArgs {
     /// How locks are kept while nobody competes for them
     #[arg(long, value_enum, default_value = "thin")]
     pub locks: LocksName,
-    /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it
+    /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
+    /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
     pub disk: DiskName,
-    /// The data directory; one that holds the workload already is used [default: ./rialto-data/tpcb]
+    /// The data directory; one that holds the workload already is used (commit leaves nothing in it) [default:
+    /// ./rialto-data/WORKLOAD]
     #[arg(long, value_name = "DIR")]
     pub data: Option<PathBuf>,
     /// Where the random choices come from
@@ -325,6 +420,18 @@ impl BenchArgs {
                 "--data does not apply to --disk memory; available: --disk file --data DIR".to_owned(),
             );
         }
+        match (self.workload, &self.disk) {
+            (WorkloadName::Tpcb, DiskName::Simulated(name))
+                if SimulatedDisk::names().all(|(preset, _)| preset != name) =>
+            {
+                return usage(format!(
+                    "--disk sim:{name} is a regime of virtual time, which only commit runs in; available:{}",
+                    self.workload.disks()
+                ));
+            }
+            (WorkloadName::Commit, _) => self.check_commit().map_err(BenchError::Usage)?,
+            _ => {}
+        }
         if self.limits && self.rate.is_some() {
             return usage(
                 "--limits does not apply to --rate, an open loop that bare code would keep up with; available: closed \
@@ -375,6 +482,50 @@ impl BenchArgs {
         Ok(())
     }
 
+    /// What bare commit sequences do not take.
+    fn check_commit(&self) -> Result<(), String> {
+        if let Some(other) = self.given.0.iter().find(|name| !COMMIT_OPTIONS.contains(&name.as_str())) {
+            let available: Vec<String> = COMMIT_OPTIONS[1..].iter().map(|name| format!("--{name}")).collect();
+            return Err(format!(
+                "--{other} does not apply to commit, which has no tables and runs closed loops that wait for the disk; \
+                 available: {}",
+                available.join(", ")
+            ));
+        }
+        if self.regime().is_some() {
+            for option in ["data", "limits"] {
+                if self.given.has(option) {
+                    return Err(format!(
+                        "--{option} does not apply to commit in virtual time (--disk {}), which uses no device; \
+                         available: --disk file",
+                        self.disk
+                    ));
+                }
+            }
+        }
+        if self.limits && self.in_flight > 1 {
+            return Err(
+                "--limits does not apply to commit with tickets: the bare map with a log runs TPC-B; available: \
+                 --in-flight 1"
+                    .to_owned(),
+            );
+        }
+        Ok(())
+    }
+
+    /// The regime of virtual time that the run is in, if it is.
+    pub fn regime(&self) -> Option<&'static Regime> {
+        match (self.workload, &self.disk) {
+            (WorkloadName::Commit, DiskName::Simulated(name)) => regime(name),
+            _ => None,
+        }
+    }
+
+    /// Whether an option is on the command line, by its name without the dashes.
+    pub fn is_given(&self, name: &str) -> bool {
+        self.given.has(name)
+    }
+
     /// Reads a command line, the words behind `bench`.
     ///
     /// # Errors
@@ -410,7 +561,7 @@ impl BenchArgs {
         match (&self.disk, &self.data) {
             (DiskName::Memory, _) | (DiskName::Simulated(_), None) => None,
             (_, Some(data)) => Some(data.clone()),
-            (DiskName::File, None) => Some(PathBuf::from(DATA)),
+            (DiskName::File, None) => Some(PathBuf::from(DATA).join(self.workload.name())),
         }
     }
 
@@ -476,15 +627,15 @@ mod tests {
     #[test]
     fn values_that_are_not_built_are_answered_with_those_that_are() {
         for (line, available) in [
-            ("tatp", "tpcb"),
-            ("tpcc", "tpcb"),
-            ("card", "tpcb"),
-            ("commit", "tpcb"),
+            ("tatp", "tpcb, commit"),
+            ("tpcc", "tpcb, commit"),
+            ("card", "tpcb, commit"),
             ("tpcb --engine data-oriented", "conventional"),
             ("tpcb --logging action", "value"),
             ("tpcb --logging transaction", "value"),
             ("tpcb --checkpoint acbw", "fuzzy, none"),
-            ("tpcb --group-commit hiber", "log-server"),
+            ("tpcb --group-commit sleepy", "log-server"),
+            ("tpcb --disk sim:ssd-30us", "sim:nvme"),
             ("tpcb --residence disk", "memory"),
             ("tpcb --executors 2", "--engine conventional"),
             ("tpcb --queue 100", "--engine conventional"),
@@ -513,6 +664,13 @@ mod tests {
             ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
             ("tpcb --clients 0", "1..=10000"),
             ("tpcb --logging none", "--checkpoint none"),
+            ("commit --scale 3", "--scale does not apply to commit"),
+            ("commit --durability disk", "--durability does not apply to commit"),
+            ("commit --rate 100", "--in-flight"),
+            ("commit --disk sim:koda --data here", "virtual time"),
+            ("commit --disk sim:koda --limits", "--disk file"),
+            ("commit --limits --in-flight 2", "--in-flight 1"),
+            ("commit --group-commit hiber --stall-us 5", "no stall"),
         ] {
             let refusal = refusal(line);
             assert!(refusal.contains(named), "{line}: {refusal}");
@@ -535,12 +693,34 @@ mod tests {
     #[test]
     fn help_does_not_show_what_is_not_built() {
         let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-        for absent in
-            ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp", "hiber"]
-        {
+        for absent in ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp"] {
             assert!(!help.contains(absent), "{absent} is in:\n{help}");
         }
         assert!(help.contains("--in-flight"));
+    }
+
+    #[test]
+    fn commit_runs_in_virtual_time_on_the_regimes_and_takes_all_that_it_says() {
+        for (line, regime) in [
+            ("commit --disk sim:koda", Some("koda")),
+            ("commit --disk sim:ssd-1ms --seconds 1 --warmup 1 --repeat 3 --seed 4 --json", Some("ssd-1ms")),
+            ("commit --disk sim:nvme", None),
+            ("commit --disk memory --clients 4 --in-flight 9 --group-max 50", None),
+            ("commit --data d --limits --group-commit hiber-stall --stall-us 9", None),
+            (
+                "commit --group-commit hiber-willing-to-wait --willing-to-wait-us 9 --willing-to-wait-min-us 8",
+                None,
+            ),
+            ("commit --group-commit hiber --wake-delay-us 9", None),
+            ("tpcb --disk sim:koda", None),
+        ] {
+            let args = parse(line);
+            args.check().unwrap_or_else(|refused| panic!("{line}: {refused}"));
+            assert_eq!(args.regime().map(|regime| regime.name), regime, "{line}");
+        }
+        assert_eq!(parse("commit").directory(), Some(PathBuf::from("./rialto-data/commit")));
+        let args = parse("commit --seconds 10");
+        assert!(args.is_given("seconds") && !args.is_given("clients") && !args.is_given("json"));
     }
 
     #[test]

@@ -5,6 +5,8 @@
 //! | [`args`] | the command line, and what of its contract is built |
 //! | [`workload`] | the seam between clients and what they run |
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
+//! | [`commit`] | bare commit sequences, on a disk or in virtual time |
+//! | [`figures`] | `rialto figures`: the papers' experiments, each a table, a picture and a paragraph |
 //! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
 //! | [`histogram`] | latencies |
 //! | [`counters`], [`usage`], [`alloc`] | instructions, device bytes, context switches, allocations |
@@ -23,9 +25,11 @@
 pub mod alloc;
 pub mod args;
 pub mod calibrate;
+pub mod commit;
 pub mod counters;
 pub mod driver;
 mod error;
+pub mod figures;
 pub mod group_commit;
 pub mod growth;
 pub mod histogram;

@@ -8,8 +8,9 @@ use std::time::Duration;
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::{Checkpointing, Database, Metrics, Options};
 
-use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate};
+use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate, WorkloadName};
 use crate::calibrate::{Calibrator, Slice, Spells};
+use crate::commit;
 use crate::counters::{Counters, Counts};
 use crate::driver::{Ended, Load, Observer, Outcome, drive};
 use crate::error::BenchError;
@@ -23,18 +24,18 @@ use crate::versus;
 use crate::workload::Workload;
 
 /// The shortest warm-up: the growth of the run is judged by it.
-const WARMUP_MIN: Duration = Duration::from_millis(200);
+pub(crate) const WARMUP_MIN: Duration = Duration::from_millis(200);
 /// The longest measurement of a peak for `--rate PCT%`.
 const PEAK_WINDOW_MAX: Duration = Duration::from_secs(5);
 /// How long a probe of `--limits` runs.
-const PROBE_MIN: Duration = Duration::from_millis(200);
-const PROBE_MAX: Duration = Duration::from_secs(3);
+pub(crate) const PROBE_MIN: Duration = Duration::from_millis(200);
+pub(crate) const PROBE_MAX: Duration = Duration::from_secs(3);
 /// What a transaction writes to the log, about, until it is measured.
 const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
 /// Copies of memory on disk: two backups.
 const BACKUPS: f64 = 2.0;
 
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     eprintln!("{text}");
 }
 
@@ -50,9 +51,16 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
         let line: Vec<String> = std::env::args().skip_while(|word| word != "bench").skip(1).collect();
         return versus::run(args, &line, out).map(|()| true);
     }
+    match args.workload {
+        WorkloadName::Tpcb => run_tpcb(args, out),
+        WorkloadName::Commit => commit::run(args, out),
+    }
+}
+
+fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     let counters = Counters::open();
     let disk = open_disk(args, args.directory().as_deref())?;
-    let scratch = Scratch::open(args)?;
+    let scratch = Scratch::beside(args)?;
     let mut options = args.options();
     if matches!(args.disk, DiskName::Simulated(_)) {
         say(&format!("simulated disk: {}", disk.describe()));
@@ -114,23 +122,31 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     Ok(verdict.consistent)
 }
 
-fn absolute(path: &Path) -> String {
+pub(crate) fn absolute(path: &Path) -> String {
     std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
 }
 
-/// A disk beside the database's, of the same kind, for the files of calibrations and limits; gone when dropped.
-struct Scratch {
-    disk: Arc<dyn Disk>,
+/// A disk whose files are gone when it is dropped.
+pub(crate) struct Scratch {
+    pub(crate) disk: Arc<dyn Disk>,
     directory: Option<PathBuf>,
 }
 
 impl Scratch {
-    fn open(args: &BenchArgs) -> Result<Scratch, BenchError> {
-        let directory = args.directory().map(|path| {
-            let mut name = path.into_os_string();
-            name.push(format!(".bench-{}", std::process::id()));
-            PathBuf::from(name)
-        });
+    /// Beside the data, for the files of calibrations and limits.
+    pub(crate) fn beside(args: &BenchArgs) -> Result<Scratch, BenchError> {
+        Scratch::open(
+            args,
+            args.directory().map(|path| {
+                let mut name = path.into_os_string();
+                name.push(format!(".bench-{}", std::process::id()));
+                PathBuf::from(name)
+            }),
+        )
+    }
+
+    /// Of the kind that the command line says, in this directory if it has one.
+    pub(crate) fn open(args: &BenchArgs, directory: Option<PathBuf>) -> Result<Scratch, BenchError> {
         let disk = open_disk(args, directory.as_deref())?;
         Ok(Scratch { disk, directory })
     }

@@ -12,6 +12,7 @@ use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use rialto_bench::BenchArgs;
 use rialto_bench::alloc::CountingAllocator;
+use rialto_bench::figures::FiguresArgs;
 
 #[global_allocator]
 static ALLOCATOR: CountingAllocator<MiMalloc> = CountingAllocator::new(MiMalloc);
@@ -33,6 +34,8 @@ struct Program {
 enum Command {
     /// Run a workload, measure it, and verify its data
     Bench(Box<BenchArgs>),
+    /// Run the papers' experiments: tables, pictures, and the papers' figures beside ours
+    Figures(FiguresArgs),
     /// Serve a database to PostgreSQL clients
     Serve(serve::ServeArgs),
     /// Verify a data directory that nobody has open: checksums, indexes against tables, log
@@ -55,9 +58,20 @@ fn bench(args: &BenchArgs) -> ExitCode {
     }
 }
 
+fn figures(args: &FiguresArgs) -> ExitCode {
+    match rialto_bench::figures::run(args, &mut std::io::stdout().lock()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::from(error.exit_code())
+        }
+    }
+}
+
 fn main() -> ExitCode {
     match Program::parse().command {
         Command::Bench(args) => bench(&args),
+        Command::Figures(args) => figures(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => offline::run_check(&args),
         Command::Inspect(args) => offline::run_inspect(&args),

@@ -263,7 +263,7 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         (&["tpcb", "--engine", "data-oriented"], "conventional"),
         (&["tpcb", "--checkpoint", "tccou"], "fuzzy"),
         (&["tpcb", "--logging", "action"], "value"),
-        (&["tpcb", "--group-commit", "hiber"], "log-server"),
+        (&["tpcb", "--group-commit", "sleepy"], "log-server"),
         (&["tpcb", "--spool"], "not spooled"),
         (&["tpcb", "--mix", "a=1"], "no mix"),
         (&["tpcb", "--two-stage", "2pl"], "--residence memory"),

@@ -9,7 +9,7 @@ mod time;
 
 use rialto::Metrics;
 
-pub(crate) use self::table::{seconds, thousands};
+pub(crate) use self::table::{Table, class_name, figure, seconds, thousands, time};
 use crate::calibrate::Spells;
 use crate::counters::Counts;
 use crate::driver::Outcome;

@@ -214,14 +214,14 @@ impl Measured {
 
 /// Names and values in two columns.
 #[derive(Default)]
-struct Table(Vec<(&'static str, String)>);
+pub(crate) struct Table(Vec<(&'static str, String)>);
 
 impl Table {
-    fn row(&mut self, name: &'static str, value: String) {
+    pub(crate) fn row(&mut self, name: &'static str, value: String) {
         self.0.push((name, value));
     }
 
-    fn print(&self) -> String {
+    pub(crate) fn print(&self) -> String {
         let width = self.0.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
         let mut text = String::new();
         for (name, value) in &self.0 {
@@ -232,7 +232,7 @@ impl Table {
 }
 
 /// The sizes of a class of groups: 1, 2-3, 4-7, …
-fn class_name(class: usize) -> String {
+pub(crate) fn class_name(class: usize) -> String {
     let first = 1u64 << class;
     if class == 0 { "1".to_owned() } else { format!("{first}-{}", 2 * first - 1) }
 }
@@ -250,7 +250,7 @@ pub(crate) fn thousands(number: f64) -> String {
     text
 }
 
-fn figure(number: Option<f64>) -> String {
+pub(crate) fn figure(number: Option<f64>) -> String {
     match number {
         None => "-".to_owned(),
         Some(number) if number >= 1000.0 => thousands(number),
@@ -260,7 +260,7 @@ fn figure(number: Option<f64>) -> String {
 }
 
 /// Microseconds, in a unit that fits.
-fn time(us: f64) -> String {
+pub(crate) fn time(us: f64) -> String {
     match us {
         us if us < 10.0 => format!("{us:.2} us"),
         us if us < 1000.0 => format!("{us:.0} us"),

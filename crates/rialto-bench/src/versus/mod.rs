@@ -164,7 +164,7 @@ pub fn run(args: &BenchArgs, line: &[String], out: &mut dyn Write) -> Result<(),
     }
     let json = args.json.then(|| {
         Json::object([
-            ("workload", "tpcb".into()),
+            ("workload", args.workload.name().into()),
             ("pairs", u64::from(pairs).into()),
             ("this", this.json()),
             ("other", other.json()),

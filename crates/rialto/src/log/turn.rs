@@ -151,6 +151,21 @@ pub struct Waits {
     pub groups_by_server: u64,
 }
 
+impl Waits {
+    /// What came since an earlier look.
+    #[must_use]
+    pub fn since(self, earlier: Waits) -> Waits {
+        Waits {
+            wakes: self.wakes - earlier.wakes,
+            self_wakes: self.self_wakes - earlier.self_wakes,
+            stalls: self.stalls - earlier.stalls,
+            stalled_ns: self.stalled_ns - earlier.stalled_ns,
+            groups_by_committers: self.groups_by_committers - earlier.groups_by_committers,
+            groups_by_server: self.groups_by_server - earlier.groups_by_server,
+        }
+    }
+}
+
 /// The writer word and all who wait for it.
 #[derive(Debug)]
 #[repr(align(128))]

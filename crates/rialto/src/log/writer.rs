@@ -12,6 +12,11 @@ use crate::io::{Caching, DiskResult};
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
 pub const GROUP_SIZE_CLASSES: usize = 16;
 
+/// The class of a group of so many packets; `None` for an empty one.
+pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
+    packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
+}
+
 /// Counters of the log; each has one writer at a time (the holder of the writer word).
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -67,8 +72,7 @@ impl Counters {
     fn count_group(&self, packets: u64) {
         Counters::add(&self.groups, 1);
         Counters::add(&self.packets, packets);
-        if packets > 0 {
-            let class = (packets.ilog2() as usize).min(GROUP_SIZE_CLASSES - 1);
+        if let Some(class) = group_size_class(packets) {
             Counters::add(&self.sizes[class], 1);
         }
     }

@@ -17,8 +17,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use self::machine::{Costs, Virtual};
-use super::GroupCommitOptions;
 use super::turn::{Committer, Turn, Waits, Writer};
+use super::writer::group_size_class;
+use super::{GROUP_SIZE_CLASSES, GroupCommitOptions};
 use crate::io::Random;
 use crate::log::sync::Machine;
 
@@ -113,7 +114,9 @@ pub struct Outcome {
     pub groups: u64,
     /// The largest.
     pub group_max: u64,
-    /// What waiting has cost, from the start on.
+    /// Groups of 1, 2-3, 4-7, … packets.
+    pub group_sizes: [u64; GROUP_SIZE_CLASSES],
+    /// What waiting has cost meanwhile.
     pub waits: Waits,
 }
 
@@ -134,13 +137,22 @@ struct World {
     measured: Mutex<Measured>,
 }
 
+/// Where the machine was when the measurement began or ended.
+#[derive(Debug, Clone, Copy)]
+struct Moment {
+    now: Duration,
+    worked: Duration,
+    waits: Waits,
+}
+
 #[derive(Default)]
 struct Measured {
-    begin: Option<(Duration, Duration)>,
-    end: Option<(Duration, Duration)>,
+    begin: Option<Moment>,
+    end: Option<Moment>,
     done: u64,
     groups: u64,
     group_max: u64,
+    group_sizes: [u64; GROUP_SIZE_CLASSES],
     responses: Vec<Duration>,
 }
 
@@ -161,6 +173,9 @@ impl World {
             if measured.begin.is_some() && measured.end.is_none() {
                 measured.groups += 1;
                 measured.group_max = measured.group_max.max(target - durable);
+                if let Some(class) = group_size_class(target - durable) {
+                    measured.group_sizes[class] += 1;
+                }
             }
         }
         turn.release(|| self.place());
@@ -169,16 +184,20 @@ impl World {
         }
     }
 
+    fn moment(&self) -> Moment {
+        Moment { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
+    }
+
     /// A commit is durable; whether there is more to do.
     fn done(&self, began: Duration, load: &Load) -> bool {
         let mut measured = self.measured.lock();
         measured.done += 1;
         if measured.done == load.warmup_commits + 1 {
-            measured.begin = Some((self.machine.now(), self.machine.worked()));
+            measured.begin = Some(self.moment());
         } else if measured.done > load.warmup_commits && measured.end.is_none() {
             measured.responses.push(self.machine.now() - began);
             if measured.responses.len() as u64 == load.commits {
-                measured.end = Some((self.machine.now(), self.machine.worked()));
+                measured.end = Some(self.moment());
                 self.over.store(true, Ordering::SeqCst);
             }
         }
@@ -266,18 +285,18 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
         machine.start();
     });
     let measured = std::mem::take(&mut *world.measured.lock());
-    let ((from, worked_from), (to, worked_to)) =
-        (measured.begin.expect("it was measured"), measured.end.expect("to its end"));
-    let time = to - from;
+    let (begin, end) = (measured.begin.expect("it was measured"), measured.end.expect("to its end"));
+    let time = end.now - begin.now;
     let mut responses = measured.responses;
     responses.sort_unstable();
     Outcome {
         commits: load.commits,
         time,
-        processors_busy: (worked_to - worked_from).as_secs_f64() / time.as_secs_f64(),
+        processors_busy: (end.worked - begin.worked).as_secs_f64() / time.as_secs_f64(),
         responses,
         groups: measured.groups,
         group_max: measured.group_max,
-        waits: world.writer.waits(),
+        group_sizes: measured.group_sizes,
+        waits: end.waits.since(begin.waits),
     }
 }

@@ -1,0 +1,345 @@
+//! [`Window`]: what was measured of commit sequences, for people and as the contract's JSON object.
+
+use std::time::Duration;
+
+use rialto::GroupCommitOptions;
+use rialto::io::Caching;
+use rialto::log::virtual_time::Regime;
+use rialto::log::{LogStats, WritePath};
+
+use super::Verdict;
+use crate::calibrate::Spells;
+use crate::counters::Counts;
+use crate::histogram::Percentiles;
+use crate::json::Json;
+use crate::limits::Limits;
+use crate::machine::Machine;
+use crate::report::{Spread, Table, class_name, figure, thousands, time};
+use crate::usage::Usage;
+
+/// What a run was.
+#[derive(Debug, Clone)]
+pub struct About {
+    /// Clients.
+    pub clients: u32,
+    /// Commits that each keeps on their way.
+    pub in_flight: u32,
+    /// Where random choices came from.
+    pub seed: u64,
+    /// Who wrote the log, and when.
+    pub group_commit: GroupCommitOptions,
+    /// The data directory, if there is one.
+    pub data: Option<String>,
+    /// What the log lay on.
+    pub disk: String,
+    /// What it ran on; nothing that matters in virtual time.
+    pub machine: Option<Machine>,
+    /// The regime of virtual time.
+    pub regime: Option<&'static Regime>,
+    /// How the log files are written.
+    pub write_path: Option<WritePath>,
+    /// Why instructions were not counted.
+    pub uncounted: Option<String>,
+    /// How many windows there were, of which one is shown.
+    pub windows: u32,
+}
+
+/// One window's measurements.
+#[derive(Debug, Clone, Default)]
+pub struct Window {
+    /// Commits answered.
+    pub committed: u64,
+    /// In this time.
+    pub time: Duration,
+    /// Their latencies.
+    pub latency: Option<Percentiles>,
+    /// The mean of them.
+    pub latency_mean_us: f64,
+    /// What the log did.
+    pub stats: LogStats,
+    /// The largest group, where it is known.
+    pub group_size_max: Option<u64>,
+    /// What the process counted.
+    pub counts: Counts,
+    /// Context switches of the clients.
+    pub client_switches: Option<Usage>,
+    /// What the machine was like.
+    pub spells: Option<Spells>,
+    /// What bare code reached right after.
+    pub limits: Option<Limits>,
+    /// Processors busy on average, in virtual time.
+    pub processors_busy: Option<f64>,
+}
+
+/// What the log did between two looks.
+pub fn since(after: &LogStats, before: &LogStats) -> LogStats {
+    LogStats {
+        groups: after.groups - before.groups,
+        packets: after.packets - before.packets,
+        bytes: after.bytes - before.bytes,
+        writes: after.writes - before.writes,
+        syncs: after.syncs - before.syncs,
+        write_ns: after.write_ns - before.write_ns,
+        group_sizes: std::array::from_fn(|class| after.group_sizes[class] - before.group_sizes[class]),
+        waits: after.waits.since(before.waits),
+    }
+}
+
+/// How log files are written, as it is said in the file `log-writes`.
+fn way(path: WritePath) -> &'static str {
+    match path.caching {
+        Caching::Direct => "direct",
+        Caching::DirectSync => "direct-sync",
+        Caching::Buffered => "buffered",
+    }
+}
+
+/// The window whose throughput is the median; of two in the middle, the lower.
+pub fn median(mut windows: Vec<Window>) -> Option<(Window, Spread)> {
+    windows.sort_by(|a, b| a.per_s().total_cmp(&b.per_s()));
+    let spread = Spread {
+        windows: windows.len(),
+        least_per_s: windows.first()?.per_s(),
+        most_per_s: windows.last()?.per_s(),
+    };
+    let middle = (windows.len() - 1) / 2;
+    Some((windows.swap_remove(middle), spread))
+}
+
+impl Window {
+    /// Commits a second.
+    pub fn per_s(&self) -> f64 {
+        self.committed as f64 / self.time.as_secs_f64().max(1e-9)
+    }
+
+    /// Log bytes of a commit, as far as they were written in the window.
+    pub fn log_bytes_per_commit(&self) -> Option<f64> {
+        self.per_commit(Some(self.stats.bytes)).filter(|bytes| *bytes > 0.0)
+    }
+
+    /// Packets of a group.
+    pub fn group_size(&self) -> Option<f64> {
+        (self.stats.groups > 0).then(|| self.stats.packets as f64 / self.stats.groups as f64)
+    }
+
+    /// Time of a log write, in microseconds.
+    pub fn write_us(&self) -> Option<f64> {
+        (self.stats.groups > 0).then(|| self.stats.write_ns as f64 / self.stats.groups as f64 / 1e3)
+    }
+
+    /// Time spent in stalls, in microseconds a commit.
+    pub fn stall_us(&self) -> Option<f64> {
+        Some(self.per_commit(Some(self.stats.waits.stalled_ns))? / 1e3)
+    }
+
+    fn per_commit(&self, count: Option<u64>) -> Option<f64> {
+        (self.committed > 0).then_some(count? as f64 / self.committed as f64)
+    }
+
+    fn switches(&self, usage: Option<Usage>, kind: fn(&Usage) -> u64) -> Option<f64> {
+        self.per_commit(usage.as_ref().map(kind))
+    }
+
+    /// The contract's object.
+    pub fn json(&self, about: &About, consistent: bool) -> Json {
+        let latency = |part: fn(&Percentiles) -> f64| Json::from(self.latency.as_ref().map(part));
+        let latency = Json::object([
+            ("p50", latency(|all| all.p50_us)),
+            ("p99", latency(|all| all.p99_us)),
+            ("p999", latency(|all| all.p999_us)),
+            ("max", latency(|all| all.max_us)),
+        ]);
+        let nulls = |names: &[&str]| {
+            Json::Object(names.iter().map(|name| ((*name).to_owned(), Json::Null)).collect())
+        };
+        let waits = self.stats.waits;
+        let is_real = about.regime.is_none();
+        let real = |value: Json| if is_real { value } else { Json::Null };
+        let sizes = self.stats.group_sizes.iter().enumerate().filter(|(_, count)| **count > 0);
+        let sizes = sizes.map(|(class, count)| (class_name(class), (*count).into())).collect();
+        let instructions = Json::object([
+            ("user", self.per_commit(self.counts.user_instructions).into()),
+            ("kernel", self.per_commit(self.counts.kernel_instructions).into()),
+        ]);
+        Json::object([
+            ("workload", "commit".into()),
+            ("engine", Json::Null),
+            ("clients", u64::from(about.clients).into()),
+            ("seconds", self.time.as_secs_f64().into()),
+            ("seed", about.seed.into()),
+            ("data", about.data.as_deref().into()),
+            ("machine", about.machine.as_ref().map_or(Json::Null, Machine::json)),
+            ("offered_per_s", Json::Null),
+            ("committed", self.committed.into()),
+            ("committed_per_s", self.per_s().into()),
+            ("aborted_user", Json::Null),
+            ("aborted_deadlock", Json::Null),
+            ("latency_us", latency),
+            ("log_bytes_per_txn", self.log_bytes_per_commit().into()),
+            ("group_size_mean", self.group_size().into()),
+            ("log_writes", self.stats.writes.into()),
+            ("instructions_per_txn", instructions),
+            ("wakes_per_txn", self.switches(self.counts.switches, |usage| usage.voluntary).into()),
+            ("syscalls_per_txn", Json::Null),
+            ("checkpoints", Json::Null),
+            ("locks_per_100_txn", nulls(&["row", "higher", "local"])),
+            (
+                "time_us_per_txn",
+                nulls(&["queue", "fetch_io", "lock_wait", "latch_wait", "run", "log_wait", "standby_wait"]),
+            ),
+            ("allocations_per_txn", self.per_commit(self.counts.allocations).into()),
+            ("procedures", Json::Null),
+            ("in_flight", u64::from(about.in_flight).into()),
+            ("group_commit", about.group_commit.to_string().as_str().into()),
+            ("regime", about.regime.map(|regime| regime.name).into()),
+            ("processors_busy", self.processors_busy.into()),
+            ("latency_mean_us", self.latency_mean_us.into()),
+            ("group_sizes", Json::Object(sizes)),
+            ("group_size_max", self.group_size_max.into()),
+            ("log_write_us", self.write_us().into()),
+            ("log_write_path", about.write_path.map(way).into()),
+            ("stall_us_per_txn", self.stall_us().into()),
+            ("stalls_per_txn", self.per_commit(Some(waits.stalls)).into()),
+            ("wake_calls_per_txn", self.per_commit(Some(waits.wakes)).into()),
+            ("self_wakes_per_txn", self.per_commit(Some(waits.self_wakes)).into()),
+            ("groups_by_committers", waits.groups_by_committers.into()),
+            ("groups_by_log_server", waits.groups_by_server.into()),
+            ("device_bytes_per_txn", real(self.per_commit(self.counts.device_bytes).into())),
+            ("calibration", self.spells.as_ref().map_or(Json::Null, Spells::json)),
+            (
+                "limits",
+                self.limits.as_ref().map_or(Json::Null, |limits| limits.json(self.per_s(), self.latency)),
+            ),
+            ("not_counted", Json::object([("instructions_per_txn", about.uncounted.as_deref().into())])),
+            ("consistent", consistent.into()),
+        ])
+    }
+
+    /// The table for people.
+    pub fn table(&self, about: &About, verdict: &Verdict) -> String {
+        let clients = if about.clients == 1 { "1 client" } else { &format!("{} clients", about.clients) };
+        let loop_name = match about.in_flight {
+            1 => "each blocking until its commit is durable".to_owned(),
+            n => format!("each keeping {n} commits on their way"),
+        };
+        let place = match (&about.machine, about.regime) {
+            (_, Some(_)) => format!("in virtual time, on {}", about.disk),
+            (Some(Machine { cpu, cores, memory_bytes, kernel }), None) => format!(
+                "{cpu}, {cores} cores, {:.0} GiB, {kernel}; log on {}",
+                *memory_bytes as f64 / (1u64 << 30) as f64,
+                about.disk
+            ),
+            (None, None) => about.disk.clone(),
+        };
+        let window = if about.windows > 1 { " (the median window)" } else { "" };
+        let mut table = Table::default();
+        table.row("throughput", format!("{} commits/s", thousands(self.per_s())));
+        let seconds = self.time.as_secs_f64();
+        table.row("committed", format!("{} in {seconds:.3} s", thousands(self.committed as f64)));
+        if let Some(Percentiles { p50_us, p99_us, p999_us, max_us }) = self.latency {
+            let [p50, p99, p999, max] = [p50_us, p99_us, p999_us, max_us].map(time);
+            let mean = time(self.latency_mean_us);
+            table.row("latency", format!("mean {mean}, p50 {p50}, p99 {p99}, p99.9 {p999}, max {max}"));
+        }
+        let most = self.group_size_max.map_or_else(String::new, |most| format!(", {most} at most"));
+        table.row(
+            "group commit",
+            format!(
+                "{} commits a group{most}, {} groups/s, {} to write one",
+                figure(self.group_size()),
+                thousands(self.stats.groups as f64 / seconds.max(1e-9)),
+                self.write_us().map_or_else(|| "-".to_owned(), time)
+            ),
+        );
+        let sizes = self.stats.group_sizes.iter().enumerate().filter_map(|(class, count)| {
+            let percent = *count as f64 * 100.0 / self.stats.groups.max(1) as f64;
+            (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
+        });
+        table.row("group sizes", sizes.collect::<Vec<_>>().join(", "));
+        let waits = self.stats.waits;
+        table.row(
+            "written by",
+            format!(
+                "committers {} groups, the log server {}",
+                thousands(waits.groups_by_committers as f64),
+                thousands(waits.groups_by_server as f64)
+            ),
+        );
+        let per = |count| figure(self.per_commit(Some(count)));
+        let stall = self.stall_us().map_or_else(|| "-".to_owned(), time);
+        table.row("stall", format!("{stall} a commit, in {} stalls", per(waits.stalls)));
+        let mut wakes =
+            format!("{} wake calls and {} self-wakes a commit", per(waits.wakes), per(waits.self_wakes));
+        if let Some(switched) = self.switches(self.counts.switches, |usage| usage.voluntary) {
+            wakes += &format!("; {} sleeps of threads", figure(Some(switched)));
+        }
+        table.row("wake-ups", wakes);
+        if let Some(busy) = self.processors_busy {
+            table.row("processors", format!("{:.0}% busy (100% is one)", busy * 100.0));
+        }
+        if let Some(bytes) = self.log_bytes_per_commit() {
+            let writes = thousands(self.stats.writes as f64);
+            let way = about.write_path.map_or_else(String::new, |path| format!(" ({})", way(path)));
+            table.row("log", format!("{} bytes a commit, in {writes} writes{way}", figure(Some(bytes))));
+        }
+        match &about.uncounted {
+            Some(reason) => table.row("instructions", format!("not counted ({reason})")),
+            None => table.row(
+                "instructions",
+                format!(
+                    "{} user, {} kernel a commit",
+                    figure(self.per_commit(self.counts.user_instructions)),
+                    figure(self.per_commit(self.counts.kernel_instructions))
+                ),
+            ),
+        }
+        if let Some(spells) = &self.spells {
+            let (slices, noisy) = spells.counts();
+            table.row("spells", format!("{noisy} of {slices} slices noisy"));
+        }
+        self.limit_rows(&mut table);
+        let consistent = if verdict.consistent { "yes" } else { "NO" };
+        table.row("consistent", format!("{consistent}: {}", verdict.text));
+        format!(
+            "bare commit sequences, {clients}, {loop_name}; {} group commit{window}\n{place}\n\n{}",
+            about.group_commit,
+            table.print()
+        )
+    }
+
+    fn limit_rows(&self, table: &mut Table) {
+        let Some(limits) = &self.limits else { return };
+        let shares = limits.shares(self.per_s(), self.latency);
+        if let Some((write, latency)) = limits.write.as_ref().and_then(|write| Some((write, write.latency?)))
+        {
+            table.row(
+                "bare write",
+                format!(
+                    "{}/s, p50 {}, p99 {}; this run's p50 is {} of it, its p99 {}",
+                    thousands(write.per_s),
+                    time(latency.p50_us),
+                    time(latency.p99_us),
+                    figure(shares.p50_over_write),
+                    figure(shares.p99_over_write)
+                ),
+            );
+        }
+        if let Some(probe) = &limits.group_commit {
+            let share = figure(shares.of_group_commit);
+            table
+                .row("bare group commit", format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
+        }
+    }
+}
+
+impl Spread {
+    /// For people.
+    pub(super) fn line(&self) -> String {
+        format!(
+            "  median of {} windows, {} to {} commits/s\n",
+            self.windows,
+            thousands(self.least_per_s),
+            thousands(self.most_per_s)
+        )
+    }
+}

@@ -1,0 +1,215 @@
+//! `rialto figures`: the papers' experiments. Each writes a table (CSV), a picture (SVG) and a paragraph (Markdown) that has
+//! the paper's figures beside ours.
+//!
+//! | file | what |
+//! |---|---|
+//! | [`point`] | one run of commit sequences, in virtual time or on the disk |
+//! | [`phases`] | koda-1, koda-2, koda-3: the phases of a transaction on the real engine |
+//! | [`climb`] | koda-t1, koda-t2: the paper's tables, and mountain climbing |
+//! | [`curves`] | koda-6, koda-7, koda-8: throughput against servers and waits; koda-formulas |
+//! | [`designs`] | koda-designs: the most that each design reaches |
+//! | [`adaptive`] | koda-adaptive: the design without a setting beside the best of the others |
+//! | [`chart`] | pictures |
+
+pub mod adaptive;
+pub mod chart;
+pub mod climb;
+pub mod curves;
+pub mod designs;
+pub mod phases;
+pub mod point;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+
+use self::chart::Picture;
+use crate::error::BenchError;
+use crate::session::say;
+
+/// The papers' figures and tables that there are: id, what it shows, how it is made.
+const FIGURES: [(&str, &str, fn(&Lab) -> Result<Figure, FigureError>); 11] = [
+    ("koda-1", "the phases of a transaction", phases::phases),
+    ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
+    ("koda-3", "the profile of a transaction that modifies one record", phases::one),
+    ("koda-6", "throughput against servers at a constant stall", curves::servers),
+    ("koda-7", "throughput against the commit stall", curves::stall),
+    ("koda-8", "throughput against the willing-to-wait time", curves::willing_to_wait),
+    ("koda-t1", "Commit-Stall Design performance data, and the climb", climb::commit_stall),
+    ("koda-t2", "Willing-to-Wait performance data, and the climb", climb::willing_to_wait),
+    ("koda-formulas", "I x G and 1/(G(G+1)) beside what was measured", curves::formulas),
+    ("koda-designs", "the most that each design reaches", designs::most),
+    ("koda-adaptive", "adaptive beside the best of the others", adaptive::beside),
+];
+
+/// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
+#[derive(Debug, Clone, Args)]
+pub struct FiguresArgs {
+    /// Which ones; all if none is named
+    #[arg(value_name = "ID")]
+    pub ids: Vec<String>,
+    /// Where ID.csv, ID.svg and ID.md are written; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub out: PathBuf,
+    /// Where the runs on the disk have their files, which are gone at the end
+    #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
+    pub data: PathBuf,
+    /// How long each point on the disk is measured; 0 for virtual time alone
+    #[arg(long, value_name = "S", default_value_t = 1.0)]
+    pub seconds: f64,
+    /// Commits that each point in virtual time measures
+    #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
+    pub commits: u64,
+    /// Where the random choices come from
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    pub seed: u64,
+}
+
+/// What the experiments run with.
+#[derive(Debug, Clone)]
+pub struct Lab {
+    /// The directory of the runs on the disk.
+    pub data: PathBuf,
+    /// How long a point on the disk is measured; none for no such points.
+    pub seconds: Option<Duration>,
+    /// Commits of a point in virtual time.
+    pub commits: u64,
+    /// Where random choices come from.
+    pub seed: u64,
+}
+
+/// An experiment's result.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figure {
+    /// The header and the rows of its table.
+    pub rows: Vec<Vec<String>>,
+    /// Its picture.
+    pub picture: Picture,
+    /// Its paragraph.
+    pub text: String,
+}
+
+/// Why there is no figure.
+#[derive(Debug, thiserror::Error)]
+pub enum FigureError {
+    /// A run failed.
+    #[error("{0}")]
+    Run(#[from] BenchError),
+    /// The drawing library refused.
+    #[error("drawing the picture: {0}")]
+    Drawing(String),
+}
+
+impl From<FigureError> for BenchError {
+    fn from(error: FigureError) -> BenchError {
+        match error {
+            FigureError::Run(error) => error,
+            drawing => BenchError::Io {
+                during: "drawing a picture",
+                cause: std::io::Error::other(drawing.to_string()),
+            },
+        }
+    }
+}
+
+fn known() -> String {
+    let lines = FIGURES.iter().map(|(id, shows, _)| format!("\n  {id}: {shows}"));
+    lines.collect()
+}
+
+/// A cell of a table, its quotes doubled where it needs any.
+fn cell(text: &str) -> String {
+    if text.contains([',', '"', '\n']) {
+        format!("\"{}\"", text.replace('"', "\"\""))
+    } else {
+        text.to_owned()
+    }
+}
+
+impl Figure {
+    fn csv(&self) -> String {
+        let line = |row: &Vec<String>| row.iter().map(|text| cell(text)).collect::<Vec<_>>().join(",") + "\n";
+        self.rows.iter().map(line).collect()
+    }
+}
+
+/// A Markdown table of these rows, of which the first is the header.
+pub(crate) fn markdown(rows: &[Vec<String>]) -> String {
+    let mut text = String::new();
+    for (number, row) in rows.iter().enumerate() {
+        text += &format!("| {} |\n", row.join(" | "));
+        if number == 0 {
+            text += &format!("|{}\n", "---|".repeat(row.len()));
+        }
+    }
+    text
+}
+
+/// Owned cells of a row.
+pub(crate) fn row<const N: usize>(cells: [&str; N]) -> Vec<String> {
+    cells.map(str::to_owned).to_vec()
+}
+
+/// Runs the experiments and writes them; what was written goes to `out`.
+///
+/// # Errors
+/// An unknown id, a directory that cannot be written to, a run that fails.
+pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), BenchError> {
+    if let Some(unknown) = args.ids.iter().find(|id| FIGURES.iter().all(|(known, ..)| known != id)) {
+        return Err(BenchError::Usage(format!("there is no figure \"{unknown}\"; available:{}", known())));
+    }
+    if !(0.0..=3600.0).contains(&args.seconds) {
+        return Err(BenchError::Usage(format!("--seconds is {}, expected 0 to 3600", args.seconds)));
+    }
+    std::fs::create_dir_all(&args.out).map_err(|error| {
+        BenchError::Directory(format!(
+            "{} cannot be made: {error}; choose another with --out DIR",
+            args.out.display()
+        ))
+    })?;
+    let lab = Lab {
+        data: args.data.clone(),
+        seconds: (args.seconds > 0.0).then(|| Duration::from_secs_f64(args.seconds)),
+        commits: args.commits,
+        seed: args.seed,
+    };
+    for (id, shows, make) in FIGURES {
+        if !args.ids.is_empty() && !args.ids.iter().any(|wanted| wanted == id) {
+            continue;
+        }
+        say(&format!("{id}: {shows}"));
+        let figure = make(&lab)?;
+        let text = format!("## {id}: {shows}\n\n![{id}]({id}.svg)\n\n{}", figure.text);
+        for (ending, contents) in [("csv", figure.csv()), ("svg", figure.picture.svg()?), ("md", text)] {
+            let path = args.out.join(format!("{id}.{ending}"));
+            write(&path, &contents)?;
+            writeln!(out, "{}", path.display())
+                .map_err(|cause| BenchError::Io { during: "writing the names of files", cause })?;
+        }
+    }
+    Ok(())
+}
+
+fn write(path: &Path, contents: &str) -> Result<(), BenchError> {
+    std::fs::write(path, contents).map_err(|error| {
+        BenchError::Directory(format!(
+            "{} cannot be written: {error}; choose another directory with --out DIR",
+            path.display()
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_csv_and_markdown() {
+        let rows = vec![row(["a", "b"]), row(["1,5", "say \"x\""])];
+        assert_eq!(markdown(&rows), "| a | b |\n|---|---|\n| 1,5 | say \"x\" |\n");
+        let figure = Figure { rows, picture: Picture::Panels(Vec::new()), text: String::new() };
+        assert_eq!(figure.csv(), "a,b\n\"1,5\",\"say \"\"x\"\"\"\n");
+    }
+}

@@ -1,0 +1,107 @@
+//! `rialto figures`, run as a user runs it: small.
+
+mod common;
+
+use std::process::Output;
+
+use common::{Directory, run, stderr, stdout, succeeds};
+
+fn figures(arguments: &[&str]) -> Output {
+    let mut all = vec!["figures"];
+    all.extend(arguments);
+    run(&all)
+}
+
+fn file(directory: &Directory, name: &str) -> String {
+    std::fs::read_to_string(directory.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+#[test]
+fn each_figure_is_a_table_a_picture_and_a_paragraph() {
+    let (out, data) = (Directory::new("figures-out"), Directory::new("figures-data"));
+    // What of the paper stands in each, and a row of its table.
+    for (id, paper, row) in [
+        ("koda-t1", "464", "row,65,30,350,464,"),
+        ("koda-t2", "555|500", "row,50,90,340,500,"),
+        (
+            "koda-designs",
+            "commit-lock 300, commit-stall 464, willing-to-wait 500",
+            "commit-lock,commit-lock,",
+        ),
+        ("koda-formulas", "1/(G x (G+1))", "sim:koda,hiber,servers,1,"),
+        ("koda-7", "Figure 7", "sim:koda,\"commit-stall, 50 servers\",\"commit stall, ms\",20,"),
+    ] {
+        let output =
+            figures(&[id, "--out", out.name(), "--data", data.name(), "--seconds", "0", "--commits", "200"]);
+        let output = succeeds(output);
+        for ending in ["csv", "svg", "md"] {
+            let path = format!("{id}.{ending}");
+            assert!(stdout(&output).lines().any(|line| line.ends_with(&path)), "{path}: {}", stdout(&output));
+        }
+        let text = file(&out, &format!("{id}.md"));
+        assert!(paper.split('|').any(|words| text.contains(words)), "{id}: {paper} is missing in {text}");
+        assert!(text.starts_with(&format!("## {id}: ")) && text.contains(&format!("({id}.svg)")), "{text}");
+        let csv = file(&out, &format!("{id}.csv"));
+        let columns = |line: &str| {
+            // Commas in quotes are no ends of cells.
+            line.split('"').step_by(2).map(|part| part.matches(',').count()).sum::<usize>()
+        };
+        let header = csv.lines().next().expect("a header");
+        assert!(csv.lines().all(|line| columns(line) == columns(header)), "{id}: {csv}");
+        assert!(csv.lines().any(|line| line.starts_with(row)), "{id}: {row} is missing in {csv}");
+        let svg = file(&out, &format!("{id}.svg"));
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{id}");
+    }
+    assert!(!data.path().exists(), "virtual time needs no directory");
+}
+
+#[test]
+fn phases_and_points_on_the_disk_leave_nothing_behind() {
+    let (out, data) = (Directory::new("figures-disk-out"), Directory::new("figures-disk-data"));
+    let output = succeeds(figures(&[
+        "koda-3",
+        "koda-8",
+        "--out",
+        out.name(),
+        "--data",
+        data.name(),
+        "--seconds",
+        "0.1",
+        "--commits",
+        "100",
+    ]));
+    assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
+    assert_eq!(std::fs::read_dir(data.path()).expect("it was made").count(), 0);
+    let one = file(&out, "koda-3.md");
+    assert!(one.contains("36%") && one.contains("log_wait"), "{one}");
+    let csv = file(&out, "koda-3.csv");
+    let shares: Vec<f64> = csv
+        .lines()
+        .nth(1)
+        .expect("a row")
+        .split(',')
+        .filter_map(|cell| cell.trim_end_matches('%').parse().ok())
+        .collect();
+    let [start, manipulation, logging, commit, share] = shares[..] else { panic!("{csv}") };
+    assert!(start >= 0.0 && manipulation > 0.0 && logging > 0.0 && commit > 0.0, "{csv}");
+    let expected = commit * 100.0 / (start + manipulation + logging + commit);
+    assert!((share - expected).abs() < 1.0, "{share} of {expected}: {csv}");
+    assert!(file(&out, "koda-8.csv").lines().any(|line| line.starts_with("disk,willing-to-wait,")));
+}
+
+#[test]
+fn unknown_ids_and_places_are_refused() {
+    let out = Directory::new("figures-refused");
+    let unknown = figures(&["koda-9", "--out", out.name()]);
+    assert_eq!(unknown.status.code(), Some(2), "{}", stderr(&unknown));
+    for known in ["koda-9", "koda-1:", "koda-t2:", "koda-adaptive:"] {
+        assert!(stderr(&unknown).contains(known), "{}", stderr(&unknown));
+    }
+    assert!(!out.path().exists(), "nothing is made for it");
+    assert_eq!(figures(&["koda-1"]).status.code(), Some(2), "--out is needed");
+    std::fs::write(out.path(), "a file").expect("it can be written");
+    let place = figures(&["koda-t1", "--out", out.name()]);
+    let _ = std::fs::remove_file(out.path());
+    assert_eq!(place.status.code(), Some(3), "{}", stderr(&place));
+    assert!(stderr(&place).contains("--out"), "{}", stderr(&place));
+}
