@@ -41,6 +41,8 @@ const WAYS: [(&str, Caching); 3] =
 pub struct WritePath {
     /// The way.
     pub caching: Caching,
+    /// How many groups may be on their way at the same time; they land in their order.
+    pub in_flight: u32,
     /// What a write of 4 KiB and one of 64 KiB, each made durable, took together, in nanoseconds, with
     /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or
     /// could not be measured.
@@ -49,7 +51,7 @@ pub struct WritePath {
 
 impl Default for WritePath {
     fn default() -> WritePath {
-        WritePath { caching: WAYS[0].1, measured_ns: None }
+        WritePath { caching: WAYS[0].1, in_flight: 1, measured_ns: None }
     }
 }
 
@@ -57,7 +59,11 @@ impl WritePath {
     fn fastest(measured_ns: [u64; 3]) -> WritePath {
         let best = (1..WAYS.len()).min_by_key(|&way| measured_ns[way]).expect("there are others");
         let better = measured_ns[best] * 100 < measured_ns[0] * (100 - BETTER_PERCENT);
-        WritePath { caching: WAYS[if better { best } else { 0 }].1, measured_ns: Some(measured_ns) }
+        WritePath {
+            caching: WAYS[if better { best } else { 0 }].1,
+            in_flight: 1,
+            measured_ns: Some(measured_ns),
+        }
     }
 
     /// The way for a log whose last file is `last`, used up to `position`.
@@ -68,7 +74,7 @@ impl WritePath {
         position: u64,
     ) -> DiskResult<WritePath> {
         if let Some(caching) = told {
-            return Ok(WritePath { caching, measured_ns: None });
+            return Ok(WritePath { caching, ..WritePath::default() });
         }
         if !disk.has_speed() {
             return Ok(WritePath::default());
@@ -214,6 +220,6 @@ mod tests {
         let told = LogOptions { caching: Some(Caching::Buffered), ..options };
         let end = crate::log::recover(&disk, 1, crate::Lsn(1)).unwrap().finish().unwrap();
         let told = Log::open(&disk, 1, &told, end).unwrap();
-        assert_eq!(told.write_path(), WritePath { caching: Caching::Buffered, measured_ns: None });
+        assert_eq!(told.write_path(), WritePath { caching: Caching::Buffered, ..WritePath::default() });
     }
 }
