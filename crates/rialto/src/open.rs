@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use crate::account::{Accounts, ProcedureAccount};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
-use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer};
+use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, RunLength};
 use crate::core::{Contexts, Core, InFlight, LoadFile, first_row_number};
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
@@ -232,6 +232,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         interval: core.options.checkpoint_interval,
         sweep_bytes_per_s: core.options.sweep_bytes_per_s,
         log_bytes_max: core.options.log_bytes_max,
+        run: RunLength::Auto,
     };
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);

@@ -144,7 +144,7 @@ fn bad_settings_are_refused_with_the_reason() {
         ),
         (GroupCommitOptions { group_max: Some(0), ..Default::default() }, &["group_max is 0"]),
     ] {
-        let error = Database::open_on(MemoryDisk::new(), options(group_commit)).err().expect("it is refused");
+        let error = Database::open_on(MemoryDisk::new(), options(group_commit)).expect_err("it is refused");
         assert!(matches!(error, OpenError::Options { .. }), "{error:?}");
         assert!(words.iter().all(|word| error.to_string().contains(word)), "{error}");
     }

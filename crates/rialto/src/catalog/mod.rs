@@ -90,6 +90,7 @@ impl Catalog {
         self.next_id.load(Ordering::Relaxed)
     }
 
+    #[inline]
     pub fn is_system(&self, id: TableId) -> bool {
         id.0 < system::FIRST_USER_ID
     }

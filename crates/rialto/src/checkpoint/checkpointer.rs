@@ -11,16 +11,20 @@ use parking_lot::{Condvar, Mutex};
 use super::fuzzy::Fuzzy;
 use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
+use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
 use super::sweep::{Pace, Sweep, SweepControl, SweepStats};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::{Caching, Clock, Disk, Open};
+use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
 use crate::store::memory::Segments;
 use crate::store::memory::segments::Copy;
 
 /// How often the thread looks whether a checkpoint is due.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// How often a sweep that makes pauses looks at the log's room, for a bound on the log of 1 GiB or more; for a smaller one
+/// more often, in proportion, so that the room is not used up between two looks.
+const LOOK_AT_LOG_EVERY: Duration = Duration::from_millis(250);
 /// After a failure, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -54,6 +58,8 @@ pub(crate) struct CheckpointOptions {
     /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; at three
     /// quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
+    /// How many images are written at once.
+    pub run: RunLength,
 }
 
 impl CheckpointOptions {
@@ -173,7 +179,7 @@ impl Checkpointer {
 
     /// Stops a checkpoint that is being made, and the thread.
     pub fn stop(&self) {
-        self.control.stop.store(true, Ordering::SeqCst);
+        self.control.stop();
         let thread = {
             let mut state = self.state.lock();
             self.wake.notify_all();
@@ -188,10 +194,10 @@ impl Checkpointer {
     /// Makes a checkpoint that begins after this call, without pauses, and waits for it.
     pub fn run_now(&self) -> Result<CheckpointReport> {
         self.demands.fetch_add(1, Ordering::SeqCst);
-        self.control.urgent.store(true, Ordering::SeqCst);
+        self.control.set_urgent(true);
         let report = self.run();
         if self.demands.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.control.urgent.store(false, Ordering::SeqCst);
+            self.control.set_urgent(false);
         }
         report
     }
@@ -205,7 +211,7 @@ impl Checkpointer {
         loop {
             let mut state = self.state.lock();
             self.wake.wait_for(&mut state, LOOK_EVERY.min(self.options.interval));
-            if self.control.stop.load(Ordering::SeqCst) {
+            if self.control.is_stopped() {
                 return;
             }
             drop(state);
@@ -251,7 +257,7 @@ impl Checkpointer {
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_max / 2;
         if log_bytes > self.options.log_bytes_pressing() {
-            self.control.urgent.store(true, Ordering::SeqCst);
+            self.control.set_urgent(true);
         }
         // The first interval counts from the clock's origin.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
@@ -260,7 +266,7 @@ impl Checkpointer {
 
     fn run(&self) -> Result<CheckpointReport> {
         let mut home = self.home.lock();
-        if self.control.stop.load(Ordering::SeqCst) {
+        if self.control.is_stopped() {
             return Err(Error::Closed);
         }
         let began = self.clock.now();
@@ -271,7 +277,7 @@ impl Checkpointer {
             report
         });
         if self.demands.load(Ordering::SeqCst) == 0 {
-            self.control.urgent.store(false, Ordering::SeqCst);
+            self.control.set_urgent(false);
         }
         let mut state = self.state.lock();
         match &outcome {
@@ -333,8 +339,14 @@ impl Checkpointer {
             sequence: home.next_sequence(),
             pace: match self.options.sweep_bytes_per_s {
                 Some(bytes) => Pace::Bytes(bytes),
-                None => Pace::Follow { within: self.options.interval, log_used: &log_used },
+                None => Pace::Follow {
+                    within: self.options.interval,
+                    look_every: LOOK_AT_LOG_EVERY
+                        .mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0)),
+                    log_used: &log_used,
+                },
             },
+            run: self.options.run,
             clock: &*self.clock,
             control: &self.control,
         };
@@ -375,21 +387,25 @@ impl Checkpointer {
 
     fn free_before(&self, current: &HomeBlock) -> Result<()> {
         self.source.free_log_before(current.redo_start)?;
-        let mut loads = self.source.loads().lock();
-        let mut failed = None;
-        loads.retain(|load| {
-            if load.lsn >= current.redo_start || failed.is_some() {
-                return true;
+        let mut unneeded = Vec::new();
+        self.source.loads().lock().retain(|load| {
+            let needed = load.lsn >= current.redo_start;
+            if !needed {
+                unneeded.push(*load);
             }
-            match self.disk.remove(&load_file_name(load.number)) {
-                Err(error) if !error.is_missing() => {
-                    failed = Some(error);
-                    true
-                }
-                _ => false,
-            }
+            needed
         });
-        failed.map_or(Ok(()), |error| Err(error.into()))
+        while let Some(load) = unneeded.last() {
+            // A crash may leave it cut. No recovery reads it, it is only found, and removed after the next checkpoint.
+            match remove_in_steps(&*self.disk, &load_file_name(load.number)) {
+                Err(error) if !error.is_missing() => {
+                    self.source.loads().lock().append(&mut unneeded);
+                    return Err(error.into());
+                }
+                _ => unneeded.pop(),
+            };
+        }
+        Ok(())
     }
 }
 

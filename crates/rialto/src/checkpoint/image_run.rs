@@ -5,8 +5,9 @@ use crate::error::Result;
 use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
 
-/// The most segments of a run. A write of one costs the system several times what its bytes cost.
-const SEGMENTS_MAX: usize = 16;
+/// The most segments of a run: a write of one costs the system several times what its bytes cost. Writes that are longer
+/// keep the log's waiting.
+const SEGMENTS_MAX: usize = 32;
 
 /// Images that wait to be written, each in its segment's place.
 pub(super) struct ImageRun<'a> {
@@ -19,28 +20,43 @@ pub(super) struct ImageRun<'a> {
     length: usize,
 }
 
+/// How many segments a run has at most.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RunLength {
+    /// A small part of the sweep's segments, so that the pace stays even.
+    Auto,
+    /// So many: small databases of tests have runs, too.
+    #[cfg(test)]
+    Segments(usize),
+}
+
 impl<'a> ImageRun<'a> {
-    /// For a sweep over so many segments: a small part of them, so that the pace stays even.
-    pub fn new(file: &'a dyn File, segments: u32) -> ImageRun<'a> {
-        let longest = (segments as usize / 64).clamp(1, SEGMENTS_MAX);
+    /// For a sweep over so many segments.
+    pub fn new(file: &'a dyn File, length: RunLength, segments: u32) -> ImageRun<'a> {
+        let longest = match length {
+            RunLength::Auto => (segments as usize / 64).clamp(1, SEGMENTS_MAX),
+            #[cfg(test)]
+            RunLength::Segments(longest) => longest,
+        };
         let buffer = AlignedBuffer::zeroed(longest * SEGMENT_BYTES);
         ImageRun { file, buffer, first: 0, count: 0, length: 0 }
     }
 
-    /// Makes room for the segment's bytes; writes what it does not adjoin.
-    pub fn begin(&mut self, segment: u32) -> Result<()> {
+    /// Whether the segment can be added; if not, the run has to be written first. An empty run takes any.
+    pub fn takes(&self, segment: u32) -> bool {
         let fits = (self.count + 1) * SEGMENT_BYTES <= self.buffer.len();
-        let adjoins = fits && segment == self.first + self.count as u32;
-        if !adjoins {
-            self.write()?;
-        }
+        self.count == 0 || fits && segment == self.first + self.count as u32
+    }
+
+    /// Makes room for the segment's bytes.
+    pub fn begin(&mut self, segment: u32) {
+        debug_assert!(self.takes(segment), "segment {segment} does not adjoin the run");
         if self.count == 0 {
             self.first = segment;
         }
         // What lies between two images is written, too.
         let end = self.count * SEGMENT_BYTES;
         self.buffer[self.length..end].fill(0);
-        Ok(())
     }
 
     /// The room of the segment that was begun.
@@ -79,13 +95,16 @@ mod tests {
         let segments: Vec<u32> = (3..40).chain([50, 52]).chain(60..63).collect();
         let used = |segment: u32| if segment.is_multiple_of(3) { 5_000 } else { SEGMENT_BYTES };
         let disk = MemoryDisk::new();
-        let written = |name: &str, of: u32| {
+        let written = |name: &str, length: RunLength, of: u32| {
             let file = disk.open(name, Open::Create, Caching::Direct).unwrap();
             file.allocate(64 * SEGMENT_BYTES as u64).unwrap();
-            let mut run = ImageRun::new(&*file, of);
+            let mut run = ImageRun::new(&*file, length, of);
             let mut bytes = 0;
             for &segment in &segments {
-                run.begin(segment).unwrap();
+                if !run.takes(segment) {
+                    run.write().unwrap();
+                }
+                run.begin(segment);
                 run.room().fill(segment as u8);
                 let header = ImageHeader { heap: Some(HeapId(7)), segment, used: used(segment), sequence: 9 };
                 bytes += run.seal(&header, 5);
@@ -95,9 +114,12 @@ mod tests {
             file.read_at(&mut contents, 0).unwrap();
             (contents, bytes)
         };
-        let (single, single_bytes) = written("single", 1);
-        let (runs, runs_bytes) = written("runs", 16 * 64);
-        assert!(*single == *runs);
-        assert!(runs_bytes > single_bytes && runs_bytes <= segments.len() as u64 * SEGMENT_BYTES as u64);
+        let (single, single_bytes) = written("single", RunLength::Auto, 1);
+        let long = [RunLength::Auto, RunLength::Segments(2), RunLength::Segments(5), RunLength::Segments(64)];
+        for (length, of) in long.into_iter().zip([SEGMENTS_MAX as u32 * 64, 1, 1, 1]) {
+            let (runs, runs_bytes) = written("runs", length, of);
+            assert!(*single == *runs, "{length:?}");
+            assert!(runs_bytes > single_bytes && runs_bytes <= segments.len() as u64 * SEGMENT_BYTES as u64);
+        }
     }
 }

@@ -32,4 +32,5 @@ mod tests;
 
 pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer};
 pub use checkpointer::{CheckpointReport, CheckpointStats};
+pub(crate) use image_run::RunLength;
 pub(crate) use load_file::LoadFile;

@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex};
+
 use super::image::ImageHeader;
-use super::image_run::ImageRun;
+use super::image_run::{ImageRun, RunLength};
 use crate::error::{Error, Result};
 use crate::io::{Clock, File};
 use crate::store::memory::segments::Copy;
@@ -12,9 +14,6 @@ use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
 /// A pause is made when it has come to this much.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
-/// A pause is slept in steps of this length at most: after each the sweep looks whether it has to hurry, or to stop. Every
-/// wake-up costs some 50 us of processor time.
-const PAUSE_STEP: Duration = Duration::from_millis(50);
 /// After so many bytes the copy is synced, so that no sync has much to do: the log's would wait for it.
 const SYNC_EVERY: u64 = 32 << 20;
 
@@ -63,6 +62,8 @@ pub(crate) enum Pace<'a> {
     Follow {
         /// From begin to end.
         within: Duration,
+        /// How often it looks at the log while it pauses. Every look is a wake-up.
+        look_every: Duration,
         /// The share of that room that is used, 0 to 1.
         log_used: &'a dyn Fn() -> f64,
     },
@@ -71,10 +72,44 @@ pub(crate) enum Pace<'a> {
 /// How a sweep is told to hurry or to stop.
 #[derive(Debug, Default)]
 pub(crate) struct SweepControl {
-    /// No more pauses: someone waits for the checkpoint, or the log needs its room.
-    pub urgent: AtomicBool,
+    urgent: AtomicBool,
+    stop: AtomicBool,
+    /// Held between the look at the two and the wait.
+    lock: Mutex<()>,
+    changed: Condvar,
+}
+
+impl SweepControl {
+    /// Whether to make no more pauses: someone waits for the checkpoint, or the log needs its room.
+    pub fn set_urgent(&self, urgent: bool) {
+        self.set(&self.urgent, urgent);
+    }
+
     /// The database closes.
-    pub stop: AtomicBool,
+    pub fn stop(&self) {
+        self.set(&self.stop, true);
+    }
+
+    /// Whether [`SweepControl::stop`] was called.
+    pub fn is_stopped(&self) -> bool {
+        self.stop.load(Ordering::SeqCst)
+    }
+
+    fn set(&self, flag: &AtomicBool, value: bool) {
+        flag.store(value, Ordering::SeqCst);
+        let _lock = self.lock.lock();
+        self.changed.notify_all();
+    }
+
+    /// Rests for as long, or until it is told something. Whether there is a reason not to rest any more.
+    fn rest(&self, clock: &dyn Clock, time: Duration) -> bool {
+        let told = || self.urgent.load(Ordering::SeqCst) || self.is_stopped();
+        let mut lock = self.lock.lock();
+        if !told() {
+            clock.wait(&self.changed, &mut lock, time);
+        }
+        told()
+    }
 }
 
 /// One sweep over the segments, to one copy.
@@ -88,6 +123,7 @@ pub(crate) struct Sweep<'a> {
     /// Of this checkpoint.
     pub sequence: u64,
     pub pace: Pace<'a>,
+    pub run: RunLength,
     pub clock: &'a dyn Clock,
     pub control: &'a SweepControl,
 }
@@ -116,15 +152,41 @@ impl Sweep<'_> {
         if self.file.length()? < bytes {
             self.file.allocate(bytes)?;
         }
-        let mut run = ImageRun::new(self.file, view.end);
+        let mut run = ImageRun::new(self.file, self.run, view.end);
         let mut synced = 0;
         let began = self.clock.now();
+        let pause = |written_bytes: u64, segments: u64| {
+            self.pause(|| match self.pace {
+                Pace::Bytes(0) => Duration::ZERO,
+                Pace::Bytes(a_second) => {
+                    let due = began + Duration::from_secs_f64(written_bytes as f64 / a_second as f64);
+                    due.saturating_sub(self.clock.now())
+                }
+                Pace::Follow { within, log_used, .. } => {
+                    // What has become dirty since counts too.
+                    let done = segments as f64 / segments.max(to_copy as u64) as f64;
+                    match done > log_used() {
+                        true => (began + within.mul_f64(done)).saturating_sub(self.clock.now()),
+                        false => Duration::ZERO,
+                    }
+                }
+            })
+        };
         while let Some(id) = policy.next(&view) {
-            if self.control.stop.load(Ordering::Relaxed) {
+            // Pauses lie between runs: one for each segment would cost more than copying it.
+            if !run.takes(id.0) {
+                run.write()?;
+                if stats.written_bytes >= synced + SYNC_EVERY {
+                    self.file.sync()?;
+                    synced = stats.written_bytes;
+                }
+                pause(stats.written_bytes, stats.segments)?;
+            }
+            if self.control.is_stopped() {
                 return Err(Error::Closed);
             }
             cleared.push(id);
-            run.begin(id.0)?;
+            run.begin(id.0);
             let held = self.clock.now();
             let (heap, used) = self.segments.sweep(id, self.copy, run.room());
             stats.hold_max = stats.hold_max.max(self.clock.now() - held);
@@ -132,46 +194,26 @@ impl Sweep<'_> {
                 run.seal(&ImageHeader { heap, segment: id.0, used, sequence: self.sequence }, self.seed);
             stats.segments += 1;
             stats.copied_bytes += used as u64;
-            if stats.written_bytes >= synced + SYNC_EVERY {
-                run.write()?;
-                self.file.sync()?;
-                synced = stats.written_bytes;
-            }
-            self.pause(|| match self.pace {
-                Pace::Bytes(0) => Duration::ZERO,
-                Pace::Bytes(a_second) => {
-                    let due = began + Duration::from_secs_f64(stats.written_bytes as f64 / a_second as f64);
-                    due.saturating_sub(self.clock.now())
-                }
-                Pace::Follow { within, log_used } => {
-                    // What has become dirty since counts too.
-                    let done = stats.segments as f64 / stats.segments.max(to_copy as u64) as f64;
-                    match done > log_used() {
-                        true => (began + within.mul_f64(done)).saturating_sub(self.clock.now()),
-                        false => Duration::ZERO,
-                    }
-                }
-            })?;
         }
         run.write()?;
+        pause(stats.written_bytes, stats.segments)?;
         self.file.sync()?;
         Ok(stats)
     }
 
-    /// Sleeps as long as the sweep is `ahead` of its pace.
+    /// Rests as long as the sweep is `ahead` of its pace.
     fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
-        if ahead() < PAUSE_MIN {
+        let look_every = match self.pace {
+            Pace::Bytes(_) => Duration::MAX,
+            Pace::Follow { look_every, .. } => look_every,
+        };
+        let mut left = ahead();
+        if left < PAUSE_MIN {
             return Ok(());
         }
-        loop {
-            if self.control.stop.load(Ordering::Relaxed) {
-                return Err(Error::Closed);
-            }
-            let left = ahead();
-            if left.is_zero() || self.control.urgent.load(Ordering::Relaxed) {
-                return Ok(());
-            }
-            self.clock.sleep(left.min(PAUSE_STEP));
+        while !left.is_zero() && !self.control.rest(self.clock, left.min(look_every)) {
+            left = ahead();
         }
+        if self.control.is_stopped() { Err(Error::Closed) } else { Ok(()) }
     }
 }

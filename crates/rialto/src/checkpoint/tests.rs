@@ -3,6 +3,8 @@
 //! The engine here is a stub: packets of rows, a log that a test makes durable, segments. Recovery is load and redo by
 //! the rule of the real one, from what the disk and the durable log hold.
 
+mod pace;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,7 +17,9 @@ use super::sweep::{SweepPolicy, SweepView};
 use super::*;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, Disk, DiskResult, FaultKind, FaultyDisk, MemoryDisk, Open, Random, VirtualClock};
+use crate::io::{
+    Caching, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
+};
 use crate::recovery::{Progress, load};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{Budget, Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
@@ -209,13 +213,21 @@ fn options() -> CheckpointOptions {
         interval: Duration::from_secs(10),
         sweep_bytes_per_s: Some(0),
         log_bytes_max: 1 << 30,
+        run: RunLength::Segments(3),
     }
 }
 
 fn create(disk: Arc<dyn Disk>) -> DiskResult<(Arc<Engine>, Arc<Checkpointer>)> {
+    create_with(disk, options())
+}
+
+fn create_with(
+    disk: Arc<dyn Disk>,
+    options: CheckpointOptions,
+) -> DiskResult<(Arc<Engine>, Arc<Checkpointer>)> {
     let home = HomeFile::create(&*disk, DATABASE, 64)?;
     let engine = Engine::new();
-    Ok((engine.clone(), Checkpointer::new(disk, Arc::new(VirtualClock::new()), home, engine, options())))
+    Ok((engine.clone(), Checkpointer::new(disk, Arc::new(VirtualClock::new()), home, engine, options)))
 }
 
 fn row(random: &mut Random) -> Vec<u8> {
@@ -282,7 +294,7 @@ fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
 fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
     let base = Random::seed_from_environment();
     let until = std::time::Instant::now() + Random::test_time_from_environment();
-    let (mut rounds, mut crashes, mut operations) = (0, 0, 0);
+    let (mut rounds, mut crashes, mut operations, mut adjacent) = (0, 0, 0, 0);
     while rounds < 3 || std::time::Instant::now() < until {
         let seed = base.wrapping_add(rounds);
         rounds += 1;
@@ -294,7 +306,10 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
         } else {
             disk.crash_at(crash_at);
         }
-        let made = create(disk.clone());
+        // Single images, and runs up to all that there is.
+        let options =
+            CheckpointOptions { run: RunLength::Segments(1 + random.below(8) as usize), ..options() };
+        let made = create_with(disk.clone(), options);
         let Ok((mut engine, mut checkpointer)) = made else { continue };
         let mut disk = disk;
         for _ in 0..3 {
@@ -313,6 +328,9 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
                     );
                 }
                 let outcome = checkpointer.run_now();
+                if let Ok(report) = &outcome {
+                    adjacent = adjacent.max(report.segments);
+                }
                 log_freed = log_freed.max(engine.freed_before.load(Ordering::SeqCst));
                 if outcome.is_err() && disk.is_down() {
                     break;
@@ -332,10 +350,11 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             engine.freed_before.store(log_freed, Ordering::SeqCst);
             let home = HomeFile::open(&*disk).unwrap();
             let clock = Arc::new(VirtualClock::new());
-            checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options());
+            checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
             disk.crash_at(disk.steps() + 1 + random.below(60));
         }
     }
+    assert!(adjacent > 4, "the test's own premise: sweeps have runs of several segments");
     println!(
         "tally: checkpoints under crashes, {rounds} seeds, {crashes} crashes, {operations} operations, \
          RIALTO_SEED={base}"
@@ -360,19 +379,30 @@ fn sweep(
     between: impl FnMut(SegmentId),
 ) -> Result<sweep::SweepStats> {
     let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
-    let control = sweep::SweepControl::default();
-    let clock = VirtualClock::new();
-    let sweep = sweep::Sweep {
+    let (clock, control) = (VirtualClock::new(), sweep::SweepControl::default());
+    let sweep = sweep::Sweep { copy, ..sweep_of(engine, &*file, sweep::Pace::Bytes(0), &clock, &control) };
+    sweep.run(&mut Between(fuzzy::Fuzzy::default(), between))
+}
+
+/// A sweep to the first copy, of single images.
+fn sweep_of<'a>(
+    engine: &'a Engine,
+    file: &'a dyn File,
+    pace: sweep::Pace<'a>,
+    clock: &'a VirtualClock,
+    control: &'a sweep::SweepControl,
+) -> sweep::Sweep<'a> {
+    sweep::Sweep {
         segments: &engine.segments,
-        copy,
-        file: &*file,
+        copy: Copy::Ping,
+        file,
         seed: image::seed_of(DATABASE),
         sequence: 2,
-        pace: sweep::Pace::Bytes(0),
-        clock: &clock,
-        control: &control,
-    };
-    sweep.run(&mut Between(fuzzy::Fuzzy::default(), between))
+        pace,
+        run: RunLength::Auto,
+        clock,
+        control,
+    }
 }
 
 fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
@@ -519,7 +549,7 @@ fn a_failed_sweep_sets_its_bits_again() {
         for key in 0..60 {
             engine.commit(vec![(key, Some(vec![1; 8000]))]);
         }
-        disk.fail(kind, "backup", if kind == FaultKind::Write { 4 } else { 0 });
+        disk.fail(kind, "backup", if kind == FaultKind::Write { 1 } else { 0 });
         match (kind, checkpointer.run_now()) {
             (FaultKind::Full, Err(Error::DiskFull { file, .. })) => assert_eq!(file, "backup-0"),
             (FaultKind::Write | FaultKind::Sync, Err(Error::Io { file, .. })) => assert_eq!(file, "backup-0"),
@@ -616,38 +646,6 @@ fn the_other_copy_is_dirty_after_loading() {
 }
 
 #[test]
-fn the_sweep_keeps_its_pace_unless_someone_waits() {
-    for urgent in [false, true] {
-        let disk = MemoryDisk::new();
-        let engine = filled(disk.clone());
-        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-        let control = sweep::SweepControl::default();
-        control.urgent.store(urgent, Ordering::Relaxed);
-        let clock = VirtualClock::new();
-        let sweep = sweep::Sweep {
-            segments: &engine.segments,
-            copy: Copy::Ping,
-            file: &*file,
-            seed: 0,
-            sequence: 2,
-            pace: sweep::Pace::Bytes(100_000),
-            clock: &clock,
-            control: &control,
-        };
-        let stats = sweep.run(&mut fuzzy::Fuzzy::default()).unwrap();
-        let took = crate::io::Clock::now(&clock).as_secs_f64();
-        let paced = stats.written_bytes as f64 / 100_000.0;
-        assert!(
-            if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
-            "{took} {paced}"
-        );
-        control.stop.store(true, Ordering::Relaxed);
-        engine.commit(vec![(3, Some(vec![1]))]);
-        assert_eq!(sweep.run(&mut fuzzy::Fuzzy::default()), Err(Error::Closed));
-    }
-}
-
-#[test]
 fn load_files_go_with_the_checkpoint_that_needed_them() {
     let disk = MemoryDisk::new();
     let (engine, checkpointer) = create(disk.clone()).unwrap();
@@ -662,92 +660,4 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     engine.commit(vec![(1, Some(vec![2]))]);
     checkpointer.run_now().unwrap();
     assert_eq!((there(), engine.loads.lock().len()), (0, 0));
-}
-
-#[test]
-fn the_thread_makes_checkpoints_when_they_are_due() {
-    let disk = MemoryDisk::new();
-    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
-    let engine = Engine::new();
-    let clock = Arc::new(VirtualClock::new());
-    let options = CheckpointOptions { log_bytes_max: 1000, ..options() };
-    let checkpointer = Checkpointer::new(disk, clock.clone(), home, engine.clone(), options);
-    checkpointer.start().unwrap();
-    let wait_for = |count: u64| {
-        let until = std::time::Instant::now() + Duration::from_secs(20);
-        while checkpointer.stats().completed < count {
-            assert!(std::time::Instant::now() < until, "no checkpoint");
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    };
-    engine.commit(vec![(1, Some(vec![1]))]);
-    std::thread::sleep(Duration::from_millis(250));
-    assert_eq!(checkpointer.stats().completed, 0, "the interval's floor");
-    clock.advance(Duration::from_secs(11));
-    wait_for(1);
-    // Half of the log's bound.
-    for _ in 0..6 {
-        engine.commit(vec![(1, Some(vec![1]))]);
-    }
-    wait_for(2);
-    checkpointer.stop();
-    assert_eq!(checkpointer.run_now(), Err(Error::Closed));
-}
-
-#[test]
-fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_room() {
-    // How much of its room the log uses a second, and how long the sweep takes then.
-    for (a_second, expected) in [(0.0, 10.0), (0.05, 10.0), (0.5, 2.0), (f64::INFINITY, 0.0)] {
-        let disk = MemoryDisk::new();
-        let engine = filled(disk.clone());
-        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
-        let clock = VirtualClock::new();
-        let now = || crate::io::Clock::now(&clock).as_secs_f64();
-        let log_used = || if a_second.is_finite() { now() * a_second } else { 1.0 };
-        let sweep = sweep::Sweep {
-            segments: &engine.segments,
-            copy: Copy::Ping,
-            file: &*file,
-            seed: 0,
-            sequence: 2,
-            pace: sweep::Pace::Follow { within: Duration::from_secs(10), log_used: &log_used },
-            clock: &clock,
-            control: &sweep::SweepControl::default(),
-        };
-        sweep.run(&mut fuzzy::Fuzzy::default()).unwrap();
-        assert!((now() - expected).abs() < 0.1, "{} s, expected {expected}", now());
-    }
-}
-
-#[test]
-fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
-    let disk = MemoryDisk::new();
-    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
-    let engine = Engine::new();
-    let options = CheckpointOptions { log_bytes_max: 400_000, ..options() };
-    let clock = Arc::new(VirtualClock::new());
-    let checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
-    let commit = |keys: std::ops::Range<u32>| {
-        for key in keys {
-            engine.commit(vec![(key % 100, Some(vec![key as u8; 100]))]);
-        }
-        engine.sync();
-    };
-    commit(0..1_500);
-    let first = checkpointer.run_now().unwrap();
-    commit(1_500..2_900);
-    checkpointer.look();
-    assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1, "there is room");
-    // Three quarters of the bound, and less than half of it behind the redo start.
-    commit(2_900..3_100);
-    checkpointer.look();
-    let freed_before = engine.freed_before.load(Ordering::SeqCst);
-    assert_eq!((freed_before, checkpointer.stats().completed), (first.redo_start.0, 1));
-    checkpointer.look();
-    let log = engine.log.lock().clone();
-    assert_eq!(Engine::recover(&*disk, &log, freed_before).unwrap().contents(), model(&log));
-    // Half of the bound behind the redo start: a checkpoint, whatever the interval.
-    commit(3_100..3_600);
-    checkpointer.look();
-    assert_eq!(checkpointer.stats().completed, 2);
 }

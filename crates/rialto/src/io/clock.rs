@@ -5,6 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use parking_lot::{Condvar, MutexGuard};
+
 /// A monotone clock.
 pub trait Clock: Send + Sync + Debug {
     /// The time since an arbitrary origin that stays the same for the clock's life.
@@ -12,6 +14,10 @@ pub trait Clock: Send + Sync + Debug {
 
     /// Returns when at least `time` has passed on this clock.
     fn sleep(&self, time: Duration);
+
+    /// Waits on the condition variable for about `time` at most; returns early when notified. Costs one wake-up, where
+    /// [`sleep`](Clock::sleep) spends processor time on ending exactly.
+    fn wait(&self, changed: &Condvar, guard: &mut MutexGuard<'_, ()>, time: Duration);
 }
 
 /// The machine's monotone clock; its origin is the moment it was made.
@@ -51,6 +57,10 @@ impl Clock for SystemClock {
             thread::yield_now();
         }
     }
+
+    fn wait(&self, changed: &Condvar, guard: &mut MutexGuard<'_, ()>, time: Duration) {
+        changed.wait_for(guard, time);
+    }
 }
 
 /// A clock that stands still until someone sleeps on it: a sleep returns at once and moves the clock.
@@ -82,6 +92,11 @@ impl Clock for VirtualClock {
         let until = self.now() + time;
         self.now_ns.fetch_max(until.as_nanos() as u64, Ordering::AcqRel);
     }
+
+    /// Returns at once, as [`sleep`](Clock::sleep) does: nobody can notify in no time.
+    fn wait(&self, _: &Condvar, _: &mut MutexGuard<'_, ()>, time: Duration) {
+        self.sleep(time);
+    }
 }
 
 #[cfg(test)]
@@ -96,6 +111,24 @@ mod tests {
             clock.sleep(time);
             assert!(clock.now() >= start + time);
         }
+    }
+
+    #[test]
+    fn a_wait_ends_when_it_is_told_or_when_its_time_is_over() {
+        let (lock, changed) = (parking_lot::Mutex::new(()), Condvar::new());
+        let long = Duration::from_secs(3600);
+        std::thread::scope(|scope| {
+            let mut guard = lock.lock();
+            scope.spawn(|| {
+                let _guard = lock.lock();
+                changed.notify_all();
+            });
+            SystemClock::new().wait(&changed, &mut guard, long);
+            SystemClock::new().wait(&changed, &mut guard, Duration::from_millis(2));
+        });
+        let clock = VirtualClock::new();
+        clock.wait(&changed, &mut lock.lock(), long);
+        assert_eq!(clock.now(), long);
     }
 
     #[test]

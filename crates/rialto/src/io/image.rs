@@ -49,9 +49,14 @@ impl Image {
                 None if is_zero(from) => {}
                 Some(old) => Arc::make_mut(old)[within..within + from.len()].copy_from_slice(from),
                 empty => {
-                    let mut new = [0; PAGE_BYTES];
-                    new[within..within + from.len()].copy_from_slice(from);
-                    *empty = Some(Arc::new(new));
+                    *empty = Some(match from.first_chunk::<PAGE_BYTES>() {
+                        Some(whole) => Arc::new(*whole),
+                        None => {
+                            let mut new = [0; PAGE_BYTES];
+                            new[within..within + from.len()].copy_from_slice(from);
+                            Arc::new(new)
+                        }
+                    });
                 }
             }
         }

@@ -25,6 +25,7 @@ mod image;
 mod map;
 mod memory;
 mod random;
+mod remove;
 mod simulated;
 
 #[cfg(test)]
@@ -39,4 +40,5 @@ pub use file::FileDisk;
 pub use map::SharedMap;
 pub use memory::MemoryDisk;
 pub use random::Random;
+pub(crate) use remove::remove_in_steps;
 pub use simulated::{DiskModel, SimulatedDisk, SimulatedWork, Spindle, Ssd};

@@ -54,13 +54,22 @@ pub(super) struct Intents {
 }
 
 impl Intents {
+    #[inline]
     fn place(table: TableId) -> usize {
         table.0 as usize % CELLS
     }
 
     /// Changes a cell from one entry to another; false: somebody moved it into the head, or struck it out.
+    #[inline]
     fn change(&self, at: usize, from: u64, to: u64) -> bool {
         self.cells[at].compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+    }
+
+    /// Leaves an intention idle; false: it is in the head.
+    #[inline]
+    pub(super) fn leave_idle(&self, held: &HeldTable) -> bool {
+        let table = held.table;
+        self.change(Self::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
     /// Moves an intention for `table`, if there is one, into the table's head; under its latch.
@@ -101,11 +110,6 @@ impl WantedTables {
     }
 }
 
-/// Whether the mode is for the table as a whole.
-fn is_whole(mode: LockMode) -> bool {
-    !matches!(mode, LockMode::IntentShared | LockMode::IntentExclusive)
-}
-
 /// What a cell says of a confirmed intention.
 fn state_of(mode: LockMode) -> u64 {
     if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE }
@@ -121,7 +125,7 @@ impl LockManager {
         wait: &Wait<'_>,
         held: Option<usize>,
     ) -> Result<Acquired, LockError> {
-        if !is_whole(mode)
+        if !mode.is_whole()
             && let Some(acquired) = self.intend(owner, table, mode, held)
         {
             return Ok(acquired);
@@ -129,14 +133,19 @@ impl LockManager {
         self.table_inflated(owner, table, mode, wait, held)
     }
 
-    /// Takes up the intention that an earlier transaction of this slot has left idle; false: there is none.
+    /// Whether the owner's cell has this intention, or a stronger one: held already, or left idle by an earlier
+    /// transaction of this slot and taken up now.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        if is_whole(mode) {
+        if mode.is_whole() {
             return false;
         }
-        let intents = &self.slot(owner).intents;
-        let taken = intents.change(Intents::place(table), entry(table, IDLE), entry(table, state_of(mode)));
+        let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
+        let found = intents.cells[at].load(Ordering::Relaxed);
+        if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
+            return true;
+        }
+        let taken = found == entry(table, IDLE) && intents.change(at, found, entry(table, state_of(mode)));
         if taken {
             owner.body.tables.push(HeldTable { table, mode, form: TableForm::Intent, wanted: false });
         }
@@ -192,11 +201,11 @@ impl LockManager {
         let id = owner.id();
         let name = HeadName::table(table);
         let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));
-        let raise = is_whole(mode) && !raised.get();
+        let raise = mode.is_whole() && !raised.get();
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
-            if is_whole(mode) {
+            if mode.is_whole() {
                 if !raised.replace(true) {
                     self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
                 }
@@ -223,13 +232,6 @@ impl LockManager {
                 Err(error)
             }
         }
-    }
-
-    /// Leaves an intention idle; false: it is in the head.
-    #[inline]
-    pub(super) fn leave_idle(&self, id: u16, held: &HeldTable) -> bool {
-        let (intents, table) = (&self.slots[usize::from(id)].intents, held.table);
-        intents.change(Intents::place(table), entry(table, state_of(held.mode)), entry(table, IDLE))
     }
 
     /// Releases a table lock that was an intention and is in the head by now, or counts in the table's word.

@@ -15,7 +15,7 @@ use super::interval::{Admission, IntervalTable};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::slot::{
-    FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
+    Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
 use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
@@ -117,8 +117,8 @@ impl LockManager {
 
     /// Takes a slot and opens it for a transaction; `None`: all are taken.
     pub fn begin(&self) -> Option<Owner> {
-        let owner = self.take()?;
-        self.open(&owner, Instant::now());
+        let mut owner = self.take()?;
+        self.open(&mut owner, Instant::now());
         Some(owner)
     }
 
@@ -129,7 +129,7 @@ impl LockManager {
     /// As [`LockManager::close`].
     pub fn end(&self, mut owner: Owner) {
         self.close(&mut owner);
-        self.give_back(owner);
+        self.give_back(&mut owner);
     }
 
     /// Takes a slot; `None`: all are taken.
@@ -137,20 +137,18 @@ impl LockManager {
         self.free.take()
     }
 
-    /// Gives a closed slot back.
-    pub fn give_back(&self, owner: Owner) {
-        debug_assert!(self.slot(&owner).lending().is_none(), "owner {} is open", owner.id());
-        self.free.give(owner);
+    /// Gives a closed slot back, and leaves a handle of none.
+    pub fn give_back(&self, owner: &mut Owner) {
+        debug_assert!(self.slot(owner).lending().is_none(), "owner {} is open", owner.id());
+        self.free.give(std::mem::replace(owner, Owner::of_none()));
     }
 
     /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start
     /// of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
     #[inline]
-    pub fn open(&self, owner: &Owner, started: Instant) {
-        let started_ns = started.saturating_duration_since(self.born).as_nanos() as u64;
-        let slot = self.slot(owner);
-        slot.set_started(started_ns);
-        slot.lend();
+    pub fn open(&self, owner: &mut Owner, started: Instant) {
+        owner.body.started = started;
+        self.slot(owner).lend();
     }
 
     /// Ends the slot's transaction, releasing what it still holds.
@@ -206,21 +204,7 @@ impl LockManager {
     }
 
     /// Locks a table, or strengthens the lock that the owner has on it.
-    #[inline]
     pub fn table(
-        &self,
-        owner: &mut Owner,
-        table: TableId,
-        mode: LockMode,
-        wait: &Wait<'_>,
-    ) -> Result<Acquired, LockError> {
-        if self.options.form == LockForm::Thin && self.intend_again(owner, table, mode) {
-            return Ok(Acquired::New);
-        }
-        self.table_slowly(owner, table, mode, wait)
-    }
-
-    fn table_slowly(
         &self,
         owner: &mut Owner,
         table: TableId,
@@ -235,6 +219,9 @@ impl LockManager {
             }
         }
         if self.options.form == LockForm::Thin {
+            if held.is_none() && self.intend_again(owner, table, mode) {
+                return Ok(Acquired::New);
+            }
             return self.table_thin(owner, table, mode, wait, held);
         }
         let name = HeadName::table(table);
@@ -252,6 +239,7 @@ impl LockManager {
         form: TableForm,
         held: Option<usize>,
     ) {
+        owner.body.whole |= mode.is_whole();
         match held {
             Some(at) => {
                 let held = &mut owner.body.tables[at];
@@ -344,7 +332,7 @@ impl LockManager {
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
         let since = Instant::now();
-        slot.begin_wait(WaitRecord { waits_for: WaitsFor::Head(name), target, since }, owner.locks_held());
+        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
         let queued = {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
             match ask(&mut heads) {
@@ -376,6 +364,12 @@ impl LockManager {
         };
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome
+    }
+
+    /// Announces a wait, with what the detector may ask of the waiter.
+    fn begin_wait(&self, owner: &Owner, record: WaitRecord) {
+        let started = owner.body.started.saturating_duration_since(self.born);
+        self.slot(owner).begin_wait(record, owner.locks_held(), started.as_nanos() as u64);
     }
 
     fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
@@ -514,7 +508,7 @@ impl LockManager {
         let partition = IntervalTable::partition_of(index);
         let waits_for = WaitsFor::Interval(index, key.to_vec());
         let target = LockTarget::Interval { index, key: key.to_vec() };
-        slot.begin_wait(WaitRecord { waits_for, target, since }, owner.locks_held());
+        self.begin_wait(owner, WaitRecord { waits_for, target, since });
         let queued = self.intervals.lock(partition).enqueue(id, index, key);
         let outcome = match queued {
             false => Ok(()),
@@ -544,8 +538,27 @@ impl LockManager {
     }
 
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
+    #[inline]
     pub fn release_all(&self, owner: &mut Owner) {
-        let body = &mut *owner.body;
+        let body = &mut owner.body;
+        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
+        if !(body.records.is_empty() && body.intervals.is_empty()) {
+            self.release_named(body);
+        }
+        let slot = &self.slots[usize::from(body.id)];
+        slot.counters.higher.add(body.tables.len() as u64);
+        for held in &body.tables {
+            if held.form != TableForm::Intent || !slot.intents.leave_idle(held) {
+                self.release_table(body.id, held);
+            }
+        }
+        body.tables.clear();
+        body.whole = false;
+    }
+
+    /// Releases the locks on records by name, and the intervals.
+    #[inline(never)]
+    fn release_named(&self, body: &mut Body) {
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
         }
@@ -554,17 +567,15 @@ impl LockManager {
             self.intervals.release(body.id, index, |granted| self.mark_granted(granted, &mut woken));
             self.wake(&woken);
         }
-        if !body.tables.is_empty() {
-            self.slots[usize::from(body.id)].counters.higher.add(body.tables.len() as u64);
+    }
+
+    /// Releases a lock on a table that is in its head.
+    #[inline(never)]
+    fn release_table(&self, id: u16, held: &HeldTable) {
+        match held.form {
+            TableForm::Head(at) if !held.wanted => self.release(id, HeadName::table(held.table), at),
+            _ => self.release_thin_table(id, held),
         }
-        for held in body.tables.drain(..) {
-            match held.form {
-                TableForm::Intent if self.leave_idle(body.id, &held) => {}
-                TableForm::Head(at) if !held.wanted => self.release(body.id, HeadName::table(held.table), at),
-                _ => self.release_thin_table(body.id, &held),
-            }
-        }
-        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
     }
 
     #[inline]

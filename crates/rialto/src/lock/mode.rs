@@ -54,6 +54,12 @@ const X: ModeSet = 16;
 const CONFLICTS: [ModeSet; MODES] = [X, S + SIX + X, IX + SIX + X, IX + S + SIX + X, IS + IX + S + SIX + X];
 
 impl LockMode {
+    /// Whether the mode is for the table as a whole, not an intention.
+    #[inline]
+    pub fn is_whole(self) -> bool {
+        !matches!(self, LockMode::IntentShared | LockMode::IntentExclusive)
+    }
+
     /// All modes, weakest first.
     #[cfg(test)]
     pub(super) const ALL: [LockMode; MODES] = [

@@ -43,7 +43,7 @@ pub(super) struct Slot {
     /// The number of waits and the current one's flags. Written by the owner when a wait begins; flags are set under
     /// the latch of the partition where the owner waits.
     state: AtomicU64,
-    /// When the transaction began, in nanoseconds of the manager's life: its age for the victim policy.
+    /// When the transaction that waits began, in nanoseconds of the manager's life: its age for the victim policy.
     started_ns: AtomicU64,
     /// Odd while a transaction has the slot.
     lendings: AtomicU64,
@@ -61,8 +61,9 @@ pub(super) struct Slot {
 
 impl Slot {
     /// Announces a wait; after this, and not before, a request may be queued.
-    pub(super) fn begin_wait(&self, record: WaitRecord, held: usize) {
+    pub(super) fn begin_wait(&self, record: WaitRecord, held: usize, started_ns: u64) {
         self.held.store(held as u32, Ordering::Relaxed);
+        self.started_ns.store(started_ns, Ordering::Relaxed);
         *self.wait.lock() = Some(record);
         let state = self.state.load(Ordering::Relaxed);
         self.state.store((state & !FLAGS) + WAIT, Ordering::Release);
@@ -127,10 +128,6 @@ impl Slot {
         (lendings % 2 == 1).then_some(lendings)
     }
 
-    pub(super) fn set_started(&self, started_ns: u64) {
-        self.started_ns.store(started_ns, Ordering::Relaxed);
-    }
-
     pub(super) fn started_ns(&self) -> u64 {
         self.started_ns.load(Ordering::Relaxed)
     }
@@ -168,11 +165,15 @@ pub(super) enum TableForm {
 }
 
 /// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Body {
     pub(super) id: u16,
+    /// When the transaction, or the first run of it, began.
+    pub(super) started: Instant,
     pub(super) records: Vec<HeldRecord>,
     pub(super) tables: Vec<HeldTable>,
+    /// Whether one of them may be for more than an intention.
+    pub(super) whole: bool,
     /// The length of its list of thin locks.
     pub(super) thin: usize,
     /// The indexes in which it holds intervals.
@@ -187,17 +188,36 @@ pub(super) struct Body {
 /// One that is dropped keeps its locks until the manager itself goes.
 #[derive(Debug)]
 pub struct Owner {
-    pub(super) body: Box<Body>,
+    pub(super) body: Body,
 }
 
 impl Owner {
     fn new(id: u16) -> Owner {
-        Owner { body: Box::new(Body { id, ..Body::default() }) }
+        let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
+        let started = Instant::now();
+        Owner { body: Body { id, started, records, tables, whole: false, thin: 0, intervals } }
+    }
+
+    /// A handle of no slot, which may only be dropped.
+    pub(super) fn of_none() -> Owner {
+        Owner::new(u16::MAX)
     }
 
     /// The slot's number: the transaction's identity in the view of waits.
     pub fn id(&self) -> u16 {
         self.body.id
+    }
+
+    /// Whether it may hold a table as a whole; if not, all its locks on tables are intentions.
+    #[inline]
+    pub fn holds_whole(&self) -> bool {
+        self.body.whole
+    }
+
+    /// The mode in which it holds the table.
+    #[inline]
+    pub fn mode_of(&self, table: TableId) -> Option<LockMode> {
+        self.body.tables.iter().rev().find(|held| held.table == table).map(|held| held.mode)
     }
 
     /// How many locks on records and tables it holds.

@@ -303,12 +303,14 @@ impl LockManager {
     }
 
     /// Releases everything, thin locks too.
+    #[inline]
     pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
         self.release_records(owner, words);
         self.release_all(owner);
     }
 
     /// Releases all thin locks on records, and nothing else.
+    #[inline]
     pub fn release_records(&self, owner: &mut Owner, words: &impl LockWords) {
         let id = owner.id();
         let slot = &self.slots[usize::from(id)];

@@ -24,7 +24,7 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use super::block::{self, u32_at, u64_at};
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Disk, File, Open};
+use crate::io::{AlignedBuffer, Caching, Disk, File, Open, remove_in_steps};
 use crate::{Error, Lsn, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
@@ -164,6 +164,8 @@ struct Inner {
     /// Oldest first, without gaps; the ones behind the gatherer's are prepared.
     files: VecDeque<Arc<LogFile>>,
     spares: Vec<String>,
+    /// Spares that were worth keeping the last time: about what the log uses between two checkpoints.
+    kept_max: usize,
     /// The stream position that has to be covered by prepared files.
     wanted: u64,
     closed: bool,
@@ -287,12 +289,12 @@ impl FileTable {
             }
             None => self.make_zeros(capacity)?,
         }
-        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Buffered)?;
+        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         if file.length()? != PAGE as u64 + capacity {
             drop(file);
             self.make_zeros(capacity)?;
         }
-        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Buffered)?;
+        let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         file.write_at(&header(self.database, sequence, start, capacity), 0)?;
         file.sync()?;
         drop(file);
@@ -310,7 +312,9 @@ impl FileTable {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
         }
-        let file = self.disk.open(UNFINISHED, Open::CreateNew, Caching::Buffered)?;
+        // Past the system's cache: what that writes back is throttled, and with it whatever else is not direct, such as
+        // the inode that a commit's sync may have to write.
+        let file = self.disk.open(UNFINISHED, Open::CreateNew, Caching::Direct)?;
         let bytes = PAGE as u64 + capacity;
         file.allocate(bytes)?;
         let zeros = AlignedBuffer::zeroed(ZEROS.min(bytes as usize));
@@ -380,34 +384,59 @@ impl FileTable {
     }
 
     /// Frees the files that hold only packets before `lsn` and lie before the durable position.
+    ///
+    /// As many as are freed are kept as spares, or one less than the last time if that is more: about so many will be
+    /// needed before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length, blocks that
+    /// the device has to find, and others that it has to give up. The spares and the log together stay within the bound
+    /// of the log, as far as `spare_files_max` allows. The rest is removed in steps.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
-        let _one = self.preparing.lock();
-        let mut freed = 0;
-        loop {
+        let one = self.preparing.lock();
+        let (mut freed, mut surplus) = (Vec::new(), Vec::new());
+        let (kept_max, mut bytes) = {
             let mut inner = self.inner.lock();
-            let (Some(oldest), Some(next)) = (inner.files.front().cloned(), inner.files.get(1)) else {
-                break;
-            };
-            if next.start >= durable || next.first().is_none_or(|first| first > lsn) {
-                break;
+            while let (Some(oldest), Some(next)) = (inner.files.front(), inner.files.get(1)) {
+                if next.start >= durable || next.first().is_none_or(|first| first > lsn) {
+                    break;
+                }
+                freed.push((
+                    name(oldest.sequence),
+                    format!("{SPARE}{:010}", oldest.sequence),
+                    oldest.capacity,
+                ));
+                inner.files.pop_front();
             }
-            inner.files.pop_front();
-            let keep = oldest.capacity == self.file_bytes && inner.spares.len() < self.spares_max;
-            let (old, spare) = (name(oldest.sequence), format!("{SPARE}{:010}", oldest.sequence));
-            drop(inner);
-            if keep {
-                self.disk.rename(&old, &spare)?;
-                self.inner.lock().spares.push(spare);
+            if freed.is_empty() {
+                return Ok(0);
+            }
+            inner.kept_max = freed.len().max(inner.kept_max.saturating_sub(1));
+            let files: u64 = inner.files.iter().map(|file| file.capacity).sum();
+            (inner.kept_max.max(self.spares_max), files + inner.spares.len() as u64 * self.file_bytes)
+        };
+        for (old, spare, capacity) in &freed {
+            self.disk.rename(old, spare)?;
+            let mut inner = self.inner.lock();
+            let within = inner.spares.len() < self.spares_max || bytes + capacity <= self.bytes_max;
+            if *capacity == self.file_bytes && inner.spares.len() < kept_max && within {
+                inner.spares.push(spare.clone());
+                bytes += capacity;
             } else {
-                self.disk.remove(&old)?;
+                surplus.push(spare.clone());
             }
-            freed += 1;
         }
-        if freed > 0 {
-            self.disk.sync_directory()?;
-            self.publish(&self.inner.lock());
+        {
+            // What was kept for a busier time.
+            let mut inner = self.inner.lock();
+            let too_many = inner.spares.len().saturating_sub(kept_max);
+            surplus.extend(inner.spares.drain(..too_many));
         }
-        Ok(freed)
+        // From here on no crash brings back a file under the name that it had in the log: it may be cut.
+        self.disk.sync_directory()?;
+        self.publish(&self.inner.lock());
+        drop(one);
+        for spare in surplus {
+            remove_in_steps(&*self.disk, &spare)?;
+        }
+        Ok(freed.len() as u64)
     }
 
     /// The oldest position that is still there, and the number of files.

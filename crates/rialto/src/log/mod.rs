@@ -62,8 +62,8 @@
 //! # The rest of the log's life
 //!
 //! The first file is small, later ones are zeroed in the background when half of the last is used. [`Log::free_before`]
-//! renames freed files to spares, which become later files without being zeroed again. [`LogOptions::bytes_max`] bounds
-//! them all; near it, reservations wait for a checkpoint and then fail with [`Error::LogFull`], before the place.
+//! renames freed files to spares, which become later files without being zeroed again; it keeps as many as the log has
+//! lately used between two calls. [`LogOptions::bytes_max`] bounds them all; near it, reservations wait for a checkpoint and then fail with [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
 //! the log carries them like any other. Of a [`PacketKind::Unlogged`] it carries the place alone, so that places stay
@@ -189,7 +189,7 @@ pub struct LogOptions {
     pub file_bytes: u64,
     /// All log files together hold at most this many stream bytes.
     pub bytes_max: u64,
-    /// Freed files that are kept for reuse.
+    /// Freed files that are kept for reuse whatever the bound. More are kept within it: as many as a checkpoint frees.
     pub spare_files_max: usize,
     /// Bytes of the shared ring: how far level 1 may be ahead of level 3; a multiple of 4096.
     pub ring_bytes: usize,

@@ -156,7 +156,7 @@ impl PacketPool {
         let slot = &self.slots[number as usize];
         debug_assert_eq!(slot.phase.load(Ordering::Relaxed), FREE);
         slot.phase.store(BORROWED, Ordering::Relaxed);
-        Some(PacketSlot { pool: NonNull::from(self), number, placed: Lsn::ZERO })
+        Some(PacketSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number, placed: Lsn::ZERO })
     }
 
     fn release(&self, number: u32) {
@@ -200,8 +200,9 @@ impl PacketPool {
             None => return 0,
         };
         while number != NO_SLOT {
-            into.push(DrainedPacket { pool: NonNull::from(self), number });
-            number = self.slots[number as usize].next.load(Ordering::Relaxed);
+            let slot = &self.slots[number as usize];
+            into.push(DrainedPacket { pool: NonNull::from(self), slot: NonNull::from(slot), number });
+            number = slot.next.load(Ordering::Relaxed);
         }
         into[start..].reverse();
         into.len() - start
@@ -272,6 +273,7 @@ impl Drop for PoolOwner {
 /// [`Log::applied`](super::Log::applied). Dropped without a place, it goes back as it came.
 pub struct PacketSlot {
     pool: NonNull<PacketPool>,
+    slot: NonNull<Slot>,
     number: u32,
     placed: Lsn,
 }
@@ -288,17 +290,21 @@ impl PacketSlot {
         unsafe { self.pool.as_ref() }
     }
 
+    #[inline]
     fn slot(&self) -> &Slot {
-        &self.pool().slots[self.number as usize]
+        // SAFETY: slots never move, and the pool is not freed while one is lent out (PoolOwner).
+        unsafe { self.slot.as_ref() }
     }
 
     /// The packet.
+    #[inline]
     pub fn bytes(&self) -> &[u8] {
         // SAFETY: until the owner's apply is done nobody writes the bytes but the owner, through `&mut self`.
         unsafe { &*self.slot().bytes.get() }
     }
 
     /// The packet, to be written. Panics once the packet has its place.
+    #[inline]
     pub fn bytes_mut(&mut self) -> &mut Vec<u8> {
         assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
         // SAFETY: without a place the slot belongs to this owner alone, which is borrowed mutably.
@@ -361,6 +367,7 @@ impl fmt::Debug for PacketSlot {
 /// A packet that was drained from the queue and is not gathered yet.
 pub(crate) struct DrainedPacket {
     pool: NonNull<PacketPool>,
+    slot: NonNull<Slot>,
     number: u32,
 }
 
@@ -374,7 +381,8 @@ impl DrainedPacket {
     }
 
     fn slot(&self) -> &Slot {
-        &self.pool().slots[self.number as usize]
+        // SAFETY: as for `pool`: slots lie in the pool and never move.
+        unsafe { self.slot.as_ref() }
     }
 
     pub(crate) fn lsn(&self) -> Lsn {

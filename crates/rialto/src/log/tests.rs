@@ -571,3 +571,56 @@ fn a_log_file_of_positions_that_no_log_has_is_corrupt() {
         assert!(error.contains("which no log has"), "{error}");
     }
 }
+
+/// What one checkpoint frees is what the log will need until the next: files are made over, not removed and made anew.
+#[test]
+fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
+    let disk = MemoryDisk::new();
+    let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, LogOptions { spare_files_max: 1, ..small() });
+    let log = Log::create(&dynamic, DATABASE, &options).unwrap();
+    let spares = || disk.list().unwrap().iter().filter(|name| name.starts_with("log-spare")).count();
+    let rounds = |packets: u64| {
+        (0..packets).for_each(|n| {
+            let lsn = commit(&log, &packet(n, 30_000));
+            log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+        });
+        let before = spares();
+        let freed = log.free_before(log.durable_position()).unwrap() as usize;
+        (before, freed, spares())
+    };
+    let (_, first, kept) = rounds(300);
+    assert!(first > 5 && kept >= first - 1, "all but the first file, which is shorter: {kept} of {first}");
+    let (left, freed, kept) = rounds(300);
+    assert!(left <= 2 && kept >= freed, "all were used, {left} left, and as many freed: {kept} of {freed}");
+    for before in (3..=freed.max(first)).rev() {
+        let (_, freed, kept) = rounds(40);
+        assert!(freed <= 3 && kept <= before, "{kept} spares of a log that frees {freed}");
+    }
+    log.close().unwrap();
+
+    // A bound that leaves no room for spares but the one.
+    let disk = MemoryDisk::new();
+    let options = LogOptions { bytes_max: 2 << 20, ..options };
+    let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &options).unwrap();
+    for n in 0..400 {
+        let lsn = commit(&log, &packet(n, 30_000));
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+        if n % 40 == 39 {
+            log.free_before(log.durable_position()).unwrap();
+            let bytes: u64 = disk
+                .list()
+                .unwrap()
+                .iter()
+                .filter(|name| name.starts_with("log-"))
+                .map(|name| {
+                    if name == ring::RING_NAME {
+                        0
+                    } else {
+                        disk.open(name, Open::ReadOnly, Caching::Buffered).unwrap().length().unwrap()
+                    }
+                })
+                .sum();
+            assert!(bytes <= (2 << 20) + (256 << 10), "{bytes} bytes of files for a bound of 2 MiB");
+        }
+    }
+}

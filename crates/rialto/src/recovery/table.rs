@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::{Described, senseless};
-use super::indexes::{self, Entry, memory_limit};
+use super::indexes::{self, memory_limit};
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
@@ -105,7 +105,7 @@ impl Builder<'_> {
         let segments = self.segments;
         let numbered = description.numbered;
         let runs = indexes::collect(self.threads, &heap.owned(), &|thread, id, run| {
-            let mut body = Vec::new();
+            let (mut body, mut key) = (Vec::new(), Key::new());
             for slot in segments.slots(id) {
                 let slot = slot.map_err(|what| damaged(schema, what))?;
                 if !segments.settle_after_load(slot) {
@@ -122,17 +122,18 @@ impl Builder<'_> {
                 if body.len() < row_at(numbered) + schema.row_bytes_min() {
                     return Err(damaged(schema, format!("a row of {} bytes is too short", body.len())));
                 }
-                let mut key = Key::new();
+                key.clear();
                 schema.primary_key_of_row(&body[row_at(numbered)..], row_number(numbered, &body), &mut key);
-                run.push((key, slot));
+                run.push(&key, slot);
             }
             Ok(())
         })?;
-        let (index, rows) = indexes::build(self.nodes, segments.budget(), runs, |first, second| {
-            let keep_first = segments.lsn(first.1) > segments.lsn(second.1);
-            heap.release(0, if keep_first { second.1 } else { first.1 });
+        let keep_newer = |thread: usize, _: &[u8], first: RecordRef, second: RecordRef| {
+            let keep_first = segments.lsn(first) > segments.lsn(second);
+            heap.release(thread, if keep_first { second } else { first });
             Ok(keep_first)
-        })?;
+        };
+        let (index, rows) = indexes::build(self.nodes, segments.budget(), self.threads, &runs, &keep_newer)?;
         heap.count_rows(0, rows as i64);
         Ok(index)
     }
@@ -146,17 +147,19 @@ impl Builder<'_> {
         let mut secondaries = Vec::new();
         for position in 0..schema.indexes().len() {
             let runs = indexes::collect(self.threads, &owned, &|_, id, run| {
+                let (mut primary, mut key) = (Key::new(), Key::new());
                 self.each_row(schema, id, |record, body| {
                     let row = &body[row_at(numbered)..];
-                    let (mut primary, mut key) = (Key::new(), Key::new());
+                    primary.clear();
+                    key.clear();
                     schema.primary_key_of_row(row, row_number(numbered, body), &mut primary);
                     schema.index_key_of_row(position, row, &primary, &mut key);
-                    run.push((key, record));
+                    run.push(&key, record);
                 })
             })?;
-            let (index, _) = indexes::build(self.nodes, self.segments.budget(), runs, |first, _| {
-                Err(twice(schema, position, first))
-            })?;
+            let refuse = |_: usize, key: &[u8], _, _| Err(twice(schema, position, key));
+            let (index, _) =
+                indexes::build(self.nodes, self.segments.budget(), self.threads, &runs, &refuse)?;
             secondaries.push(Arc::new(index));
         }
         if numbered {
@@ -197,9 +200,9 @@ fn damaged(schema: &Schema, what: String) -> Error {
     Error::Corrupt { file: format!("the rows of table \"{}\"", schema.table()), offset: 0, what }
 }
 
-fn twice(schema: &Schema, position: usize, entry: &Entry) -> Error {
+fn twice(schema: &Schema, position: usize, key: &[u8]) -> Error {
     let index = &schema.indexes()[position];
-    let key = schema.print_key(WhichIndex::Secondary(position), &entry.0);
+    let key = schema.print_key(WhichIndex::Secondary(position), key);
     damaged(schema, format!("two rows have the key {key} of the unique index \"{}\"", index.name))
 }
 

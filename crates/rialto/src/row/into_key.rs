@@ -29,7 +29,7 @@ pub trait IntoKey {
     /// # Errors
     /// [`Error::KeyColumns`] for too few or too many values, [`Error::KeyTooLong`], and as [`encode`](super::encode())
     /// for a value that its column does not take.
-    #[inline]
+    #[inline(always)]
     fn encode_into(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
         let columns = if shape.is_row_number() { 1 } else { shape.columns.len() };
         if self.parts() != columns {
@@ -112,7 +112,7 @@ macro_rules! integer_key_part {
                 ValueRef::$variant(*self)
             }
 
-            #[inline]
+            #[inline(always)]
             fn append_part(&self, shape: &KeyShape, nth: usize, out: &mut Key) -> Result<()> {
                 match shape.columns.get(nth) {
                     Some(column) if column.column.ty == ColumnType::$variant && !column.column.nullable => {

@@ -127,6 +127,12 @@ impl Clone for Key {
     fn clone(&self) -> Key {
         Key::from(&**self)
     }
+
+    #[inline]
+    fn clone_from(&mut self, other: &Key) {
+        self.clear();
+        self.extend_from_slice(other);
+    }
 }
 
 impl PartialEq for Key {

@@ -107,6 +107,7 @@ impl KeyShape {
     }
 
     /// Whether the key is the hidden row number of a table without a primary key.
+    #[inline]
     pub fn is_row_number(&self) -> bool {
         self.kind == Kind::RowNumber
     }
@@ -136,6 +137,7 @@ impl KeyShape {
     }
 
     /// Appends a value of the key's `nth` column, checked against its type.
+    #[inline(never)]
     pub(super) fn append_value(&self, nth: usize, value: ValueRef<'_>, out: &mut Key) -> Result<()> {
         let column = &self.columns[nth].column;
         let value = value.coerce(&self.table, column)?;

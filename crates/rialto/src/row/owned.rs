@@ -82,7 +82,7 @@ impl Row {
     ///
     /// # Errors
     /// As [`encode()`], and then the row is as it was; [`Error::NoSuchColumn`](crate::Error::NoSuchColumn).
-    #[inline]
+    #[inline(always)]
     pub fn set(&mut self, column: impl ColumnRef, value: &impl Field) -> Result<()> {
         let column = column.position(&self.schema)?;
         let value = value.to_ref();
@@ -96,6 +96,7 @@ impl Row {
         self.set_any(column, value)
     }
 
+    #[inline(never)]
     fn set_any(&mut self, column: usize, value: ValueRef<'_>) -> Result<()> {
         if self.schema.fixed_field(column).is_some() {
             return self.schema.write_fixed(&mut self.bytes, column, &value.to_value());

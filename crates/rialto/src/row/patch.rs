@@ -46,6 +46,19 @@ impl FieldPatch {
         &self.bytes[..usize::from(self.len)]
     }
 
+    /// The new bytes, and as many zeros as make up the most that there can be.
+    #[inline]
+    pub(crate) fn all_bytes(&self) -> &[u8; 16] {
+        &self.bytes
+    }
+
+    /// Whether one of the `len` bytes at `offset` is among those that change.
+    #[inline]
+    pub(crate) fn touches(&self, offset: usize, len: usize) -> bool {
+        let from = usize::from(self.offset);
+        from < offset + len && offset < from + usize::from(self.len)
+    }
+
     /// Changes the row.
     ///
     /// # Panics

@@ -16,29 +16,30 @@ impl Context {
     /// Applies all writes, then makes the DDL visible.
     pub fn apply(&mut self, packet: &PacketSlot, lsn: Lsn) {
         let packet = packet.bytes();
-        for position in 0..self.writes.len() as u32 {
-            let write = self.writes.get(position);
+        for (position, write) in self.writes.writes().iter().enumerate() {
             if write.superseded {
                 continue;
             }
-            let table = self.tables.at(write.slot);
+            let (table, segments) = (self.tables.at(write.slot), &*self.core.segments);
             match write.kind {
                 WriteKind::Put if write.fresh => {
-                    table.segments().write(write.record, body_of(write, packet), lsn);
+                    segments.write(write.record, body_of(write, packet), lsn);
                     table.heap.count_rows(self.number, 1);
                 }
                 WriteKind::Patch if !write.rekeys && write.previous.is_none() => {
-                    let row_at = table.row_at();
-                    let patches = Patches::of(body_of(write, packet)).ranges();
-                    let patches = patches.map(|(offset, bytes)| (row_at + offset, bytes));
-                    table.segments().patch(write.record, patches, lsn);
+                    let (patches, row_at) = (Patches::of(body_of(write, packet)), table.row_at());
+                    let in_body = |(offset, bytes)| (row_at + offset, bytes);
+                    match patches.only_range() {
+                        Some(range) => segments.patch(write.record, [in_body(range)], lsn),
+                        None => segments.patch(write.record, patches.ranges().map(in_body), lsn),
+                    }
                 }
-                _ => self.apply_row(position, packet, lsn),
+                _ => self.apply_row(position as u32, packet, lsn),
             }
         }
         if let Some(ddl) = self.ddl.take() {
             // It frees the storage of tables that this transaction has to itself; locks on records in there go first.
-            let owner = self.owner.as_mut().expect("the transaction is open");
+            let owner = &mut self.owner;
             self.core.locks.release_records(owner, &*self.core.segments);
             ddl.publish(self, lsn);
         }

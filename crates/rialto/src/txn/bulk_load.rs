@@ -49,10 +49,9 @@ impl Context {
 
     /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table.
     pub fn insert_direct(&mut self, slot: u32) -> Result<()> {
+        let length = self.body.len();
         let record = self
-            .with_claims(slot, |context, claims| {
-                context.tables.at(slot).heap.allocate(context.number, context.body.len(), claims)
-            })
+            .with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims))
             .ok_or_else(|| self.memory_limit())?;
         let table = self.tables.at(slot);
         table.segments().write(record, &self.body, Lsn::ZERO);

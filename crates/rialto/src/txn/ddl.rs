@@ -342,8 +342,7 @@ impl Context {
     ) -> Arc<TableVersion> {
         let new = Arc::new(TableVersion::new(parts));
         self.ddl().changes.push(DdlChange::Replace { old, new: new.clone(), replaced, created });
-        let slot = self.tables.supersede(new.clone());
-        self.tables.note_locked(slot, LockMode::Exclusive);
+        self.tables.supersede(new.clone());
         new
     }
 
@@ -487,13 +486,11 @@ impl Context {
             }
             table.schema.primary_key_of_row(&body[table.row_at()..], table.row_number(&body), &mut key);
             let record = write.lands_in();
-            let room = body.len().max(key.len());
+            let room = body.len();
+            self.key.clone_from(&key);
             let moved = self
-                .with_claims(slot, |context, claims| {
-                    table.heap.allocate_near(context.number, room, record, claims)
-                })
+                .with_claims(slot, |_, number, claims| table.heap.allocate_near(number, room, record, claims))
                 .ok_or_else(|| self.memory_limit())?;
-            table.segments().write_placeholder(moved, &key);
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
             let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
             let length = packet.len();
@@ -501,6 +498,7 @@ impl Context {
                 slot,
                 kind: WriteKind::Put,
                 fresh: false,
+                entered: false,
                 rekeys: true,
                 record,
                 moved_to: Some(moved),

@@ -17,56 +17,54 @@ pub struct Fields<'a> {
     /// Where the row lies as it was before the changes, locked.
     record: RecordRef,
     /// The body as it will be, once something has asked for all of it.
-    body: OnceCell<Vec<u8>>,
-    /// Memory for it.
-    spare: Cell<Vec<u8>>,
+    body: OnceCell<&'a mut Vec<u8>>,
+    /// Memory for it, until then.
+    spare: Cell<Option<&'a mut Vec<u8>>>,
     /// What has changed, while the row keeps its shape.
     patches: &'a mut Vec<FieldPatch>,
     whole: bool,
 }
 
-/// What [`Fields`] have come to, beside the patches.
-#[derive(Clone, Copy)]
-pub(crate) struct Edited {
-    /// The row has to be written whole.
-    pub whole: bool,
-    /// A changed field is in a key, or may be.
-    pub keys: bool,
+/// What [`Fields`] have come to.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Edited {
+    /// The patches, or nothing if there are none.
+    Fields,
+    /// The same, and one of them is in a key, or may be.
+    Keys,
+    /// A row that has to be written whole.
+    Whole,
 }
 
 impl<'a> Fields<'a> {
-    /// The fields of a row that lies in the tables as it is. `spare` is memory.
+    /// The fields of a row. It lies in `record` as it is, or, if `body_known`, `body` has its body already; else `body`
+    /// is memory.
     #[inline]
-    pub(crate) fn stored(
+    pub(crate) fn new(
         table: &'a TableVersion,
         record: RecordRef,
-        spare: Vec<u8>,
+        body: &'a mut Vec<u8>,
+        body_known: bool,
         patches: &'a mut Vec<FieldPatch>,
     ) -> Fields<'a> {
         patches.clear();
-        Fields { table, record, body: OnceCell::new(), spare: Cell::new(spare), patches, whole: false }
+        let (body, spare) = match body_known {
+            true => (OnceCell::from(body), None),
+            false => (OnceCell::new(), Some(body)),
+        };
+        Fields { table, record, body, spare: Cell::new(spare), patches, whole: false }
     }
 
-    /// The fields of a row with this body.
-    pub(crate) fn of_body(
-        table: &'a TableVersion,
-        record: RecordRef,
-        body: Vec<u8>,
-        patches: &'a mut Vec<FieldPatch>,
-    ) -> Fields<'a> {
-        patches.clear();
-        Fields { table, record, body: OnceCell::from(body), spare: Cell::default(), patches, whole: false }
-    }
-
-    /// What has changed, and the memory again: the body as it is to be, if the row is written whole or keys change.
+    /// What has changed, beside the patches. The body has become what it is to be, unless fields are all.
     #[inline]
-    pub(crate) fn end(self) -> (Edited, Vec<u8>) {
-        let keys = self.touches_keys();
-        if keys || self.whole {
-            self.body();
-        }
-        let body = self.body.into_inner().unwrap_or_else(|| self.spare.into_inner());
-        (Edited { whole: self.whole, keys }, body)
+    pub(crate) fn end(&self) -> Edited {
+        let edited = match self.whole {
+            true => Edited::Whole,
+            false if self.touches_keys() => Edited::Keys,
+            false => return Edited::Fields,
+        };
+        self.body();
+        edited
     }
 
     #[inline]
@@ -78,10 +76,11 @@ impl<'a> Fields<'a> {
         &self.table.schema
     }
 
+    #[inline(never)]
     fn body(&self) -> &Vec<u8> {
         self.body.get_or_init(|| {
-            let mut body = self.spare.take();
-            self.table.segments().read(self.record, &mut body);
+            let body = self.spare.take().expect("the memory for a body that is not there yet");
+            self.table.segments().read(self.record, body);
             let row = &mut body[self.table.row_at()..];
             self.patches.iter().for_each(|patch| patch.apply(row));
             body
@@ -96,11 +95,10 @@ impl<'a> Fields<'a> {
     /// Bytes of the row's fixed part as they are now.
     #[inline]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
-        let at = self.table.row_at() + at;
-        if self.body.get().is_none() && self.patches.is_empty() {
-            return self.table.segments().field(self.record, at);
+        if self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N)) {
+            return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
         }
-        *self.body()[at..].first_chunk().expect("a row holds its fixed fields")
+        self.table.segments().field(self.record, self.table.row_at() + at)
     }
 
     /// Where a column's value lies, if the column is of this type and is not NULL.
@@ -207,12 +205,13 @@ impl<'a> Fields<'a> {
     /// If the column is of another type or NULL, or the sum is out of range.
     #[inline]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
-        let before = self.get_i64(column)?;
-        let Some(sum) = before.checked_add(delta) else {
-            return Err(self.out_of_range(column, i128::from(before) + i128::from(delta)));
-        };
-        self.set_i64(column, sum)?;
-        Ok(sum)
+        if let Some(at) = self.plain_at(column, ColumnType::Int8)
+            && let Some(sum) = i64::from_le_bytes(self.bytes(at)).checked_add(delta)
+        {
+            self.put(at, &sum.to_le_bytes());
+            return Ok(sum);
+        }
+        self.add_any(column, delta)
     }
 
     /// Adds to an int4 column and gives the sum.
@@ -224,6 +223,17 @@ impl<'a> Fields<'a> {
         let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
         let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
         self.set_i32(column, sum)?;
+        Ok(sum)
+    }
+
+    /// Adds to a column of any integer type.
+    #[inline(never)]
+    fn add_any(&mut self, column: usize, delta: i64) -> Result<i64> {
+        let before = self.row().get_i64(column)?;
+        let Some(sum) = before.checked_add(delta) else {
+            return Err(self.out_of_range(column, i128::from(before) + i128::from(delta)));
+        };
+        self.set_ref(column, ValueRef::Int8(sum))?;
         Ok(sum)
     }
 
@@ -240,10 +250,10 @@ impl<'a> Fields<'a> {
     /// Puts the bytes of a fixed field.
     #[inline]
     fn put<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
-        self.note(FieldPatch::new(at as u16, bytes));
+        let patch = FieldPatch::new(at as u16, bytes);
+        self.note(patch);
         if let Some(body) = self.body.get_mut() {
-            let field = body[self.table.row_at() + at..].first_chunk_mut();
-            *field.expect("a row holds its fixed fields") = *bytes;
+            patch.apply(&mut body[self.table.row_at()..]);
         }
     }
 

@@ -1,7 +1,8 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
-//! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `write`, [`fields`]: what a body does;
+//! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `write`
+//!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `bulk_load`: rows into tables that the transaction made;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `apply`: the writes after it;
@@ -18,8 +19,10 @@
 
 mod apply;
 mod bulk_load;
+mod change;
 pub(crate) mod ddl;
 pub mod fields;
+mod insert;
 pub mod options;
 mod read;
 pub(crate) mod redo;

@@ -6,6 +6,7 @@ use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
+use crate::ids::TableId;
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 
@@ -22,36 +23,26 @@ impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
     #[inline]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        match self.tables.find(table.id()) {
-            Some(slot) if self.uses_again(slot, mode) => Ok(slot),
-            known => self.use_table_slowly(table, known, mode),
+        match self.use_again(table.id(), mode) {
+            Some(slot) => Ok(slot),
+            None => self.use_table_slowly(table, mode),
         }
     }
 
-    /// Whether the transaction has the lock already, or takes it up again where the slot's last one has left it.
-    #[inline]
-    fn uses_again(&mut self, slot: u32, mode: LockMode) -> bool {
-        if self.ddl.is_some() {
-            return false;
-        }
-        match self.tables.locked(slot) {
-            Some(held) => held.join(mode) == held,
-            None => {
-                let Context { core, tables, owner: Some(owner), .. } = self else { return false };
-                let taken = core.locks.form() == LockForm::Thin
-                    && core.locks.intend_again(owner, tables.id(slot), mode);
-                if taken {
-                    tables.note_locked(slot, mode);
-                }
-                // A version is retired under a lock on the whole table.
-                taken && !tables.at(slot).is_retired()
-            }
-        }
+    /// The place of a table that the transaction has locked already, or locks again as this slot's last one did. None:
+    /// there is more to it.
+    #[inline(always)]
+    pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
+        let Context { core, tables, owner, ddl: None, .. } = self else { return None };
+        let slot = tables.find(table)?;
+        let held = core.locks.form() == LockForm::Thin && core.locks.intend_again(owner, table, mode);
+        // A version is retired under a lock on the whole table.
+        (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
     #[inline(never)]
-    fn use_table_slowly(&mut self, table: &Table, known: Option<u32>, mode: LockMode) -> Result<u32> {
-        let slot = known.unwrap_or_else(|| self.tables.put(table.version()));
+    fn use_table_slowly(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
+        let slot = self.tables.find(table.id()).unwrap_or_else(|| self.tables.put(table.version()));
         self.use_slot(slot, mode)
     }
 
@@ -61,14 +52,13 @@ impl Context {
             return Err(Error::NoSuchTable { table: self.tables.at(slot).name().to_owned() });
         }
         loop {
-            let held = self.tables.locked(slot);
+            let held = self.owner.mode_of(id);
             let wanted = join(held, mode);
             if held != Some(wanted) {
                 self.lock(
                     |core, owner, _, _, wait| core.locks.table(owner, id, wanted, wait),
                     |_, _| LockTarget::Table(id),
                 )?;
-                self.tables.note_locked(slot, wanted);
             }
             if !self.tables.at(slot).is_retired() {
                 return Ok(slot);
@@ -113,7 +103,10 @@ impl Context {
             self.body = body;
             return there;
         }
-        let place = self.seek(slot, mode)?;
+        let place = match self.seek_free(slot, mode) {
+            Some(record) => Place::Stored(record),
+            None => self.seek(slot, mode)?,
+        };
         Ok(self.read_place(slot, place))
     }
 

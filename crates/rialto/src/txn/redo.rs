@@ -69,7 +69,7 @@ fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
 }
 
 /// Where a record's key and body ended up in the packet.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Placed {
     pub key_at: u32,
     pub key_bytes: u16,
@@ -77,27 +77,26 @@ pub(crate) struct Placed {
     pub body_bytes: u32,
 }
 
-/// Appends bytes; those of one number or two without a call.
-#[inline]
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    match bytes.len() {
-        4 => out.extend_from_slice(bytes.first_chunk::<4>().expect("four")),
-        8 => out.extend_from_slice(bytes.first_chunk::<8>().expect("eight")),
-        _ => out.extend_from_slice(bytes),
-    }
-}
-
-#[inline]
+#[inline(always)]
 fn begin(out: &mut Vec<u8>, kind: u8, table: TableId, key: &[u8]) -> Placed {
-    out.push(kind);
-    put_varint(out, u64::from(table.0));
-    put_varint(out, key.len() as u64);
+    if table.0 < 0x80 && key.len() < 0x80 {
+        out.extend_from_slice(&[kind, table.0 as u8, key.len() as u8]);
+    } else {
+        out.push(kind);
+        put_varint(out, u64::from(table.0));
+        put_varint(out, key.len() as u64);
+    }
     let key_at = out.len() as u32;
-    put_bytes(out, key);
+    match key.len() {
+        4 => out.extend_from_slice(key.first_chunk::<4>().expect("four")),
+        8 => out.extend_from_slice(key.first_chunk::<8>().expect("eight")),
+        _ => out.extend_from_slice(key),
+    }
     Placed { key_at, key_bytes: key.len() as u16, ..Placed::default() }
 }
 
 /// Appends a put. The body is as it lies in the record: the row number, if `numbered`, then the row.
+#[inline]
 pub(crate) fn write_put(
     out: &mut Vec<u8>,
     table: TableId,
@@ -116,13 +115,54 @@ pub(crate) fn write_put(
 /// Appends a patch.
 #[inline]
 pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
+    // The usual one: of one field, the key being a number.
+    if let [patch] = patches
+        && table.0 < 0x80
+        && patch.offset() < 0x80
+    {
+        match key.len() {
+            4 => return write_one::<4, 26>(out, table, key.first_chunk().expect("four"), patch),
+            8 => return write_one::<8, 30>(out, table, key.first_chunk().expect("eight"), patch),
+            _ => {}
+        }
+    }
+    write_patches(out, table, key, patches)
+}
+
+/// Appends a patch of one field. All that it may have is written, at places that are known beforehand, and then cut: no
+/// call, one look at the room.
+#[inline(always)]
+fn write_one<const KEY: usize, const ALL: usize>(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8; KEY],
+    patch: &FieldPatch,
+) -> Placed {
+    const { assert!(ALL == 3 + KEY + 3 + 16) };
+    let mut record = [0; ALL];
+    record[..3].copy_from_slice(&[PATCH, table.0 as u8, KEY as u8]);
+    record[3..3 + KEY].copy_from_slice(key);
+    record[3 + KEY..6 + KEY].copy_from_slice(&[1, patch.offset() as u8, patch.len()]);
+    record[6 + KEY..].copy_from_slice(patch.all_bytes());
+    let at = out.len() as u32;
+    out.extend_from_slice(&record);
+    let body_bytes = 3 + u32::from(patch.len());
+    let body_at = at + 3 + KEY as u32;
+    out.truncate((body_at + body_bytes) as usize);
+    Placed { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes }
+}
+
+#[inline(never)]
+fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
     let mut placed = begin(out, PATCH, table, key);
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
         put_varint(out, u64::from(patch.offset()));
-        put_varint(out, u64::from(patch.len()));
-        put_bytes(out, patch.bytes());
+        out.push(patch.len());
+        let end = out.len() + usize::from(patch.len());
+        out.extend_from_slice(patch.all_bytes());
+        out.truncate(end);
     }
     placed.body_bytes = out.len() as u32 - placed.body_at;
     placed
@@ -149,6 +189,17 @@ impl<'a> Patches<'a> {
     /// The patches in `bytes`, which [`write_patch`] wrote or [`read`] has checked.
     pub fn of(bytes: &'a [u8]) -> Patches<'a> {
         Patches { bytes }
+    }
+
+    /// The range of a patch that has only one, not far into the row: most have.
+    #[inline]
+    pub fn only_range(self) -> Option<(usize, &'a [u8])> {
+        match self.bytes {
+            [1, offset @ 0..0x80, length, bytes @ ..] if bytes.len() == usize::from(*length) => {
+                Some((usize::from(*offset), bytes))
+            }
+            _ => None,
+        }
     }
 
     /// Offset in the row and new bytes.
@@ -259,8 +310,32 @@ mod tests {
         assert!(patches.apply(&mut row));
         assert_eq!(&row, b"..234....9");
         assert!(!patches.apply(&mut row[..5]));
+        assert_eq!(patches.only_range(), None);
         assert_eq!(records[3].change, Change::Delete);
         assert_eq!(records[4].change, Change::Load { file: 5 });
+    }
+
+    /// What is written without a call for each part is what is written part by part.
+    #[test]
+    fn the_usual_patch_is_a_patch() {
+        for key in [&b"four"[..], b"eight by", b"another", b""] {
+            for (table, offset) in [(1, 0), (127, 127), (128, 5), (3, 128), (70_000, 40_000)] {
+                for length in [1, 4, 8, 16] {
+                    let patch = FieldPatch::new(offset, &b"0123456789abcdef"[..length]);
+                    let (mut usual, mut general) = (b"before".to_vec(), b"before".to_vec());
+                    let placed = write_patch(&mut usual, TableId(table), key, &[patch]);
+                    assert_eq!(placed, write_patches(&mut general, TableId(table), key, &[patch]));
+                    assert_eq!(usual, general);
+                    let record = read(&usual[6..]).next().unwrap().unwrap();
+                    assert_eq!((record.table, record.key), (TableId(table), key));
+                    let Change::Patch(patches) = record.change else { panic!("a patch") };
+                    let ranges: Vec<_> = patches.ranges().collect();
+                    assert_eq!(ranges, [(usize::from(offset), patch.bytes())]);
+                    let only = (offset < 128).then_some(ranges[0]);
+                    assert_eq!(patches.only_range(), only);
+                }
+            }
+        }
     }
 
     #[test]

@@ -312,7 +312,7 @@ impl Context {
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
-            let owner = self.owner.as_mut().expect("the transaction is open");
+            let owner = &mut self.owner;
             self.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
             guard = Guard::Set;
         }

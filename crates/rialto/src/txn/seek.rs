@@ -13,9 +13,9 @@ use crate::ids::Lsn;
 use crate::lock::{
     Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
-use crate::row::WhichIndex;
-use crate::store::memory::index::{Found, Leaf};
-use crate::store::memory::{Claims, RecordRef, Segments};
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::index::Leaf;
+use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
 /// Where the row of a locked key is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +48,8 @@ pub(crate) struct SlotClaims<'a> {
     locks: &'a LockManager,
     owner: &'a mut Owner,
     segments: &'a Segments,
+    /// The primary key that is being inserted.
+    key: &'a Key,
     /// How a slot is claimed: locked, or, under a lock on the whole table, only looked at.
     lock: bool,
 }
@@ -67,32 +69,71 @@ impl Claims for SlotClaims<'_> {
     fn quiesce(&mut self) -> bool {
         self.locks.form() == LockForm::Central || self.locks.outlast_others(self.owner, QUIESCE_MAX)
     }
+
+    #[inline]
+    fn placeholder(&self) -> &[u8] {
+        self.key
+    }
 }
 
 impl Context {
     /// Whether the lock on the table makes locks on its records needless.
     #[inline]
     pub fn is_covered(&self, slot: u32, mode: RecordMode) -> bool {
-        match self.tables.locked(slot) {
+        let owner = &self.owner;
+        if !owner.holds_whole() {
+            return false;
+        }
+        match owner.mode_of(self.tables.id(slot)) {
             Some(LockMode::Exclusive) => true,
             Some(LockMode::Shared | LockMode::SharedIntentExclusive) => mode == RecordMode::Shared,
             _ => false,
         }
     }
 
-    /// Runs `work` with the claims that this transaction makes on slots of the table.
-    pub fn with_claims<T>(&mut self, slot: u32, work: impl FnOnce(&Context, &mut SlotClaims<'_>) -> T) -> T {
-        let mut owner = self.owner.take().expect("only taken out for a moment");
-        let Context { core, .. } = &*self;
-        let lock = core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
-        let mut claims = SlotClaims { locks: &core.locks, owner: &mut owner, segments: &core.segments, lock };
-        let done = work(self, &mut claims);
-        self.owner = Some(owner);
-        done
+    /// Runs `work` with the table's storage, what tells this transaction's slots apart in it, and the claims that the
+    /// transaction makes on them, for the row of the key in `self.key`.
+    #[inline]
+    pub fn with_claims<T>(
+        &mut self,
+        slot: u32,
+        work: impl FnOnce(&Heap, usize, &mut SlotClaims<'_>) -> T,
+    ) -> T {
+        let lock = self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive);
+        let Context { core, tables, owner, number, key, .. } = self;
+        let mut claims = SlotClaims { locks: &core.locks, owner, segments: &core.segments, key, lock };
+        work(&tables.at(slot).heap, *number, &mut claims)
+    }
+
+    /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
+    /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
+    /// locks are kept elsewhere: then [`Context::seek`] tells.
+    #[inline]
+    pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+        if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
+            return None;
+        }
+        let Context { core, tables, owner, key, depends, .. } = self;
+        let table = tables.at(slot);
+        let found = table.primary.get(key);
+        let record = RecordRef(found.value?);
+        let words = core.segments.record(record);
+        if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
+            return None;
+        }
+        let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
+        if !leads_there || words.is_absent() {
+            core.locks.release_thin_early(owner, words.lock(), record.0);
+            return None;
+        }
+        *depends = (*depends).max(words.lsn()).max(table.floor());
+        // A record that this transaction writes is not free: it has locked it exclusively.
+        debug_assert!(self.find_own(slot).is_none());
+        Some(record)
     }
 
     /// Locks the key in `self.key` of the table's identity and finds its row. Notes what the answer depends on.
-    #[inline]
+    #[inline(never)]
     pub fn seek(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         if self.core.locks.form() == LockForm::Thin && !self.is_covered(slot, mode) {
             return self.seek_thin(slot, mode);
@@ -112,30 +153,8 @@ impl Context {
         Ok(self.find(slot))
     }
 
-    #[inline]
     fn seek_thin(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
-        let Context { core, tables, owner: Some(owner), .. } = self else {
-            unreachable!("the owner is there")
-        };
-        let table = tables.at(slot);
-        let found = table.primary.get(&self.key);
-        // The way of a lock that nobody competes for.
-        if let Some(record) = found.value.map(RecordRef) {
-            let word = Segments::lock_word(&core.segments, record);
-            if core.locks.record_if_free(owner, word, record.0, mode) {
-                if table.primary.unchanged(&found.leaf) {
-                    // A record that this transaction writes is not free: it has locked it exclusively.
-                    debug_assert!(self.find_own(slot).is_none());
-                    return Ok(self.stored(slot, record));
-                }
-                core.locks.release_thin_early(owner, word, record.0);
-            }
-        }
-        self.seek_again(slot, found, mode)
-    }
-
-    #[cold]
-    fn seek_again(&mut self, slot: u32, found: Found, mode: RecordMode) -> Result<Place> {
+        let found = self.tables.at(slot).primary.get(&self.key);
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
@@ -201,7 +220,7 @@ impl Context {
                 return Ok(Probe::Present(record));
             }
             if acquired == Acquired::New {
-                let owner = self.owner.as_mut().expect("the transaction is open");
+                let owner = &mut self.owner;
                 let word = Segments::lock_word(&self.core.segments, record);
                 self.core.locks.release_thin_early(owner, word, record.0);
             }

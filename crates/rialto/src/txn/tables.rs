@@ -4,21 +4,21 @@ use std::sync::Arc;
 
 use crate::catalog::TableVersion;
 use crate::ids::TableId;
-use crate::lock::LockMode;
 
-/// Table versions by a small number, with the lock that the running transaction holds on each.
+/// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
+const PLACES: usize = 16;
+
+/// Table versions by a small number. Which of them the running transaction has locked, its lock slot knows.
 #[derive(Default)]
 pub(crate) struct TableCache {
     entries: Vec<Entry>,
-    /// Incremented by each transaction, so that locks need no clearing.
-    transaction: u64,
+    /// By the low bits of the table's number: where the last one of these was put.
+    places: [u32; PLACES],
 }
 
 struct Entry {
     id: TableId,
     version: Arc<TableVersion>,
-    locked: Option<LockMode>,
-    transaction: u64,
     /// Hidden row numbers at hand: next, end.
     numbers: (u64, u64),
 }
@@ -27,16 +27,27 @@ struct Entry {
 const ENTRIES_MAX: usize = 256;
 
 impl TableCache {
-    /// Begins a transaction: forgets the locks of the last one.
+    /// Begins a transaction.
+    #[inline]
     pub fn begin(&mut self) {
-        self.transaction += 1;
         if self.entries.len() > ENTRIES_MAX {
             self.entries.clear();
         }
     }
 
+    /// The newest version of the table.
     #[inline]
     pub fn find(&self, id: TableId) -> Option<u32> {
+        let place = self.places[id.0 as usize % PLACES];
+        match self.entries.get(place as usize) {
+            // No other version of it was put in later: that would have taken its place.
+            Some(entry) if entry.id == id => Some(place),
+            _ => self.search(id),
+        }
+    }
+
+    #[cold]
+    fn search(&self, id: TableId) -> Option<u32> {
         self.entries.iter().rposition(|entry| entry.id == id).map(|slot| slot as u32)
     }
 
@@ -63,35 +74,16 @@ impl TableCache {
                 entry.numbers = (0, 0);
                 slot
             }
-            None => {
-                let entry = Entry { id: version.id, version, locked: None, transaction: 0, numbers: (0, 0) };
-                self.entries.push(entry);
-                self.entries.len() as u32 - 1
-            }
+            None => self.supersede(version),
         }
     }
 
     /// Puts a version in beside an older one of the same table, which writes of this transaction may still name.
     pub fn supersede(&mut self, version: Arc<TableVersion>) -> u32 {
-        let held = self.find(version.id).and_then(|slot| self.locked(slot));
-        let entry =
-            Entry { id: version.id, version, locked: held, transaction: self.transaction, numbers: (0, 0) };
-        self.entries.push(entry);
-        self.entries.len() as u32 - 1
-    }
-
-    /// The lock that the running transaction holds on the table.
-    #[inline]
-    pub fn locked(&self, slot: u32) -> Option<LockMode> {
-        let entry = &self.entries[slot as usize];
-        entry.locked.filter(|_| entry.transaction == self.transaction)
-    }
-
-    #[inline]
-    pub fn note_locked(&mut self, slot: u32, mode: LockMode) {
-        let entry = &mut self.entries[slot as usize];
-        entry.locked = Some(mode);
-        entry.transaction = self.transaction;
+        let slot = self.entries.len() as u32;
+        self.places[version.id.0 as usize % PLACES] = slot;
+        self.entries.push(Entry { id: version.id, version, numbers: (0, 0) });
+        slot
     }
 
     pub fn next_row_number(&mut self, slot: u32) -> u64 {

@@ -10,7 +10,7 @@ use super::scan::ScanScratch;
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
-use super::write_set::{Mark, WriteSet};
+use super::write_set::{Mark, WriteSet, key_of};
 use crate::account::{ProcedureId, waits};
 use crate::canary;
 use crate::core::{Core, Lease};
@@ -38,8 +38,8 @@ pub(crate) struct Context {
     pub lease: Lease,
     /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
     pub number: usize,
-    /// The lock slot; taken out only for a moment, where it and the rest are borrowed apart.
-    pub owner: Option<Owner>,
+    /// The lock slot.
+    pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
     pub packet: Option<PacketSlot>,
@@ -124,7 +124,7 @@ impl Context {
             lease: Lease::new(&core),
             core,
             number,
-            owner: Some(owner),
+            owner,
             open: false,
             packet: None,
             writes: WriteSet::default(),
@@ -148,18 +148,15 @@ impl Context {
         })
     }
 
-    fn owner(&self) -> &Owner {
-        self.owner.as_ref().expect("only taken out for a moment")
-    }
-
     /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
         self.core.check_open()?;
         options.check()?;
         self.began = Instant::now();
-        self.core.locks.open(self.owner(), started.unwrap_or(self.began));
+        let owner = &mut self.owner;
+        self.core.locks.open(owner, started.unwrap_or(self.began));
         self.open = true;
-        self.lock_wait_ns = self.core.locks.waited_ns(self.owner());
+        self.lock_wait_ns = self.core.locks.waited_ns(&self.owner);
         self.choices = self.core.choices(options);
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
@@ -182,13 +179,13 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        match self.cancelled.load(Ordering::Relaxed)
-            || self.choices.deadline.is_some()
-            || self.doomed.is_some()
-        {
-            false => Ok(()),
-            true => self.check_slowly(),
-        }
+        if self.is_hindered() { self.check_slowly() } else { Ok(()) }
+    }
+
+    /// Whether there is something to be checked.
+    #[inline]
+    pub fn is_hindered(&self) -> bool {
+        self.cancelled.load(Ordering::Relaxed) || self.choices.deadline.is_some() || self.doomed.is_some()
     }
 
     #[cold]
@@ -212,7 +209,7 @@ impl Context {
     }
 
     /// What every write checks first; borrows a packet for the first.
-    #[inline]
+    #[inline(never)]
     pub fn check_write(&mut self) -> Result<()> {
         self.check()?;
         if self.choices.read_only {
@@ -236,7 +233,7 @@ impl Context {
             deadline: self.choices.deadline,
             cancelled: &self.cancelled,
         };
-        let owner = self.owner.as_mut().expect("the transaction is open");
+        let owner = &mut self.owner;
         match request(&self.core, owner, &self.tables, &self.key, &wait) {
             Ok(granted) => Ok(granted),
             Err(error) => Err(self.lock_error(error, target)),
@@ -296,10 +293,13 @@ impl Context {
                 }
             }
         }
-        while let Some(write) =
-            self.writes.pop_write(mark, self.packet.as_ref().map_or(&[], |packet| packet.bytes()))
-        {
-            let heap = &self.tables.at(write.slot).heap;
+        let packet = self.packet.as_ref().map_or(&[][..], |packet| packet.bytes());
+        while let Some(write) = self.writes.pop_write(mark, packet) {
+            let table = self.tables.at(write.slot);
+            let heap = &table.heap;
+            if write.entered {
+                table.primary.remove(key_of(&write, packet), None);
+            }
             if let Some(moved_to) = write.moved_to {
                 heap.release(self.number, moved_to);
             }
@@ -332,9 +332,8 @@ impl Context {
         self.writes.clear();
         self.savepoints.clear();
         self.packet = None;
-        if std::mem::take(&mut self.open)
-            && let Context { core, owner: Some(owner), .. } = self
-        {
+        if std::mem::take(&mut self.open) {
+            let Context { core, owner, .. } = self;
             self.lock_wait_ns = core.locks.waited_ns(owner) - self.lock_wait_ns;
             core.locks.release_all_thin(owner, &*core.segments);
             core.locks.close(owner);
@@ -369,7 +368,7 @@ impl Context {
             return Err(error);
         }
         if canary::releases_before_place() {
-            let owner = self.owner.as_mut().expect("the transaction is open");
+            let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
@@ -403,9 +402,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        if let Some(owner) = self.owner.take() {
-            self.core.locks.give_back(owner);
-        }
+        self.core.locks.give_back(&mut self.owner);
     }
 }
 
@@ -507,7 +504,7 @@ impl Transaction {
         Canceller {
             cancelled: context.cancelled.clone(),
             core: context.core.clone(),
-            owner: context.owner().id(),
+            owner: context.owner.id(),
         }
     }
 

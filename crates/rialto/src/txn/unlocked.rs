@@ -18,8 +18,8 @@ use crate::canary;
 use crate::error::{Error, Result};
 use crate::lock::{LockForm, ThinWord};
 use crate::row::WhichIndex;
-use crate::store::memory::RecordRef;
 use crate::store::memory::index::Leaf;
+use crate::store::memory::{RecordRef, same_version};
 
 /// Up to so many reads all are looked at again after each.
 const LOOKED_AT_EACH: usize = 8;
@@ -77,7 +77,8 @@ impl Context {
         let segments = &self.core.segments;
         canary::skips_second_look()
             || self.reads.records.iter().all(|&(record, word)| {
-                segments.is_as_seen(record, word) && !ThinWord::is_exclusive(segments.word_of(record))
+                let now = segments.record(record).word_after();
+                same_version(word, now) && !ThinWord::is_exclusive(now)
             }) && self
                 .reads
                 .leaves
@@ -131,7 +132,8 @@ impl Context {
                     (RecordRef(record), found.leaf)
                 }
             };
-            let word = self.core.segments.word_of(record);
+            let words = self.core.segments.record(record);
+            let word = words.word_before();
             if ThinWord::is_exclusive(word) {
                 break;
             }
@@ -139,11 +141,10 @@ impl Context {
             if !index.unchanged(&leaf) {
                 continue;
             }
-            let there = !self.core.segments.is_absent(record);
-            let lsn = self.core.segments.lsn(record);
-            self.core.segments.read_unlocked(record, body);
-            let seen = self.core.segments.is_as_seen(record, word);
-            if seen && there && !ThinWord::is_exclusive(self.core.segments.word_of(record)) {
+            let (there, lsn) = (!words.is_absent(), words.lsn());
+            words.read_unlocked(body);
+            let now = words.word_after();
+            if there && same_version(word, now) && !ThinWord::is_exclusive(now) {
                 self.depend(lsn.max(floor));
                 self.reads.records.push((record, word));
                 self.look_again()?;

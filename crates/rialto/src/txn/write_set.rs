@@ -7,6 +7,8 @@ use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::redo::{Patches, Placed};
+use super::seek::Place;
+use crate::catalog::TableVersion;
 use crate::ids::{HeapId, TableId};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
@@ -25,6 +27,35 @@ pub(crate) enum WriteKind {
     Delete,
 }
 
+/// Where a row is before an operation changes it.
+#[derive(Clone, Copy)]
+pub(crate) struct Target {
+    pub slot: u32,
+    pub place: Place,
+}
+
+/// What a write does to its row's slots and keys.
+#[derive(Clone, Copy)]
+pub(crate) struct Effect {
+    pub kind: WriteKind,
+    /// Where the row lies when the write's turn comes.
+    pub record: RecordRef,
+    /// The slot reserved for a row that has outgrown its own.
+    pub moved_to: Option<RecordRef>,
+    /// The row made this slot for itself: there was none of its key.
+    pub fresh: bool,
+    /// Secondary keys change.
+    pub rekeys: bool,
+}
+
+impl Effect {
+    /// Of a write that leaves slots and keys as they are.
+    #[inline]
+    pub fn of(kind: WriteKind, record: RecordRef) -> Effect {
+        Effect { kind, record, moved_to: None, fresh: false, rekeys: false }
+    }
+}
+
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
@@ -36,6 +67,8 @@ pub(crate) struct Write {
     pub kind: WriteKind,
     /// The record made a placeholder for itself: there was none of its key.
     pub fresh: bool,
+    /// Its primary entry is in the index: an abort takes it out.
+    pub entered: bool,
     /// Secondary keys change.
     pub rekeys: bool,
     /// Where the row lies when this write's turn comes.
@@ -50,6 +83,30 @@ pub(crate) struct Write {
 }
 
 impl Write {
+    /// A write to the row that was at `target`, whose redo record lies where `placed` says.
+    #[inline(always)]
+    pub fn new(table: &TableVersion, target: Target, effect: Effect, placed: Placed) -> Write {
+        let previous = match target.place {
+            Place::Own(position) => Some(position),
+            Place::Stored(_) | Place::Absent => None,
+        };
+        let Effect { kind, record, moved_to, fresh, rekeys } = effect;
+        Write {
+            table: table.id,
+            heap: table.heap.id(),
+            slot: target.slot,
+            kind,
+            fresh,
+            entered: false,
+            rekeys,
+            record,
+            moved_to,
+            previous,
+            superseded: false,
+            placed,
+        }
+    }
+
     /// Where the row lies once this write is applied.
     pub fn lands_in(&self) -> RecordRef {
         self.moved_to.unwrap_or(self.record)
@@ -112,12 +169,20 @@ impl WriteSet {
         self.adds.push(add);
     }
 
+    /// The last write's row has its primary entry.
+    #[inline]
+    pub fn note_entered(&mut self) {
+        if let Some(write) = self.writes.last_mut() {
+            write.entered = true;
+        }
+    }
+
     pub fn mark(&self, packet: usize) -> Mark {
         Mark { writes: self.writes.len(), adds: self.adds.len(), packet }
     }
 
     /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] gave.
-    #[inline]
+    #[inline(always)]
     pub fn push(&mut self, write: Write, packet: &[u8]) {
         if let Some(previous) = write.previous {
             self.writes[previous as usize].superseded = true;
@@ -270,6 +335,7 @@ mod tests {
             slot: 0,
             kind: WriteKind::Put,
             fresh: previous.is_none(),
+            entered: false,
             rekeys: false,
             record: RecordRef(u64::from(key)),
             moved_to: None,

@@ -78,7 +78,7 @@ fn a_retried_victim_keeps_its_age() {
     thread::sleep(Duration::from_millis(1));
     let mut other = manager.begin().unwrap();
     let mut retried = manager.take().unwrap();
-    manager.open(&retried, first_run);
+    manager.open(&mut retried, first_run);
     exclusive(&manager, &mut other, 0).unwrap();
     exclusive(&manager, &mut retried, 1).unwrap();
     thread::scope(|scope| {

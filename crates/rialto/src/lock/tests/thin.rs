@@ -285,7 +285,7 @@ fn a_released_intention_is_idle_until_somebody_wants_the_table() {
             Err(LockError::WouldWait)
         );
         manager.close(&mut writer);
-        manager.open(&writer, Instant::now());
+        manager.open(&mut writer, Instant::now());
         // Open, but not using the table: it keeps nobody waiting, and is kept out.
         assert_eq!(manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()), Ok(Acquired::New));
         assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Err(LockError::WouldWait));

@@ -39,6 +39,11 @@ pub trait Claims {
     /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may, so
     /// that the free slots have to stay slots.
     fn quiesce(&mut self) -> bool;
+
+    /// What a slot holds until its row comes.
+    fn placeholder(&self) -> &[u8] {
+        &[]
+    }
 }
 
 /// Where records are locked by name, or not at all.
@@ -66,6 +71,9 @@ struct Stripe {
 
 impl Stripe {
     fn pop(&mut self, units: usize, claims: &mut impl Claims) -> Option<RecordRef> {
+        if self.free.len() <= units {
+            return None;
+        }
         // A slot up to a quarter too large is still a good fit.
         (units..=units + units / 4).find_map(|n| take_last(self.free.get_mut(n)?, CLAIMS_TRIED, claims))
     }
@@ -130,11 +138,12 @@ impl Heap {
     }
 
     /// An absent slot for a body of `length` bytes, or none at the memory bound. `hint` tells threads apart.
+    #[inline]
     pub fn allocate(&self, hint: usize, length: usize, claims: &mut impl Claims) -> Option<RecordRef> {
-        let units = units(length);
+        let units = units(length.max(claims.placeholder().len()));
         let mut stripe = self.stripes[hint % STRIPES].lock();
         if let Some(record) = stripe.pop(units, claims) {
-            self.segments.reclaim(record);
+            self.segments.reclaim(record, claims.placeholder());
             return Some(record);
         }
         let mut fits = |id| self.extend(id, units, self.limit_for(units), claims);
@@ -169,7 +178,7 @@ impl Heap {
         limit: usize,
         claims: &mut impl Claims,
     ) -> Option<RecordRef> {
-        let record = self.segments.extend(id, units, limit)?;
+        let record = self.segments.extend(id, units, limit, claims.placeholder())?;
         let claimed = claims.claim(record);
         debug_assert!(claimed, "L8: nobody can seek a slot that is new");
         claimed.then_some(record)
@@ -186,7 +195,7 @@ impl Heap {
                 if let Some(rest) = self.segments.split(record, units) {
                     stripe.push(self.segments.units(rest), rest);
                 }
-                self.segments.reclaim(record);
+                self.segments.reclaim(record, claims.placeholder());
                 return Some(record);
             }
         }
@@ -255,7 +264,8 @@ impl Heap {
         home: RecordRef,
         claims: &mut impl Claims,
     ) -> Option<RecordRef> {
-        let near = self.extend(home.segment(), units(length), SEGMENT_BYTES, claims);
+        let units = units(length.max(claims.placeholder().len()));
+        let near = self.extend(home.segment(), units, SEGMENT_BYTES, claims);
         near.or_else(|| self.allocate(hint, length, claims))
     }
 

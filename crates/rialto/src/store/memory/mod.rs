@@ -1,7 +1,7 @@
 //! The memory-resident store (System M, section 2.6): records in fixed-size segments, ordered indexes over them.
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
-//!   header inside.
+//!   header inside, which `words` reads and changes.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - [`budget`]: the one bound on memory that all of them draw on.
@@ -16,7 +16,9 @@ pub mod heap;
 pub mod index;
 mod region;
 pub mod segments;
+mod words;
 
 pub use budget::Budget;
 pub use heap::{Claims, Heap, Unclaimed};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+pub use words::{Words, same_version};

@@ -9,16 +9,16 @@
 //!                          body:   hidden row number (8 bytes, tables that began keyless), then the row
 //!                                  of an absent slot: the primary key that is being inserted
 //! ```
-#![allow(unsafe_code)]
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use crossbeam_utils::Backoff;
 use parking_lot::Mutex;
 
 use super::Budget;
-use super::region::Region;
+use super::region::{Region, copy_words};
+use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
 
@@ -38,12 +38,12 @@ const WORDS_PER_SEGMENT: usize = SEGMENT_BYTES / 8;
 
 /// The bits of a record's first word that the lock manager's thin form may change.
 pub const THIN_LOCK_MASK: u64 = (1 << 20) - 1;
-const ABSENT: u64 = 1 << 20;
-const FREE: u64 = 1 << 21;
-const CAPACITY_SHIFT: u32 = 24;
-const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
-const VERSION_ONE: u64 = 1 << 36;
-const LENGTH_MASK: u64 = (1 << 16) - 1;
+pub(super) const ABSENT: u64 = 1 << 20;
+pub(super) const FREE: u64 = 1 << 21;
+pub(super) const CAPACITY_SHIFT: u32 = 24;
+pub(super) const CAPACITY_MASK: u64 = ((1 << 12) - 1) << CAPACITY_SHIFT;
+pub(super) const VERSION_ONE: u64 = 1 << 36;
+pub(super) const LENGTH_MASK: u64 = (1 << 16) - 1;
 
 const _: () =
     assert!(((SEGMENT_BYTES - IMAGE_HEADER_BYTES) / UNIT_BYTES) as u64 <= CAPACITY_MASK >> CAPACITY_SHIFT);
@@ -129,71 +129,6 @@ impl Drop for Latched<'_> {
     #[inline]
     fn drop(&mut self) {
         self.meta.latch.store(false, Ordering::Release);
-    }
-}
-
-/// A record's words, from its header to the end of the arena.
-struct Words<'a> {
-    /// Word 0.
-    lock: &'a AtomicU64,
-    /// Word 1.
-    stamp: &'a AtomicU64,
-    body: &'a [AtomicU64],
-}
-
-impl Words<'_> {
-    /// The longest body that fits, in bytes.
-    #[inline]
-    fn room(&self) -> usize {
-        let units = (self.lock.load(Ordering::Relaxed) & CAPACITY_MASK) >> CAPACITY_SHIFT;
-        units as usize * UNIT_BYTES - RECORD_HEADER_BYTES
-    }
-
-    fn put(&self, body: &[u8]) {
-        assert!(body.len() <= self.room(), "a body of {} bytes does not fit its slot", body.len());
-        let words = &self.body[..body.len().div_ceil(8)];
-        let (chunks, rest) = body.as_chunks::<8>();
-        for (word, bytes) in words.iter().zip(chunks) {
-            word.store(u64::from_le_bytes(*bytes), Ordering::Relaxed);
-        }
-        if !rest.is_empty() {
-            let mut bytes = [0; 8];
-            bytes[..rest.len()].copy_from_slice(rest);
-            words[chunks.len()].store(u64::from_le_bytes(bytes), Ordering::Relaxed);
-        }
-    }
-
-    #[inline]
-    fn patch(&self, offset: usize, bytes: &[u8]) {
-        // Most fields are numbers of eight bytes or four, in one word or two.
-        if let Ok(number) = bytes.try_into().map(u64::from_le_bytes) {
-            return put_in_words(self.body, offset, number, u64::MAX);
-        }
-        if let Ok(number) = bytes.try_into().map(u32::from_le_bytes) {
-            return put_in_words(self.body, offset, u64::from(number), u64::from(u32::MAX));
-        }
-        let mut at = offset;
-        let mut rest = bytes;
-        while !rest.is_empty() {
-            let within = at % 8;
-            let take = rest.len().min(8 - within);
-            let word = &self.body[at / 8];
-            let mut value = word.load(Ordering::Relaxed).to_le_bytes();
-            value[within..within + take].copy_from_slice(&rest[..take]);
-            word.store(u64::from_le_bytes(value), Ordering::Relaxed);
-            at += take;
-            rest = &rest[take..];
-        }
-    }
-
-    /// Ends a change: the row is there, and of another version.
-    #[inline]
-    fn finish_write(&self, length: usize, lsn: Lsn) {
-        self.stamp.store(lsn.0 << 16 | length as u64, Ordering::Release);
-        if self.lock.load(Ordering::Relaxed) & ABSENT != 0 {
-            self.lock.fetch_and(!ABSENT, Ordering::AcqRel);
-        }
-        self.lock.fetch_add(VERSION_ONE, Ordering::AcqRel);
     }
 }
 
@@ -378,9 +313,7 @@ impl Segments {
         if used > IMAGE_HEADER_BYTES {
             let first = id.0 as usize * WORDS_PER_SEGMENT;
             let words = &self.words.words()[first + IMAGE_HEADER_BYTES / 8..first + used / 8];
-            for (word, bytes) in words.iter().zip(buffer[IMAGE_HEADER_BYTES..used].chunks_exact_mut(8)) {
-                bytes.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
-            }
+            copy_words(words, &mut buffer[IMAGE_HEADER_BYTES..used]);
         }
         (self.heap(id), used)
     }
@@ -397,16 +330,17 @@ impl Segments {
     }
 
     /// Hands out `units` at the end of the segment's used part while that stays within `limit` bytes. The new slot is
-    /// absent.
-    pub fn extend(&self, id: SegmentId, units: usize, limit: usize) -> Option<RecordRef> {
+    /// absent, and keeps `placeholder`, which fits: the primary key that is being inserted, so that a scan that comes by
+    /// a secondary index learns whose lock to wait for.
+    #[inline]
+    pub fn extend(&self, id: SegmentId, units: usize, limit: usize, placeholder: &[u8]) -> Option<RecordRef> {
         let latched = self.latch(id);
         let used = self.used(id);
         if used + units * UNIT_BYTES > limit {
             return None;
         }
         let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (used / UNIT_BYTES) as u64);
-        self.word(record, 0).store(ABSENT | (units as u64) << CAPACITY_SHIFT, Ordering::Relaxed);
-        self.word(record, 1).store(0, Ordering::Relaxed);
+        self.record(record).begin(units, placeholder);
         self.meta(id).used.store((used + units * UNIT_BYTES) as u32, Ordering::Relaxed);
         latched.mark_dirty();
         Some(record)
@@ -422,8 +356,11 @@ impl Segments {
                 return None;
             }
             let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (at / UNIT_BYTES) as u64);
-            let capacity = self.capacity_units(record) * UNIT_BYTES;
-            if capacity == 0 || at + capacity > used || self.length(record) + RECORD_HEADER_BYTES > capacity {
+            let capacity = self.units(record) * UNIT_BYTES;
+            if capacity == 0
+                || at + capacity > used
+                || self.record(record).length() + RECORD_HEADER_BYTES > capacity
+            {
                 let offset = at;
                 at = used;
                 return Some(Err(format!("the slot at byte {offset} of segment {} makes no sense", id.0)));
@@ -433,32 +370,30 @@ impl Segments {
         })
     }
 
+    #[inline]
     fn word(&self, record: RecordRef, index: usize) -> &AtomicU64 {
         &self.words.words()[record.0 as usize * 2 + index]
     }
 
     /// The record's first word, for the lock manager's thin form.
+    #[inline]
     pub fn lock_word(&self, record: RecordRef) -> &AtomicU64 {
         self.word(record, 0)
     }
 
-    fn capacity_units(&self, record: RecordRef) -> usize {
-        ((self.word(record, 0).load(Ordering::Relaxed) & CAPACITY_MASK) >> CAPACITY_SHIFT) as usize
-    }
-
     /// The slot's size in units, header included.
     pub fn units(&self, record: RecordRef) -> usize {
-        self.capacity_units(record)
+        self.record(record).units()
     }
 
     /// The longest body that the slot can hold, in bytes.
     pub fn room(&self, record: RecordRef) -> usize {
-        self.capacity_units(record) * UNIT_BYTES - RECORD_HEADER_BYTES
+        self.record(record).room()
     }
 
     /// Whether the slot holds no committed row: it is free, or being inserted, or reserved for a move.
     pub fn is_absent(&self, record: RecordRef) -> bool {
-        self.word(record, 0).load(Ordering::Acquire) & (ABSENT | FREE) != 0
+        self.record(record).is_absent()
     }
 
     /// Whether the slot is on a free list.
@@ -478,73 +413,25 @@ impl Segments {
 
     /// The record's last writer.
     pub fn lsn(&self, record: RecordRef) -> Lsn {
-        Lsn(self.word(record, 1).load(Ordering::Acquire) >> 16)
-    }
-
-    fn length(&self, record: RecordRef) -> usize {
-        (self.word(record, 1).load(Ordering::Acquire) & LENGTH_MASK) as usize
-    }
-
-    /// The record's first word: its lock bits, and what [`Segments::is_as_seen`] asks for.
-    #[inline]
-    pub fn word_of(&self, record: RecordRef) -> u64 {
-        self.word(record, 0).load(Ordering::Acquire)
-    }
-
-    /// Whether the record has not been written since its first word was `word`, but for writes that go on under an
-    /// exclusive lock. What was read of it before this was all there.
-    #[inline]
-    pub fn is_as_seen(&self, record: RecordRef, word: u64) -> bool {
-        fence(Ordering::Acquire);
-        (self.word(record, 0).load(Ordering::Relaxed) ^ word) & !THIN_LOCK_MASK == 0
-    }
-
-    /// Copies the body into `out` while others may write it: good only if it proves [as seen](Segments::is_as_seen).
-    pub fn read_unlocked(&self, record: RecordRef, out: &mut Vec<u8>) {
-        let length = self.length(record).min(self.room(record));
-        self.copy_body(record, length, out);
+        self.record(record).lsn()
     }
 
     /// Copies the body into `out`. The caller holds the record's lock, or its segment's latch.
     pub fn read(&self, record: RecordRef, out: &mut Vec<u8>) {
-        self.copy_body(record, self.length(record), out);
+        let words = self.record(record);
+        words.read(words.length(), out);
     }
 
     /// `N` bytes of the body at `offset`, at most 8. The caller holds the record's lock, and the body has them.
     #[inline]
     pub fn field<const N: usize>(&self, record: RecordRef, offset: usize) -> [u8; N] {
-        const { assert!(N <= 8) };
-        let body = &self.words.words()[record.0 as usize * 2 + 2 + offset / 8..];
-        let within = offset % 8;
-        let low = body[0].load(Ordering::Relaxed) >> (within * 8);
-        let high = match within + N > 8 {
-            true => body[1].load(Ordering::Relaxed) << (64 - within * 8),
-            false => 0,
-        };
-        *(low | high).to_le_bytes().first_chunk().expect("at most eight")
+        self.record(record).field(offset)
     }
 
+    /// The record's words.
     #[inline]
-    fn copy_body(&self, record: RecordRef, length: usize, out: &mut Vec<u8>) {
-        let first = record.0 as usize * 2 + 2;
-        let words = &self.words.words()[first..first + length.div_ceil(8)];
-        out.clear();
-        out.reserve(words.len() * 8);
-        let to = out.as_mut_ptr().cast::<u64>();
-        for (at, word) in words.iter().enumerate() {
-            // SAFETY: `reserve` made room for all the words, and an unaligned write asks for no more.
-            unsafe { to.add(at).write_unaligned(word.load(Ordering::Relaxed).to_le()) };
-        }
-        // SAFETY: the words, all written, hold `length` bytes.
-        unsafe { out.set_len(length) };
-    }
-
-    #[inline]
-    fn record(&self, record: RecordRef) -> Words<'_> {
-        match &self.words.words()[record.0 as usize * 2..] {
-            [lock, stamp, body @ ..] => Words { lock, stamp, body },
-            _ => unreachable!("a record has a header"),
-        }
+    pub fn record(&self, record: RecordRef) -> Words<'_> {
+        Words::at(self.words.words(), record.0 as usize * 2)
     }
 
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
@@ -557,23 +444,18 @@ impl Segments {
         latched.mark_dirty();
     }
 
-    /// Marks the slot absent and keeps there the primary key that is being inserted, so that a scan that comes by a
-    /// secondary index learns whose lock to wait for.
-    pub fn write_placeholder(&self, record: RecordRef, key: &[u8]) {
-        let _latched = self.latch(record.segment());
-        let words = self.record(record);
-        words.put(key);
-        words.stamp.store(key.len() as u64, Ordering::Release);
-        words.lock.fetch_or(ABSENT, Ordering::AcqRel);
-    }
-
     /// Changes byte ranges of a committed body, written at `lsn`.
     #[inline]
-    pub fn patch<'p>(&self, record: RecordRef, patches: impl Iterator<Item = (usize, &'p [u8])>, lsn: Lsn) {
+    pub fn patch<'p>(
+        &self,
+        record: RecordRef,
+        patches: impl IntoIterator<Item = (usize, &'p [u8])>,
+        lsn: Lsn,
+    ) {
         let latched = self.latch(record.segment());
         announce_write();
         let words = self.record(record);
-        let length = (words.stamp.load(Ordering::Acquire) & LENGTH_MASK) as usize;
+        let length = words.length();
         for (offset, bytes) in patches {
             assert!(offset + bytes.len() <= length, "a patch passes the end of its row");
             words.patch(offset, bytes);
@@ -594,7 +476,7 @@ impl Segments {
     /// Cuts a free slot to `units` and gives what is left as a free slot of its own, if that is enough for one.
     pub fn split(&self, record: RecordRef, units: usize) -> Option<RecordRef> {
         let latched = self.latch(record.segment());
-        let capacity = self.capacity_units(record);
+        let capacity = self.units(record);
         let left = capacity - units;
         if left < SLOT_UNITS_MIN {
             return None;
@@ -609,44 +491,26 @@ impl Segments {
         Some(rest)
     }
 
-    /// Takes a slot off the free list: absent, not free.
-    pub fn reclaim(&self, record: RecordRef) {
+    /// Takes a slot off the free list: absent, not free, with its placeholder as [`Segments::extend`] puts it.
+    pub fn reclaim(&self, record: RecordRef, placeholder: &[u8]) {
         let _latched = self.latch(record.segment());
         self.word(record, 0).fetch_and(!FREE, Ordering::AcqRel);
-        self.word(record, 1).store(0, Ordering::Release);
+        self.record(record).hold_place(placeholder);
     }
 
     /// Clears what must not survive a crash from a slot that was read from a backup: lock bits. An absent slot becomes
     /// free. Gives whether the slot holds a row.
     pub fn settle_after_load(&self, record: RecordRef) -> bool {
         let word = self.word(record, 0);
-        word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        // Looked at first: an exchange costs more than all else that is done for a row.
+        if word.load(Ordering::Relaxed) & THIN_LOCK_MASK != 0 {
+            word.fetch_and(!THIN_LOCK_MASK, Ordering::Relaxed);
+        }
         if word.load(Ordering::Relaxed) & ABSENT != 0 {
             word.fetch_or(FREE, Ordering::Relaxed);
             return false;
         }
         true
-    }
-}
-
-/// Before the first byte of a record is changed: who reads a changed byte without a lock then finds the exclusive lock
-/// or, after it, the new version.
-#[inline]
-fn announce_write() {
-    fence(Ordering::Release);
-}
-
-/// Changes the bytes at `offset` that `mask` covers, lowest first, to those of `number`.
-#[inline]
-fn put_in_words(body: &[AtomicU64], offset: usize, number: u64, mask: u64) {
-    let shift = offset % 8 * 8;
-    let put = |word: &AtomicU64, number: u64, mask: u64| {
-        let before = u64::from_le(word.load(Ordering::Relaxed));
-        word.store((before & !mask | number).to_le(), Ordering::Relaxed);
-    };
-    put(&body[offset / 8], number << shift, mask << shift);
-    if shift > mask.leading_zeros() as usize {
-        put(&body[offset / 8 + 1], number >> (64 - shift), mask >> (64 - shift));
     }
 }
 

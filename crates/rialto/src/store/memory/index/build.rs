@@ -142,8 +142,22 @@ impl<'p> Level<'p> {
     }
 }
 
+/// Takes an entry of a bulk load.
+pub type Take<'a> = dyn FnMut(&[u8], u64) -> Result<(), Full> + 'a;
+
+/// A stretch of an index that is built on a thread of its own.
+pub struct Part<F> {
+    /// No key of the part is below this one, and all keys of the parts before are. Empty for the first part.
+    pub low: Vec<u8>,
+    /// Gives the part's entries, in order; there is one at least, unless the index is empty.
+    pub fill: F,
+}
+
 impl Index {
     /// An index of `entries`, with nodes about nine tenths full.
+    ///
+    /// # Errors
+    /// [`Full`] if the nodes cannot be had; the ones built so far are freed.
     ///
     /// # Panics
     /// If the keys are not strictly ascending, or a key is longer than [`MAX_KEY_BYTES`], or a value has more than
@@ -152,59 +166,102 @@ impl Index {
         pool: Arc<NodePool>,
         entries: impl IntoIterator<Item = (K, u64)>,
     ) -> Result<Index, Full> {
-        // The index owns all nodes from the start through its root, which comes last: until then, they are freed here.
+        let built = leaves(&pool, &[], |take| {
+            entries.into_iter().try_for_each(|(key, value)| take(key.as_ref(), value))
+        });
+        finish(pool, vec![built])
+    }
+
+    /// The same of parts, each on a thread; the first on this one.
+    ///
+    /// # Errors
+    /// As [`Index::build_sorted`], and what a part's `fill` gives up with.
+    ///
+    /// # Panics
+    /// As [`Index::build_sorted`], and if parts overlap.
+    pub fn build_parts<F, E>(pool: Arc<NodePool>, parts: Vec<Part<F>>) -> Result<Index, E>
+    where
+        F: FnOnce(&mut Take<'_>) -> Result<(), E> + Send,
+        E: From<Full> + Send,
+    {
+        assert!(
+            parts.first().is_none_or(|first| first.low.is_empty())
+                && parts.windows(2).all(|two| two[0].low < two[1].low),
+            "an index's parts do not follow each other"
+        );
+        let build = &|part: Part<F>| leaves(&pool, &part.low, part.fill);
         let mut built = Vec::new();
-        match build(&pool, entries, &mut built) {
-            Ok(root) => Ok(Index { region: pool.region(), root, pool }),
-            Err(full) => {
-                for id in built {
-                    if let Some(held) = pool.region().node(id).lock() {
-                        pool.free(id, held);
-                    }
-                }
-                Err(full)
+        std::thread::scope(|scope| {
+            let mut parts = parts.into_iter();
+            let first = parts.next();
+            let others: Vec<_> = parts.map(|part| scope.spawn(move || build(part))).collect();
+            built.extend(first.map(build));
+            built.extend(others.into_iter().map(|other| match other.join() {
+                Ok(built) => built,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }));
+        });
+        finish(pool, built)
+    }
+}
+
+/// Leaves, as entries of the level above, and whether they are all there.
+type Built<E> = (Run, Result<(), E>);
+
+/// Builds the leaves from the fence `low` on.
+fn leaves<E: From<Full>>(
+    pool: &NodePool,
+    low: &[u8],
+    fill: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
+) -> Built<E> {
+    let mut level = Level::new(pool, 0);
+    level.low.set(low);
+    let mut last: Option<KeyBuf> = None;
+    let filled = fill(&mut |key, value| {
+        assert!(key.len() <= MAX_KEY_BYTES, "a key of {} bytes; an index takes {MAX_KEY_BYTES}", key.len());
+        assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
+        let last = match &mut last {
+            Some(last) => {
+                assert!(last.as_slice() < key, "keys for an index are not strictly ascending: {key:02x?}");
+                last
             }
+            None => {
+                assert!(low <= key, "key {key:02x?} lies before its part");
+                last.insert(KeyBuf::new())
+            }
+        };
+        last.set(key);
+        level.push(key, value)
+    });
+    let filled = filled.and_then(|()| Ok(level.finish()?));
+    (std::mem::take(&mut level.done), filled)
+}
+
+/// Builds the levels above the leaves. The index owns all nodes through its root, which comes last: if one cannot be
+/// had, they are freed here.
+fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<Index, E> {
+    let (mut nodes, mut result) = (Run::default(), Ok(()));
+    for (part, built) in parts {
+        (0..part.len()).for_each(|at| nodes.push(part.key(at), part.value(at)));
+        result = result.and(built);
+    }
+    let mut built: Vec<u32> = (0..nodes.len()).map(|at| nodes.value(at) as u32).collect();
+    match result.and_then(|()| Ok(root(&pool, nodes, &mut built)?)) {
+        Ok(root) => Ok(Index { region: pool.region(), root, pool }),
+        Err(error) => {
+            for id in built {
+                if let Some(held) = pool.region().node(id).lock() {
+                    pool.free(id, held);
+                }
+            }
+            Err(error)
         }
     }
 }
 
-/// Builds level upon level and gives the root. `built` lists the nodes if one cannot be had.
-fn build<K: AsRef<[u8]>>(
-    pool: &NodePool,
-    entries: impl IntoIterator<Item = (K, u64)>,
-    built: &mut Vec<u32>,
-) -> Result<u32, Full> {
-    let mut level = Level::new(pool, 0);
-    let mut last: Option<KeyBuf> = None;
-    let fill = |level: &mut Level<'_>| {
-        for (key, value) in entries {
-            let key = key.as_ref();
-            assert!(
-                key.len() <= MAX_KEY_BYTES,
-                "a key of {} bytes; an index takes {MAX_KEY_BYTES}",
-                key.len()
-            );
-            assert!(value >> VALUE_BITS == 0, "value {value:#x} does not fit in {VALUE_BITS} bits");
-            let last = match &mut last {
-                Some(last) => {
-                    assert!(
-                        last.as_slice() < key,
-                        "keys for an index are not strictly ascending: {key:02x?}"
-                    );
-                    last
-                }
-                None => last.insert(KeyBuf::new()),
-            };
-            last.set(key);
-            level.push(key, value)?;
-        }
-        level.finish()
-    };
-    let mut result = fill(&mut level);
-    loop {
-        let nodes = std::mem::take(&mut level.done);
-        built.extend((0..nodes.len()).map(|at| nodes.value(at) as u32));
-        result?;
+/// Builds level upon level and gives the root. The nodes are added to `built`.
+fn root(pool: &NodePool, mut nodes: Run, built: &mut Vec<u32>) -> Result<u32, Full> {
+    for number in 1.. {
         match nodes.len() {
             0 => {
                 let (id, mut held) = pool.allocate()?;
@@ -214,8 +271,12 @@ fn build<K: AsRef<[u8]>>(
             1 => return Ok(nodes.value(0) as u32),
             _ => {}
         }
-        level = Level::new(pool, level.level + 1);
-        result = (0..nodes.len()).try_for_each(|at| level.push(nodes.key(at), nodes.value(at)));
-        result = result.and_then(|()| level.finish());
+        let mut level = Level::new(pool, number);
+        let pushed = (0..nodes.len()).try_for_each(|at| level.push(nodes.key(at), nodes.value(at)));
+        let pushed = pushed.and_then(|()| level.finish());
+        nodes = std::mem::take(&mut level.done);
+        built.extend((0..nodes.len()).map(|at| nodes.value(at) as u32));
+        pushed?;
     }
+    unreachable!("each level has fewer nodes than the one below")
 }

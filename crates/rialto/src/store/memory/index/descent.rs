@@ -2,7 +2,8 @@
 
 use super::Index;
 use super::key::{KeyBuf, Probe};
-use super::node::{Control, Equal, Node};
+use super::node::{Control, Node};
+use super::search::Equal;
 
 /// Where a way down leads.
 #[derive(Clone, Copy)]

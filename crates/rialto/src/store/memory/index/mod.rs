@@ -21,7 +21,7 @@
 //! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
 //! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
 //!
-//! Where to go next: `node` and `image` for the bytes, `latch` for the protocol, `descent` for the ways down, `structure` for
+//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them, `latch` for the protocol, `descent` for the ways down, `structure` for
 //! splits and merges, `scan` for ranges, `build` for bulk loads, `check` for the verifier.
 
 mod build;
@@ -33,18 +33,21 @@ mod latch;
 mod node;
 mod pool;
 mod scan;
+mod search;
 mod structure;
 #[cfg(test)]
 mod tests;
 
 use self::image::Image;
 use self::key::{Probe, tail_words};
-use self::node::{Node, Share};
+use self::node::Node;
 use self::pool::Region;
+use self::search::Share;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
 use std::sync::{Arc, atomic::Ordering};
 
+pub use self::build::{Part, Take};
 pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};

@@ -10,7 +10,8 @@
 
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, Probe};
-use super::node::{Control, Equal, Node};
+use super::node::{Control, Node};
+use super::search::Equal;
 use super::{Index, Leaf};
 use crate::ids::Lsn;
 use std::ops::Bound;

@@ -8,7 +8,8 @@
 use super::descent::{Fences, Seek};
 use super::image::Image;
 use super::key::{KeyBuf, Probe, common_prefix, separator, tail_words};
-use super::node::{BODY_WORDS, Control, Equal, Held};
+use super::node::{BODY_WORDS, Control, Held};
+use super::search::Equal;
 use super::{Full, Index};
 use std::sync::atomic::Ordering;
 

@@ -8,12 +8,12 @@ fn arena() -> Segments {
 fn a_row_is_read_back_and_patched() {
     let segments = arena();
     let id = segments.allocate(HeapId(7)).unwrap();
-    let record = segments.extend(id, 3, SEGMENT_BYTES).unwrap();
+    let record = segments.extend(id, 3, SEGMENT_BYTES, b"").unwrap();
     assert!(segments.is_absent(record));
     segments.write(record, b"seventeen bytes!!", Lsn(9));
     assert!(!segments.is_absent(record));
     let parts: [(usize, &[u8]); 2] = [(0, b"S"), (6, b"EEN BYTES")];
-    segments.patch(record, parts.into_iter(), Lsn(12));
+    segments.patch(record, parts, Lsn(12));
     let mut row = Vec::new();
     segments.read(record, &mut row);
     assert_eq!((row.as_slice(), segments.lsn(record)), (&b"SeventEEN BYTES!!"[..], Lsn(12)));
@@ -23,13 +23,13 @@ fn a_row_is_read_back_and_patched() {
 fn patches_of_any_length_at_any_offset_change_their_bytes_and_no_others() {
     let segments = arena();
     let id = segments.allocate(HeapId(7)).unwrap();
-    let record = segments.extend(id, 5, SEGMENT_BYTES).unwrap();
+    let record = segments.extend(id, 5, SEGMENT_BYTES, b"").unwrap();
     let (mut model, mut row) = (vec![0xA5; 61], Vec::new());
     segments.write(record, &model, Lsn(1));
     for length in 1..=20usize {
         for offset in 0..=model.len() - length {
             let bytes: Vec<u8> = (0..length).map(|n| (offset * 7 + length * 31 + n) as u8).collect();
-            segments.patch(record, [(offset, &bytes[..])].into_iter(), Lsn(2));
+            segments.patch(record, [(offset, &bytes[..])], Lsn(2));
             model[offset..offset + length].copy_from_slice(&bytes);
             segments.read(record, &mut row);
             assert_eq!(row, model, "{length} bytes at {offset}");
@@ -44,7 +44,7 @@ fn a_change_marks_both_copies_and_a_sweep_clears_one() {
     let mut buffer = vec![0; SEGMENT_BYTES];
     segments.sweep(id, Copy::Ping, &mut buffer);
     assert!(!segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
-    let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
+    let record = segments.extend(id, 2, SEGMENT_BYTES, b"").unwrap();
     segments.write(record, b"row", Lsn(1));
     assert!(segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
 }
@@ -54,7 +54,7 @@ fn a_swept_segment_is_restored_as_it_was() {
     let segments = arena();
     let id = segments.allocate(HeapId(7)).unwrap();
     for n in 0..10u8 {
-        let record = segments.extend(id, 2, SEGMENT_BYTES).unwrap();
+        let record = segments.extend(id, 2, SEGMENT_BYTES, b"").unwrap();
         segments.write(record, &[n; 9], Lsn(u64::from(n)));
     }
     let mut buffer = vec![0; SEGMENT_BYTES];

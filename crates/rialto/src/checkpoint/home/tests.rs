@@ -1,0 +1,216 @@
+//! The home file, damaged and under crashes.
+
+use super::*;
+use crate::io::{FaultKind, FaultyDisk, MemoryDisk, Random};
+
+fn next(home: &HomeFile) -> NewHome {
+    let sequence = home.next_sequence();
+    let copy = home.block().copy.map_or(Copy::Ping, Copy::other);
+    let (redo_start, clearance) = (Lsn(sequence * 10), Lsn(sequence * 10 + 5));
+    NewHome { copy, segments: sequence as u32, redo_start, next_id: 100 + sequence as u32, clearance }
+}
+
+fn checkpoint(home: &mut HomeFile) -> DiskResult<()> {
+    home.retire_other()?;
+    home.publish(next(home))
+}
+
+fn damage(disk: &dyn Disk, slot: usize) {
+    let file = disk.open(HOME_FILE, Open::Existing, Caching::Buffered).unwrap();
+    let mut bytes = [0; 512];
+    file.read_at(&mut bytes, (slot * BLOCK_BYTES) as u64).unwrap();
+    bytes[33] ^= 0x40;
+    file.write_at(&bytes, (slot * BLOCK_BYTES) as u64).unwrap();
+}
+
+fn opened(disk: &dyn Disk) -> Result<u64, HomeError> {
+    HomeFile::open(disk).map(|home| home.block().sequence)
+}
+
+fn offset_of_corruption(disk: &dyn Disk) -> u64 {
+    match opened(disk) {
+        Err(HomeError::Failed(Error::Corrupt { file, offset, .. })) => {
+            assert_eq!(file, HOME_FILE);
+            offset
+        }
+        other => panic!("expected corruption, found {other:?}"),
+    }
+}
+
+#[test]
+fn blocks_are_written_in_turn_and_the_newer_one_counts() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    assert_eq!((home.block().sequence, home.block().copy, home.block().redo_start), (1, None, Lsn(1)));
+    for round in 2..8 {
+        checkpoint(&mut home).unwrap();
+        home = HomeFile::open(&*disk).unwrap();
+        let block = *home.block();
+        assert_eq!((block.sequence, block.database_id, block.redo_start), (round, 77, Lsn(round * 10)));
+        assert_eq!(block.copy, Some(if round % 2 == 0 { Copy::Ping } else { Copy::Pong }));
+        assert!(!disk.list().unwrap().contains(&NEW_HOME_FILE.to_owned()));
+    }
+}
+
+#[test]
+fn a_damaged_newer_block_falls_back_only_to_one_that_is_in_force() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    // Fresh: the other block is blank.
+    assert_eq!(opened(&*disk).unwrap(), 1);
+    damage(&*disk, 0);
+    assert_eq!(offset_of_corruption(&*disk), 0);
+    damage(&*disk, 0);
+
+    // After a checkpoint both blocks are in force.
+    checkpoint(&mut home).unwrap();
+    assert_eq!(opened(&*disk).unwrap(), 2);
+    damage(&*disk, 1);
+    assert_eq!(opened(&*disk).unwrap(), 1);
+    damage(&*disk, 1);
+    damage(&*disk, 0);
+    assert_eq!(opened(&*disk).unwrap(), 2);
+    damage(&*disk, 0);
+
+    // During the next one the older block is retired.
+    home.retire_other().unwrap();
+    assert_eq!(opened(&*disk).unwrap(), 2);
+    damage(&*disk, 1);
+    assert_eq!(offset_of_corruption(&*disk), BLOCK_BYTES as u64);
+    damage(&*disk, 1);
+    damage(&*disk, 0);
+    assert_eq!(opened(&*disk).unwrap(), 2, "a torn write of the block that is being written");
+    damage(&*disk, 1);
+    assert_eq!(offset_of_corruption(&*disk), 0);
+}
+
+#[test]
+fn every_flipped_bit_is_noticed() {
+    let block = HomeBlock {
+        database_id: 1 << 100,
+        sequence: 9,
+        copy: Some(Copy::Pong),
+        segments: 12,
+        redo_start: Lsn(1 << 40),
+        next_id: 99,
+        clearance: Lsn(1 << 41),
+        retired: false,
+    };
+    let good = block.encode();
+    assert_eq!(HomeBlock::decode(&good).unwrap(), HomeSlot::Valid(block));
+    for at in 0..BLOCK_BYTES {
+        let mut bad = good.clone();
+        bad[at] ^= 1 << (at % 8);
+        assert!(matches!(HomeBlock::decode(&bad).unwrap(), HomeSlot::Damaged(_)), "byte {at}");
+    }
+}
+
+/// Found by `fuzz::forged_home`: to retire the block before number 0 went below zero.
+#[test]
+fn a_block_whose_number_no_checkpoint_has_is_damaged() {
+    let block = HomeBlock {
+        database_id: 77,
+        sequence: 1,
+        copy: None,
+        segments: 0,
+        redo_start: Lsn(1),
+        next_id: 64,
+        clearance: Lsn::ZERO,
+        retired: false,
+    };
+    let decoded =
+        |sequence, retired| HomeBlock::decode(&HomeBlock { sequence, retired, ..block }.encode()).unwrap();
+    assert!(matches!(decoded(1, false), HomeSlot::Valid(_)));
+    assert!(matches!(decoded(0, true), HomeSlot::Valid(_)), "a damaged block before the first one, retired");
+    assert!(matches!(decoded(0, false), HomeSlot::Damaged(_)));
+    assert!(matches!(decoded(u64::MAX, false), HomeSlot::Damaged(_)));
+}
+
+#[test]
+fn a_newer_format_is_an_error_of_its_own() {
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, 77, 64).unwrap();
+    let mut bytes = home.block().encode();
+    bytes[8..12].copy_from_slice(&(FORMAT_VERSION + 3).to_le_bytes());
+    let checksum = xxh3_64(&bytes[..CHECKSUM_AT]);
+    bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    home.file.write_at(&bytes, 0).unwrap();
+    let newer = HomeError::NewerVersion { found: FORMAT_VERSION + 3, supported: FORMAT_VERSION };
+    assert_eq!(opened(&*disk).unwrap_err(), newer);
+}
+
+#[test]
+fn a_file_that_was_cut_is_damage() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    checkpoint(&mut home).unwrap();
+    home.file.set_length(5000).unwrap();
+    assert_eq!(opened(&*disk).unwrap(), 1);
+    home.file.set_length(100).unwrap();
+    assert_eq!(offset_of_corruption(&*disk), 0);
+}
+
+#[test]
+fn blocks_of_two_databases_are_corruption() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    checkpoint(&mut home).unwrap();
+    let foreign = HomeBlock { database_id: 78, ..*home.block() };
+    home.write(0, &foreign).unwrap();
+    assert_eq!(offset_of_corruption(&*disk), BLOCK_BYTES as u64);
+}
+
+/// A crash at any step leaves the last checkpoint that was published, or the one that was being published; and the
+/// one found is never one that was retired durably.
+#[test]
+fn a_crash_at_any_step_finds_a_checkpoint_that_is_whole() {
+    let base = Random::seed_from_environment();
+    for crash_at in 1..60 {
+        for round in 0..4 {
+            let disk = FaultyDisk::new(base ^ (crash_at << 8 | round));
+            disk.crash_at(crash_at);
+            let mut published = 0;
+            let mut retired = 0;
+            let _: DiskResult<()> = (|| {
+                let mut home = HomeFile::create(&*disk, 5, 64)?;
+                published = 1;
+                for _ in 0..10 {
+                    home.retire_other()?;
+                    retired = home.block().sequence - 1;
+                    home.publish(next(&home))?;
+                    published = home.block().sequence;
+                }
+                Ok(())
+            })();
+            if !disk.is_down() {
+                disk.crash();
+            }
+            let disk = disk.restart();
+            if !HomeFile::exists(&*disk).unwrap() {
+                assert_eq!(published, 0, "seed {base} step {crash_at}");
+                continue;
+            }
+            let found = opened(&*disk).unwrap();
+            assert!(found > retired && (found == published || found == published + 1), "seed {base}");
+        }
+    }
+}
+
+/// A failed write of the home block may have reached the disk: the next checkpoint must not overwrite what it names
+/// before it is retired.
+#[test]
+fn after_a_failed_publication_the_block_is_retired_before_it_is_used_again() {
+    for kind in [FaultKind::Write, FaultKind::Sync] {
+        let disk = FaultyDisk::new(Random::seed_from_environment());
+        let mut home = HomeFile::create(&*disk, 5, 64).unwrap();
+        checkpoint(&mut home).unwrap();
+        home.retire_other().unwrap();
+        disk.fail(kind, HOME_FILE, 0);
+        home.publish(next(&home)).unwrap_err();
+        assert_eq!(home.block().sequence, 2);
+        home.retire_other().unwrap();
+        disk.crash();
+        let disk = disk.restart();
+        assert_eq!(opened(&*disk).unwrap(), 2);
+    }
+}

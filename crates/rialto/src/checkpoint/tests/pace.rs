@@ -1,0 +1,189 @@
+//! When checkpoints are made, and how fast they sweep.
+
+use super::super::fuzzy::Fuzzy;
+use super::super::sweep::{Pace, Sweep, SweepControl};
+use super::*;
+use crate::io::{Clock, SystemClock};
+
+#[test]
+fn the_sweep_keeps_its_pace_unless_someone_waits() {
+    for urgent in [false, true] {
+        let disk = MemoryDisk::new();
+        let engine = filled(disk.clone());
+        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+        let (clock, control) = (VirtualClock::new(), SweepControl::default());
+        control.set_urgent(urgent);
+        let sweep = sweep_of(&engine, &*file, Pace::Bytes(100_000), &clock, &control);
+        let stats = sweep.run(&mut Fuzzy::default()).unwrap();
+        let took = clock.now().as_secs_f64();
+        let paced = stats.written_bytes as f64 / 100_000.0;
+        assert!(
+            if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
+            "{took} {paced}"
+        );
+        control.stop();
+        engine.commit(vec![(3, Some(vec![1]))]);
+        assert_eq!(sweep.run(&mut Fuzzy::default()), Err(Error::Closed));
+    }
+}
+
+#[test]
+fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_room() {
+    // How much of its room the log uses a second, and how long the sweep takes then.
+    for (a_second, expected) in [(0.0, 10.0), (0.05, 10.0), (0.5, 2.0), (f64::INFINITY, 0.0)] {
+        let disk = MemoryDisk::new();
+        let engine = filled(disk.clone());
+        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+        let (clock, control) = (VirtualClock::new(), SweepControl::default());
+        let now = || clock.now().as_secs_f64();
+        let log_used = || if a_second.is_finite() { now() * a_second } else { 1.0 };
+        let pace = Pace::Follow {
+            within: Duration::from_secs(10),
+            look_every: Duration::from_millis(50),
+            log_used: &log_used,
+        };
+        sweep_of(&engine, &*file, pace, &clock, &control).run(&mut Fuzzy::default()).unwrap();
+        assert!((now() - expected).abs() < 0.1, "{} s, expected {expected}", now());
+    }
+}
+
+/// Pauses lie between runs, so a sweep of long runs has few; and it copies a run's segments together.
+#[test]
+fn a_sweep_rests_once_for_each_run() {
+    let disk = MemoryDisk::new();
+    let engine = filled(disk.clone());
+    let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+    let (clock, control) = (VirtualClock::new(), SweepControl::default());
+    let pace = Pace::Follow {
+        within: Duration::from_secs(60),
+        look_every: Duration::from_secs(60),
+        log_used: &|| 0.0,
+    };
+    let sweep = Sweep { run: RunLength::Segments(4), ..sweep_of(&engine, &*file, pace, &clock, &control) };
+    let mut times = Vec::new();
+    let stats = sweep.run(&mut Between(Fuzzy::default(), |_| times.push(clock.now()))).unwrap();
+    // The policy is asked before the rest, so the first segment of a run is seen at the end of the run before.
+    let all = engine.segments.high_water() as usize;
+    assert_eq!((times.len(), stats.segments), (all, all as u64));
+    times.dedup();
+    assert_eq!(times.len(), all.div_ceil(4), "{times:?}");
+    assert_eq!(clock.now(), Duration::from_secs(60));
+}
+
+/// A sweep that rests for an hour ends its rest when somebody is in a hurry, and when the database closes.
+#[test]
+fn a_resting_sweep_is_woken() {
+    for closes in [false, true] {
+        let disk = MemoryDisk::new();
+        let engine = filled(disk.clone());
+        let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
+        let (clock, control) = (SystemClock::new(), SweepControl::default());
+        let rested = AtomicBool::new(false);
+        let hour = Duration::from_secs(3600);
+        let run = || {
+            let log_used = || {
+                rested.store(true, Ordering::SeqCst);
+                0.0
+            };
+            let pace = Pace::Follow { within: hour, look_every: hour, log_used: &log_used };
+            let unused = VirtualClock::new();
+            Sweep { clock: &clock, ..sweep_of(&engine, &*file, pace, &unused, &control) }
+                .run(&mut Fuzzy::default())
+        };
+        std::thread::scope(|scope| {
+            let sweep = scope.spawn(run);
+            while !rested.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            if closes {
+                control.stop();
+                assert_eq!(sweep.join().unwrap(), Err(Error::Closed));
+            } else {
+                control.set_urgent(true);
+                assert_eq!(sweep.join().unwrap().unwrap().segments, u64::from(engine.segments.high_water()));
+            }
+        });
+    }
+}
+
+/// No sync has much to do: a large copy is synced on the way.
+#[test]
+fn a_sweep_syncs_every_32_mib() {
+    // Which sync of a sweep over 40 MB fails: it has one on the way, one at the end, and no third.
+    for (after, fails) in [(0, true), (1, true), (2, false)] {
+        let disk = FaultyDisk::new(5);
+        let (engine, checkpointer) = create(disk.clone()).unwrap();
+        let body = vec![7; 8000];
+        for key in 0..5_000 {
+            engine.commit(vec![(key, Some(body.clone()))]);
+        }
+        let bytes = u64::from(engine.segments.high_water()) * SEGMENT_BYTES as u64;
+        assert!((36 << 20..64 << 20).contains(&bytes), "the test's own premise: {bytes}");
+        disk.fail(FaultKind::Sync, "backup", after);
+        let outcome = checkpointer.run_now();
+        assert_eq!(outcome.is_err(), fails, "sync {after}: {outcome:?}");
+    }
+}
+
+#[test]
+fn the_thread_makes_checkpoints_when_they_are_due() {
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
+    let engine = Engine::new();
+    let clock = Arc::new(VirtualClock::new());
+    let options = CheckpointOptions { log_bytes_max: 1000, ..options() };
+    let checkpointer = Checkpointer::new(disk, clock.clone(), home, engine.clone(), options);
+    checkpointer.start().unwrap();
+    let wait_for = |count: u64| {
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        while checkpointer.stats().completed < count {
+            assert!(std::time::Instant::now() < until, "no checkpoint");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+    };
+    engine.commit(vec![(1, Some(vec![1]))]);
+    std::thread::sleep(Duration::from_millis(250));
+    assert_eq!(checkpointer.stats().completed, 0, "the interval's floor");
+    clock.advance(Duration::from_secs(11));
+    wait_for(1);
+    // Half of the log's bound.
+    for _ in 0..6 {
+        engine.commit(vec![(1, Some(vec![1]))]);
+    }
+    wait_for(2);
+    checkpointer.stop();
+    assert_eq!(checkpointer.run_now(), Err(Error::Closed));
+}
+
+#[test]
+fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
+    let engine = Engine::new();
+    let options = CheckpointOptions { log_bytes_max: 400_000, ..options() };
+    let clock = Arc::new(VirtualClock::new());
+    let checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
+    let commit = |keys: std::ops::Range<u32>| {
+        for key in keys {
+            engine.commit(vec![(key % 100, Some(vec![key as u8; 100]))]);
+        }
+        engine.sync();
+    };
+    commit(0..1_500);
+    let first = checkpointer.run_now().unwrap();
+    commit(1_500..2_900);
+    checkpointer.look();
+    assert_eq!(engine.freed_before.load(Ordering::SeqCst), 1, "there is room");
+    // Three quarters of the bound, and less than half of it behind the redo start.
+    commit(2_900..3_100);
+    checkpointer.look();
+    let freed_before = engine.freed_before.load(Ordering::SeqCst);
+    assert_eq!((freed_before, checkpointer.stats().completed), (first.redo_start.0, 1));
+    checkpointer.look();
+    let log = engine.log.lock().clone();
+    assert_eq!(Engine::recover(&*disk, &log, freed_before).unwrap().contents(), model(&log));
+    // Half of the bound behind the redo start: a checkpoint, whatever the interval.
+    commit(3_100..3_600);
+    checkpointer.look();
+    assert_eq!(checkpointer.stats().completed, 2);
+}

@@ -1,0 +1,234 @@
+//! Searching a node: by the heads of its entries, and by their tails where heads are equal.
+
+#![allow(unsafe_code)]
+
+use super::key::{HEAD_BYTES, Probe, tail_word, tail_words};
+use super::node::{Control, LONG, MAX_ENTRIES, Node};
+use std::cmp::Ordering as Order;
+use std::hint::select_unpredictable;
+use std::sync::atomic::Ordering;
+
+/// How far into a node's interval a key lies, from 0 to below 1: about so many of its entries lie before it.
+#[derive(Clone, Copy)]
+pub(super) struct Share(f64);
+
+impl Share {
+    #[inline(always)]
+    fn of(self, count: usize) -> usize {
+        // Rounded, so that a node of consecutive numbers is hit exactly. As i64, which is one instruction.
+        (self.0 * count as i64 as f64 + 0.5) as i64 as usize
+    }
+}
+
+/// Whether [`Node::rank`] counts an entry that equals the key.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Equal {
+    Counted,
+    NotCounted,
+}
+
+impl Node {
+    /// The number of the first `count` entries (at most [`MAX_ENTRIES`]) whose heads are `below` something; heads only
+    /// go up, so these come first.
+    ///
+    /// Branch-free, because heads are unpredictable, in steps of halving powers of two. After the first step either the
+    /// answer lies below `step`, or it lies in the last `step` places, which may overlap the first ones: so that no
+    /// later step can lead past the end. Positions count words, two for an entry, to save a multiplication.
+    #[inline(always)]
+    fn partition_heads(&self, count: usize, below: impl Fn(u64) -> bool) -> usize {
+        if count == 0 {
+            return 0;
+        }
+        debug_assert!(count <= MAX_ENTRIES);
+        let head_before = |words: usize| {
+            // SAFETY: 2 <= words <= 2 * count <= BODY_WORDS by the argument above.
+            unsafe { self.body.get_unchecked(words - 2) }.load(Ordering::Relaxed)
+        };
+        let first = 2usize << count.ilog2();
+        let mut at = select_unpredictable(below(head_before(first)), 2 * count + 2 - first, 0);
+        let mut go = |step: usize| at = select_unpredictable(below(head_before(at + step)), at + step, at);
+        // Written out, so that each step is three instructions and its length a constant.
+        if first >= 32 {
+            if first >= 256 {
+                go(128);
+            }
+            if first >= 128 {
+                go(64);
+            }
+            if first >= 64 {
+                go(32);
+            }
+            go(16);
+            go(8);
+            go(4);
+            go(2);
+        } else {
+            let mut step = first;
+            while step > 2 {
+                step >>= 1;
+                go(step);
+            }
+        }
+        at / 2
+    }
+
+    #[inline(always)]
+    fn heads_below(&self, count: usize, head: u64) -> usize {
+        self.partition_heads(count, |this| this < head)
+    }
+
+    /// The same, beginning at a guess. Halving touches a line of the node at each step, of a big table's leaf each one
+    /// from memory; a good guess touches one.
+    #[inline(always)]
+    fn heads_below_near(&self, count: usize, head: u64, guess: usize) -> usize {
+        let guess = guess.min(count.saturating_sub(1));
+        let (mut low, mut high) = (0, count);
+        let mut step = 1;
+        if count > 0 && self.head(guess) < head {
+            low = guess + 1;
+            while low + step <= high {
+                if self.head(low + step - 1) >= head {
+                    high = low + step - 1;
+                    break;
+                }
+                low += step;
+                step *= 2;
+            }
+        } else {
+            high = guess;
+            while low + step <= high {
+                if self.head(high - step) < head {
+                    low = high - step + 1;
+                    break;
+                }
+                high -= step;
+                step *= 2;
+            }
+        }
+        while low < high {
+            let mid = low.midpoint(high);
+            if self.head(mid) < head {
+                low = mid + 1;
+            } else {
+                high = mid;
+            }
+        }
+        low
+    }
+
+    /// How far into the interval of the child at `slot` the key lies, if the neighbours' heads tell.
+    #[inline(always)]
+    pub(super) fn share(&self, control: Control, slot: usize, probe: &Probe<'_>) -> Option<Share> {
+        // Entry 0 has no head of its own.
+        if slot == 0 || slot + 1 >= control.count() {
+            return None;
+        }
+        let (low, high) = (self.head(slot), self.head(slot + 1));
+        let head = probe.head(control.prefix_bytes());
+        // Halved, so that they are numbers of 63 bits, which convert by one instruction.
+        let half = |difference: u64| (difference >> 1) as i64 as f64;
+        (low <= head && head < high).then(|| Share(half(head - low) / half((high - low) | 2)))
+    }
+
+    #[inline(always)]
+    fn heads_up_to(&self, count: usize, head: u64) -> usize {
+        self.partition_heads(count, |this| this <= head)
+    }
+
+    /// Where `probe` lies or would lie in a leaf, and whether it is there.
+    #[inline(always)]
+    pub(super) fn find(&self, control: Control, probe: &Probe<'_>, share: Option<Share>) -> (usize, bool) {
+        let count = control.count();
+        let prefix = control.prefix_bytes();
+        let head = probe.head(prefix);
+        let at = match share {
+            Some(share) => self.heads_below_near(count, head, share.of(count)),
+            None => self.heads_below(count, head),
+        };
+        if at >= count || self.head(at) != head {
+            return (at, false);
+        }
+        // The usual case: no tail, so equal heads and equal lengths are equal keys.
+        let tag = self.tag(at);
+        if tag == probe.key.len().wrapping_sub(prefix) as u64 && tag & LONG == 0 {
+            return (at, true);
+        }
+        self.find_among_equal_heads(at, count, head, probe.suffix(prefix))
+    }
+
+    #[inline(never)]
+    fn find_among_equal_heads(&self, from: usize, count: usize, head: u64, suffix: &[u8]) -> (usize, bool) {
+        let at = self.rank_among_equal_heads(from, count, head, suffix, Equal::NotCounted);
+        (at, at < count && self.head(at) == head && self.compare(at, suffix) == Order::Equal)
+    }
+
+    /// The child that covers `probe` in an inner node: the last entry at or below it.
+    #[inline(always)]
+    pub(super) fn slot(&self, control: Control, probe: &Probe<'_>) -> usize {
+        self.rank(control, probe, Equal::Counted).saturating_sub(1)
+    }
+
+    /// The number of entries below `probe`, or at most equal to it.
+    #[inline(always)]
+    pub(super) fn rank(&self, control: Control, probe: &Probe<'_>, equal: Equal) -> usize {
+        let prefix = control.prefix_bytes();
+        let head = probe.head(prefix);
+        let up_to = self.heads_up_to(control.count(), head);
+        if up_to == 0 || self.head(up_to - 1) != head {
+            return up_to;
+        }
+        self.rank_with_equal_heads(up_to, head, probe.suffix(prefix), equal)
+    }
+
+    #[inline(never)]
+    fn rank_with_equal_heads(&self, up_to: usize, head: u64, suffix: &[u8], equal: Equal) -> usize {
+        let from = self.heads_below(up_to, head);
+        self.rank_among_equal_heads(from, up_to, head, suffix, equal)
+    }
+
+    /// The rank of a suffix among the entries with its head, which begin at `from`.
+    fn rank_among_equal_heads(
+        &self,
+        from: usize,
+        count: usize,
+        head: u64,
+        suffix: &[u8],
+        equal: Equal,
+    ) -> usize {
+        let (mut from, mut to) = (from, count);
+        while from < to {
+            let mid = from.midpoint(to);
+            let below = match self.head(mid).cmp(&head).then_with(|| self.compare(mid, suffix)) {
+                Order::Less => true,
+                Order::Equal => equal == Equal::Counted,
+                Order::Greater => false,
+            };
+            if below {
+                from = mid + 1;
+            } else {
+                to = mid;
+            }
+        }
+        from
+    }
+
+    /// Orders entry `at` against a suffix with the same head.
+    fn compare(&self, at: usize, suffix: &[u8]) -> Order {
+        let tag = self.tag(at);
+        if tag & LONG == 0 || suffix.len() <= HEAD_BYTES {
+            return self.suffix_len(at).cmp(&suffix.len());
+        }
+        let place = (tag & !LONG) as usize;
+        let first = self.body(place);
+        let len = (first & 0xffff) as usize;
+        let words = tail_words(len).min(tail_words(suffix.len()));
+        let mut order = (first >> 16).cmp(&(tail_word(suffix, 0) >> 16));
+        for word in 1..words {
+            order = order.then_with(|| self.body(place + word).cmp(&tail_word(suffix, word)));
+            if order.is_ne() {
+                break;
+            }
+        }
+        order.then(len.cmp(&suffix.len()))
+    }
+}

@@ -1,0 +1,165 @@
+//! Changes of rows, and deletes.
+
+use super::fields::{Edited, Fields};
+use super::redo;
+use super::seek::Place;
+use super::transaction::Context;
+use super::write_set::{Effect, Target, Write, WriteKind};
+use crate::error::{Error, Result};
+use crate::lock::RecordMode;
+use crate::row::{Key, WhichIndex};
+
+impl Context {
+    /// Changes the row whose key is in `self.key` by `edit`.
+    #[inline]
+    pub(super) fn change(
+        &mut self,
+        slot: u32,
+        edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
+    ) -> Result<bool> {
+        let (target, record, body_known) = match self.seek_free(slot, RecordMode::Exclusive) {
+            Some(record) => (Target { slot, place: Place::Stored(record) }, record, false),
+            None => {
+                let Some(target) = self.target(slot)? else { return Ok(false) };
+                let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
+                (target, self.record_of(target.place), own)
+            }
+        };
+        let limit = self.core.options.write_set_bytes_max;
+        let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
+            unreachable!("borrowed by check_write")
+        };
+        let table = tables.at(slot);
+        let mut fields = Fields::new(table, record, body, body_known, patches);
+        edit(&mut fields)?;
+        match fields.end() {
+            Edited::Fields if patches.is_empty() => Ok(true),
+            // The usual change needs nothing but its redo record.
+            Edited::Fields => {
+                let packet = packet.bytes_mut();
+                let before = packet.len();
+                let placed = redo::write_patch(packet, table.id, key, patches);
+                let length = packet.len();
+                if length > limit {
+                    packet.truncate(before);
+                    return Err(Error::WriteSetTooLarge { length, limit });
+                }
+                writes.push(Write::new(table, target, Effect::of(WriteKind::Patch, record), placed), packet);
+                Ok(true)
+            }
+            edited => self.change_any(target, edited).map(|()| true),
+        }
+    }
+
+    /// A change that may move keys.
+    #[inline(never)]
+    fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
+        let mut old = std::mem::take(&mut self.other_body);
+        self.read_place_into(target.slot, target.place, &mut old);
+        let changed = self.step(|context| context.push_change(target, &old, edited));
+        self.other_body = old;
+        changed
+    }
+
+    fn push_change(&mut self, target: Target, old: &[u8], edited: Edited) -> Result<()> {
+        let slot = target.slot;
+        if self.key_changes(slot, edited) {
+            return self.move_key(target);
+        }
+        let record = self.record_of(target.place);
+        let rekeys = self.secondary_keys_change(slot, old, edited);
+        if rekeys {
+            self.lock_given_up_keys(slot, old)?;
+            self.check_unique(slot, Some(old))?;
+        }
+        if edited == Edited::Whole {
+            let moved_to = self.reserve_move(slot, record, self.body.len())?;
+            self.push_put(target, Effect { moved_to, rekeys, ..Effect::of(WriteKind::Put, record) });
+        } else {
+            self.push_patch(target, Effect { rekeys, ..Effect::of(WriteKind::Patch, record) });
+        }
+        if rekeys { self.add_secondary_entries(slot, Some(old), record) } else { Ok(()) }
+    }
+
+    /// Whether one of `self.patches` changes a key of this index, or may.
+    fn patches_touch(&self, slot: u32, which: WhichIndex) -> bool {
+        let schema = &self.tables.at(slot).schema;
+        self.patches.iter().any(|patch| schema.patch_touches_key(which, patch.offset(), patch.len()))
+    }
+
+    /// Whether the row in `self.body` has another primary key than `self.key`.
+    fn key_changes(&self, slot: u32, edited: Edited) -> bool {
+        let table = self.tables.at(slot);
+        if table.schema.primary_key().is_none() {
+            return false;
+        }
+        if edited != Edited::Whole && !self.patches_touch(slot, WhichIndex::Primary) {
+            return false;
+        }
+        let mut key = Key::new();
+        table.schema.primary_key_of_row(&self.body[table.row_at()..], 0, &mut key);
+        key != self.key
+    }
+
+    fn secondary_keys_change(&self, slot: u32, old: &[u8], edited: Edited) -> bool {
+        let table = self.tables.at(slot);
+        let mut key = Key::new();
+        (0..table.secondaries.len()).any(|position| {
+            let which = WhichIndex::Secondary(position);
+            (edited == Edited::Whole || self.patches_touch(slot, which))
+                && self.secondary_key(slot, position, Some(old), &mut key)
+        })
+    }
+
+    /// Locks the unique keys that the row gives up, so that nobody takes them before the commit.
+    fn lock_given_up_keys(&mut self, slot: u32, old: &[u8]) -> Result<()> {
+        let mut key = Key::new();
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            let table = self.tables.at(slot);
+            if table.schema.indexes()[position].unique {
+                table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut key);
+                self.lock_unique(slot, position, &key)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A change of the primary key is a delete and an insert.
+    fn move_key(&mut self, target: Target) -> Result<()> {
+        let slot = target.slot;
+        let body = std::mem::take(&mut self.body);
+        let deleted = self.read_place(slot, target.place);
+        debug_assert!(deleted, "the row was just read");
+        self.push_delete(target)?;
+        self.body = body;
+        let table = self.tables.at(slot);
+        let row_number = table.row_number(&self.body);
+        table.schema.primary_key_of_row(&self.body[table.row_at()..], row_number, &mut self.key);
+        self.insert_body(slot)
+    }
+
+    /// Pushes a delete of the row in `self.body`, whose key is in `self.key`.
+    fn push_delete(&mut self, target: Target) -> Result<()> {
+        if !self.tables.at(target.slot).secondaries.is_empty() {
+            let body = std::mem::take(&mut self.body);
+            let locked = self.lock_given_up_keys(target.slot, &body);
+            self.body = body;
+            locked?;
+        }
+        let record = self.record_of(target.place);
+        let table = self.tables.at(target.slot);
+        let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
+        let placed = redo::write_delete(packet, table.id, &self.key);
+        self.push_write(target, Effect { rekeys: true, ..Effect::of(WriteKind::Delete, record) }, placed);
+        Ok(())
+    }
+
+    pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
+        let Some(target) = self.target(slot)? else { return Ok(false) };
+        if !self.tables.at(slot).secondaries.is_empty() {
+            self.read_place(slot, target.place);
+        }
+        self.step(|context| context.push_delete(target))?;
+        Ok(true)
+    }
+}

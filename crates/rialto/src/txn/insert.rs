@@ -1,0 +1,252 @@
+//! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
+
+use super::redo;
+use super::seek::Place;
+use super::transaction::Context;
+use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
+use crate::error::{Error, Result};
+use crate::ids::{IndexId, Lsn};
+use crate::lock::{Admission, LockForm, LockManager, LockName, LockTarget, Owner, RecordMode};
+use crate::row::{Key, WhichIndex};
+use crate::store::memory::RecordRef;
+use crate::store::memory::index::{Admit, Insert};
+
+impl Context {
+    /// Inserts a row.
+    pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
+        let Context { tables, body, key, .. } = self;
+        let mut row_number = 0;
+        body.clear();
+        if tables.at(slot).numbered {
+            row_number = tables.next_row_number(slot);
+            body.extend_from_slice(&row_number.to_le_bytes());
+        }
+        body.extend_from_slice(row);
+        tables.at(slot).schema.primary_key_of_row(row, row_number, key);
+        self.step(|context| context.insert_body(slot))
+    }
+
+    /// Locks the key in `self.key`, which is to be inserted, and finds the row that has it already.
+    #[inline]
+    fn seek_new(&mut self, slot: u32) -> Result<Place> {
+        let table = self.tables.at(slot);
+        if table.schema.primary_key().is_some() {
+            return self.seek(slot, RecordMode::Exclusive);
+        }
+        // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
+        if self.core.locks.form() == LockForm::Central && !self.is_covered(slot, RecordMode::Exclusive) {
+            self.lock_name(slot, RecordMode::Exclusive)?;
+        }
+        Ok(Place::Absent)
+    }
+
+    /// Inserts the body in `self.body` under the key in `self.key`.
+    pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
+        let place = self.seek_new(slot)?;
+        match place {
+            Place::Absent if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
+            Place::Absent => self.insert_new(slot),
+            Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
+                self.check_unique(slot, None)?;
+                let record = self.writes.get(position).lands_in();
+                let moved_to = self.reserve_move(slot, record, self.body.len())?;
+                let effect = Effect { moved_to, rekeys: true, ..Effect::of(WriteKind::Put, record) };
+                self.push_put(Target { slot, place }, effect);
+                self.add_secondary_entries(slot, None, record)
+            }
+            Place::Own(_) | Place::Stored(_) => Err(self.duplicate(slot, WhichIndex::Primary, &self.key)),
+        }
+    }
+
+    /// The same, for a row that is nowhere yet.
+    #[inline]
+    fn insert_new(&mut self, slot: u32) -> Result<()> {
+        let indexed = !self.tables.at(slot).secondaries.is_empty();
+        if indexed {
+            self.check_unique(slot, None)?;
+        }
+        let length = self.body.len();
+        let slot_of_row =
+            self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
+        let Some(record) = slot_of_row else { return Err(self.memory_limit()) };
+        let Context { core, tables, owner, packet: Some(packet), key, body, writes, .. } = self else {
+            unreachable!("borrowed by check_write")
+        };
+        let (table, packet) = (tables.at(slot), packet.bytes_mut());
+        let placed = redo::write_put(packet, table.id, key, table.numbered, body);
+        let effect = Effect { fresh: true, ..Effect::of(WriteKind::Put, record) };
+        writes.push(Write::new(table, Target { slot, place: Place::Absent }, effect, placed), packet);
+        // The primary entry, which the write takes back if the transaction aborts.
+        let admit = || admission(&core.locks, owner, table.primary_id, key);
+        match table.primary.insert(key, record.0, admit) {
+            Ok(Insert::Done) => writes.note_entered(),
+            _ => {
+                let key = key.clone();
+                self.add_entry(slot, WhichIndex::Primary, &key, record)?;
+            }
+        }
+        if indexed { self.add_secondary_entries(slot, None, record) } else { Ok(()) }
+    }
+
+    /// A slot for a body that does not fit where the row lies.
+    pub(super) fn reserve_move(
+        &mut self,
+        slot: u32,
+        record: RecordRef,
+        length: usize,
+    ) -> Result<Option<RecordRef>> {
+        if length <= self.core.segments.room(record) {
+            return Ok(None);
+        }
+        let moved = self
+            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, length, record, claims))
+            .ok_or_else(|| self.memory_limit())?;
+        Ok(Some(moved))
+    }
+
+    pub(super) fn duplicate(&self, slot: u32, which: WhichIndex, key: &[u8]) -> Error {
+        let table = self.tables.at(slot);
+        Error::DuplicateKey {
+            table: table.name().to_owned(),
+            index: table.schema.key_shape(which).name().to_owned(),
+            key: table.schema.print_key(which, key),
+        }
+    }
+
+    /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
+    /// key falls into.
+    fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<()> {
+        loop {
+            let table = self.tables.at(slot);
+            let index_id = table.index_id(which);
+            let owner = &self.owner;
+            let admit = || admission(&self.core.locks, owner, index_id, key);
+            let mut replaced = None;
+            let inserted = match table.index(which).insert(key, record.0, admit) {
+                Ok(inserted) => inserted,
+                // Memory that the table's own free segments hold may do for an index node.
+                Err(_) => {
+                    let given_back = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
+                    if given_back == 0 {
+                        return Err(self.memory_limit());
+                    }
+                    continue;
+                }
+            };
+            match inserted {
+                Insert::Done => {}
+                // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
+                Insert::Exists(there) if there == record.0 => return Ok(()),
+                Insert::Exists(there) => {
+                    table.index(which).replace(key, there, record.0);
+                    replaced = Some(RecordRef(there));
+                }
+                Insert::Refused => {
+                    self.lock(
+                        |core, owner, _, _, wait| core.locks.wait_interval(owner, index_id, key, wait),
+                        |_, _| LockTarget::Interval { index: index_id, key: key.to_vec() },
+                    )?;
+                    continue;
+                }
+            }
+            self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
+            return Ok(());
+        }
+    }
+
+    /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
+    pub(super) fn add_secondary_entries(
+        &mut self,
+        slot: u32,
+        old: Option<&[u8]>,
+        record: RecordRef,
+    ) -> Result<()> {
+        let mut key = Key::new();
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            if self.secondary_key(slot, position, old, &mut key) {
+                self.add_entry(slot, WhichIndex::Secondary(position), &key, record)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The key of the row in `self.body` in a secondary index. False if the row in `old` has it too.
+    pub(super) fn secondary_key(
+        &self,
+        slot: u32,
+        position: usize,
+        old: Option<&[u8]>,
+        key: &mut Key,
+    ) -> bool {
+        let table = self.tables.at(slot);
+        table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, key);
+        let Some(old) = old else { return true };
+        let mut old_key = Key::new();
+        table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut old_key);
+        old_key != *key
+    }
+
+    /// Locks the unique keys that the row in `self.body` comes to have, and checks that no other row has them.
+    pub(super) fn check_unique(&mut self, slot: u32, old: Option<&[u8]>) -> Result<()> {
+        let mut key = Key::new();
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            if !self.tables.at(slot).schema.indexes()[position].unique
+                || !self.secondary_key(slot, position, old, &mut key)
+            {
+                continue;
+            }
+            self.lock_unique(slot, position, &key)?;
+            if self.is_taken(slot, position, &key) {
+                return Err(self.duplicate(slot, WhichIndex::Secondary(position), &key));
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn lock_unique(&mut self, slot: u32, position: usize, key: &Key) -> Result<()> {
+        let index = self.tables.at(slot).schema.indexes()[position].id;
+        let name = LockName::new(index, key);
+        self.lock(
+            |core, owner, _, _, wait| {
+                core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop)
+            },
+            |_, _| LockTarget::Record { index, key: key.to_vec() },
+        )
+    }
+
+    /// Whether a row other than the one in `self.key` has this key, which is locked, in a unique index.
+    fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
+        let table = self.tables.at(slot);
+        let mut body = Vec::new();
+        let (record, removal, mut there) =
+            table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
+        let own = self.writes.writes().iter().rposition(|write| {
+            write.heap == table.heap.id()
+                && record.is_some_and(|at| write.record == at || write.lands_in() == at)
+        });
+        let mut lsn = record.map_or(Lsn::ZERO, |record| table.segments().lsn(record)).max(table.floor());
+        if let Some(own) = own {
+            lsn = Lsn::ZERO;
+            there = self.read_place_into(slot, Place::Own(own as u32), &mut body);
+        }
+        let mut taken = false;
+        if there {
+            let row = &body[table.row_at()..];
+            let (mut primary, mut has) = (Key::new(), Key::new());
+            table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            table.schema.index_key_of_row(position, row, &primary, &mut has);
+            taken = has == *key && primary != self.key;
+        }
+        self.depend(if taken { lsn } else { removal });
+        taken
+    }
+}
+
+/// Whether an entry may be put into a guarded leaf (I7).
+fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> Admit {
+    match locks.admits(owner, index, key) {
+        Admission::Go => Admit::Go,
+        Admission::GoAndUnguard => Admit::GoAndUnguard,
+        Admission::Refuse => Admit::Refuse,
+    }
+}
