@@ -256,6 +256,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
     LogOptions {
         group_commit: options.group_commit,
         caching: options.log_writes,
+        writes_in_flight: options.log_writes_in_flight,
         bytes_max: options.log_bytes_max,
         packet_slots: options.packets_max,
         memory_flush_interval: options.memory_flush_interval,

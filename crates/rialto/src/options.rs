@@ -72,6 +72,9 @@ pub struct Options {
     /// How the log files are written; by default the way that measures fastest when the database is opened
     /// ([`WritePath`](crate::log::WritePath)).
     pub log_writes: Option<Caching>,
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; by default as many as measure well when
+    /// the database is opened.
+    pub log_writes_in_flight: Option<u32>,
     /// How many transactions can be open at the same time; 1,024 by default.
     pub transactions_max: usize,
     /// How many transactions can be on their way to the disk at the same time; 16,384 by default.
@@ -108,6 +111,7 @@ impl Default for Options {
             locks: LockForm::default(),
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
+            log_writes_in_flight: None,
             transactions_max: 1_024,
             packets_max: 16_384,
             write_set_bytes_max: 64 << 20,

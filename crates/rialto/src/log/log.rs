@@ -18,7 +18,7 @@ use super::ring::RingView;
 use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
 use super::write_path::WritePath;
-use super::writer::{Counters, GroupWriter, LogStats};
+use super::writer::{Counters, Flight, GroupWriter, LogStats};
 use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience};
 use crate::account::waits::Waiting;
 use crate::io::DiskError;
@@ -79,7 +79,12 @@ impl Log {
         let lsn = parts.gatherer.lsn();
         let core = Arc::new(Core {
             pool: PoolOwner::new(options.packet_slots, Lsn(lsn)),
-            writer: Writer::new(System::new(), options.group_commit.policy(), lsn),
+            writer: Writer::new(
+                System::new(),
+                options.group_commit.policy(),
+                lsn,
+                parts.write_path.in_flight,
+            ),
             memory: AtomicU64::new(lsn),
             gatherer: Mutex::new(parts.gatherer),
             group_writer: Mutex::new(parts.group_writer),
@@ -463,23 +468,18 @@ impl Core {
     fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
         // Also if this panics, after the turn's drop has stopped the log.
         let _wake = WakeTickets(self);
-        let turn = turn;
+        let place = || self.pool.place().0;
+        let mut turn = turn;
         let mut gathered = Gathered::All;
-        let mut group_writer = self.group_writer.lock();
         if !self.writer.stopped() {
-            let (to, lsn) = {
-                let mut gatherer = self.gatherer.lock();
-                gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
-                if gatherer.position() > group_writer.position() {
-                    gatherer.seal();
-                }
-                (gatherer.position(), gatherer.lsn())
-            };
-            turn.begin(lsn);
-            match group_writer.write(to, lsn) {
+            let (mut flight, to, lsn);
+            (flight, to, lsn, gathered) = self.take_group();
+            turn.begin(lsn, place);
+            match flight.write() {
                 Ok(took) => {
-                    turn.publish(lsn, took, || self.pool.place().0);
-                    if gathered != Gathered::RingFull {
+                    // Groups land in their order (I4): not at all if one before this failed.
+                    if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
+                    {
                         // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
                         self.mark(Lsn(lsn), to);
                     }
@@ -491,13 +491,24 @@ impl Core {
                 }
             }
         }
-        drop(group_writer);
-        turn.release(|| self.pool.place().0);
+        turn.release(place);
         if gathered != Gathered::All && self.threaded {
             // The group left packets behind whose requests it took.
             self.writer.ask_now();
         }
         gathered
+    }
+
+    /// Gathers the next group; how far it reaches. For the holder of the writer word.
+    fn take_group(&self) -> (Flight, u64, u64, Gathered) {
+        let mut group_writer = self.group_writer.lock();
+        let mut gatherer = self.gatherer.lock();
+        let gathered = self.gather(&mut gatherer, group_writer.lsn().saturating_add(self.group_max));
+        if gatherer.position() > group_writer.position() {
+            gatherer.seal();
+        }
+        let (to, lsn) = (gatherer.position(), gatherer.lsn());
+        (group_writer.take(to, lsn), to, lsn, gathered)
     }
 
     fn mark(&self, lsn: Lsn, position: u64) {

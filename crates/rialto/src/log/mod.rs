@@ -202,6 +202,9 @@ pub struct LogOptions {
     /// How the log files are written: each group is one write and one sync (none with [`Caching::DirectSync`]). `None`: the
     /// fastest way, as measured ([`WritePath`]).
     pub caching: Option<Caching>,
+    /// How many groups may be on their way to the disk at the same time, 1 to 3; they land in their order. `None`: as
+    /// measured.
+    pub writes_in_flight: Option<u32>,
     /// Whether the log has its two threads.
     pub threads: LogThreads,
 }
@@ -224,6 +227,7 @@ impl Default for LogOptions {
             memory_flush_interval: Duration::from_millis(10),
             wait_max: Duration::from_secs(5),
             caching: None,
+            writes_in_flight: None,
             threads: LogThreads::Background,
         }
     }

@@ -118,7 +118,7 @@ use turn::{Committer, Turn, Waited, Writer};
 /// Schedules tried per model of the queue.
 const SCHEDULES: usize = 3000;
 /// Schedules tried per model and design.
-const DESIGN_SCHEDULES: usize = 600;
+const DESIGN_SCHEDULES: usize = 400;
 
 struct Slots(Vec<(AtomicU32, AtomicU64)>);
 
@@ -181,8 +181,12 @@ struct World {
     writes: AtomicU64,
     fails_at: u64,
     group_max: u64,
-    /// Whether somebody writes, as the model knows it.
-    writing: AtomicU32,
+    /// Whether somebody drains, how many groups are in flight, and how far they have landed, as the model knows it.
+    draining: AtomicU32,
+    flying: AtomicU32,
+    in_flight: u32,
+    landed: AtomicU64,
+    drained: AtomicU64,
 }
 
 /// A model's parameters.
@@ -191,6 +195,8 @@ struct Case {
     options: GroupCommitOptions,
     /// The company that the adaptive design waits for, if it has found one.
     company: u64,
+    /// How many groups may be in flight.
+    in_flight: u32,
     /// The write that fails; 0 for none.
     fails_at: u64,
     tickets: bool,
@@ -212,9 +218,19 @@ fn cases() -> Vec<Case> {
     all.push(GroupCommitOptions { stall: long, ..GroupCommitDesign::HiberStall.into() });
     let bounded: Vec<_> =
         all.iter().map(|options| GroupCommitOptions { group_max: Some(1), ..*options }).collect();
-    let case = |options| Case { options, company: 0, fails_at: 0, tickets: false, closes_early: false };
+    let case = |options| Case {
+        options,
+        company: 0,
+        in_flight: 1,
+        fails_at: 0,
+        tickets: false,
+        closes_early: false,
+    };
     let in_company = [2, 3, 5].map(|company| Case { company, ..case(GroupCommitDesign::Adaptive.into()) });
-    all.into_iter().chain(bounded).map(case).chain(in_company).collect()
+    let alone: Vec<Case> = all.into_iter().chain(bounded).map(case).chain(in_company).collect();
+    let together = alone.clone().into_iter().map(|case| Case { in_flight: 2, ..case });
+    let three = GroupCommitDesign::ALL.map(|design| Case { in_flight: 3, ..case(design.into()) });
+    together.chain(three).chain(alone).collect()
 }
 
 impl World {
@@ -225,12 +241,16 @@ impl World {
             company => Box::new(Adaptive::waiting_for(company)),
         };
         Arc::new(World {
-            writer: Writer::new(Modelled::default(), design, 0),
+            writer: Writer::new(Modelled::default(), design, 0, case.in_flight),
             place,
             writes,
             fails_at: case.fails_at,
             group_max: case.options.group_max.map_or(u64::MAX, u64::from),
-            writing: AtomicU32::new(0),
+            draining: AtomicU32::new(0),
+            flying: AtomicU32::new(0),
+            in_flight: case.in_flight,
+            landed: AtomicU64::new(0),
+            drained: AtomicU64::new(0),
         })
     }
 
@@ -238,18 +258,31 @@ impl World {
         self.place.load(Ordering::SeqCst)
     }
 
-    fn write(&self, turn: Turn<'_, Modelled>) {
-        assert_eq!(self.writing.swap(1, Ordering::SeqCst), 0, "two committers at once");
+    fn write(&self, mut turn: Turn<'_, Modelled>) {
+        assert_eq!(self.draining.swap(1, Ordering::SeqCst), 0, "two committers at once");
+        let flying = self.flying.fetch_add(1, Ordering::SeqCst) + 1;
+        assert!(flying <= self.in_flight, "{flying} groups in flight");
         let place = self.place();
-        let target = place.min(self.writer.durable().saturating_add(self.group_max));
-        turn.begin(target);
+        let drained = self.drained.load(Ordering::SeqCst);
+        let target = place.min(drained.saturating_add(self.group_max));
+        self.drained.store(target, Ordering::SeqCst);
+        self.draining.store(0, Ordering::SeqCst);
+        turn.begin(target, || self.place());
         thread::yield_now();
         if self.writes.fetch_add(1, Ordering::SeqCst) + 1 == self.fails_at {
             self.writer.stop();
         } else if !self.writer.stopped() {
-            turn.publish(target, Duration::from_micros(100), || self.place());
+            turn.publish(
+                target,
+                Duration::from_micros(100),
+                || self.place(),
+                || {
+                    let before = self.landed.swap(target, Ordering::SeqCst);
+                    assert!(before == drained, "I4: the group from {drained} on landed after {before}");
+                },
+            );
         }
-        self.writing.store(0, Ordering::SeqCst);
+        self.flying.fetch_sub(1, Ordering::SeqCst);
         turn.release(|| self.place());
         if target < place {
             // As the log does: what the group left behind may be nobody's but the stand-in's.
@@ -318,7 +351,7 @@ fn committers_and_server(case: Case) {
 #[test]
 fn no_committer_sleeps_for_ever() {
     for case in cases() {
-        eprintln!("{}, a company of {}", case.options, case.company);
+        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
         shuttle::check_pct(move || committers_and_server(case), DESIGN_SCHEDULES, 3);
     }
@@ -327,7 +360,7 @@ fn no_committer_sleeps_for_ever() {
 #[test]
 fn what_nobody_waits_for_is_written() {
     for case in cases() {
-        eprintln!("{}, a company of {}", case.options, case.company);
+        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
         let case = Case { tickets: true, ..case };
         // A nap of the log server, somebody else's group and a ticket in between take some luck to meet.
         let schedules = if case.company > 0 { 10 * DESIGN_SCHEDULES } else { DESIGN_SCHEDULES };
@@ -338,7 +371,7 @@ fn what_nobody_waits_for_is_written() {
 #[test]
 fn a_failed_write_releases_everybody() {
     for (case, fails_at) in cases().into_iter().flat_map(|case| [(case, 1), (case, 2)]) {
-        eprintln!("{}, a company of {}", case.options, case.company);
+        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
         let case = Case { fails_at, ..case };
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
     }
@@ -347,7 +380,7 @@ fn a_failed_write_releases_everybody() {
 #[test]
 fn committers_write_for_themselves_once_the_log_server_is_gone() {
     for case in cases() {
-        eprintln!("{}, a company of {}", case.options, case.company);
+        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
         let case = Case { closes_early: true, ..case };
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
     }

@@ -7,6 +7,7 @@ use super::files::{self, FileTable, LogFile};
 use super::gather::{Gatherer, RING_MIN};
 use super::reader::LogEnd;
 use super::ring::{self, RING_NAME, RingView};
+use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, PAGE};
@@ -50,6 +51,12 @@ impl LogOptions {
                 self.first_file_bytes + self.file_bytes
             ));
         }
+        if self.writes_in_flight.is_some_and(|writes| !(1..=IN_FLIGHT_MAX).contains(&writes)) {
+            let found = self.writes_in_flight.unwrap_or_default();
+            return bad(format!(
+                "writes_in_flight is {found}; expected 1 to {IN_FLIGHT_MAX}, or none to measure it"
+            ));
+        }
         self.group_commit.problem().map_or(Ok(()), bad)
     }
 }
@@ -90,7 +97,8 @@ impl Log {
         options.check()?;
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
         let last = files.last().expect("a log has a file");
-        let write_path = WritePath::choose(&**disk, options.caching, last, position)?;
+        let write_path =
+            WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position)?;
         let caching = write_path.caching;
         // Recovery reads through the system's cache; from here on they are used as they are written.
         let files = files.iter().map(|file| file.reopen(&**disk, caching)).collect::<Result<Vec<_>>>()?;

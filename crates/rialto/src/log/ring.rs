@@ -57,7 +57,8 @@ pub(crate) fn start(
     words[0].store(MAGIC, Ordering::SeqCst);
     let (filled, released) = (AtomicU64::new(position), AtomicU64::new(position));
     let ring = Arc::new(Ring { map, bytes: bytes as u64, filled, released });
-    Ok((RingFiller { ring: ring.clone() }, RingDrainer { ring: ring.clone() }, RingView { ring }))
+    let drainer = RingDrainer { ring: ring.clone(), taken: position };
+    Ok((RingFiller { ring: ring.clone() }, drainer, RingView { ring }))
 }
 
 impl Ring {
@@ -113,29 +114,62 @@ impl RingFiller {
     }
 }
 
-/// The writer's end.
+/// The writer's end: what is filled is taken piece by piece.
 #[derive(Debug)]
 pub(crate) struct RingDrainer {
     ring: Arc<Ring>,
+    /// Everything before this is taken.
+    taken: u64,
 }
 
 impl RingDrainer {
+    /// The position up to which it is taken.
     pub(crate) fn position(&self) -> u64 {
-        self.ring.released.load(Ordering::Relaxed)
+        self.taken
+    }
+
+    /// Takes what is filled, up to `to`.
+    pub(crate) fn take(&mut self, to: u64) -> RingPiece {
+        assert!(self.taken <= to && to <= self.ring.filled.load(Ordering::Acquire));
+        let from = std::mem::replace(&mut self.taken, to);
+        RingPiece { ring: self.ring.clone(), from, to }
+    }
+}
+
+/// A piece of the ring on its way to the disk. Pieces do not overlap, and are released in their order.
+#[derive(Debug)]
+pub(crate) struct RingPiece {
+    ring: Arc<Ring>,
+    from: u64,
+    to: u64,
+}
+
+impl RingPiece {
+    pub(crate) fn from(&self) -> u64 {
+        self.from
+    }
+
+    pub(crate) fn to(&self) -> u64 {
+        self.to
     }
 
     /// The bytes from `from`, at most up to `to` and to the ring's end.
     pub(crate) fn bytes(&self, from: u64, to: u64) -> &[u8] {
-        assert!(self.position() <= from && to <= self.ring.filled.load(Ordering::Acquire));
+        assert!(self.from <= from && from <= to && to <= self.to);
         let length = (to - from).min(self.ring.bytes - from % self.ring.bytes) as usize;
-        // SAFETY: the range lies between released and filled: the filler does not write there until `release`, which
-        // needs `&mut self`.
+        // SAFETY: the range lies between released and filled: the filler does not write there until this piece is
+        // released, which consumes it, and those before it are released first.
         unsafe { std::slice::from_raw_parts(self.ring.address(from, length), length) }
     }
 
-    /// All before `position` is durable on disk.
-    pub(crate) fn release(&mut self, position: u64) {
-        self.ring.released.store(position, Ordering::SeqCst);
+    /// It is durable on disk, as all before it.
+    pub(crate) fn release(self) {
+        assert_eq!(
+            self.ring.released.load(Ordering::Relaxed),
+            self.from,
+            "pieces are released in their order"
+        );
+        self.ring.released.store(self.to, Ordering::SeqCst);
     }
 }
 
@@ -209,10 +243,11 @@ mod tests {
         for round in 0..5u8 {
             filler.window(PAGE).fill(round);
             filler.fill(PAGE);
-            let (from, to) = (drainer.position(), view.filled());
-            assert!(drainer.bytes(from, to).iter().all(|&byte| byte == round));
+            let piece = drainer.take(view.filled());
+            assert_eq!(drainer.position(), piece.to());
+            assert!(piece.bytes(piece.from(), piece.to()).iter().all(|&byte| byte == round));
             if round < 4 {
-                drainer.release(to);
+                piece.release();
             }
         }
         assert_eq!(view.released(), 5 * PAGE as u64);

@@ -33,8 +33,13 @@ use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
 
-const FREE: u32 = 0;
+/// The writer word: whether somebody holds it, and over that how many groups are in flight.
 const HELD: u32 = 1;
+const IN_FLIGHT: u32 = 2;
+
+/// Groups in flight at the same time, at most: with the group that forms, one for each bucket.
+pub(crate) const IN_FLIGHT_MAX: u32 = BUCKETS as u32 - 1;
+const BUCKETS: usize = 4;
 
 /// The request word's values, in the order in which one replaces another.
 mod request {
@@ -177,7 +182,14 @@ pub(crate) struct Writer<M: Machine> {
     elected: AtomicU64,
     stopped: AtomicU32,
     word: AtomicU32,
-    buckets: [Bucket<M::Futex>; 2],
+    /// How many groups may be in flight.
+    in_flight_max: u32,
+    /// By the low bits of a group's number: how far it reaches, and its sleepers.
+    targets: [AtomicU64; BUCKETS],
+    buckets: [Bucket<M::Futex>; BUCKETS],
+    /// The number of the last group that has landed, and where others wait for their turn to land.
+    landed: AtomicU64,
+    landing: Bucket<M::Futex>,
     committer: Bucket<M::Futex>,
     stalling: Bucket<M::Futex>,
     request: M::Futex,
@@ -199,14 +211,24 @@ pub(crate) struct Writer<M: Machine> {
 
 impl<M: Machine> Writer<M> {
     /// A free writer word; every place up to `durable` is durable.
-    pub(crate) fn new(machine: M, design: Box<dyn GroupCommit>, durable: u64) -> Writer<M> {
+    pub(crate) fn new(
+        machine: M,
+        design: Box<dyn GroupCommit>,
+        durable: u64,
+        in_flight_max: u32,
+    ) -> Writer<M> {
+        assert!((1..=IN_FLIGHT_MAX).contains(&in_flight_max), "1 to {IN_FLIGHT_MAX} writes in flight");
         Writer {
             durable: AtomicU64::new(durable),
             flight: AtomicU64::new(durable << 16),
             elected: AtomicU64::new(0),
             stopped: AtomicU32::new(0),
-            word: AtomicU32::new(FREE),
-            buckets: [Bucket::new(&machine), Bucket::new(&machine)],
+            word: AtomicU32::new(0),
+            in_flight_max,
+            targets: std::array::from_fn(|_| AtomicU64::new(durable)),
+            buckets: std::array::from_fn(|_| Bucket::new(&machine)),
+            landed: AtomicU64::new(0),
+            landing: Bucket::new(&machine),
             committer: Bucket::new(&machine),
             stalling: Bucket::new(&machine),
             request: machine.futex(request::NONE),
@@ -261,12 +283,26 @@ impl<M: Machine> Writer<M> {
         Duration::from_nanos(self.raised_ns.load(Ordering::Relaxed))
     }
 
-    /// Takes the writer word if it is free.
+    /// Whether the writer word cannot be taken: somebody holds it, or as many groups are in flight as may be.
+    fn is_busy(&self) -> bool {
+        self.is_taken(self.word.load(Ordering::SeqCst))
+    }
+
+    fn is_taken(&self, word: u32) -> bool {
+        word & HELD != 0 || word / IN_FLIGHT >= self.in_flight_max
+    }
+
+    /// Takes the writer word if it can be taken.
     pub(crate) fn try_take(&self) -> Option<Turn<'_, M>> {
         // The plain load keeps the line shared while somebody else holds the word.
-        (self.word.load(Ordering::SeqCst) == FREE
-            && self.word.compare_exchange(FREE, HELD, Ordering::SeqCst, Ordering::SeqCst).is_ok())
-        .then(|| Turn { writer: self, by_server: false })
+        let mut word = self.word.load(Ordering::SeqCst);
+        while !self.is_taken(word) {
+            match self.word.compare_exchange(word, word | HELD, Ordering::SeqCst, Ordering::SeqCst) {
+                Ok(_) => return Some(Turn { writer: self, group: None, by_server: false }),
+                Err(now) => word = now,
+            }
+        }
+        None
     }
 
     /// Takes the writer word, sleeping while others hold it.
@@ -355,7 +391,7 @@ impl<M: Machine> Writer<M> {
             stand_in: committer.stand_in,
             covered: committer.lsn <= target,
             elected,
-            writer_busy: self.word.load(Ordering::SeqCst) == HELD,
+            writer_busy: self.is_busy(),
             waiting: self.waiting(),
             forming: place.saturating_sub(target),
             outstanding: place.saturating_sub(self.durable()),
@@ -383,7 +419,7 @@ impl<M: Machine> Writer<M> {
     }
 
     fn waiting(&self) -> u32 {
-        self.buckets[0].sleepers.load(Ordering::SeqCst) + self.buckets[1].sleepers.load(Ordering::SeqCst)
+        self.buckets.iter().map(|bucket| bucket.sleepers.load(Ordering::SeqCst)).sum()
     }
 
     /// The elected committer's place; `None` if nobody is elected.
@@ -405,13 +441,13 @@ impl<M: Machine> Writer<M> {
     /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do.
     fn sleep(&self, lsn: u64, limit: Option<Duration>) {
         let flight = self.flight.load(Ordering::SeqCst);
-        let number = flight & 0xffff;
-        let bucket = if lsn <= flight >> 16 { number } else { number + 1 };
         let began = limit.map(|_| self.machine.now());
-        self.buckets[(bucket & 1) as usize].sleep(limit, || {
+        self.buckets[self.bucket_of(lsn, flight)].sleep(limit, || {
+            // No group has begun since, so what the bucket was found by still holds, or the place is durable.
             let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
             let somebody_writes = limit.is_some()
-                || self.word.load(Ordering::SeqCst) == HELD
+                || lsn <= flight >> 16
+                || self.is_busy()
                 || self.elected().is_some_and(|elected| elected != lsn)
                 || self.has_server() && matches!(self.request.load(), request::NOW | request::BLOCKED);
             right_bucket && somebody_writes && self.durable() < lsn && !self.stopped()
@@ -421,11 +457,24 @@ impl<M: Machine> Writer<M> {
         }
     }
 
+    /// The bucket of the group that covers a place, or will, as of a flight word.
+    fn bucket_of(&self, lsn: u64, flight: u64) -> usize {
+        let newest = flight & 0xffff;
+        if lsn > flight >> 16 {
+            return bucket(newest + 1);
+        }
+        // The oldest group in flight that reaches it. One that has landed does not: the place would be durable.
+        let landed = self.landed.load(Ordering::SeqCst);
+        let in_flight = newest.wrapping_sub(landed) & 0xffff;
+        let oldest = (1..=in_flight.min(u64::from(IN_FLIGHT_MAX)))
+            .map(|ahead| landed + ahead)
+            .find(|number| self.targets[bucket(*number)].load(Ordering::SeqCst) >= lsn);
+        bucket(oldest.unwrap_or(newest))
+    }
+
     /// Sleeps until the writer word is free: its elected committer does.
     fn sleep_as_committer(&self, lsn: u64) {
-        self.committer.sleep(None, || {
-            self.word.load(Ordering::SeqCst) == HELD && self.durable() < lsn && !self.stopped()
-        });
+        self.committer.sleep(None, || self.is_busy() && self.durable() < lsn && !self.stopped());
     }
 
     /// Sleeps until its time is over: the wake-up call is its own.
@@ -477,7 +526,7 @@ impl<M: Machine> Writer<M> {
     /// Stops the log: nobody sleeps any longer, every later wait ends at once.
     pub(crate) fn stop(&self) {
         self.stopped.store(1, Ordering::SeqCst);
-        for bucket in self.buckets.iter().chain([&self.committer, &self.stalling]) {
+        for bucket in self.buckets.iter().chain([&self.committer, &self.stalling, &self.landing]) {
             bucket.epoch.fetch_add(1);
             bucket.epoch.wake_all();
         }
@@ -532,7 +581,7 @@ impl<M: Machine> Writer<M> {
                         write(turn.by_server(true));
                     } else if self.request.exchange(request::NOW, request::BLOCKED) {
                         while self.request.load() == request::BLOCKED {
-                            if self.word.load(Ordering::SeqCst) == FREE {
+                            if !self.is_busy() {
                                 self.request.exchange(request::BLOCKED, request::NOW);
                             } else {
                                 self.server_sleep(request::BLOCKED, None);
@@ -568,6 +617,35 @@ impl<M: Machine> Writer<M> {
         }
     }
 
+    /// The writer word was given back: the elected committer may be waiting for it.
+    fn committer_may_go_on(&self) {
+        if self.committer.wake() {
+            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Whoever gives back the writer word looks after those whom no group covers yet.
+    fn look_again(&self, place: impl Fn() -> u64) {
+        let flight = self.flight.load(Ordering::SeqCst);
+        let next = &self.buckets[bucket((flight & 0xffff) + 1)];
+        if self.request.load() == request::BLOCKED {
+            if self.request.exchange(request::BLOCKED, request::NOW) {
+                self.wake_server();
+            }
+        } else if next.sleepers.load(Ordering::SeqCst) > 0
+            && place() > flight >> 16
+            && !self.is_busy()
+            && self.elected().is_none()
+        {
+            if self.has_server() && self.request.load() != request::CLOSED {
+                self.ask_now();
+            } else {
+                // They elect one.
+                next.wake();
+            }
+        }
+    }
+
     fn server_sleep(&self, expected: u32, limit: Option<Duration>) {
         self.server_asleep.store(1, Ordering::SeqCst);
         self.request.wait(expected, limit);
@@ -575,10 +653,17 @@ impl<M: Machine> Writer<M> {
     }
 }
 
-/// The writer word, held. It has to be given back by [`Turn::release`]; a dropped one (a panic) stops the log.
+fn bucket(number: u64) -> usize {
+    number as usize % BUCKETS
+}
+
+/// The writer word, held, and then a group in flight. It has to be given back by [`Turn::release`]; a dropped one (a
+/// panic) stops the log.
 #[derive(Debug)]
 pub(crate) struct Turn<'a, M: Machine> {
     writer: &'a Writer<M>,
+    /// The number of the group, once it is in flight.
+    group: Option<u64>,
     /// Whether the log server has it.
     by_server: bool,
 }
@@ -589,15 +674,45 @@ impl<M: Machine> Turn<'_, M> {
         self
     }
 
-    /// The group is drained: it reaches up to `target`.
-    pub(crate) fn begin(&self, target: u64) {
-        let number = self.writer.flight.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
-        self.writer.flight.store(target << 16 | number, Ordering::SeqCst);
+    /// The group is drained: it reaches up to `target`, and is in flight from here on. The writer word is free for the next
+    /// one, if there may be more in flight.
+    pub(crate) fn begin(&mut self, target: u64, place: impl Fn() -> u64) {
+        let writer = self.writer;
+        let number = writer.flight.load(Ordering::SeqCst).wrapping_add(1) & 0xffff;
+        writer.targets[bucket(number)].store(target, Ordering::SeqCst);
+        writer.flight.store(target << 16 | number, Ordering::SeqCst);
+        self.group = Some(number);
+        // One step: no longer held, and one more in flight.
+        writer.word.fetch_add(IN_FLIGHT - HELD, Ordering::SeqCst);
+        if writer.in_flight_max > 1 {
+            writer.committer_may_go_on();
+            writer.look_again(place);
+        }
     }
 
-    /// Every place up to `durable` is durable, and its write took this long.
-    pub(crate) fn publish(&self, durable: u64, took: Duration, place: impl Fn() -> u64) {
+    /// The group is on disk, and its write took this long. Waits until those before it have landed, `land`s it, and
+    /// publishes that every place up to `durable` is durable; does none of that, and returns `false`, if one before it
+    /// failed.
+    pub(crate) fn publish(
+        &self,
+        durable: u64,
+        took: Duration,
+        place: impl Fn() -> u64,
+        land: impl FnOnce(),
+    ) -> bool {
         let writer = self.writer;
+        let number = self.group.expect("the group is in flight");
+        let before = |landed: u64| (landed + 1) & 0xffff == number;
+        while !before(writer.landed.load(Ordering::SeqCst)) {
+            writer.landing.sleep(None, || !before(writer.landed.load(Ordering::SeqCst)) && !writer.stopped());
+            if writer.stopped() {
+                return false;
+            }
+        }
+        if writer.stopped() {
+            return false;
+        }
+        land();
         let before = writer.durable();
         debug_assert!(durable >= before);
         writer.durable.store(durable, Ordering::SeqCst);
@@ -619,43 +734,33 @@ impl<M: Machine> Turn<'_, M> {
                 now,
             });
         }
+        writer.landed.store(number, Ordering::SeqCst);
+        if writer.landing.wake() {
+            writer.tally.wakes.fetch_add(1, Ordering::Relaxed);
+        }
+        true
     }
 
-    /// Frees the writer word, wakes those whom the group served and the next committer, and looks again so that no packet
-    /// is left behind. `place` tells the last place taken.
+    /// Gives back the writer word, or the group's room in flight; wakes those whom the group served and the next committer,
+    /// and looks again so that no packet is left behind. `place` tells the last place taken.
     pub(crate) fn release(self, place: impl Fn() -> u64) {
-        let writer = self.writer;
+        let (writer, group) = (self.writer, self.group);
         std::mem::forget(self);
-        let number = writer.flight.load(Ordering::SeqCst) & 0xffff;
-        let served = &writer.buckets[(number & 1) as usize];
-        let next = &writer.buckets[((number + 1) & 1) as usize];
-        writer.word.store(FREE, Ordering::SeqCst);
-        let wakes = u64::from(writer.committer.wake()) + u64::from(served.wake());
-        if wakes > 0 {
-            writer.tally.wakes.fetch_add(wakes, Ordering::Relaxed);
-        }
-        if writer.request.load() == request::BLOCKED {
-            if writer.request.exchange(request::BLOCKED, request::NOW) {
-                writer.wake_server();
-            }
-        } else if next.sleepers.load(Ordering::SeqCst) > 0
-            && place() > writer.durable()
-            && writer.word.load(Ordering::SeqCst) == FREE
-            && writer.elected().is_none()
+        writer.word.fetch_sub(if group.is_some() { IN_FLIGHT } else { HELD }, Ordering::SeqCst);
+        writer.committer_may_go_on();
+        if let Some(number) = group
+            && writer.buckets[bucket(number)].wake()
         {
-            if writer.has_server() && writer.request.load() != request::CLOSED {
-                writer.ask_now();
-            } else {
-                // They elect one.
-                next.wake();
-            }
+            writer.tally.wakes.fetch_add(1, Ordering::Relaxed);
         }
+        writer.look_again(place);
     }
 }
 
 impl<M: Machine> Drop for Turn<'_, M> {
     fn drop(&mut self) {
         self.writer.stop();
-        self.writer.word.store(FREE, Ordering::SeqCst);
+        let held = if self.group.is_some() { IN_FLIGHT } else { HELD };
+        self.writer.word.fetch_sub(held, Ordering::SeqCst);
     }
 }

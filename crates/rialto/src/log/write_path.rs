@@ -1,6 +1,6 @@
-//! How log files are written: through the system's cache or past it, with a sync of its own or in the write. What is
-//! fastest differs between devices and file systems, so it is measured when a log is opened, unless it was told or has
-//! been measured under the same boot, and recorded in the file `log-writes`.
+//! How log files are written: through the system's cache or past it, with a sync of its own or in the write; and how many
+//! groups at a time. What is fastest differs between devices and file systems, so it is measured when a log is opened,
+//! unless it was told or has been measured under the same boot, and recorded in the file `log-writes`.
 //!
 //! | way | a group | why nothing durable is lost in a crash |
 //! |---|---|---|
@@ -11,13 +11,21 @@
 //! The same in all three: files are zeroed and synced before they are used, so no write changes their metadata; a group
 //! begins on a page that no durable group lies on, so a torn write damages only what nobody was told to be durable; blocks
 //! that a crash left behind the end do not chain. The crash tests draw one of the three for each life of a log.
+//!
+//! **Several groups in flight**: a group may reach the disk before the one in front of it, but it lands behind it
+//! (`turn.rs`): the durable position, the answers, and the ring's room wait for all groups before. After a crash a hole ends
+//! the log (I4). The group behind the hole was answered to nobody, and the durable position that its blocks carry is not
+//! past the hole, so it is not taken for damage; the next opening's pad, written into the hole, changes the chain, so it
+//! never comes back. If a group fails, none behind it lands: the log has stopped.
 
 use std::fmt::Write as _;
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PAGE;
 use super::files::{self, LogFile};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, Open};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
 /// The file that holds what was measured.
 pub(crate) const RECORD: &str = "log-writes";
@@ -32,6 +40,10 @@ const BUDGET: Duration = Duration::from_millis(4);
 /// Another way than the usual one has to be this much faster, in percent: a measurement this short is not exact.
 const BETTER_PERCENT: u64 = 10;
 
+/// Two groups are in flight if each of two writes at the same time takes at most this much longer than one alone, in
+/// percent: the device works on both at once.
+const TOGETHER_PERCENT: u64 = 30;
+
 /// The ways, the usual one first.
 const WAYS: [(&str, Caching); 3] =
     [("direct", Caching::Direct), ("direct-sync", Caching::DirectSync), ("buffered", Caching::Buffered)];
@@ -41,35 +53,60 @@ const WAYS: [(&str, Caching); 3] =
 pub struct WritePath {
     /// The way.
     pub caching: Caching,
+    /// How many groups may be on their way at the same time; they land in their order.
+    pub in_flight: u32,
     /// What a write of 4 KiB and one of 64 KiB, each made durable, took together, in nanoseconds, with
     /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or
     /// could not be measured.
     pub measured_ns: Option<[u64; 3]>,
+    /// What the first of these took when two threads wrote at the same time, past the cache.
+    pub together_ns: Option<u64>,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Measured {
+    ways_ns: [u64; 3],
+    /// A write of 4 KiB alone, and one of two at the same time.
+    alone_ns: u64,
+    together_ns: u64,
 }
 
 impl Default for WritePath {
     fn default() -> WritePath {
-        WritePath { caching: WAYS[0].1, measured_ns: None }
+        WritePath { caching: WAYS[0].1, in_flight: 1, measured_ns: None, together_ns: None }
     }
 }
 
 impl WritePath {
-    fn fastest(measured_ns: [u64; 3]) -> WritePath {
-        let best = (1..WAYS.len()).min_by_key(|&way| measured_ns[way]).expect("there are others");
-        let better = measured_ns[best] * 100 < measured_ns[0] * (100 - BETTER_PERCENT);
-        WritePath { caching: WAYS[if better { best } else { 0 }].1, measured_ns: Some(measured_ns) }
+    fn fastest(measured: Measured) -> WritePath {
+        let Measured { ways_ns, alone_ns, together_ns } = measured;
+        let best = (1..WAYS.len()).min_by_key(|&way| ways_ns[way]).expect("there are others");
+        let better = ways_ns[best] * 100 < ways_ns[0] * (100 - BETTER_PERCENT);
+        WritePath {
+            caching: WAYS[if better { best } else { 0 }].1,
+            in_flight: if together_ns * 100 <= alone_ns * (100 + TOGETHER_PERCENT) { 2 } else { 1 },
+            measured_ns: Some(ways_ns),
+            together_ns: Some(together_ns),
+        }
     }
 
     /// The way for a log whose last file is `last`, used up to `position`.
     pub(super) fn choose(
         disk: &dyn Disk,
-        told: Option<Caching>,
+        told: (Option<Caching>, Option<u32>),
         last: &LogFile,
         position: u64,
     ) -> DiskResult<WritePath> {
-        if let Some(caching) = told {
-            return Ok(WritePath { caching, measured_ns: None });
-        }
+        let found = match told {
+            (Some(_), Some(_)) => WritePath::default(),
+            _ => WritePath::measured(disk, last, position)?,
+        };
+        let (caching, in_flight) = (told.0.unwrap_or(found.caching), told.1.unwrap_or(found.in_flight));
+        Ok(WritePath { caching, in_flight, ..found })
+    }
+
+    fn measured(disk: &dyn Disk, last: &LogFile, position: u64) -> DiskResult<WritePath> {
         if !disk.has_speed() {
             return Ok(WritePath::default());
         }
@@ -80,9 +117,9 @@ impl WritePath {
             // The next opening finds room.
             return Ok(WritePath::default());
         }
-        let measured_ns = measure(disk, last)?;
-        record(disk, &format_record(measured_ns, disk.boot()))?;
-        Ok(WritePath::fastest(measured_ns))
+        let measured = measure(disk, last)?;
+        record(disk, &format_record(measured, disk.boot()))?;
+        Ok(WritePath::fastest(measured))
     }
 
     /// What is recorded in a directory, for people.
@@ -92,7 +129,7 @@ impl WritePath {
 }
 
 /// Medians of the ways in turn, over zeros that are there already.
-fn measure(disk: &dyn Disk, last: &LogFile) -> DiskResult<[u64; 3]> {
+fn measure(disk: &dyn Disk, last: &LogFile) -> DiskResult<Measured> {
     let began = Instant::now();
     let name = files::name(last.sequence);
     let offset = last.offset(last.end() - AREA);
@@ -118,7 +155,48 @@ fn measure(disk: &dyn Disk, last: &LogFile) -> DiskResult<[u64; 3]> {
             }
         }
     }
-    Ok(times.map(|ways| ways.map(median).iter().sum()))
+    let medians = times.map(|way| way.map(median));
+    let together_ns = together(&*open[0], offset, &zeros)?;
+    let (ways_ns, alone_ns) = (medians.map(|way| way.iter().sum()), medians[0][0]);
+    Ok(Measured { ways_ns, alone_ns, together_ns })
+}
+
+/// The median of writes of a page that two threads make at the same time.
+fn together(file: &dyn File, offset: u64, zeros: &AlignedBuffer) -> DiskResult<u64> {
+    let begin = Barrier::new(2);
+    let began = Instant::now();
+    let over = AtomicBool::new(false);
+    let write = |lane: u64| {
+        let mut times = Vec::new();
+        loop {
+            // Looked at by both before either can begin the next round.
+            begin.wait();
+            if over.load(Ordering::SeqCst) {
+                return Ok(times);
+            }
+            let started = Instant::now();
+            let written = file.write_at(&zeros[..PAGE], offset + lane * 8 * PAGE as u64);
+            let done = written.and_then(|()| file.sync());
+            times.push(started.elapsed().as_nanos() as u64);
+            begin.wait();
+            if lane == 0 && (times.len() > ROUNDS[1] || times.len() > ROUNDS[0] && began.elapsed() > BUDGET) {
+                over.store(true, Ordering::SeqCst);
+            }
+            // Either way the other one is told, and comes to its end.
+            if let Err(error) = done {
+                over.store(true, Ordering::SeqCst);
+                begin.wait();
+                return Err(error);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let other = scope.spawn(|| write(1));
+        let (mine, others) = (write(0), other.join().expect("a writer does not panic"));
+        let mut times = mine?;
+        times.extend(others?);
+        Ok(median(times))
+    })
 }
 
 fn median(mut times: Vec<u64>) -> u64 {
@@ -126,25 +204,24 @@ fn median(mut times: Vec<u64>) -> u64 {
     times[times.len() / 2]
 }
 
-fn format_record(measured_ns: [u64; 3], boot: u128) -> String {
+fn format_record(measured: Measured, boot: u128) -> String {
+    let Measured { ways_ns, alone_ns, together_ns } = measured;
+    let names = WAYS.iter().map(|(name, _)| *name).chain(["4 KiB alone", "4 KiB, two at a time"]);
     let mut text = format!("boot {boot:032x}\n");
-    for ((name, _), ns) in WAYS.into_iter().zip(measured_ns) {
-        writeln!(text, "{name} {ns} ns").expect("writing to a string");
+    for (name, ns) in names.zip(ways_ns.into_iter().chain([alone_ns, together_ns])) {
+        writeln!(text, "{name}: {ns} ns").expect("writing to a string");
     }
     text
 }
 
 /// What was measured under this boot.
-fn parse(text: &str, boot: u128) -> Option<[u64; 3]> {
+fn parse(text: &str, boot: u128) -> Option<Measured> {
     let mut lines = text.lines();
-    if lines.next()? != format!("boot {boot:032x}") {
+    if lines.next()? != format!("boot {boot:032x}") || !text.ends_with('\n') {
         return None;
     }
-    let mut measured_ns = [0; 3];
-    for ((name, _), ns) in WAYS.into_iter().zip(&mut measured_ns) {
-        *ns = lines.next()?.strip_prefix(name)?.trim().strip_suffix(" ns")?.parse().ok()?;
-    }
-    Some(measured_ns)
+    let mut next = || lines.next()?.rsplit_once(": ")?.1.strip_suffix(" ns")?.parse().ok();
+    Some(Measured { ways_ns: [next()?, next()?, next()?], alone_ns: next()?, together_ns: next()? })
 }
 
 /// A record that cannot be read is as good as none.
@@ -171,25 +248,32 @@ mod tests {
     use crate::io::{MemoryDisk, SimulatedDisk, SystemClock};
     use crate::log::{Log, LogOptions};
 
+    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: u64) -> Measured {
+        Measured { ways_ns, alone_ns, together_ns }
+    }
+
     #[test]
     fn the_usual_way_stays_unless_another_is_clearly_faster() {
-        for (measured_ns, caching) in [
+        for (ways_ns, caching) in [
             ([100, 100, 100], Caching::Direct),
             ([100, 91, 120], Caching::Direct),
             ([100, 89, 120], Caching::DirectSync),
             ([100, 80, 70], Caching::Buffered),
         ] {
-            let path = WritePath::fastest(measured_ns);
-            assert_eq!((path.caching, path.measured_ns), (caching, Some(measured_ns)));
+            let path = WritePath::fastest(measured(ways_ns, 10, 20));
+            assert_eq!((path.caching, path.in_flight, path.measured_ns), (caching, 1, Some(ways_ns)));
         }
+        assert_eq!(WritePath::fastest(measured([1, 1, 1], 100, 130)).in_flight, 2);
+        assert_eq!(WritePath::fastest(measured([1, 1, 1], 100, 131)).in_flight, 1);
     }
 
     #[test]
     fn a_record_counts_under_its_boot_and_only_if_it_is_whole() {
-        let text = format_record([30, 20, 10], 7);
-        assert_eq!(parse(&text, 7), Some([30, 20, 10]));
+        let found = measured([30, 20, 10], 5, 6);
+        let text = format_record(found, 7);
+        assert_eq!(parse(&text, 7), Some(found));
         assert_eq!(parse(&text, 8), None);
-        for cut in 0..text.len() - 1 {
+        for cut in 0..text.len() {
             assert_eq!(parse(&text[..cut], 7), None, "{:?}", &text[..cut]);
         }
     }
@@ -211,9 +295,10 @@ mod tests {
         let again = Log::open(&disk, 1, &options, end).unwrap();
         assert_eq!(again.write_path(), measured, "not measured again");
         again.close().unwrap();
-        let told = LogOptions { caching: Some(Caching::Buffered), ..options };
+        let told = LogOptions { caching: Some(Caching::Buffered), writes_in_flight: Some(3), ..options };
         let end = crate::log::recover(&disk, 1, crate::Lsn(1)).unwrap().finish().unwrap();
         let told = Log::open(&disk, 1, &told, end).unwrap();
-        assert_eq!(told.write_path(), WritePath { caching: Caching::Buffered, measured_ns: None });
+        let expected = WritePath { caching: Caching::Buffered, in_flight: 3, ..WritePath::default() };
+        assert_eq!(told.write_path(), expected);
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::files::{FileTable, LogFile};
-use super::ring::RingDrainer;
+use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use crate::io::{Caching, DiskResult};
 
@@ -17,7 +17,7 @@ pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
     packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
 }
 
-/// Counters of the log; each has one writer at a time (the holder of the writer word).
+/// Counters of the log; each has one writer at a time (whose group lands), but for those of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
     groups: AtomicU64,
@@ -78,14 +78,26 @@ impl Counters {
     }
 }
 
-/// The writer's state; the holder of the writer word has it.
+/// Cuts groups out of the ring, one after the other; the holder of the writer word has it.
 #[derive(Debug)]
 pub(crate) struct GroupWriter {
     ring: RingDrainer,
     files: Arc<FileTable>,
+    /// The file that the next group begins in, or behind.
     file: Arc<LogFile>,
     caching: Caching,
     lsn: u64,
+    counters: Arc<Counters>,
+}
+
+/// A group on its way to the disk.
+#[derive(Debug)]
+pub(crate) struct Flight {
+    piece: RingPiece,
+    files: Arc<FileTable>,
+    file: Arc<LogFile>,
+    caching: Caching,
+    packets: u64,
     counters: Arc<Counters>,
 }
 
@@ -101,48 +113,83 @@ impl GroupWriter {
         GroupWriter { ring, files, file, caching, lsn, counters }
     }
 
-    /// The position up to which the log is durable.
+    /// The position up to which the log is on its way, or durable.
     pub(crate) fn position(&self) -> u64 {
         self.ring.position()
     }
 
-    /// The last packet that is durable.
+    /// The last packet that is on its way, or durable.
     pub(crate) fn lsn(&self) -> u64 {
         self.lsn
     }
 
-    /// Makes the ring durable up to a page-aligned position, which holds whole packets up to `lsn`; how long it took.
-    pub(crate) fn write(&mut self, to: u64, lsn: u64) -> DiskResult<Duration> {
-        let mut from = self.ring.position();
-        if from == to {
+    /// The group up to a page-aligned position, which holds whole packets up to `lsn`.
+    pub(crate) fn take(&mut self, to: u64, lsn: u64) -> Flight {
+        let flight = Flight {
+            piece: self.ring.take(to),
+            files: self.files.clone(),
+            file: self.file.clone(),
+            caching: self.caching,
+            packets: lsn - self.lsn,
+            counters: self.counters.clone(),
+        };
+        while to > self.file.end() {
+            self.file = flight.next_file(self.file.end());
+        }
+        self.lsn = lsn;
+        flight
+    }
+}
+
+impl Flight {
+    fn next_file(&self, position: u64) -> Arc<LogFile> {
+        self.files.at(position).expect("I10: what was gathered has its log file prepared")
+    }
+
+    /// Whether there is nothing to write.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.piece.from() == self.piece.to()
+    }
+
+    /// Writes it and syncs; how long it took.
+    pub(crate) fn write(&mut self) -> DiskResult<Duration> {
+        if self.is_empty() {
             return Ok(Duration::ZERO);
         }
-        let (started, first) = (Instant::now(), from);
+        let started = Instant::now();
+        let (mut from, to) = (self.piece.from(), self.piece.to());
         while from < to {
             if from == self.file.end() {
-                self.sync()?;
-                self.file = self.files.at(from).expect("I10: what was gathered has its log file prepared");
+                // Of a file that this group only ends at nothing has to be synced.
+                if from > self.piece.from() {
+                    self.sync()?;
+                }
+                self.file = self.next_file(from);
             }
-            let bytes = self.ring.bytes(from, to.min(self.file.end()));
+            let bytes = self.piece.bytes(from, to.min(self.file.end()));
             self.file.file.write_at(bytes, self.file.offset(from))?;
-            Counters::add(&self.counters.writes, 1);
+            self.counters.writes.fetch_add(1, Ordering::Relaxed);
             from += bytes.len() as u64;
         }
         self.sync()?;
-        self.ring.release(to);
-        self.counters.count_group(lsn - self.lsn);
-        Counters::add(&self.counters.bytes, to - first);
-        let took = started.elapsed();
-        Counters::add(&self.counters.write_ns, took.as_nanos() as u64);
-        self.lsn = lsn;
-        Ok(took)
+        Ok(started.elapsed())
     }
 
     fn sync(&self) -> DiskResult<()> {
         if self.caching == Caching::DirectSync {
             return Ok(());
         }
-        Counters::add(&self.counters.syncs, 1);
+        self.counters.syncs.fetch_add(1, Ordering::Relaxed);
         self.file.file.sync()
+    }
+
+    /// It is durable, as all groups before it.
+    pub(crate) fn land(self, took: Duration) {
+        if !self.is_empty() {
+            self.counters.count_group(self.packets);
+            Counters::add(&self.counters.bytes, self.piece.to() - self.piece.from());
+            Counters::add(&self.counters.write_ns, took.as_nanos() as u64);
+        }
+        self.piece.release();
     }
 }

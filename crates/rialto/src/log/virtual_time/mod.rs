@@ -161,14 +161,14 @@ impl World {
         self.place.load(Ordering::SeqCst)
     }
 
-    fn write(&self, turn: Turn<'_, Virtual>) {
+    fn write(&self, mut turn: Turn<'_, Virtual>) {
         let (place, durable) = (self.place(), self.writer.durable());
         let target = place.min(durable.saturating_add(self.group_max));
-        turn.begin(target);
+        turn.begin(target, || self.place());
         if target > durable {
             let began = self.machine.now();
             self.machine.pass(self.regime.write);
-            turn.publish(target, self.machine.now() - began, || self.place());
+            turn.publish(target, self.machine.now() - began, || self.place(), || ());
             let mut measured = self.measured.lock();
             if measured.begin.is_some() && measured.end.is_none() {
                 measured.groups += 1;
@@ -253,7 +253,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
     let machine = Virtual::new(clients + 1, Costs { processors, wake, resume, grant });
     let world = Arc::new(World {
         regime: *regime,
-        writer: Writer::new(machine.clone(), options.policy(), 0),
+        writer: Writer::new(machine.clone(), options.policy(), 0, 1),
         machine: machine.clone(),
         place: AtomicU64::new(0),
         group_max: options.group_max.or(regime.group_max).map_or(u64::MAX, u64::from),
