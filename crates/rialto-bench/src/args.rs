@@ -12,11 +12,13 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches, ValueEnum};
 use rialto::io::SimulatedDisk;
+use rialto::log::LogOptions;
 use rialto::log::virtual_time::{REGIMES, Regime};
 use rialto::{Checkpointing, Durability, LockForm, Logging, Options};
 
 use crate::error::BenchError;
 use crate::group_commit::GroupCommitArgs;
+use crate::log_writes::LogWritesArgs;
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -249,7 +251,7 @@ impl Given {
 }
 
 /// The options that bare commit sequences take.
-const COMMIT_OPTIONS: [&str; 19] = [
+const COMMIT_OPTIONS: [&str; 21] = [
     "workload",
     "clients",
     "in-flight",
@@ -262,6 +264,8 @@ const COMMIT_OPTIONS: [&str; 19] = [
     "willing-to-wait-min-us",
     "wake-delay-us",
     "group-max",
+    "log-writes",
+    "log-writes-in-flight",
     "disk",
     "data",
     "seed",
@@ -314,6 +318,9 @@ pub struct BenchArgs {
     /// Who writes the log, and when
     #[command(flatten)]
     pub group_commit: GroupCommitArgs,
+    /// How the log is written
+    #[command(flatten)]
+    pub log_writes: LogWritesArgs,
     /// What goes into the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
@@ -565,6 +572,16 @@ impl BenchArgs {
         }
     }
 
+    /// What a log without a database is made with.
+    pub fn log_options(&self) -> LogOptions {
+        LogOptions {
+            group_commit: self.group_commit.options(),
+            caching: self.log_writes.caching(),
+            writes_in_flight: self.log_writes.in_flight(),
+            ..LogOptions::default()
+        }
+    }
+
     /// What the database is opened with.
     pub fn options(&self) -> Options {
         let defaults = Options::default();
@@ -581,6 +598,8 @@ impl BenchArgs {
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             locks: self.locks.into(),
             group_commit: self.group_commit.options(),
+            log_writes: self.log_writes.caching(),
+            log_writes_in_flight: self.log_writes.in_flight(),
             transactions_max: defaults.transactions_max.max(self.clients as usize + CLIENTS_SPARE),
             packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
             ..defaults

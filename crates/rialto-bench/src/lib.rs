@@ -35,6 +35,7 @@ pub mod growth;
 pub mod histogram;
 pub mod json;
 pub mod limits;
+pub mod log_writes;
 pub mod machine;
 pub mod report;
 pub mod session;

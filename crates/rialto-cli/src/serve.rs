@@ -10,6 +10,7 @@ use clap::Args;
 use rialto::{Database, Options};
 use rialto_bench::args::DurabilityName;
 use rialto_bench::group_commit::GroupCommitArgs;
+use rialto_bench::log_writes::LogWritesArgs;
 use rialto_server::ServeOptions;
 
 /// Where the data is, unless told otherwise.
@@ -60,6 +61,8 @@ pub struct ServeArgs {
     durability: DurabilityName,
     #[command(flatten)]
     group_commit: GroupCommitArgs,
+    #[command(flatten)]
+    log_writes: LogWritesArgs,
     /// The most connections at a time
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -88,6 +91,8 @@ impl ServeArgs {
         Options {
             durability: self.durability.into(),
             group_commit: self.group_commit.options(),
+            log_writes: self.log_writes.caching(),
+            log_writes_in_flight: self.log_writes.in_flight(),
             transactions_max: defaults
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),

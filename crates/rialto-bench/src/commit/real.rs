@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rialto::io::Disk;
 use rialto::log::{Log, LogOptions, LogStats, recover};
-use rialto::{Error, GroupCommitOptions, Lsn};
+use rialto::{Error, Lsn};
 
 use super::result::{About, Window, since};
 use super::sequences::{Sequences, read_packet};
@@ -43,25 +43,24 @@ pub struct Run {
 }
 
 impl Run {
-    /// A new log on a disk that holds none.
+    /// A new log on a disk that holds none: the designs and ways of writing of `choices`, its sizes made to fit.
     ///
     /// # Errors
     /// Of the disk, or of the options.
     pub fn begin(
         disk: Arc<dyn Disk>,
-        group_commit: GroupCommitOptions,
+        choices: &LogOptions,
         clients: u32,
         in_flight: u32,
     ) -> Result<Run, Error> {
         let outstanding = clients as usize * in_flight as usize;
         let options = LogOptions {
-            group_commit,
             first_file_bytes: FILE_BYTES,
             file_bytes: FILE_BYTES,
             bytes_max: FILES_MAX * FILE_BYTES,
             spare_files_max: SPARE_FILES,
             packet_slots: LogOptions::default().packet_slots.max(outstanding + PACKETS_SPARE),
-            ..LogOptions::default()
+            ..choices.clone()
         };
         let log = Log::create(&disk, DATABASE, &options)?;
         Ok(Run { disk, sequences: Sequences::new(log, clients) })
@@ -291,7 +290,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), Ben
     let mut calibrator = Calibrator::new(device).map_err(BenchError::Directory)?;
     let data = directory.map(|path| absolute(&path));
     let failed = |during| move |cause| BenchError::Transaction { during, cause };
-    let run = Run::begin(home.disk.clone(), args.group_commit.options(), args.clients, args.in_flight)
+    let run = Run::begin(home.disk.clone(), &args.log_options(), args.clients, args.in_flight)
         .map_err(failed("making the log"))?;
     let about = About {
         clients: args.clients,
@@ -359,9 +358,13 @@ mod tests {
     use super::*;
     use crate::workload::Workload;
 
+    fn of(design: GroupCommitDesign) -> LogOptions {
+        LogOptions { group_commit: design.into(), ..LogOptions::default() }
+    }
+
     fn commits(clients: u32, each: u32) -> (Arc<dyn Disk>, Run) {
         let disk: Arc<dyn Disk> = MemoryDisk::new();
-        let run = Run::begin(disk.clone(), GroupCommitDesign::Hiber.into(), clients, 1).unwrap();
+        let run = Run::begin(disk.clone(), &of(GroupCommitDesign::Hiber), clients, 1).unwrap();
         for number in 0..clients {
             let mut client = run.sequences().client(number, 1);
             for _ in 0..each {
@@ -401,7 +404,7 @@ mod tests {
     #[test]
     fn tickets_are_answered_once_their_place_is_durable() {
         use crate::workload::Pending;
-        let run = Run::begin(MemoryDisk::new(), GroupCommitDesign::LogServer.into(), 1, 10).unwrap();
+        let run = Run::begin(MemoryDisk::new(), &of(GroupCommitDesign::LogServer), 1, 10).unwrap();
         let mut client = run.sequences().client(0, 1);
         let tickets: Vec<_> =
             (0..10).map(|_| run.sequences().submit_one(&mut client, Instant::now()).unwrap().1).collect();

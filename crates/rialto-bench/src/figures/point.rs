@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use rialto::io::FileDisk;
+use rialto::log::LogOptions;
 use rialto::log::virtual_time::{Load, REGIMES, Regime, simulate};
 use rialto::{GroupCommitDesign, GroupCommitOptions};
 
@@ -109,7 +110,8 @@ impl Lab {
         })?;
         let counters = Counters::open();
         let mut calibrator = Calibrator::new(None).map_err(BenchError::Directory)?;
-        let run = Run::begin(disk, options, clients, 1).map_err(failed("making the log"))?;
+        let choices = LogOptions { group_commit: options, ..LogOptions::default() };
+        let run = Run::begin(disk, &choices, clients, 1).map_err(failed("making the log"))?;
         let warmup = (window / 3).max(ms(100));
         let load = driver::Load { clients, in_flight: 1, rate: None, warmup, window, seed: self.seed };
         let (measured, oldest) = run
