@@ -29,8 +29,11 @@ use self::chart::Picture;
 use crate::error::BenchError;
 use crate::session::say;
 
+/// An experiment.
+type Make = fn(&Lab) -> Result<Figure, FigureError>;
+
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, fn(&Lab) -> Result<Figure, FigureError>); 11] = [
+const FIGURES: [(&str, &str, Make); 11] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),

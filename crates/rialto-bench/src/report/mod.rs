@@ -1,6 +1,6 @@
 //! [`Measured`]: one measured window's figures, as a table for people and as the contract's JSON object.
 //!
-//! - [`time`]: where transactions' time went;
+//! - [`mod@time`]: where transactions' time went;
 //! - [`json`], [`table`]: the two forms.
 
 mod json;

@@ -1,0 +1,140 @@
+//! The command line, as users write it.
+
+use clap::Parser;
+
+use super::*;
+
+#[derive(Parser)]
+struct Command {
+    #[command(flatten)]
+    bench: BenchArgs,
+}
+
+fn parse(line: &str) -> BenchArgs {
+    Command::try_parse_from(format!("bench {line}").split(' '))
+        .unwrap_or_else(|error| panic!("{error}"))
+        .bench
+}
+
+fn refusal(line: &str) -> String {
+    match Command::try_parse_from(format!("bench {line}").split(' ')) {
+        Err(error) => error.to_string(),
+        Ok(command) => command.bench.check().unwrap_err().to_string(),
+    }
+}
+
+#[test]
+fn defaults_are_those_of_the_contract() {
+    let args = parse("tpcb");
+    args.check().unwrap();
+    assert_eq!((args.clients, args.in_flight, args.scale(), args.accounts()), (32, 1, 10, 1_000_000));
+    assert_eq!((args.seconds, args.warmup), (Duration::from_secs(10), Duration::from_secs(2)));
+    assert_eq!((args.rate, args.repeat, args.json), (None, 1, false));
+    assert_eq!((args.durability, args.disk.clone()), (DurabilityName::Disk, DiskName::File));
+    assert_eq!(args.directory(), Some(PathBuf::from("./rialto-data/tpcb")));
+}
+
+#[test]
+fn values_that_are_not_built_are_answered_with_those_that_are() {
+    for (line, available) in [
+        ("tatp", "tpcb, commit"),
+        ("tpcc", "tpcb, commit"),
+        ("card", "tpcb, commit"),
+        ("tpcb --engine data-oriented", "conventional"),
+        ("tpcb --logging action", "value"),
+        ("tpcb --logging transaction", "value"),
+        ("tpcb --checkpoint acbw", "fuzzy, none"),
+        ("tpcb --group-commit sleepy", "log-server"),
+        ("tpcb --disk sim:ssd-30us", "sim:nvme"),
+        ("tpcb --residence disk", "memory"),
+        ("tpcb --executors 2", "--engine conventional"),
+        ("tpcb --queue 100", "--engine conventional"),
+        ("tpcb --mix a=1", "tpcb"),
+        ("tpcb --spool", "not spooled"),
+        ("tpcb --cache-bytes 1", "--residence memory"),
+        ("tpcb --two-stage tste", "--residence memory"),
+        ("tpcb --locks local", "thin, central"),
+        ("tpcb --disk sim:nothing", "sim:koda"),
+        ("tpcb --disk tape", "file"),
+        ("tpcb --rate fast", "80%"),
+        ("tpcb --rate 0", "80%"),
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains(available), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    for (line, named) in [
+        ("tpcb --disk memory --data here", "--data"),
+        ("tpcb --seconds 0", "--seconds"),
+        ("tpcb --scale 10 --accounts 9", "--accounts 10"),
+        ("tpcb --clients 100 --in-flight 1000", "--in-flight 1000"),
+        ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
+        ("tpcb --clients 0", "1..=10000"),
+        ("tpcb --logging none", "--checkpoint none"),
+        ("commit --scale 3", "--scale does not apply to commit"),
+        ("commit --durability disk", "--durability does not apply to commit"),
+        ("commit --rate 100", "--in-flight"),
+        ("commit --disk sim:koda --data here", "virtual time"),
+        ("commit --disk sim:koda --limits", "--disk file"),
+        ("commit --limits --in-flight 2", "--in-flight 1"),
+        ("commit --group-commit hiber --stall-us 5", "no stall"),
+    ] {
+        let refusal = refusal(line);
+        assert!(refusal.contains(named), "{line}: {refusal}");
+    }
+}
+
+#[test]
+fn limits_and_comparisons() {
+    assert!(refusal("tpcb --limits --rate 100").contains("--rate"));
+    let args = Command::try_parse_from(["bench", "tpcb", "--versus", "--clients 1"]).unwrap().bench;
+    assert_eq!(args.versus.as_deref(), Some("--clients 1"));
+    assert!(args.compares() && parse("tpcb --versus-binary /bin/x").compares() && !parse("tpcb").compares());
+    assert!(BenchArgs::read(&["tpcb".to_owned(), "--clients".to_owned()]).unwrap_err().contains("--clients"));
+}
+
+#[test]
+fn help_does_not_show_what_is_not_built() {
+    let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
+    for absent in ["--spool", "--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp"] {
+        assert!(!help.contains(absent), "{absent} is in:\n{help}");
+    }
+    assert!(help.contains("--in-flight"));
+}
+
+#[test]
+fn commit_runs_in_virtual_time_on_the_regimes_and_takes_all_that_it_says() {
+    for (line, regime) in [
+        ("commit --disk sim:koda", Some("koda")),
+        ("commit --disk sim:ssd-1ms --seconds 1 --warmup 1 --repeat 3 --seed 4 --json", Some("ssd-1ms")),
+        ("commit --disk sim:nvme", None),
+        ("commit --disk memory --clients 4 --in-flight 9 --group-max 50", None),
+        ("commit --data d --limits --group-commit hiber-stall --stall-us 9", None),
+        (
+            "commit --group-commit hiber-willing-to-wait --willing-to-wait-us 9 --willing-to-wait-min-us 8",
+            None,
+        ),
+        ("commit --group-commit hiber --wake-delay-us 9", None),
+        ("tpcb --disk sim:koda", None),
+    ] {
+        let args = parse(line);
+        args.check().unwrap_or_else(|refused| panic!("{line}: {refused}"));
+        assert_eq!(args.regime().map(|regime| regime.name), regime, "{line}");
+    }
+    assert_eq!(parse("commit").directory(), Some(PathBuf::from("./rialto-data/commit")));
+    let args = parse("commit --seconds 10");
+    assert!(args.is_given("seconds") && !args.is_given("clients") && !args.is_given("json"));
+}
+
+#[test]
+fn rates_and_options() {
+    assert_eq!(parse("tpcb --rate 80%").rate, Some(Rate::PercentOfPeak(80.0)));
+    assert_eq!(parse("tpcb --rate 1200.5").rate, Some(Rate::PerSecond(1200.5)));
+    let options =
+        parse("tpcb --clients 2000 --in-flight 20 --memory-bytes 5000000 --durability memory").options();
+    assert_eq!((options.transactions_max, options.packets_max), (2016, 41_024));
+    assert_eq!((options.memory_bytes, options.durability), (5_000_000, Durability::Memory));
+}
