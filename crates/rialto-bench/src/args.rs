@@ -500,7 +500,7 @@ impl BenchArgs {
             ));
         }
         if self.regime().is_some() {
-            for option in ["data", "limits"] {
+            for option in ["data", "limits", "log-writes", "log-writes-in-flight"] {
                 if self.given.has(option) {
                     return Err(format!(
                         "--{option} does not apply to commit in virtual time (--disk {}), which uses no device; \

@@ -79,6 +79,10 @@ fn options_that_do_not_go_together_are_refused() {
         ("commit --rate 100", "--in-flight"),
         ("commit --disk sim:koda --data here", "virtual time"),
         ("commit --disk sim:koda --limits", "--disk file"),
+        (
+            "commit --disk sim:koda --log-writes buffered",
+            "--log-writes does not apply to commit in virtual time",
+        ),
         ("commit --limits --in-flight 2", "--in-flight 1"),
         ("commit --group-commit hiber --stall-us 5", "no stall"),
     ] {
