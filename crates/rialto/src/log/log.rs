@@ -513,7 +513,8 @@ impl Core {
 
     fn mark(&self, lsn: Lsn, position: u64) {
         let mut marks = self.marks.lock();
-        if marks.last().is_none_or(|last| position - last.1 >= MARK_BYTES) {
+        // A group behind this one may have made its mark already: marks stay in order.
+        if marks.last().is_none_or(|last| position.saturating_sub(last.1) >= MARK_BYTES) {
             marks.push((lsn, position));
         }
     }
