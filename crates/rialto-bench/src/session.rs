@@ -420,6 +420,7 @@ impl Session<'_> {
         let beside = Beside {
             clients: args.clients,
             in_flight: args.in_flight,
+            log_writes: measured.metrics.1.log_writes.caching,
             waits_for_disk: args.durability == DurabilityName::Disk && args.logging == LoggingName::Value,
             log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
             shape: self.bank.shape(),

@@ -345,6 +345,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), Ben
                         clients: args.clients,
                         in_flight: args.in_flight,
                         waits_for_disk: true,
+                        log_writes: sequences.log().write_path().caching,
                         log_bytes: window.log_bytes_per_commit().unwrap_or(PACKET_BYTES as f64),
                         // Of the map with a log, which tickets alone are held against.
                         shape: Shape { branches: 1, accounts: 1 },

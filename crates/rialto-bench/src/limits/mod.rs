@@ -17,7 +17,7 @@ mod write;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rialto::io::{AlignedBuffer, Disk, DiskResult, File};
+use rialto::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
 use crate::calibrate::preallocated;
 use crate::histogram::{Latencies, Percentiles};
@@ -33,6 +33,8 @@ pub struct Beside {
     pub in_flight: u32,
     /// Whether commits wait for the disk.
     pub waits_for_disk: bool,
+    /// How the log was written: the probes write in the same way.
+    pub log_writes: Caching,
     /// Log bytes of a transaction.
     pub log_bytes: f64,
     /// The bank.
@@ -68,7 +70,7 @@ pub struct Limits {
 pub fn measure(disk: &dyn Disk, beside: &Beside) -> Result<Limits, String> {
     let blocking = beside.in_flight == 1 && beside.waits_for_disk;
     let run = |probe: fn(ProbeFile, &Beside) -> DiskResult<Reached>| {
-        let file = ProbeFile::new(disk)?;
+        let file = ProbeFile::new(disk, beside.log_writes)?;
         probe(file, beside).map(Some).map_err(|error| error.to_string())
     };
     Ok(Limits {
@@ -144,15 +146,16 @@ const WRITE_BYTES_MAX: usize = 8 << 20;
 const PAGE: usize = 4096;
 
 impl ProbeFile {
-    fn new(disk: &dyn Disk) -> Result<ProbeFile, String> {
-        let file = preallocated(disk, FILE, FILE_BYTES)?;
+    fn new(disk: &dyn Disk, log_writes: Caching) -> Result<ProbeFile, String> {
+        preallocated(disk, FILE, FILE_BYTES)?;
+        let file = disk.open(FILE, Open::Existing, log_writes).map_err(|error| error.to_string())?;
         let mut buffer = AlignedBuffer::zeroed(WRITE_BYTES_MAX);
         // Not zeros, which some devices write faster.
         buffer.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at % 251) as u8);
         Ok(ProbeFile { file, buffer, at: 0 })
     }
 
-    /// Writes so many bytes in whole pages, and syncs.
+    /// Writes so many bytes in whole pages, and syncs, if the writes themselves do not.
     fn write(&mut self, bytes: usize) -> DiskResult<()> {
         let mut left = bytes.max(1).next_multiple_of(PAGE);
         while left > 0 {
@@ -184,6 +187,7 @@ mod tests {
             clients,
             in_flight,
             waits_for_disk,
+            log_writes: Caching::Direct,
             log_bytes: 250.0,
             shape: Shape { branches: 2, accounts: 1_000 },
             time: Duration::from_millis(200),

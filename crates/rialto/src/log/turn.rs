@@ -1,18 +1,23 @@
 //! Whose turn it is to write the log, and how everybody else sleeps and wakes: a synchroniser with no I/O in it.
 //!
-//! It knows the *writer word* (free or held), the *durable position* (every place up to it is durable), the *flight* (up to
-//! which place the group reaches that is being written), the *elected* committer of the group that forms, and the log
-//! server's *request* word. The write itself is whatever the holder of a [`Turn`] does; what a committer does meanwhile
-//! is the group commit design's choice.
+//! It knows the *writer word* (free or held, and how many groups are in flight), the *durable position* (every place up to
+//! it is durable), the *flight* (up to which place the newest group reaches that is being written), the *elected* committer
+//! of the group that forms, and the log server's *request* word. The write itself is whatever the holder of a [`Turn`] does;
+//! what a committer does meanwhile is the group commit design's choice.
+//!
+//! A turn has two halves. From [`Writer::try_take`] to [`Turn::begin`] it holds the writer word, alone, and drains; from
+//! then on its group is in flight, others may be too (up to a bound, one by default), and the groups *land* in the order in
+//! which they were drained ([`Turn::publish`], I4), whichever is on the disk first.
 //!
 //! Who sleeps where, and who wakes them:
 //!
 //! | a committer | sleeps | until |
 //! |---|---|---|
-//! | whom a group serves | in the group's bucket, one of two | the group is done: one wake call serves it and wakes nobody else |
+//! | whom a group serves | in the group's bucket | the group has landed: one wake call serves it and wakes nobody else |
 //! | elected, while another group is written | on the committer word | the writer word is free |
 //! | that stalls, in the designs where everybody wakes himself | on the stall word | its time is over |
 //! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | it is granted |
+//! | whose group is on the disk before another one in front of it | on the landing word | that one has landed |
 //!
 //! No wake-up is lost, because of these orders (all operations on these words are sequentially consistent):
 //!
@@ -20,11 +25,11 @@
 //! - A committer counts itself as a sleeper, then looks at the durable position, the flight word, the writer word and the
 //!   elected committer, then sleeps. A writer publishes the durable position, then frees the writer word, then looks for
 //!   sleepers. So either the committer sees what was published, or the writer sees the sleeper.
-//! - A committer sleeps without a time limit only if somebody else is bound to write its packet: the writer word is held,
-//!   or another one is elected, or (where the log server is nobody's stand-in) the log server has been asked for. The elected one never sleeps in a bucket without a
-//!   time limit; it sleeps on the committer word only while the writer word is held. Whoever frees the word wakes it, and
-//!   looks again: if somebody sleeps whose place the group did not cover and nobody is elected, it asks the log server, or
-//!   wakes them to elect one.
+//! - A committer sleeps without a time limit only if somebody else is bound to write its packet: its group is in flight, or
+//!   the writer word cannot be taken, or another one is elected, or (where the log server is nobody's stand-in) the log
+//!   server has been asked for. The elected one never sleeps in a bucket without a time limit; it sleeps on the committer
+//!   word only while the writer word cannot be taken. Whoever gives it back wakes it, and looks again: if somebody sleeps
+//!   whom no group covers and nobody is elected, it asks the log server, or wakes them to elect one.
 //! - An election is over when a group covers the elected one's place: nothing has to be taken back.
 
 use std::time::Duration;
@@ -348,9 +353,7 @@ impl<M: Machine> Writer<M> {
             }
             match choice {
                 Choice::Write => match self.try_take() {
-                    Some(turn) => {
-                        write(turn.by_server(committer.stand_in));
-                    }
+                    Some(turn) => write(turn.by_server(committer.stand_in)),
                     None if view.elected => self.sleep_as_committer(lsn),
                     None => self.sleep(lsn, None),
                 },
@@ -380,9 +383,11 @@ impl<M: Machine> Writer<M> {
         place: impl Fn() -> u64,
     ) -> View {
         let elected = !self.has_server() && self.elect(committer.lsn);
-        let now = if self.is_timed() { self.machine.now() } else { Duration::ZERO };
-        let arrived = *arrived.get_or_insert(now);
+        // Once for both: a stall that is raised just now must not meet a time that was not read.
         let raised = self.raised_stalls();
+        let timed = self.design.reads_clock() || !raised.is_zero();
+        let now = if timed { self.machine.now() } else { Duration::ZERO };
+        let arrived = *arrived.get_or_insert(now);
         let target = self.flight.load(Ordering::SeqCst) >> 16;
         let place = place();
         let write_time = Duration::from_nanos(self.write_ns.load(Ordering::Relaxed));
