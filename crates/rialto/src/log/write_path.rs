@@ -47,6 +47,9 @@ const BETTER_PERCENT: u64 = 10;
 const TOGETHER_PERCENT: u64 = 30;
 const LONG_NS: u64 = 500_000;
 
+/// What the record says of a measurement that was of no interest.
+const NOT_MEASURED: &str = "not measured";
+
 /// The ways, the usual one first.
 const WAYS: [(&str, Caching); 3] =
     [("direct", Caching::Direct), ("direct-sync", Caching::DirectSync), ("buffered", Caching::Buffered)];
@@ -62,8 +65,8 @@ pub struct WritePath {
     /// [`Caching::Direct`], [`Caching::DirectSync`] and [`Caching::Buffered`]: medians. `None` where the way was given, or
     /// could not be measured.
     pub measured_ns: Option<[u64; 3]>,
-    /// What a write of 4 KiB past the cache took when two threads wrote at the same time; twice what one alone takes, where
-    /// that is too short for it to matter.
+    /// What a write of 4 KiB past the cache took when two threads wrote at the same time, in nanoseconds; `None` also where
+    /// one alone is too short for it to matter.
     pub together_ns: Option<u64>,
 }
 
@@ -71,9 +74,9 @@ pub struct WritePath {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Measured {
     ways_ns: [u64; 3],
-    /// A write of 4 KiB alone, and one of two at the same time.
+    /// A write of 4 KiB alone, and one of two at the same time, if that was looked at.
     alone_ns: u64,
-    together_ns: u64,
+    together_ns: Option<u64>,
 }
 
 impl Default for WritePath {
@@ -87,12 +90,13 @@ impl WritePath {
         let Measured { ways_ns, alone_ns, together_ns } = measured;
         let best = (1..WAYS.len()).min_by_key(|&way| ways_ns[way]).expect("there are others");
         let better = ways_ns[best] * 100 < ways_ns[0] * (100 - BETTER_PERCENT);
-        let at_once = together_ns * 100 <= alone_ns * (100 + TOGETHER_PERCENT);
+        let bound_ns = alone_ns * (100 + TOGETHER_PERCENT);
+        let at_once = together_ns.is_some_and(|together_ns| together_ns * 100 <= bound_ns);
         WritePath {
             caching: WAYS[if better { best } else { 0 }].1,
             in_flight: if at_once && alone_ns >= LONG_NS { 2 } else { 1 },
             measured_ns: Some(ways_ns),
-            together_ns: Some(together_ns),
+            together_ns,
         }
     }
 
@@ -163,7 +167,7 @@ fn measure(disk: &dyn Disk, last: &LogFile) -> DiskResult<Measured> {
     let medians = times.map(|way| way.map(median));
     let (ways_ns, alone_ns) = (medians.map(|way| way.iter().sum()), medians[0][0]);
     // Of no interest where a write is short.
-    let together_ns = if alone_ns >= LONG_NS { together(&*open[0], offset, &zeros)? } else { 2 * alone_ns };
+    let together_ns = if alone_ns >= LONG_NS { Some(together(&*open[0], offset, &zeros)?) } else { None };
     Ok(Measured { ways_ns, alone_ns, together_ns })
 }
 
@@ -212,10 +216,14 @@ fn median(mut times: Vec<u64>) -> u64 {
 
 fn format_record(measured: Measured, boot: u128) -> String {
     let Measured { ways_ns, alone_ns, together_ns } = measured;
-    let names = WAYS.iter().map(|(name, _)| *name).chain(["4 KiB alone", "4 KiB, two at a time"]);
+    let ways = WAYS.iter().zip(ways_ns).map(|((name, _), ns)| (*name, Some(ns)));
     let mut text = format!("boot {boot:032x}\n");
-    for (name, ns) in names.zip(ways_ns.into_iter().chain([alone_ns, together_ns])) {
-        writeln!(text, "{name}: {ns} ns").expect("writing to a string");
+    for (name, ns) in ways.chain([("4 KiB alone", Some(alone_ns)), ("4 KiB, two at a time", together_ns)]) {
+        match ns {
+            Some(ns) => writeln!(text, "{name}: {ns} ns"),
+            None => writeln!(text, "{name}: {NOT_MEASURED}"),
+        }
+        .expect("writing to a string");
     }
     text
 }
@@ -226,8 +234,15 @@ fn parse(text: &str, boot: u128) -> Option<Measured> {
     if lines.next()? != format!("boot {boot:032x}") || !text.ends_with('\n') {
         return None;
     }
-    let mut next = || lines.next()?.rsplit_once(": ")?.1.strip_suffix(" ns")?.parse().ok();
-    Some(Measured { ways_ns: [next()?, next()?, next()?], alone_ns: next()?, together_ns: next()? })
+    let mut value = || Some(lines.next()?.rsplit_once(": ")?.1);
+    let ns = |value: &str| value.strip_suffix(" ns")?.parse().ok();
+    let ways_ns = [ns(value()?)?, ns(value()?)?, ns(value()?)?];
+    let alone_ns = ns(value()?)?;
+    let together_ns = match value()? {
+        NOT_MEASURED => None,
+        measured => Some(ns(measured)?),
+    };
+    Some(Measured { ways_ns, alone_ns, together_ns })
 }
 
 /// A record that cannot be read is as good as none.
@@ -254,7 +269,7 @@ mod tests {
     use crate::io::{MemoryDisk, SimulatedDisk, SystemClock};
     use crate::log::{Log, LogOptions};
 
-    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: u64) -> Measured {
+    fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> Measured {
         Measured { ways_ns, alone_ns, together_ns }
     }
 
@@ -266,23 +281,24 @@ mod tests {
             ([100, 89, 120], Caching::DirectSync),
             ([100, 80, 70], Caching::Buffered),
         ] {
-            let path = WritePath::fastest(measured(ways_ns, 10, 20));
+            let path = WritePath::fastest(measured(ways_ns, 10, None));
             assert_eq!((path.caching, path.in_flight, path.measured_ns), (caching, 1, Some(ways_ns)));
         }
         for (alone_us, together_us, in_flight) in [(1_000, 1_300, 2), (1_000, 1_301, 1), (499, 499, 1)] {
-            let path = WritePath::fastest(measured([1, 1, 1], alone_us * 1_000, together_us * 1_000));
+            let path = WritePath::fastest(measured([1, 1, 1], alone_us * 1_000, Some(together_us * 1_000)));
             assert_eq!(path.in_flight, in_flight, "{alone_us} us alone, {together_us} us together");
         }
     }
 
     #[test]
     fn a_record_counts_under_its_boot_and_only_if_it_is_whole() {
-        let found = measured([30, 20, 10], 5, 6);
-        let text = format_record(found, 7);
-        assert_eq!(parse(&text, 7), Some(found));
-        assert_eq!(parse(&text, 8), None);
-        for cut in 0..text.len() {
-            assert_eq!(parse(&text[..cut], 7), None, "{:?}", &text[..cut]);
+        for found in [measured([30, 20, 10], 5, Some(6)), measured([30, 20, 10], 5, None)] {
+            let text = format_record(found, 7);
+            assert_eq!(parse(&text, 7), Some(found));
+            assert_eq!(parse(&text, 8), None);
+            for cut in 0..text.len() {
+                assert_eq!(parse(&text[..cut], 7), None, "{:?}", &text[..cut]);
+            }
         }
     }
 
