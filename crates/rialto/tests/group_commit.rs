@@ -89,6 +89,21 @@ fn a_transaction_waits_as_long_as_it_is_willing_to() {
 }
 
 #[test]
+fn a_transaction_stalls_as_long_as_it_says() {
+    let db = Database::open_on(MemoryDisk::new(), options(GroupCommitDesign::HiberStall.into())).unwrap();
+    let table = table(&db);
+    let stall = Duration::from_millis(40);
+    let patient = TxOptions { commit_stall: Some(stall), ..TxOptions::default() };
+    let began = Instant::now();
+    db.transact_with(&patient, |tx| tx.insert(&table, &[Value::Int8(1)])).unwrap();
+    assert!(began.elapsed() >= stall * 9 / 10, "it took {:?} only", began.elapsed());
+    let (before, hasty) = (db.metrics().log.waits, Some(Duration::ZERO));
+    let options = TxOptions { commit_stall: hasty, ..TxOptions::default() };
+    db.transact_with(&options, |tx| tx.insert(&table, &[Value::Int8(2)])).unwrap();
+    assert_eq!(db.metrics().log.waits.stalls, before.stalls);
+}
+
+#[test]
 fn a_lone_client_writes_at_once_where_nothing_says_otherwise() {
     for design in [GroupCommitDesign::Hiber, GroupCommitDesign::LogServer, GroupCommitDesign::Adaptive] {
         let db = Database::open_on(MemoryDisk::new(), options(design.into())).unwrap();

@@ -444,6 +444,40 @@ fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
     }
 }
 
+#[test]
+fn no_group_is_larger_than_the_bound() {
+    const THREADS: u64 = 8;
+    for design in every_design() {
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        let group_commit = GroupCommitOptions { group_max: Some(3), ..design };
+        // Room for a block each: who waits for log space gathers what is queued, whatever the bound.
+        let roomy = LogOptions { first_file_bytes: 4 << 20, file_bytes: 4 << 20, group_commit, ..small() };
+        let log = Log::create(&disk, DATABASE, &roomy).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // Some wait, some leave theirs to the stand-in: eight threads alone make groups of up to eight.
+                    for nth in 0..60 {
+                        let lsn = commit(&log, b"bounded");
+                        match nth % 3 {
+                            0 => log.wait(lsn, Durability::Disk, &Patience::default()).unwrap(),
+                            _ => log.leave(lsn, Durability::Disk),
+                        }
+                    }
+                });
+            }
+        });
+        log.sync().unwrap();
+        let stats = log.stats();
+        assert_eq!(stats.packets, THREADS * 60, "{design}");
+        assert!(
+            stats.group_sizes[2..].iter().all(|groups| *groups == 0),
+            "{design}: {:?}",
+            stats.group_sizes
+        );
+    }
+}
+
 fn many_threads_commit(group_commit: GroupCommitOptions) {
     const THREADS: u64 = 6;
     const EACH: u64 = 200;

@@ -244,3 +244,81 @@ impl GroupCommit for Adaptive {
         self.goal.store(climb.goal(), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn us(us: u64) -> Duration {
+        Duration::from_micros(us)
+    }
+
+    /// In a company of four, of whom so many have come.
+    fn view(forming: u64) -> View {
+        View {
+            forming,
+            now: us(1_000),
+            arrived: us(990),
+            freed: us(980),
+            write_time: us(100),
+            ..View::default()
+        }
+    }
+
+    #[test]
+    fn who_completes_the_company_writes_and_the_others_wait_for_it() {
+        let design = Adaptive::waiting_for(4);
+        assert_eq!(design.choose(&view(4)), Choice::Write);
+        assert_eq!(
+            design.choose(&view(1)),
+            Choice::Sleep(Some(us(190))),
+            "two writes from when company could come"
+        );
+        assert_eq!(
+            design.choose(&View { waiting: 2, ..view(3) }),
+            Choice::Sleep(Some(us(390))),
+            "only looks after him"
+        );
+        assert_eq!(design.choose(&View { now: us(1_190), ..view(1) }), Choice::Write, "nobody came");
+        assert_eq!(design.choose(&View { covered: true, ..view(4) }), Choice::Sleep(None));
+        assert_eq!(design.choose(&View { writer_busy: true, ..view(4) }), Choice::Sleep(None));
+        assert_eq!(design.choose(&View { stand_in: true, ..view(1) }), Choice::Sleep(Some(us(190))));
+        assert_eq!(Adaptive::new().choose(&view(1)), Choice::Write, "a lone transaction has no company");
+    }
+
+    #[test]
+    fn nobody_waits_longer_than_it_allows() {
+        let design = Adaptive::waiting_for(4);
+        let willing = View { started: us(900), willing_to_wait: Some(us(250)), ..view(1) };
+        assert_eq!(
+            design.choose(&willing),
+            Choice::Sleep(Some(us(50))),
+            "250 less 100 used and 100 for the write"
+        );
+        assert_eq!(design.choose(&View { now: us(1_060), ..willing }), Choice::Write);
+        assert_eq!(design.choose(&View { stall: Some(us(30)), ..view(1) }), Choice::Sleep(Some(us(20))));
+        assert_eq!(design.choose(&View { stall: Some(us(10)), ..view(1) }), Choice::Write);
+    }
+
+    /// Four clients: a group of two takes as long as one of four, so waiting for all commits the most.
+    #[test]
+    fn it_climbs_to_the_share_that_commits_the_most_and_forgets_it_when_alone() {
+        let design = Adaptive::new();
+        let mut now = Duration::ZERO;
+        for _ in 0..400 {
+            let packets = design.goal.load(Ordering::Relaxed).clamp(2, 4);
+            now += us(100);
+            design.wrote(&Written { packets, behind: 4 - packets, took: us(90), now });
+        }
+        let found = {
+            let climb = design.climb.lock();
+            (climb.share, climb.company())
+        };
+        assert_eq!(found, (QUARTERS, 4));
+        for _ in 0..COMPANY_GROUPS {
+            now += us(100);
+            design.wrote(&Written { packets: 1, behind: 0, took: us(90), now });
+        }
+        assert_eq!((design.climb.lock().share, design.goal.load(Ordering::Relaxed)), (0, 0));
+    }
+}

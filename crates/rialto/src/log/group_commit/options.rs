@@ -30,7 +30,8 @@ pub struct GroupCommitOptions {
     /// How long after a group the next committer begins its own, at the earliest; at once by default. For hiber.
     pub wake_delay: Option<Duration>,
     /// How many packets a committer puts into one group at most (KODA's was 50); no bound by default. Packets that level
-    /// 1 commits have gathered already are in the group they are in.
+    /// 1 commits have gathered already, or a transaction that waited for log space, are in the group they are in. A
+    /// group's wake-up call also wakes those whom the bound has left out.
     pub group_max: Option<u32>,
 }
 
