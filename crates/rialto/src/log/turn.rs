@@ -34,9 +34,21 @@
 
 use std::time::Duration;
 
+use self::bucket::Bucket;
+use self::log_server::request;
+use self::waits::Tally;
+pub use self::waits::Waits;
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
+
+// By their paths, because the model checker includes this file a second time.
+#[path = "turn/bucket.rs"]
+mod bucket;
+#[path = "turn/log_server.rs"]
+mod log_server;
+#[path = "turn/waits.rs"]
+mod waits;
 
 /// The writer word: whether somebody holds it, and over that how many groups are in flight.
 const HELD: u32 = 1;
@@ -46,53 +58,6 @@ const IN_FLIGHT: u32 = 2;
 pub(crate) const IN_FLIGHT_MAX: u32 = BUCKETS as u32 - 1;
 const BUCKETS: usize = 4;
 
-/// The request word's values, in the order in which one replaces another.
-mod request {
-    /// Nobody needs the log server.
-    pub(super) const NONE: u32 = 0;
-    /// Something should be durable within the flush interval.
-    pub(super) const SOON: u32 = 1;
-    /// Something waits.
-    pub(super) const NOW: u32 = 2;
-    /// The log server itself waits for the writer word; whoever frees it sets this back to `NOW`.
-    pub(super) const BLOCKED: u32 = 3;
-    /// The log is closing.
-    pub(super) const CLOSED: u32 = 4;
-}
-
-/// A word with its sleepers counted.
-#[derive(Debug)]
-#[repr(align(128))]
-struct Bucket<F> {
-    epoch: F,
-    sleepers: AtomicU32,
-}
-
-impl<F: Futex> Bucket<F> {
-    fn new<M: Machine<Futex = F>>(machine: &M) -> Bucket<F> {
-        Bucket { epoch: machine.futex(0), sleepers: AtomicU32::new(0) }
-    }
-
-    /// Sleeps, if `must_sleep` says so once the sleeper is counted.
-    fn sleep(&self, limit: Option<Duration>, must_sleep: impl FnOnce() -> bool) {
-        self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let epoch = self.epoch.load();
-        if must_sleep() {
-            self.epoch.wait(epoch, limit);
-        }
-        self.sleepers.fetch_sub(1, Ordering::SeqCst);
-    }
-
-    fn wake(&self) -> bool {
-        if self.sleepers.load(Ordering::SeqCst) == 0 {
-            return false;
-        }
-        self.epoch.fetch_add(1);
-        self.epoch.wake_all();
-        true
-    }
-}
-
 /// How a wait ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Waited {
@@ -100,15 +65,6 @@ pub(crate) enum Waited {
     Durable,
     /// The log stopped before it was.
     Stopped,
-}
-
-/// Why the log server is up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// Somebody asked for a group now.
-    Now,
-    /// Somebody asked for one within an interval, which is over.
-    Overdue,
 }
 
 /// Somebody who waits for a place to be durable.
@@ -130,49 +86,6 @@ impl Committer {
     /// Whoever waits for those who do not wait themselves.
     pub(crate) fn stand_in(lsn: u64) -> Committer {
         Committer { lsn, stand_in: true, started: None, stall: None, willing_to_wait: None }
-    }
-}
-
-/// What the waiting has cost.
-#[derive(Debug, Default)]
-struct Tally {
-    wakes: AtomicU64,
-    self_wakes: AtomicU64,
-    stalls: AtomicU64,
-    stalled_ns: AtomicU64,
-    by_committers: AtomicU64,
-    by_server: AtomicU64,
-}
-
-/// What the waiting has cost since the log was opened.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Waits {
-    /// Wake calls made for waiters and for the log server.
-    pub wakes: u64,
-    /// Sleeps that ended by themselves.
-    pub self_wakes: u64,
-    /// Stalls begun.
-    pub stalls: u64,
-    /// Time actually spent in them, in nanoseconds, of all committers together.
-    pub stalled_ns: u64,
-    /// Groups that one of the committers has written.
-    pub groups_by_committers: u64,
-    /// Groups that the log server has written.
-    pub groups_by_server: u64,
-}
-
-impl Waits {
-    /// What came since an earlier look.
-    #[must_use]
-    pub fn since(self, earlier: Waits) -> Waits {
-        Waits {
-            wakes: self.wakes - earlier.wakes,
-            self_wakes: self.self_wakes - earlier.self_wakes,
-            stalls: self.stalls - earlier.stalls,
-            stalled_ns: self.stalled_ns - earlier.stalled_ns,
-            groups_by_committers: self.groups_by_committers - earlier.groups_by_committers,
-            groups_by_server: self.groups_by_server - earlier.groups_by_server,
-        }
     }
 }
 
@@ -498,127 +411,12 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Asks the log server to write a group at once.
-    pub(crate) fn ask_now(&self) {
-        self.ask(request::NOW);
-    }
-
-    /// Asks the log server to write a group within the flush interval.
-    pub(crate) fn ask_soon(&self) {
-        self.ask(request::SOON);
-    }
-
-    fn ask(&self, what: u32) {
-        // A request that is there already has not been taken yet, so the drain that serves it comes after this load.
-        if self.request.load() < what && self.request.fetch_max(what) < what {
-            self.wake_server();
-        }
-    }
-
-    fn wake_server(&self) {
-        if self.server_asleep.load(Ordering::SeqCst) != 0 {
-            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
-            self.request.wake_all();
-        }
-    }
-
-    /// Ends [`Writer::next_request`].
-    pub(crate) fn close(&self) {
-        self.request.fetch_max(request::CLOSED);
-        self.request.wake_all();
-    }
-
     /// Stops the log: nobody sleeps any longer, every later wait ends at once.
     pub(crate) fn stop(&self) {
         self.stopped.store(1, Ordering::SeqCst);
         for bucket in self.buckets.iter().chain([&self.committer, &self.stalling, &self.landing]) {
             bucket.epoch.fetch_add(1);
             bucket.epoch.wake_all();
-        }
-    }
-
-    /// The log server's life: sleeps until it is asked for, and then writes, or sees to it that somebody does. Ends when
-    /// closed. With nothing asked it sleeps without a time limit.
-    ///
-    /// In designs that elect a committer among those who wait, it is one of them: the stand-in for everybody who does not
-    /// wait, `committer` tells for whom.
-    pub(crate) fn serve<'a>(
-        &'a self,
-        interval: Duration,
-        committer: impl Fn() -> Committer,
-        place: impl Fn() -> u64,
-        mut write: impl FnMut(Turn<'a, M>),
-    ) {
-        let mut arrived = None;
-        while let Some(asked) = self.next_request(interval) {
-            match self.design.committer() {
-                GroupCommitter::Elected if asked == Asked::Overdue => {
-                    // I3's bound on level 1 knows no stall.
-                    self.request.exchange(request::NOW, request::NONE);
-                    let turn = self.take(&place);
-                    write(turn.by_server(true));
-                }
-                GroupCommitter::Elected => {
-                    // Taken back before the place is read: who asks from here on is served next time.
-                    self.request.exchange(request::NOW, request::NONE);
-                    let _ = self.wait(&committer(), &place, &mut write);
-                }
-                GroupCommitter::LogServer => {
-                    let stand_in = committer();
-                    let view = self.view(&stand_in, 0, &mut arrived, &place);
-                    if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
-                        // Those who asked rely on the request, which stays.
-                        self.sleep(stand_in.lsn, Some(time));
-                        if self.durable() >= stand_in.lsn {
-                            arrived = None;
-                            self.request.exchange(request::NOW, request::NONE);
-                            if place() > self.durable() {
-                                // Who asked meanwhile relies on the request that was just taken back.
-                                self.ask_now();
-                            }
-                        }
-                        continue;
-                    }
-                    arrived = None;
-                    if let Some(turn) = self.try_take() {
-                        // Taken back before the drain: who asks from here on is served by the next group.
-                        self.request.exchange(request::NOW, request::NONE);
-                        write(turn.by_server(true));
-                    } else if self.request.exchange(request::NOW, request::BLOCKED) {
-                        while self.request.load() == request::BLOCKED {
-                            if !self.is_busy() {
-                                self.request.exchange(request::BLOCKED, request::NOW);
-                            } else {
-                                self.server_sleep(request::BLOCKED, None);
-                            }
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    /// Sleeps until something is asked for now; `None` when closed.
-    fn next_request(&self, interval: Duration) -> Option<Asked> {
-        let mut due: Option<Duration> = None;
-        loop {
-            match self.request.load() {
-                request::CLOSED => return None,
-                request::NOW => return Some(Asked::Now),
-                request::SOON => {
-                    let now = self.machine.now();
-                    let due = *due.get_or_insert(now + interval);
-                    if now >= due && self.request.exchange(request::SOON, request::NOW) {
-                        return Some(Asked::Overdue);
-                    } else if now < due {
-                        self.server_sleep(request::SOON, Some(due - now));
-                    }
-                }
-                _ => {
-                    due = None;
-                    self.server_sleep(request::NONE, None);
-                }
-            }
         }
     }
 
@@ -649,12 +447,6 @@ impl<M: Machine> Writer<M> {
                 next.wake();
             }
         }
-    }
-
-    fn server_sleep(&self, expected: u32, limit: Option<Duration>) {
-        self.server_asleep.store(1, Ordering::SeqCst);
-        self.request.wait(expected, limit);
-        self.server_asleep.store(0, Ordering::SeqCst);
     }
 }
 

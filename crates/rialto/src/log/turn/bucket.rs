@@ -1,0 +1,39 @@
+//! Where committers sleep.
+
+use std::time::Duration;
+
+use super::{AtomicU32, Futex, Machine, Ordering};
+
+/// A word with its sleepers counted.
+#[derive(Debug)]
+#[repr(align(128))]
+pub(super) struct Bucket<F> {
+    pub(super) epoch: F,
+    pub(super) sleepers: AtomicU32,
+}
+
+impl<F: Futex> Bucket<F> {
+    pub(super) fn new<M: Machine<Futex = F>>(machine: &M) -> Bucket<F> {
+        Bucket { epoch: machine.futex(0), sleepers: AtomicU32::new(0) }
+    }
+
+    /// Sleeps, if `must_sleep` says so once the sleeper is counted.
+    pub(super) fn sleep(&self, limit: Option<Duration>, must_sleep: impl FnOnce() -> bool) {
+        self.sleepers.fetch_add(1, Ordering::SeqCst);
+        let epoch = self.epoch.load();
+        if must_sleep() {
+            self.epoch.wait(epoch, limit);
+        }
+        self.sleepers.fetch_sub(1, Ordering::SeqCst);
+    }
+
+    /// Wakes everybody with one call; whether anybody slept.
+    pub(super) fn wake(&self) -> bool {
+        if self.sleepers.load(Ordering::SeqCst) == 0 {
+            return false;
+        }
+        self.epoch.fetch_add(1);
+        self.epoch.wake_all();
+        true
+    }
+}

@@ -1,0 +1,151 @@
+//! The log server: what it is asked for, and its life.
+
+use std::time::Duration;
+
+use super::{Choice, Committer, Futex, GroupCommitter, Machine, Ordering, Turn, Writer};
+
+/// The request word's values, in the order in which one replaces another.
+pub(super) mod request {
+    /// Nobody needs the log server.
+    pub(in crate::log) const NONE: u32 = 0;
+    /// Something should be durable within the flush interval.
+    pub(in crate::log) const SOON: u32 = 1;
+    /// Something waits.
+    pub(in crate::log) const NOW: u32 = 2;
+    /// The log server itself waits for the writer word; whoever frees it sets this back to `NOW`.
+    pub(in crate::log) const BLOCKED: u32 = 3;
+    /// The log is closing.
+    pub(in crate::log) const CLOSED: u32 = 4;
+}
+
+/// Why the log server is up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    /// Somebody asked for a group now.
+    Now,
+    /// Somebody asked for one within an interval, which is over.
+    Overdue,
+}
+
+impl<M: Machine> Writer<M> {
+    /// Asks the log server to write a group at once.
+    pub(crate) fn ask_now(&self) {
+        self.ask(request::NOW);
+    }
+
+    /// Asks the log server to write a group within the flush interval.
+    pub(crate) fn ask_soon(&self) {
+        self.ask(request::SOON);
+    }
+
+    fn ask(&self, what: u32) {
+        // A request that is there already has not been taken yet, so the drain that serves it comes after this load.
+        if self.request.load() < what && self.request.fetch_max(what) < what {
+            self.wake_server();
+        }
+    }
+
+    pub(super) fn wake_server(&self) {
+        if self.server_asleep.load(Ordering::SeqCst) != 0 {
+            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
+            self.request.wake_all();
+        }
+    }
+
+    /// Ends [`Writer::next_request`].
+    pub(crate) fn close(&self) {
+        self.request.fetch_max(request::CLOSED);
+        self.request.wake_all();
+    }
+
+    /// The log server's life: sleeps until it is asked for, and then writes, or sees to it that somebody does. Ends when
+    /// closed. With nothing asked it sleeps without a time limit.
+    ///
+    /// In designs that elect a committer among those who wait, it is one of them: the stand-in for everybody who does not
+    /// wait, `committer` tells for whom.
+    pub(crate) fn serve<'a>(
+        &'a self,
+        interval: Duration,
+        committer: impl Fn() -> Committer,
+        place: impl Fn() -> u64,
+        mut write: impl FnMut(Turn<'a, M>),
+    ) {
+        let mut arrived = None;
+        while let Some(asked) = self.next_request(interval) {
+            match self.design.committer() {
+                GroupCommitter::Elected if asked == Asked::Overdue => {
+                    // I3's bound on level 1 knows no stall.
+                    self.request.exchange(request::NOW, request::NONE);
+                    let turn = self.take(&place);
+                    write(turn.by_server(true));
+                }
+                GroupCommitter::Elected => {
+                    // Taken back before the place is read: who asks from here on is served next time.
+                    self.request.exchange(request::NOW, request::NONE);
+                    let _ = self.wait(&committer(), &place, &mut write);
+                }
+                GroupCommitter::LogServer => {
+                    let stand_in = committer();
+                    let view = self.view(&stand_in, 0, &mut arrived, &place);
+                    if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
+                        // Those who asked rely on the request, which stays.
+                        self.sleep(stand_in.lsn, Some(time));
+                        if self.durable() >= stand_in.lsn {
+                            arrived = None;
+                            self.request.exchange(request::NOW, request::NONE);
+                            if place() > self.durable() {
+                                // Who asked meanwhile relies on the request that was just taken back.
+                                self.ask_now();
+                            }
+                        }
+                        continue;
+                    }
+                    arrived = None;
+                    if let Some(turn) = self.try_take() {
+                        // Taken back before the drain: who asks from here on is served by the next group.
+                        self.request.exchange(request::NOW, request::NONE);
+                        write(turn.by_server(true));
+                    } else if self.request.exchange(request::NOW, request::BLOCKED) {
+                        while self.request.load() == request::BLOCKED {
+                            if !self.is_busy() {
+                                self.request.exchange(request::BLOCKED, request::NOW);
+                            } else {
+                                self.server_sleep(request::BLOCKED, None);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    /// Sleeps until something is asked for now; `None` when closed.
+    fn next_request(&self, interval: Duration) -> Option<Asked> {
+        let mut due: Option<Duration> = None;
+        loop {
+            match self.request.load() {
+                request::CLOSED => return None,
+                request::NOW => return Some(Asked::Now),
+                request::SOON => {
+                    let now = self.machine.now();
+                    let due = *due.get_or_insert(now + interval);
+                    if now >= due && self.request.exchange(request::SOON, request::NOW) {
+                        return Some(Asked::Overdue);
+                    } else if now < due {
+                        self.server_sleep(request::SOON, Some(due - now));
+                    }
+                }
+                _ => {
+                    due = None;
+                    self.server_sleep(request::NONE, None);
+                }
+            }
+        }
+    }
+
+    fn server_sleep(&self, expected: u32, limit: Option<Duration>) {
+        self.server_asleep.store(1, Ordering::SeqCst);
+        self.request.wait(expected, limit);
+        self.server_asleep.store(0, Ordering::SeqCst);
+    }
+}
