@@ -8,53 +8,18 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use super::counters::LockCounters;
-use super::deadlock::VictimPolicy;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
+use super::options::{LockForm, LockOptions};
 use super::slot::{
     Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
 use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::{IndexId, TableId};
-
-/// How locks are kept while nobody competes for them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub enum LockForm {
-    /// Present records are locked in their own words ([`LockManager::record_thin`]) and table intentions in the slots of
-    /// their owners; a lock becomes a head on conflict.
-    #[default]
-    Thin,
-    /// Every lock is a head: the baseline of the papers.
-    Central,
-}
-
-/// How a lock manager is made.
-#[derive(Debug, Clone)]
-pub struct LockOptions {
-    /// How many transactions may be open at a time; 1 to 65535.
-    pub owners_max: usize,
-    /// How uncontended locks are kept.
-    pub form: LockForm,
-    /// Whom to sacrifice to a deadlock.
-    pub victim: VictimPolicy,
-    /// How long a wait lasts before it first looks for a deadlock.
-    pub deadlock_check_after: Duration,
-}
-
-impl Default for LockOptions {
-    fn default() -> LockOptions {
-        LockOptions {
-            owners_max: 1024,
-            form: LockForm::default(),
-            victim: VictimPolicy::default(),
-            deadlock_check_after: Duration::from_millis(1),
-        }
-    }
-}
 
 /// The number of partitions of the hash of lock heads.
 const PARTITIONS: usize = 256;

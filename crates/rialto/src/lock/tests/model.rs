@@ -19,6 +19,8 @@ mod manager;
 mod mode;
 #[path = "../name.rs"]
 mod name;
+#[path = "../options.rs"]
+mod options;
 #[path = "../slot.rs"]
 mod slot;
 #[path = "../thin.rs"]
@@ -82,9 +84,10 @@ use super::{INDEX, test_seconds};
 use crate::ids::TableId;
 use deadlock::VictimPolicy;
 use interval::Admission;
-use manager::{LockForm, LockManager, LockOptions};
+use manager::LockManager;
 use mode::{Acquired, LockMode, RecordMode};
 use name::LockName;
+use options::{LockForm, LockOptions};
 use slot::Owner;
 use thin::LockWords;
 use wait::{LockError, LockPolicy, Wait};

@@ -1,0 +1,40 @@
+//! [`LockOptions`]: what is chosen when a lock manager is made.
+
+use std::time::Duration;
+
+use super::deadlock::VictimPolicy;
+
+/// How locks are kept while nobody competes for them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum LockForm {
+    /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin)) and table intentions in the slots of
+    /// their owners; a lock becomes a head on conflict.
+    #[default]
+    Thin,
+    /// Every lock is a head: the baseline of the papers.
+    Central,
+}
+
+/// How a lock manager is made.
+#[derive(Debug, Clone)]
+pub struct LockOptions {
+    /// How many transactions may be open at a time; 1 to 65535.
+    pub owners_max: usize,
+    /// How uncontended locks are kept.
+    pub form: LockForm,
+    /// Whom to sacrifice to a deadlock.
+    pub victim: VictimPolicy,
+    /// How long a wait lasts before it first looks for a deadlock.
+    pub deadlock_check_after: Duration,
+}
+
+impl Default for LockOptions {
+    fn default() -> LockOptions {
+        LockOptions {
+            owners_max: 1024,
+            form: LockForm::default(),
+            victim: VictimPolicy::default(),
+            deadlock_check_after: Duration::from_millis(1),
+        }
+    }
+}
