@@ -1,8 +1,10 @@
 //! Sessions on a database in memory: results, transactions, errors, plans.
 
+use std::time::Duration;
+
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
-use rialto::{Database, Options};
+use rialto::{Database, GroupCommitDesign, GroupCommitOptions, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::values::text;
 use rialto_sql::{Session, SqlError, SqlType, TransactionStatus};
@@ -381,6 +383,74 @@ fn settings_go_back_with_their_transaction() {
     assert_eq!(value(&mut session, "show transaction_isolation"), "serializable");
     run(&mut session, "rollback");
     assert_eq!(value(&mut session, "show lock_timeout"), "10s");
+}
+
+/// A session on a database that commits with this design, whose transactions wait for nothing that they do not say.
+fn session_with(design: GroupCommitDesign) -> (Database, Session) {
+    let stall = (design == GroupCommitDesign::HiberStall).then_some(Duration::ZERO);
+    let group_commit = GroupCommitOptions { stall, ..design.into() };
+    let options = Options { group_commit, ..Options::default() };
+    let database = Database::open_on(MemoryDisk::new(), options).expect("a new database opens");
+    let mut session = Session::new(database.clone(), "ann", "bank");
+    run(&mut session, "create table t (a int)");
+    (database, session)
+}
+
+/// Whether these statements, which commit once, stall at it.
+fn stalls(database: &Database, session: &mut Session, statements: &[&str]) -> bool {
+    let before = database.metrics().log.waits.stalls;
+    for sql in statements {
+        run(session, sql);
+    }
+    database.metrics().log.waits.stalls > before
+}
+
+#[test]
+fn a_commit_waits_as_its_session_says() {
+    for (design, name) in [
+        (GroupCommitDesign::HiberStall, "rialto.commit_stall"),
+        (GroupCommitDesign::HiberWillingToWait, "rialto.willing_to_wait"),
+    ] {
+        let (database, mut session) = session_with(design);
+        let (set, unset) = (format!("set {name} = '250ms'"), format!("set {name} = default"));
+        let zero = format!("set {name} = 0");
+        let insert = "insert into t values (1)";
+        for (statements, expected) in [
+            (&[insert][..], false),
+            (&[&set, insert], true),
+            (&["begin", insert, insert, "commit"], true),
+            (&[&zero, insert], false),
+            (&[&set, &unset, insert], false),
+            // In an open transaction it counts for that one already, and goes back with it.
+            (&["begin", insert, &set, "commit"], true),
+            (&["begin", insert, &zero, "commit"], false),
+            (&["begin", &set, "rollback", insert], false),
+        ] {
+            assert_eq!(stalls(&database, &mut session, statements), expected, "{design}: {statements:?}");
+        }
+        // It is the session's own.
+        run(&mut session, &set);
+        let mut other = Session::new(database.clone(), "ben", "bank");
+        assert!(!stalls(&database, &mut other, &[insert]), "{design}: another session");
+    }
+}
+
+#[test]
+fn alter_system_raises_the_stalls_of_all_sessions_until_it_is_taken_back() {
+    for design in [GroupCommitDesign::HiberStall, GroupCommitDesign::HiberWillingToWait] {
+        let (database, mut session) = session_with(design);
+        let mut other = Session::new(database.clone(), "ben", "bank");
+        let insert = ["insert into t values (1)"];
+        assert!(!stalls(&database, &mut other, &insert), "{design}");
+        run(&mut session, "alter system set rialto.raise_stalls = '250ms'");
+        assert!(stalls(&database, &mut other, &insert), "{design}");
+        assert!(stalls(&database, &mut session, &insert), "{design}");
+        run(&mut session, "alter system set rialto.raise_stalls = 0");
+        assert!(!stalls(&database, &mut other, &insert), "{design}");
+        run(&mut session, "alter system set rialto.raise_stalls = '250ms'");
+        run(&mut session, "alter system set rialto.raise_stalls = default");
+        assert!(!stalls(&database, &mut other, &insert), "{design}");
+    }
 }
 
 #[test]
