@@ -303,7 +303,16 @@ impl Database {
 
     /// Adds this to the stalls of all committers, from now on until it is told otherwise or the database is closed: an
     /// administrator's means to ease a contention for processors, as larger groups take less of them (KODA, "Future
-    /// Work"). Designs that never stall (commit-lock, log-server) stay as they are; zero takes it back.
+    /// Work"). Zero takes it back. What it lengthens is the design's:
+    ///
+    /// - commit-stall: the stall of everybody but the first on the queue; hiber-stall: the committer's stall;
+    /// - willing-to-wait, hiber-willing-to-wait: what each transaction is willing to wait, whatever it says;
+    /// - hiber: the delay from one group to the next;
+    /// - adaptive: only how long a company that is not complete is waited for. Who completes it writes at once all the
+    ///   same, and so does a lone transaction, which has no company; nobody waits longer than its transaction allows
+    ///   ([`TxOptions::commit_stall`], [`TxOptions::willing_to_wait`]);
+    /// - log-server, commit-lock, commit-lock-shared: nothing. Nobody stalls there: a committer sleeps until the log server
+    ///   has written its group, or until the lock is granted.
     ///
     /// # Errors
     /// [`Error::BadDefinition`] if it is more than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX).
