@@ -5,7 +5,7 @@ mod common;
 use std::io::{BufRead, BufReader};
 use std::process::{Output, Stdio};
 
-use common::{Directory, program, run, stderr, stdout, succeeds};
+use common::{Directory, at, json, number, program, run, stderr, stdout, succeeds};
 use rialto_bench::json::Json;
 
 /// What a small run takes; each test adds to it.
@@ -22,21 +22,6 @@ fn small(arguments: &[&str]) -> Output {
     all.extend(SMALL);
     all.extend(arguments);
     bench(&all)
-}
-
-/// The JSON object on the last line.
-fn json(output: &Output) -> Json {
-    let text = stdout(output);
-    let line = text.lines().last().expect("some output");
-    Json::parse(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
-}
-
-fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
-    json.at(path).unwrap_or_else(|| panic!("{path} is missing in {json}"))
-}
-
-fn number(json: &Json, path: &str) -> f64 {
-    at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
 /// The names of an object's members, those of inner objects as `outer.inner`.

@@ -4,27 +4,13 @@ mod common;
 
 use std::process::Output;
 
-use common::{Directory, run, stderr, stdout, succeeds};
+use common::{Directory, at, json, number, run, stderr, stdout, succeeds};
 use rialto_bench::json::Json;
 
 fn commit(arguments: &[&str]) -> Output {
     let mut all = vec!["bench", "commit"];
     all.extend(arguments);
     run(&all)
-}
-
-fn json(output: &Output) -> Json {
-    let text = stdout(output);
-    let line = text.lines().last().expect("some output");
-    Json::parse(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
-}
-
-fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
-    json.at(path).unwrap_or_else(|| panic!("{path} is missing in {json}"))
-}
-
-fn number(json: &Json, path: &str) -> f64 {
-    at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
 /// The names of the contract's keys, whose values are null where they do not apply.

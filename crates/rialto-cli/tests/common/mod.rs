@@ -6,6 +6,8 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
+use rialto_bench::json::Json;
+
 /// A directory that is not there yet, and is gone at the end.
 pub struct Directory(PathBuf);
 
@@ -59,6 +61,22 @@ pub fn text(output: &Output) -> String {
 pub fn succeeds(output: Output) -> Output {
     assert_eq!(output.status.code(), Some(0), "{}", text(&output));
     output
+}
+
+/// The JSON object on the last line.
+pub fn json(output: &Output) -> Json {
+    let text = stdout(output);
+    let line = text.lines().last().expect("some output");
+    Json::parse(line).unwrap_or_else(|problem| panic!("{problem}: {line}"))
+}
+
+/// What lies at a path, as `outer.inner`.
+pub fn at<'a>(json: &'a Json, path: &str) -> &'a Json {
+    json.at(path).unwrap_or_else(|| panic!("{path} is missing in {json}"))
+}
+
+pub fn number(json: &Json, path: &str) -> f64 {
+    at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
 /// A server process that is ready, killed when dropped.
