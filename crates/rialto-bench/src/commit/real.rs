@@ -9,7 +9,7 @@ use rialto::io::Disk;
 use rialto::log::{Log, LogOptions, LogStats, recover};
 use rialto::{Error, Lsn};
 
-use super::result::{About, Window, since};
+use super::result::{About, Window};
 use super::sequences::{Sequences, read_packet};
 use super::{PACKET_BYTES, Verdict};
 use crate::args::{BenchArgs, DiskName};
@@ -276,7 +276,7 @@ pub(crate) fn window(
     let (stats, counts) = watch
         .begin
         .zip(watch.end)
-        .map_or_else(Default::default, |(begin, end)| (since(&end.0, &begin.0), end.1.since(&begin.1)));
+        .map_or_else(Default::default, |(begin, end)| (end.0.since(&begin.0), end.1.since(&begin.1)));
     let latencies = outcome.all_latencies();
     Ok(Window {
         committed: outcome.committed(),

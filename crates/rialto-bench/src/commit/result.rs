@@ -71,20 +71,6 @@ pub struct Window {
     pub processors_busy: Option<f64>,
 }
 
-/// What the log did between two looks.
-pub fn since(after: &LogStats, before: &LogStats) -> LogStats {
-    LogStats {
-        groups: after.groups - before.groups,
-        packets: after.packets - before.packets,
-        bytes: after.bytes - before.bytes,
-        writes: after.writes - before.writes,
-        syncs: after.syncs - before.syncs,
-        write_ns: after.write_ns - before.write_ns,
-        group_sizes: std::array::from_fn(|class| after.group_sizes[class] - before.group_sizes[class]),
-        waits: after.waits.since(before.waits),
-    }
-}
-
 /// How log files are written, as it is said in the file `log-writes`.
 fn way(path: WritePath) -> &'static str {
     match path.caching {

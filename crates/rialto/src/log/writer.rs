@@ -50,6 +50,23 @@ pub struct LogStats {
     pub waits: Waits,
 }
 
+impl LogStats {
+    /// What came since an earlier look.
+    #[must_use]
+    pub fn since(&self, earlier: &LogStats) -> LogStats {
+        LogStats {
+            groups: self.groups - earlier.groups,
+            packets: self.packets - earlier.packets,
+            bytes: self.bytes - earlier.bytes,
+            writes: self.writes - earlier.writes,
+            syncs: self.syncs - earlier.syncs,
+            write_ns: self.write_ns - earlier.write_ns,
+            group_sizes: std::array::from_fn(|class| self.group_sizes[class] - earlier.group_sizes[class]),
+            waits: self.waits.since(earlier.waits),
+        }
+    }
+}
+
 impl Counters {
     fn add(counter: &AtomicU64, by: u64) {
         counter.store(counter.load(Ordering::Relaxed) + by, Ordering::Relaxed);
