@@ -283,7 +283,9 @@ impl Window {
             let (slices, noisy) = spells.counts();
             table.row("spells", format!("{noisy} of {slices} slices noisy"));
         }
-        self.limit_rows(&mut table);
+        if let Some(limits) = &self.limits {
+            table.limit_rows(limits, self.per_s(), self.latency);
+        }
         let consistent = if verdict.consistent { "yes" } else { "NO" };
         table.row("consistent", format!("{consistent}: {}", verdict.text));
         format!(
@@ -291,30 +293,6 @@ impl Window {
             about.group_commit,
             table.print()
         )
-    }
-
-    fn limit_rows(&self, table: &mut Table) {
-        let Some(limits) = &self.limits else { return };
-        let shares = limits.shares(self.per_s(), self.latency);
-        if let Some((write, latency)) = limits.write.as_ref().and_then(|write| Some((write, write.latency?)))
-        {
-            table.row(
-                "bare write",
-                format!(
-                    "{}/s, p50 {}, p99 {}; this run's p50 is {} of it, its p99 {}",
-                    thousands(write.per_s),
-                    time(latency.p50_us),
-                    time(latency.p99_us),
-                    figure(shares.p50_over_write),
-                    figure(shares.p99_over_write)
-                ),
-            );
-        }
-        if let Some(probe) = &limits.group_commit {
-            let share = figure(shares.of_group_commit);
-            table
-                .row("bare group commit", format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
-        }
     }
 }
 

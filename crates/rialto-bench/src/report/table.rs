@@ -7,6 +7,7 @@ use super::time::TimeAccount;
 use super::{INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
 use crate::counters::Counts;
 use crate::histogram::Percentiles;
+use crate::limits::Limits;
 
 impl Measured {
     /// The table for people; `tail` are its last rows.
@@ -53,7 +54,9 @@ impl Measured {
         table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
         self.count_rows(&mut table, setting);
         self.spell_rows(&mut table);
-        self.limit_rows(&mut table);
+        if let Some(limits) = &self.limits {
+            table.limit_rows(limits, self.committed_per_s(), all.percentiles());
+        }
         let (used, limit) = (self.metrics.1.memory_used, self.metrics.1.memory_limit);
         table.row("memory", format!("{} of {} for tables and indexes", bytes(used), bytes(limit)));
         tail.into_iter().for_each(|(name, value)| table.row(name, value));
@@ -109,37 +112,6 @@ impl Measured {
                 "machine, calm",
                 format!("wake round trip {}{write}, load {load_ns:.0} ns", time(wake_us)),
             );
-        }
-    }
-
-    /// What bare code reached, and what share of it the run did.
-    fn limit_rows(&self, table: &mut Table) {
-        let Some(limits) = &self.limits else { return };
-        let latency = self.outcome.all_latencies().percentiles();
-        let shares = limits.shares(self.committed_per_s(), latency);
-        if let Some((write, latency)) = limits.write.as_ref().and_then(|write| Some((write, write.latency?)))
-        {
-            let over = |ratio: Option<f64>| figure(ratio);
-            table.row(
-                "bare write",
-                format!(
-                    "{}/s, p50 {}, p99 {}; this run's p50 is {} of it, its p99 {}",
-                    thousands(write.per_s),
-                    time(latency.p50_us),
-                    time(latency.p99_us),
-                    over(shares.p50_over_write),
-                    over(shares.p99_over_write)
-                ),
-            );
-        }
-        for (name, probe, share) in [
-            ("bare group commit", &limits.group_commit, shares.of_group_commit),
-            ("bare map with log", &limits.map, shares.of_map),
-        ] {
-            if let Some(probe) = probe {
-                let share = figure(share);
-                table.row(name, format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
-            }
         }
     }
 
@@ -219,6 +191,34 @@ pub(crate) struct Table(Vec<(&'static str, String)>);
 impl Table {
     pub(crate) fn row(&mut self, name: &'static str, value: String) {
         self.0.push((name, value));
+    }
+
+    /// What bare code reached, and what share of it a run did.
+    pub(crate) fn limit_rows(&mut self, limits: &Limits, committed_per_s: f64, latency: Option<Percentiles>) {
+        let shares = limits.shares(committed_per_s, latency);
+        if let Some((write, latency)) = limits.write.as_ref().and_then(|write| Some((write, write.latency?)))
+        {
+            self.row(
+                "bare write",
+                format!(
+                    "{}/s, p50 {}, p99 {}; this run's p50 is {} of it, its p99 {}",
+                    thousands(write.per_s),
+                    time(latency.p50_us),
+                    time(latency.p99_us),
+                    figure(shares.p50_over_write),
+                    figure(shares.p99_over_write)
+                ),
+            );
+        }
+        for (name, probe, share) in [
+            ("bare group commit", &limits.group_commit, shares.of_group_commit),
+            ("bare map with log", &limits.map, shares.of_map),
+        ] {
+            if let Some(probe) = probe {
+                let share = figure(share);
+                self.row(name, format!("{}/s; this run is {share} of it", thousands(probe.per_s)));
+            }
+        }
     }
 
     pub(crate) fn print(&self) -> String {
