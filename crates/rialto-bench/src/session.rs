@@ -17,7 +17,7 @@ use crate::error::BenchError;
 use crate::growth::{self, Room};
 use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
-use crate::report::{Measured, Setting, median, seconds, thousands};
+use crate::report::{Measured, Setting, median, seconds, thousands, write_json, write_part};
 use crate::tpcb::{BankError, MEMORY_PER_TRANSACTION, Shape, Tpcb, Verdict};
 use crate::usage::Usage;
 use crate::versus;
@@ -109,16 +109,11 @@ fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
             thousands(spread.most_per_s)
         ),
     };
-    let written = write!(out, "{text}{spread_line}");
+    let written = write_part(out, format_args!("{text}{spread_line}"));
     let json = args.json.then(|| measured.json(&setting, verdict.consistent));
     session.database.close().map_err(BenchError::during("closing the database"))?;
-    let written = written.and_then(|()| match json {
-        Some(json) => writeln!(out, "{json}"),
-        None => Ok(()),
-    });
-    written
-        .and_then(|()| out.flush())
-        .map_err(|cause| BenchError::Io { during: "writing the result", cause })?;
+    written?;
+    write_json(out, json)?;
     Ok(verdict.consistent)
 }
 

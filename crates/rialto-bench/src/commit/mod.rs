@@ -24,6 +24,7 @@ use rialto::log::virtual_time::Regime;
 pub use self::result::{About, Window, median};
 use crate::args::BenchArgs;
 use crate::error::BenchError;
+use crate::report::{write_json, write_part};
 
 /// Bytes of a packet: about what a TPC-B transaction logs.
 pub const PACKET_BYTES: usize = 180;
@@ -42,14 +43,8 @@ pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchEr
     if spread.windows > 1 {
         text += &spread.line();
     }
-    let json = args.json.then(|| window.json(&about, verdict.consistent));
-    let written = write!(out, "{text}").and_then(|()| match json {
-        Some(json) => writeln!(out, "{json}"),
-        None => Ok(()),
-    });
-    written
-        .and_then(|()| out.flush())
-        .map_err(|cause| BenchError::Io { during: "writing the result", cause })?;
+    write_part(out, text)?;
+    write_json(out, args.json.then(|| window.json(&about, verdict.consistent)))?;
     Ok(verdict.consistent)
 }
 

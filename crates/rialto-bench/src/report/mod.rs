@@ -7,12 +7,17 @@ mod json;
 mod table;
 mod time;
 
+use std::fmt::Display;
+use std::io::Write;
+
 use rialto::Metrics;
 
 pub(crate) use self::table::{Table, class_name, figure, seconds, thousands, time};
 use crate::calibrate::Spells;
 use crate::counters::Counts;
 use crate::driver::Outcome;
+use crate::error::BenchError;
+use crate::json::Json;
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::usage::Usage;
@@ -135,6 +140,18 @@ impl Measured {
             per_100(self.grown(|metrics| metrics.locks.higher)),
         )
     }
+}
+
+/// Writes a part of the result to where it goes.
+pub(crate) fn write_part(out: &mut dyn Write, part: impl Display) -> Result<(), BenchError> {
+    write!(out, "{part}")
+        .and_then(|()| out.flush())
+        .map_err(|cause| BenchError::Io { during: "writing the result", cause })
+}
+
+/// Writes the contract's object, if it is asked for, as the result's last line.
+pub(crate) fn write_json(out: &mut dyn Write, json: Option<Json>) -> Result<(), BenchError> {
+    json.map_or(Ok(()), |json| write_part(out, format_args!("{json}\n")))
 }
 
 /// The window whose throughput is the median; of two in the middle, the lower.

@@ -16,6 +16,7 @@ pub use self::interval::Interval;
 use crate::args::BenchArgs;
 use crate::error::BenchError;
 use crate::json::Json;
+use crate::report::{write_json, write_part};
 
 /// Pairs, unless `--repeat` says otherwise: the fewest whose extremes are a 95% interval.
 const PAIRS: u32 = 6;
@@ -171,11 +172,8 @@ pub fn run(args: &BenchArgs, line: &[String], out: &mut dyn Write) -> Result<(),
             ("ratio", Json::Object(members)),
         ])
     });
-    let written = write!(out, "{text}").and_then(|()| match json {
-        Some(json) => writeln!(out, "{json}"),
-        None => Ok(()),
-    });
-    written.and_then(|()| out.flush()).map_err(|cause| BenchError::Io { during: "writing the result", cause })
+    write_part(out, text)?;
+    write_json(out, json)
 }
 
 fn sides(args: &BenchArgs, line: &[String]) -> Result<[Side; 2], BenchError> {
