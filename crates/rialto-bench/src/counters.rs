@@ -7,6 +7,7 @@ use std::io::Read;
 use std::os::fd::FromRawFd;
 
 use crate::alloc;
+use crate::calibrate::Calibrator;
 use crate::usage::Usage;
 
 /// `struct perf_event_attr` as of its first version, which every kernel takes.
@@ -111,6 +112,18 @@ impl Counters {
             device_bytes: device_bytes(),
             allocations: alloc::allocations(),
         }
+    }
+
+    /// The counts now, without this thread and its calibrations: for the thread that watches a window.
+    pub(crate) fn read_beside(&self, calibrator: &Calibrator) -> Counts {
+        let mut counts = self.read();
+        counts.switches = counts
+            .switches
+            .zip(Usage::of_thread())
+            .map(|(all, own)| all.since(own).since(calibrator.echo_switches()));
+        counts.device_bytes =
+            counts.device_bytes.map(|bytes| bytes.saturating_sub(calibrator.written_bytes()));
+        counts
     }
 }
 

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use crate::json::Json;
+
 /// The longest latency that is told apart from longer ones: 100 s.
 const LATENCY_NS_MAX: u64 = 100_000_000_000;
 
@@ -73,6 +75,19 @@ pub struct Percentiles {
     pub p999_us: f64,
     /// The longest.
     pub max_us: f64,
+}
+
+impl Percentiles {
+    /// For the result; each is null if there are none.
+    pub(crate) fn json(all: Option<Percentiles>) -> Json {
+        let at = |part: fn(&Percentiles) -> f64| Json::from(all.as_ref().map(part));
+        Json::object([
+            ("p50", at(|all| all.p50_us)),
+            ("p99", at(|all| all.p99_us)),
+            ("p999", at(|all| all.p999_us)),
+            ("max", at(|all| all.max_us)),
+        ])
+    }
 }
 
 #[cfg(test)]

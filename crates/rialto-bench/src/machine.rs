@@ -1,6 +1,6 @@
 //! [`Machine`]: what a run ran on.
 
-use std::fs;
+use std::{fmt, fs};
 
 use crate::json::Json;
 
@@ -39,6 +39,14 @@ impl Machine {
             ("memory_bytes", self.memory_bytes.into()),
             ("kernel", self.kernel.as_str().into()),
         ])
+    }
+}
+
+impl fmt::Display for Machine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Machine { cpu, cores, memory_bytes, kernel } = self;
+        let gib = *memory_bytes as f64 / (1u64 << 30) as f64;
+        write!(f, "{cpu}, {cores} cores, {gib:.0} GiB, {kernel}")
     }
 }
 

@@ -19,7 +19,6 @@ use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
 use crate::report::{Measured, Setting, median, seconds, thousands, write_json, write_part};
 use crate::tpcb::{BankError, MEMORY_PER_TRANSACTION, Shape, Tpcb, Verdict};
-use crate::usage::Usage;
 use crate::versus;
 use crate::workload::Workload;
 
@@ -97,19 +96,11 @@ fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     };
     let setting = session.setting(data, &disk);
     let windows = session.measure()?;
-    let (measured, spread) = median(windows).expect("at least one window");
+    let (measured, spread) = median(windows, Measured::committed_per_s).expect("at least one window");
     say("verifying the bank on its tables");
     let verdict = session.verify(audit.history_count)?;
     let text = result_text(&session, &setting, &measured, &verdict, spread.windows > 1);
-    let spread_line = match spread.windows {
-        1 => String::new(),
-        n => format!(
-            "  median of {n} windows, {} to {} transactions/s\n",
-            thousands(spread.least_per_s),
-            thousands(spread.most_per_s)
-        ),
-    };
-    let written = write_part(out, format_args!("{text}{spread_line}"));
+    let written = write_part(out, text + &spread.line("transactions"));
     let json = args.json.then(|| measured.json(&setting, verdict.consistent));
     session.database.close().map_err(BenchError::during("closing the database"))?;
     written?;
@@ -225,17 +216,9 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// What the process has counted, without this thread and the calibrations.
     fn counts(&self) -> Counts {
-        let mut counts = self.session.counters.read();
         let calibrator = self.session.calibrator.lock().expect("nobody panics with it");
-        counts.switches = counts.switches.zip(Usage::of_thread()).map(|(mut all, own)| {
-            all = all.since(own);
-            all.since(calibrator.echo_switches())
-        });
-        counts.device_bytes =
-            counts.device_bytes.map(|bytes| bytes.saturating_sub(calibrator.written_bytes()));
-        counts
+        self.session.counters.read_beside(&calibrator)
     }
 }
 
@@ -449,15 +432,13 @@ fn result_text(
     let window = if repeated { " (the median window)" } else { "" };
     let data = setting.data.clone().unwrap_or_else(|| format!("gone with the process ({})", setting.disk));
     let tail = [("consistent", format!("{consistent}: {}", verdict.text)), ("data", data)];
-    let Machine { cpu, cores, memory_bytes, kernel } = &setting.machine;
     format!(
-        "TPC-B, {}\n{clients}, {loop_name}; durability {}, {} engine, {} group commit{window}\n{cpu}, {cores} cores, \
-         {:.0} GiB, {kernel}\n\n{}",
+        "TPC-B, {}\n{clients}, {loop_name}; durability {}, {} engine, {} group commit{window}\n{}\n\n{}",
         setting.shape,
         setting.durability,
         setting.engine,
         session.options.group_commit,
-        *memory_bytes as f64 / (1u64 << 30) as f64,
+        setting.machine,
         measured.table(setting, tail),
     )
 }

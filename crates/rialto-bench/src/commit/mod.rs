@@ -21,10 +21,10 @@ use std::io::Write;
 
 use rialto::log::virtual_time::Regime;
 
-pub use self::result::{About, Window, median};
+pub use self::result::{About, Window};
 use crate::args::BenchArgs;
 use crate::error::BenchError;
-use crate::report::{write_json, write_part};
+use crate::report::{median, write_json, write_part};
 
 /// Bytes of a packet: about what a TPC-B transaction logs.
 pub const PACKET_BYTES: usize = 180;
@@ -38,12 +38,8 @@ pub(crate) fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchEr
         Some(regime) => simulated::run(args, regime)?,
         None => real::run(args)?,
     };
-    let (window, spread) = median(windows).expect("at least one window");
-    let mut text = window.table(&about, &verdict);
-    if spread.windows > 1 {
-        text += &spread.line();
-    }
-    write_part(out, text)?;
+    let (window, spread) = median(windows, Window::per_s).expect("at least one window");
+    write_part(out, window.table(&about, &verdict) + &spread.line("commits"))?;
     write_json(out, args.json.then(|| window.json(&about, verdict.consistent)))?;
     Ok(verdict.consistent)
 }

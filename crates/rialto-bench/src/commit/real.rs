@@ -22,7 +22,6 @@ use crate::machine::Machine;
 use crate::report::{seconds, thousands};
 use crate::session::{PROBE_MAX, PROBE_MIN, Scratch, WARMUP_MIN, absolute, say};
 use crate::tpcb::Shape;
-use crate::usage::Usage;
 
 /// The part of the log that is kept to be read back; what lies before it is freed, for reuse.
 pub const KEPT_BYTES: u64 = 256 << 20;
@@ -218,16 +217,8 @@ struct Watch<'a> {
 }
 
 impl Watch<'_> {
-    /// What the process has counted, without this thread and the calibrations.
     fn counts(&self) -> Counts {
-        let mut counts = self.counters.read();
-        counts.switches = counts
-            .switches
-            .zip(Usage::of_thread())
-            .map(|(all, own)| all.since(own).since(self.calibrator.echo_switches()));
-        let calibrations = self.calibrator.written_bytes();
-        counts.device_bytes = counts.device_bytes.map(|bytes| bytes.saturating_sub(calibrations));
-        counts
+        self.counters.read_beside(self.calibrator)
     }
 }
 

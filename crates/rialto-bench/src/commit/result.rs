@@ -14,7 +14,7 @@ use crate::histogram::Percentiles;
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::machine::Machine;
-use crate::report::{Spread, Table, class_name, figure, thousands, time};
+use crate::report::{Table, class_name, figure, group_sizes, thousands, time};
 use crate::usage::Usage;
 
 /// What a run was.
@@ -80,18 +80,6 @@ fn way(path: WritePath) -> &'static str {
     }
 }
 
-/// The window whose throughput is the median; of two in the middle, the lower.
-pub fn median(mut windows: Vec<Window>) -> Option<(Window, Spread)> {
-    windows.sort_by(|a, b| a.per_s().total_cmp(&b.per_s()));
-    let spread = Spread {
-        windows: windows.len(),
-        least_per_s: windows.first()?.per_s(),
-        most_per_s: windows.last()?.per_s(),
-    };
-    let middle = (windows.len() - 1) / 2;
-    Some((windows.swap_remove(middle), spread))
-}
-
 impl Window {
     /// Commits a second.
     pub fn per_s(&self) -> f64 {
@@ -128,13 +116,6 @@ impl Window {
 
     /// The contract's object.
     pub fn json(&self, about: &About, consistent: bool) -> Json {
-        let latency = |part: fn(&Percentiles) -> f64| Json::from(self.latency.as_ref().map(part));
-        let latency = Json::object([
-            ("p50", latency(|all| all.p50_us)),
-            ("p99", latency(|all| all.p99_us)),
-            ("p999", latency(|all| all.p999_us)),
-            ("max", latency(|all| all.max_us)),
-        ]);
         let nulls = |names: &[&str]| {
             Json::Object(names.iter().map(|name| ((*name).to_owned(), Json::Null)).collect())
         };
@@ -160,7 +141,7 @@ impl Window {
             ("committed_per_s", self.per_s().into()),
             ("aborted_user", Json::Null),
             ("aborted_deadlock", Json::Null),
-            ("latency_us", latency),
+            ("latency_us", Percentiles::json(self.latency)),
             ("log_bytes_per_txn", self.log_bytes_per_commit().into()),
             ("group_size_mean", self.group_size().into()),
             ("log_writes", self.stats.writes.into()),
@@ -210,11 +191,7 @@ impl Window {
         };
         let place = match (&about.machine, about.regime) {
             (_, Some(_)) => format!("in virtual time, on {}", about.disk),
-            (Some(Machine { cpu, cores, memory_bytes, kernel }), None) => format!(
-                "{cpu}, {cores} cores, {:.0} GiB, {kernel}; log on {}",
-                *memory_bytes as f64 / (1u64 << 30) as f64,
-                about.disk
-            ),
+            (Some(machine), None) => format!("{machine}; log on {}", about.disk),
             (None, None) => about.disk.clone(),
         };
         let window = if about.windows > 1 { " (the median window)" } else { "" };
@@ -237,11 +214,7 @@ impl Window {
                 self.write_us().map_or_else(|| "-".to_owned(), time)
             ),
         );
-        let sizes = self.stats.group_sizes.iter().enumerate().filter_map(|(class, count)| {
-            let percent = *count as f64 * 100.0 / self.stats.groups.max(1) as f64;
-            (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
-        });
-        table.row("group sizes", sizes.collect::<Vec<_>>().join(", "));
+        table.row("group sizes", group_sizes(|class| self.stats.group_sizes[class], self.stats.groups));
         let waits = self.stats.waits;
         table.row(
             "written by",
@@ -292,18 +265,6 @@ impl Window {
             "bare commit sequences, {clients}, {loop_name}; {} group commit{window}\n{place}\n\n{}",
             about.group_commit,
             table.print()
-        )
-    }
-}
-
-impl Spread {
-    /// For people.
-    pub(super) fn line(&self) -> String {
-        format!(
-            "  median of {} windows, {} to {} commits/s\n",
-            self.windows,
-            thousands(self.least_per_s),
-            thousands(self.most_per_s)
         )
     }
 }

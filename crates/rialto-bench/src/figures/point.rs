@@ -143,8 +143,7 @@ pub fn run(
 
 /// What the runs on the disk were on.
 pub fn machine() -> String {
-    let Machine { cpu, cores, memory_bytes, kernel } = Machine::here();
-    format!("{cpu}, {cores} cores, {:.0} GiB, {kernel}", memory_bytes as f64 / (1u64 << 30) as f64)
+    Machine::here().to_string()
 }
 
 /// A directory that is gone when it is dropped.

@@ -2,7 +2,7 @@
 
 use super::time::TimeAccount;
 use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
-use crate::histogram::{Latencies, Percentiles};
+use crate::histogram::Percentiles;
 use crate::json::Json;
 
 impl Measured {
@@ -24,7 +24,7 @@ impl Measured {
             ("committed_per_s", self.committed_per_s().into()),
             ("aborted_user", self.outcome.aborted_user.into()),
             ("aborted_deadlock", self.grown(|metrics| metrics.aborted_deadlock).into()),
-            ("latency_us", latency_json(&all)),
+            ("latency_us", Percentiles::json(all.percentiles())),
             (
                 "log_bytes_per_txn",
                 self.per_transaction(self.grown(|metrics| metrics.log.bytes) as f64).into(),
@@ -70,7 +70,7 @@ impl Measured {
             let figures = Json::object([
                 ("committed", latencies.count().into()),
                 ("committed_per_s", (latencies.count() as f64 / seconds).into()),
-                ("latency_us", latency_json(latencies)),
+                ("latency_us", Percentiles::json(latencies.percentiles())),
                 ("time_us_per_txn", TimeAccount::json(account.as_ref(), is_open)),
                 ("waits_us", self.waits_json(name)),
             ]);
@@ -111,15 +111,4 @@ impl Measured {
             ),
         ])
     }
-}
-
-fn latency_json(latencies: &Latencies) -> Json {
-    let percentiles = latencies.percentiles();
-    let at = |part: fn(&Percentiles) -> f64| Json::from(percentiles.as_ref().map(part));
-    Json::object([
-        ("p50", at(|all| all.p50_us)),
-        ("p99", at(|all| all.p99_us)),
-        ("p999", at(|all| all.p999_us)),
-        ("max", at(|all| all.max_us)),
-    ])
 }

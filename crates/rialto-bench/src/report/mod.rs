@@ -12,7 +12,7 @@ use std::io::Write;
 
 use rialto::Metrics;
 
-pub(crate) use self::table::{Table, class_name, figure, seconds, thousands, time};
+pub(crate) use self::table::{Table, class_name, figure, group_sizes, seconds, thousands, time};
 use crate::calibrate::Spells;
 use crate::counters::Counts;
 use crate::driver::Outcome;
@@ -155,12 +155,12 @@ pub(crate) fn write_json(out: &mut dyn Write, json: Option<Json>) -> Result<(), 
 }
 
 /// The window whose throughput is the median; of two in the middle, the lower.
-pub fn median(mut windows: Vec<Measured>) -> Option<(Measured, Spread)> {
-    windows.sort_by(|a, b| a.committed_per_s().total_cmp(&b.committed_per_s()));
+pub fn median<W>(mut windows: Vec<W>, per_s: impl Fn(&W) -> f64) -> Option<(W, Spread)> {
+    windows.sort_by(|a, b| per_s(a).total_cmp(&per_s(b)));
     let spread = Spread {
         windows: windows.len(),
-        least_per_s: windows.first()?.committed_per_s(),
-        most_per_s: windows.last()?.committed_per_s(),
+        least_per_s: per_s(windows.first()?),
+        most_per_s: per_s(windows.last()?),
     };
     let middle = (windows.len() - 1) / 2;
     Some((windows.swap_remove(middle), spread))
@@ -175,6 +175,18 @@ pub struct Spread {
     pub least_per_s: f64,
     /// The fastest.
     pub most_per_s: f64,
+}
+
+impl Spread {
+    /// For people, the line behind a result's table; nothing if there was one window.
+    pub(crate) fn line(&self, unit: &str) -> String {
+        let Spread { windows, least_per_s, most_per_s } = *self;
+        if windows == 1 {
+            return String::new();
+        }
+        let (least, most) = (thousands(least_per_s), thousands(most_per_s));
+        format!("  median of {windows} windows, {least} to {most} {unit}/s\n")
+    }
 }
 
 #[cfg(test)]
@@ -234,7 +246,7 @@ pub(crate) mod tests {
     #[test]
     fn the_median_is_one_of_the_windows() {
         let windows = [30, 10, 20, 40].map(measured).to_vec();
-        let (median, spread) = median(windows).unwrap();
+        let (median, spread) = median(windows, Measured::committed_per_s).unwrap();
         assert_eq!(median.outcome.committed(), 20);
         assert_eq!((spread.windows, spread.least_per_s, spread.most_per_s), (4, 5.0, 20.0));
     }

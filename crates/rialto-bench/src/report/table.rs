@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use rialto::log::GROUP_SIZE_CLASSES;
+
 use super::time::TimeAccount;
 use super::{INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
 use crate::counters::Counts;
@@ -139,14 +141,9 @@ impl Measured {
                 time(mean)
             ),
         );
-        let sizes = (0..self.metrics.1.log.group_sizes.len()).filter_map(|class| {
-            let count = self.grown(|metrics| metrics.log.group_sizes[class]);
-            let percent = count as f64 * 100.0 / groups.max(1) as f64;
-            (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
-        });
-        let sizes: Vec<String> = sizes.collect();
+        let sizes = group_sizes(|class| self.grown(|metrics| metrics.log.group_sizes[class]), groups);
         if !sizes.is_empty() {
-            table.row("group sizes", sizes.join(", "));
+            table.row("group sizes", sizes);
         }
     }
 
@@ -229,6 +226,15 @@ impl Table {
         }
         text
     }
+}
+
+/// How many in a hundred of so many groups are of each class; classes that are rarer than one in two hundred are left out.
+pub(crate) fn group_sizes(count: impl Fn(usize) -> u64, groups: u64) -> String {
+    let shares = (0..GROUP_SIZE_CLASSES).filter_map(|class| {
+        let percent = count(class) as f64 * 100.0 / groups.max(1) as f64;
+        (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
+    });
+    shares.collect::<Vec<_>>().join(", ")
 }
 
 /// The sizes of a class of groups: 1, 2-3, 4-7, …
