@@ -1,16 +1,14 @@
-//! Checkpoints on faulty disks, against a model of the rows.
-//!
-//! The engine here is a stub: packets of rows, a log that a test makes durable, segments. Recovery is load and redo by
-//! the rule of the real one, from what the disk and the durable log hold.
+//! Checkpoints on faulty disks, against a model of the rows. What they are of is a stub of the [`engine`].
 
+mod engine;
 mod pace;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use engine::{Change, Engine};
 
 use super::home::HomeFile;
 use super::sweep::{SweepPolicy, SweepView};
@@ -22,191 +20,10 @@ use crate::io::{
 };
 use crate::recovery::{Progress, load};
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
 
 const DATABASE: u128 = 0xabcd;
 const HEAP: HeapId = HeapId(70);
-
-/// One change of a packet: a row by its key, whole, or its end.
-type Change = (u32, Option<Vec<u8>>);
-
-/// The stub engine.
-struct Engine {
-    segments: Arc<Segments>,
-    heap: Heap,
-    rows: Mutex<BTreeMap<u32, RecordRef>>,
-    /// All packets from place 1 on.
-    log: Mutex<Vec<Vec<Change>>>,
-    durable: AtomicU64,
-    freed_before: AtomicU64,
-    /// The oldest packet that is not applied whole, or 0.
-    in_flight: AtomicU64,
-    log_broken: AtomicBool,
-    loads: Mutex<Vec<LoadFile>>,
-}
-
-impl Engine {
-    fn new() -> Arc<Engine> {
-        let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(64 << 20))).unwrap());
-        Arc::new(Engine {
-            heap: Heap::new(segments.clone(), HEAP, 100),
-            segments,
-            rows: Mutex::default(),
-            log: Mutex::default(),
-            durable: AtomicU64::new(0),
-            freed_before: AtomicU64::new(0),
-            in_flight: AtomicU64::new(0),
-            log_broken: AtomicBool::new(false),
-            loads: Mutex::default(),
-        })
-    }
-
-    /// Takes a place.
-    fn push(&self, packet: Vec<Change>) -> Lsn {
-        let mut log = self.log.lock();
-        log.push(packet);
-        Lsn(log.len() as u64)
-    }
-
-    fn body(key: u32, row: &[u8]) -> Vec<u8> {
-        [&key.to_le_bytes(), row].concat()
-    }
-
-    /// Applies one change of the packet at `lsn`, or redoes it.
-    fn apply(&self, lsn: Lsn, (key, row): &Change) {
-        let mut rows = self.rows.lock();
-        let found = rows.get(key).copied();
-        if found.is_some_and(|record| self.segments.lsn(record) > lsn) {
-            return;
-        }
-        match (row, found) {
-            (None, Some(record)) => {
-                rows.remove(key);
-                self.heap.release(0, record);
-            }
-            (None, None) => {}
-            (Some(row), found) => {
-                let body = Engine::body(*key, row);
-                match found {
-                    Some(record) if self.segments.room(record) >= body.len() => {
-                        self.segments.write(record, &body, lsn)
-                    }
-                    _ => {
-                        let record = self.heap.allocate(0, body.len(), &mut Unclaimed).unwrap();
-                        self.segments.write(record, &body, lsn);
-                        rows.insert(*key, record);
-                        if let Some(old) = found {
-                            self.heap.release(0, old);
-                        }
-                    }
-                }
-            }
-        }
-    }
-
-    fn commit(&self, packet: Vec<Change>) -> Lsn {
-        let lsn = self.push(packet.clone());
-        packet.iter().for_each(|change| self.apply(lsn, change));
-        lsn
-    }
-
-    fn sync(&self) {
-        self.durable.store(self.log.lock().len() as u64, Ordering::SeqCst);
-    }
-
-    /// The rows, as they are.
-    fn contents(&self) -> BTreeMap<u32, Vec<u8>> {
-        let mut body = Vec::new();
-        let rows = self.rows.lock();
-        rows.iter()
-            .map(|(&key, &record)| {
-                self.segments.read(record, &mut body);
-                (key, body[4..].to_vec())
-            })
-            .collect()
-    }
-
-    /// What a machine that has only the disk and the durable log comes to.
-    fn recover(disk: &dyn Disk, durable_log: &[Vec<Change>], freed_before: u64) -> Result<Arc<Engine>> {
-        let home = HomeFile::open(disk).unwrap();
-        let engine = Engine::new();
-        let block = *home.block();
-        assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
-        let loaded = load::load(disk, &block, &engine.segments, 2, &Progress::new(None))?;
-        let mut body = Vec::new();
-        for (id, heap) in loaded.segments {
-            assert_eq!(heap, HEAP);
-            engine.heap.adopt_segment(id);
-            for slot in engine.segments.slots(id) {
-                let slot = slot.unwrap();
-                if !engine.segments.settle_after_load(slot) {
-                    engine.heap.adopt_free(0, slot);
-                    continue;
-                }
-                engine.segments.read(slot, &mut body);
-                let key = u32::from_le_bytes(body[..4].try_into().unwrap());
-                let mut rows = engine.rows.lock();
-                match rows.get(&key).copied() {
-                    Some(other) if engine.segments.lsn(other) >= engine.segments.lsn(slot) => {
-                        engine.heap.release(0, slot);
-                    }
-                    other => {
-                        rows.insert(key, slot);
-                        other.into_iter().for_each(|other| engine.heap.release(0, other));
-                    }
-                }
-            }
-        }
-        for (at, packet) in durable_log.iter().enumerate().skip(block.redo_start.0 as usize - 1) {
-            packet.iter().for_each(|change| engine.apply(Lsn(at as u64 + 1), change));
-        }
-        *engine.log.lock() = durable_log.to_vec();
-        engine.sync();
-        Ok(engine)
-    }
-}
-
-impl CheckpointSource for Engine {
-    fn segments(&self) -> &Segments {
-        &self.segments
-    }
-
-    fn redo_start(&self) -> Lsn {
-        match self.in_flight.load(Ordering::SeqCst) {
-            0 => self.place().next(),
-            oldest => Lsn(oldest),
-        }
-    }
-
-    fn place(&self) -> Lsn {
-        Lsn(self.log.lock().len() as u64)
-    }
-
-    fn wait_durable(&self, lsn: Lsn) -> Result<()> {
-        if self.log_broken.load(Ordering::SeqCst) {
-            return Err(Error::Stopped { cause: "test".to_owned(), disk_full: false });
-        }
-        self.durable.fetch_max(lsn.0, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn free_log_before(&self, lsn: Lsn) -> Result<()> {
-        self.freed_before.fetch_max(lsn.0, Ordering::SeqCst);
-        Ok(())
-    }
-
-    fn log_bytes_since(&self, lsn: Lsn) -> u64 {
-        (self.place().0 + 1).saturating_sub(lsn.0.max(self.freed_before.load(Ordering::SeqCst))) * 100
-    }
-
-    fn next_id(&self) -> u32 {
-        100
-    }
-
-    fn loads(&self) -> &Mutex<Vec<LoadFile>> {
-        &self.loads
-    }
-}
 
 fn options() -> CheckpointOptions {
     CheckpointOptions {
