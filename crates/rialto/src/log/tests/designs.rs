@@ -1,0 +1,193 @@
+//! What every group commit design keeps: the sticky error, the bounds, waking, and every packet.
+
+use std::sync::atomic::AtomicU64;
+use std::task::{Wake, Waker};
+use std::time::Instant;
+
+use super::*;
+
+/// Every design, with a setting where it needs one to do anything.
+fn every_design() -> impl Iterator<Item = GroupCommitOptions> {
+    GroupCommitDesign::ALL.into_iter().map(|design| {
+        let options = GroupCommitOptions::from(design);
+        let wait = GroupCommitOptions { willing_to_wait: Some(Duration::from_millis(1)), ..options };
+        if wait.problem().is_none() { wait } else { options }
+    })
+}
+
+#[test]
+fn a_failed_sync_stops_the_log_for_good() {
+    for (kind, group_commit) in [FaultKind::Sync, FaultKind::Write]
+        .into_iter()
+        .flat_map(|kind| every_design().map(move |one| (kind, one)))
+    {
+        let faulty = FaultyDisk::new(11);
+        let disk: Arc<dyn Disk> = faulty.clone();
+        let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
+        let before = commit(&log, b"before");
+        log.wait(before, Durability::Disk, &Patience::default()).unwrap();
+        faulty.fail(kind, "log-0", 0);
+        let mut spare = log.borrow_packet().unwrap();
+        let lsn = commit(&log, b"lost?");
+        let error = log.wait(lsn, Durability::Disk, &Patience::default()).unwrap_err();
+        assert!(matches!(&error, Error::OutcomeUnknown { lsn: Lsn(2), .. }), "{error}");
+        let steps = faulty.steps();
+        assert!(
+            matches!(
+                log.wait(lsn, Durability::Disk, &Patience::default()),
+                Err(Error::OutcomeUnknown { .. })
+            ),
+            "sticky"
+        );
+        assert!(matches!(log.reserve(&mut spare, 10), Err(Error::Stopped { .. })));
+        assert!(matches!(log.borrow_packet(), Err(Error::Stopped { .. })));
+        assert_eq!(
+            log.wait(before, Durability::Disk, &Patience::default()),
+            Ok(()),
+            "what was durable stays so"
+        );
+        assert!(log.close().is_err() && log.failure().is_some());
+        assert_eq!(faulty.steps(), steps, "I4: nothing is written or synced again");
+    }
+}
+
+#[test]
+fn a_level_1_commit_is_on_disk_within_the_stated_bound_and_an_idle_log_sleeps() {
+    every_design().for_each(level_1_is_bounded);
+}
+
+fn level_1_is_bounded(group_commit: GroupCommitOptions) {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let options = LogOptions { memory_flush_interval: Duration::from_millis(40), group_commit, ..small() };
+    let log = Log::create(&disk, DATABASE, &options).unwrap();
+    for _ in 0..3 {
+        let started = Instant::now();
+        let lsn = commit(&log, b"level 1");
+        log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
+        assert!(log.memory_position() >= lsn);
+        let early = log.durable_position() < lsn && started.elapsed() < Duration::from_millis(40);
+        while log.durable_position() < lsn {
+            // Generous for a loaded machine; a log that forgot the packet never gets there.
+            assert!(started.elapsed() < Duration::from_secs(5), "I3: level 1 is written within a bound");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert!(
+            early && started.elapsed() >= Duration::from_millis(40),
+            "and not at once, which would be level 3"
+        );
+    }
+    let before = log.stats();
+    std::thread::sleep(Duration::from_millis(150));
+    assert_eq!(log.stats(), before, "nothing is written or woken while nothing happens");
+}
+
+#[derive(Default)]
+struct CountWakes(AtomicU64);
+
+impl Wake for CountWakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+#[test]
+fn tickets_are_written_by_the_stand_in_and_woken_once() {
+    every_design().for_each(tickets_are_woken_once);
+}
+
+fn tickets_are_woken_once(group_commit: GroupCommitOptions) {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
+    let wakes = Arc::new(CountWakes::default());
+    let waker = Waker::from(wakes.clone());
+    let mut kept = 0;
+    for lsn in 1..=200u64 {
+        let level = if lsn % 2 == 0 { Durability::Memory } else { Durability::Disk };
+        let lsn = commit(&log, &packet(lsn, 2_000));
+        kept += u64::from(log.register_waker(lsn, level, &waker).is_none());
+    }
+    let until = Instant::now() + Duration::from_secs(5);
+    while wakes.0.load(Ordering::SeqCst) < kept {
+        assert!(Instant::now() < until, "{} of {kept} woken", wakes.0.load(Ordering::SeqCst));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    assert_eq!(log.is_done(Lsn(199), Durability::Disk), Some(Ok(())));
+    assert_eq!(wakes.0.load(Ordering::SeqCst), kept);
+}
+
+#[test]
+fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
+    for group_commit in every_design() {
+        many_threads_commit(group_commit);
+        many_threads_commit(GroupCommitOptions { group_max: Some(3), ..group_commit });
+    }
+}
+
+#[test]
+fn no_group_is_larger_than_the_bound() {
+    const THREADS: u64 = 8;
+    for design in every_design() {
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        let group_commit = GroupCommitOptions { group_max: Some(3), ..design };
+        // Room for a block each: who waits for log space gathers what is queued, whatever the bound.
+        let roomy = LogOptions { first_file_bytes: 4 << 20, file_bytes: 4 << 20, group_commit, ..small() };
+        let log = Log::create(&disk, DATABASE, &roomy).unwrap();
+        std::thread::scope(|scope| {
+            for _ in 0..THREADS {
+                scope.spawn(|| {
+                    // Some wait, some leave theirs to the stand-in: eight threads alone make groups of up to eight.
+                    for nth in 0..60 {
+                        let lsn = commit(&log, b"bounded");
+                        match nth % 3 {
+                            0 => log.wait(lsn, Durability::Disk, &Patience::default()).unwrap(),
+                            _ => log.leave(lsn, Durability::Disk),
+                        }
+                    }
+                });
+            }
+        });
+        log.sync().unwrap();
+        let stats = log.stats();
+        assert_eq!(stats.packets, THREADS * 60, "{design}");
+        assert!(
+            stats.group_sizes[2..].iter().all(|groups| *groups == 0),
+            "{design}: {:?}",
+            stats.group_sizes
+        );
+    }
+}
+
+fn many_threads_commit(group_commit: GroupCommitOptions) {
+    const THREADS: u64 = 6;
+    const EACH: u64 = 200;
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &LogOptions { group_commit, ..small() }).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..THREADS {
+            let log = &log;
+            scope.spawn(move || {
+                for round in 0..EACH {
+                    let length = if round % 97 == 0 { 100_000 } else { 50 + (round % 7) as usize * 300 };
+                    let mut bytes = packet(round, length);
+                    bytes[..8].copy_from_slice(&thread.to_le_bytes());
+                    let lsn = commit(log, &bytes);
+                    match (thread + round) % 3 {
+                        0 => log.wait(lsn, Durability::Memory, &Patience::default()).unwrap(),
+                        1 => log.wait(lsn, Durability::Disk, &Patience::default()).unwrap(),
+                        _ => log.leave(lsn, Durability::Disk),
+                    }
+                }
+            });
+        }
+    });
+    log.close().unwrap();
+    let stats = log.stats();
+    assert_eq!(stats.packets, THREADS * EACH);
+    assert!(stats.groups <= stats.packets && stats.group_sizes.iter().sum::<u64>() <= stats.groups);
+    drop(log);
+    let (packets, _) = read_all(&disk, 1);
+    assert_eq!(packets.len() as u64, THREADS * EACH);
+    let mut per_thread = [0; THREADS as usize];
+    packets.iter().for_each(|(_, bytes)| per_thread[bytes[0] as usize] += 1);
+    assert_eq!(per_thread, [EACH; THREADS as usize]);
+}
