@@ -3,7 +3,7 @@
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
-//! - `ddl`: definitions; `bulk_load`: rows into tables that the transaction made;
+//! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `apply`: the writes after it;
 //! - [`ticket`]: outcomes on their way to being durable.
@@ -20,7 +20,8 @@
 mod apply;
 mod bulk_load;
 mod change;
-pub(crate) mod ddl;
+mod ddl;
+mod ddl_state;
 pub mod fields;
 mod insert;
 pub mod options;

@@ -1,0 +1,165 @@
+//! [`DdlState`]: the tables that a transaction has made, changed or dropped, until it commits or is taken back.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::bulk_load::Load;
+use super::transaction::Context;
+use crate::catalog::{Table, TableVersion};
+use crate::checkpoint::image;
+use crate::core::LoadFile;
+use crate::error::{Error, Result};
+use crate::ids::{HeapId, IndexId, Lsn, TableId};
+use crate::store::memory::index::Index;
+use crate::store::memory::{Heap, RecordRef};
+
+/// A transaction's DDL.
+#[derive(Default)]
+pub(crate) struct DdlState {
+    pub(super) changes: Vec<DdlChange>,
+    pub(super) loads: Vec<Load>,
+    /// Rows loaded since the first savepoint that is open, so that it can be rolled back to.
+    pub(super) direct_rows: Vec<(u32, RecordRef)>,
+}
+
+/// What a statement has done to one table.
+pub(super) enum DdlChange {
+    Create(Arc<TableVersion>),
+    Replace {
+        old: Arc<TableVersion>,
+        new: Arc<TableVersion>,
+        /// Storage that goes when this commits.
+        replaced: Vec<Part>,
+        /// Storage that goes when this is taken back.
+        created: Vec<Part>,
+    },
+    Drop(Arc<TableVersion>),
+}
+
+/// Storage of a table.
+pub(super) enum Part {
+    Heap(Arc<Heap>),
+    Index(IndexId, Arc<Index>),
+}
+
+impl Part {
+    pub(super) fn all_of(version: &TableVersion) -> Vec<Part> {
+        let mut parts =
+            vec![Part::Heap(version.heap.clone()), Part::Index(version.primary_id, version.primary.clone())];
+        for (index, def) in version.secondaries.iter().zip(version.schema.indexes()) {
+            parts.push(Part::Index(def.id, index.clone()));
+        }
+        parts
+    }
+
+    pub(super) fn discard(&self, context: &Context) {
+        match self {
+            Part::Heap(heap) => heap.clear(),
+            Part::Index(id, index) => {
+                index.clear();
+                context.core.locks.forget_index(*id);
+            }
+        }
+    }
+}
+
+impl DdlChange {
+    pub(super) fn take_back(&self, context: &Context) {
+        match self {
+            DdlChange::Create(version) => {
+                version.retire();
+                Part::all_of(version).iter().for_each(|part| part.discard(context));
+            }
+            DdlChange::Replace { new, created, .. } => {
+                new.retire();
+                created.iter().for_each(|part| part.discard(context));
+            }
+            DdlChange::Drop(_) => {}
+        }
+    }
+}
+
+impl DdlState {
+    pub fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    pub fn direct_rows(&self) -> usize {
+        self.direct_rows.len()
+    }
+
+    pub fn has_dropped(&self, id: TableId) -> bool {
+        self.changes.iter().any(|change| matches!(change, DdlChange::Drop(old) if old.id == id))
+    }
+
+    /// What this transaction's DDL says about a name, if it says anything.
+    pub fn table(&self, name: &str) -> Option<Result<Table>> {
+        self.changes.iter().rev().find_map(|change| match change {
+            DdlChange::Create(version) | DdlChange::Replace { new: version, .. }
+                if version.name() == name =>
+            {
+                Some(Ok(Table::new(version.clone())))
+            }
+            DdlChange::Drop(old) if old.name() == name => {
+                Some(Err(Error::NoSuchTable { table: name.to_owned() }))
+            }
+            _ => None,
+        })
+    }
+
+    /// The versions that this transaction has made, the newest first.
+    pub(super) fn made(&self) -> impl Iterator<Item = &Arc<TableVersion>> {
+        self.changes.iter().rev().filter_map(|change| match change {
+            DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => Some(version),
+            DdlChange::Drop(_) => None,
+        })
+    }
+
+    /// Whether nobody else can see this heap.
+    pub(super) fn is_private(&self, heap: HeapId) -> bool {
+        self.changes.iter().any(|change| match change {
+            DdlChange::Create(version) => version.heap.id() == heap,
+            DdlChange::Replace { old, new, .. } => new.heap.id() == heap && old.heap.id() != heap,
+            DdlChange::Drop(_) => false,
+        })
+    }
+
+    /// Makes the DDL visible; the writes are applied.
+    pub fn publish(self, context: &mut Context, lsn: Lsn) {
+        context.core.catalog.note_change(lsn);
+        for load in &self.loads {
+            context.core.loads.lock().push(LoadFile { number: load.file, lsn });
+        }
+        for change in &self.changes {
+            match change {
+                DdlChange::Create(version) => {
+                    // I3: what is there or absent in an index built anew rests on this place.
+                    version.floor.fetch_max(lsn.0, Ordering::Relaxed);
+                    context.core.catalog.publish(version.clone());
+                }
+                DdlChange::Replace { old, new, replaced, .. } => {
+                    new.floor.fetch_max(lsn.0, Ordering::Relaxed);
+                    context.core.catalog.publish(new.clone());
+                    old.retire_for(new.clone());
+                    replaced.iter().for_each(|part| part.discard(context));
+                }
+                DdlChange::Drop(old) => {
+                    context.core.catalog.remove(old);
+                    old.retire();
+                    Part::all_of(old).iter().for_each(|part| part.discard(context));
+                }
+            }
+        }
+        context.forget_tables = true;
+    }
+
+    /// Drops the DDL of an aborted transaction.
+    pub fn discard(self, context: &mut Context) {
+        for load in &self.loads {
+            // It may not have been written, and nothing names it: recovery would remove it.
+            let _ = context.core.disk.remove(&image::load_file_name(load.file));
+        }
+        self.changes.iter().rev().for_each(|change| change.take_back(context));
+        context.forget_tables = true;
+    }
+}
