@@ -1,7 +1,11 @@
 //! What a transaction sees, keeps and gives up. `transactions_central.rs` runs the same scenarios with central locks.
 
+#[path = "transactions/definitions.rs"]
+mod definitions;
+#[path = "transactions/readers.rs"]
+mod readers;
+
 use std::ops::ControlFlow;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use rialto::io::MemoryDisk;
@@ -271,96 +275,6 @@ fn a_deadlock_has_a_victim_that_runs_again() {
 }
 
 #[test]
-fn keyless_tables_have_row_numbers_until_a_key_is_added() {
-    let db = database();
-    let columns = vec![Column::new("a", ColumnType::Int4), Column::new("b", ColumnType::Text)];
-    let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
-    db.transact(|tx| {
-        for n in 0..1000 {
-            tx.insert(&table, &[Value::Int4(n), Value::Text("x".into())])?;
-        }
-        Ok(())
-    })
-    .unwrap();
-    let mut keys = Vec::new();
-    db.transact(|tx| {
-        keys.clear();
-        tx.scan(&table, &Scan { limit: Some(10), ..Scan::all() }, |key, _| {
-            keys.push(key.clone());
-            Ok(ControlFlow::Continue(()))
-        })?;
-        tx.update_at(&table, &keys[3], &[(1, Value::Text("changed".into()))])?;
-        assert!(tx.delete_at(&table, &keys[4])?);
-        Ok(())
-    })
-    .unwrap();
-    db.transact(|tx| tx.add_primary_key("t", &["a"])).unwrap();
-    db.transact(|tx| {
-        assert_eq!(tx.get(&table, 3)?.unwrap().get("b")?, Value::Text("changed".into()));
-        assert_eq!(tx.get(&table, 4)?, None);
-        assert_eq!(tx.count(&table)?, 999);
-        tx.insert(&table, &[Value::Int4(4), Value::Text("back".into())])
-    })
-    .unwrap();
-    let twice = db.transact(|tx| tx.add_primary_key("t", &["b"]));
-    assert!(matches!(twice, Err(Error::BadDefinition { .. })));
-}
-
-#[test]
-fn ddl_is_transactional() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| tx.insert(&table, &row(1, 0, "a"))).unwrap();
-    let mut tx = db.begin().unwrap();
-    tx.truncate(&table).unwrap();
-    let fresh = tx.table("accounts").unwrap();
-    for id in 0..2000 {
-        tx.insert(&fresh, &row(id, 5, &id.to_string())).unwrap();
-    }
-    assert_eq!(tx.count(&fresh).unwrap(), 2000);
-    drop(tx);
-    db.transact(|tx| {
-        assert_eq!(tx.count(&table)?, 1);
-        Ok(())
-    })
-    .unwrap();
-    db.transact(|tx| {
-        tx.truncate(&table)?;
-        for id in 0..2000 {
-            tx.insert(&table, &row(id, 5, &id.to_string()))?;
-        }
-        let mark = tx.savepoint();
-        tx.insert(&table, &row(5000, 5, "late"))?;
-        assert!(matches!(tx.insert(&table, &row(5001, 5, "late")), Err(Error::DuplicateKey { .. })));
-        tx.rollback_to(&mark)?;
-        tx.delete(&table, 1999)?;
-        assert_eq!(tx.count(&table)?, 1999);
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(table.rows_estimate(), 1999);
-    db.transact(|tx| {
-        let email = Scan::prefix(WhichIndex::Secondary(0), vec![Value::Text("77".into())]);
-        assert_eq!(ids(tx, &table, &email), [77]);
-        tx.drop_index("by_email")?;
-        tx.insert(&table, &row(3000, 5, "77"))
-    })
-    .unwrap();
-    db.transact(|tx| tx.drop_table("accounts")).unwrap();
-    assert!(matches!(db.transact(|tx| tx.get(&table, 1)), Err(Error::NoSuchTable { .. })));
-    assert!(matches!(db.table("accounts"), Err(Error::NoSuchTable { .. })));
-    let used = db.metrics().memory_used;
-    for _ in 0..5 {
-        accounts(&db);
-        let table = db.table("accounts").unwrap();
-        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string()))))
-            .unwrap();
-        db.transact(|tx| tx.drop_table("accounts")).unwrap();
-    }
-    assert!(db.metrics().memory_used <= used + (1 << 20), "dropped tables give their memory back");
-}
-
-#[test]
 fn the_memory_limit_is_an_error_that_can_be_aborted() {
     let options = Options { memory_bytes: 4 << 20, locks: locks(), ..Options::default() };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -415,51 +329,6 @@ fn tickets_are_done_when_the_log_is_durable() {
     assert_eq!(db.metrics().committed, 101);
 }
 
-#[test]
-fn ddl_goes_with_writes_in_one_transaction() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| (1..=3).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
-    db.transact(|tx| {
-        tx.insert(&table, &row(4, 7, "4"))?;
-        tx.update(&table, 1, &[(1, Value::Int8(8)), (2, Value::Text("one".repeat(200)))])?;
-        tx.delete(&table, 2)?;
-        tx.drop_index("by_email")?;
-        tx.create_index("accounts", "by_email_again", &["email"], true)?;
-        tx.update(&table, 4, &[(2, Value::Text("four".into()))])?;
-        Ok(())
-    })
-    .unwrap();
-    db.transact(|tx| {
-        let schema = table.schema();
-        let WhichIndex::Secondary(position) = schema.index_named("by_email_again")? else {
-            panic!("secondary")
-        };
-        let email =
-            |email: &str| Scan::prefix(WhichIndex::Secondary(position), vec![Value::Text(email.into())]);
-        assert_eq!(ids(tx, &table, &email("four")), [4]);
-        assert_eq!(ids(tx, &table, &email(&"one".repeat(200))), [1]);
-        assert!(ids(tx, &table, &email("2")).is_empty() && ids(tx, &table, &email("4")).is_empty());
-        let sevens = schema.index_named("by_balance")?;
-        assert_eq!(ids(tx, &table, &Scan::prefix(sevens, vec![Value::Int8(7)])), [3, 4]);
-        Ok(())
-    })
-    .unwrap();
-    db.transact(|tx| {
-        tx.insert(&table, &row(9, 0, "nine"))?;
-        tx.truncate(&table)?;
-        tx.insert(&table, &row(9, 1, "nine"))?;
-        tx.insert(&table, &row(3, 1, "three"))
-    })
-    .unwrap();
-    db.transact(|tx| {
-        assert_eq!(ids(tx, &table, &Scan::all()), [3, 9]);
-        Ok(())
-    })
-    .unwrap();
-    assert_eq!(table.rows_estimate(), 2);
-}
-
 /// In the thin form a slot's address is a lock's name: a segment may be cut anew only when nobody can seek a record in
 /// it by an address that he read before.
 #[test]
@@ -485,131 +354,4 @@ fn emptied_segments_are_used_again_when_no_open_transaction_may_seek_their_recor
     open.abort().unwrap();
     insert(2, 20_000).unwrap();
     assert_eq!(db.transact(|tx| tx.get(&table, 0)).unwrap().unwrap().get("id").unwrap(), Value::Int4(0));
-}
-
-#[test]
-fn a_truncated_table_keeps_no_locks_of_its_old_rows() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| (0..500).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
-    for round in 0..5 {
-        db.transact(|tx| {
-            for id in 0..500 {
-                tx.update(&table, id, &[(1, Value::Int8(i64::from(id)))])?;
-            }
-            tx.truncate(&table)?;
-            (0..500).try_for_each(|id| tx.insert(&table, &row(id, round, &id.to_string())))
-        })
-        .unwrap();
-        let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
-        let mut other = db.begin_with(&refuse).unwrap();
-        for id in 0..500 {
-            let row = other.get_for_update(&table, id).unwrap().unwrap();
-            assert_eq!(row.get("balance").unwrap(), Value::Int8(round));
-        }
-        other.abort().unwrap();
-    }
-}
-
-fn balance(tx: &mut Transaction, table: &Table, id: i32) -> i64 {
-    let row = tx.get(table, id).unwrap().expect("it is there");
-    row.view().get_i64(1).unwrap()
-}
-
-/// A transaction that only reads takes no locks at first; what it read is changed before its end, so it runs again.
-#[test]
-fn a_reader_that_is_spoiled_runs_again() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| (0..2).try_for_each(|id| tx.insert(&table, &row(id, 50, &id.to_string())))).unwrap();
-    let move_money = || {
-        let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
-        let mut writer = db.begin_with(&refuse).unwrap();
-        let moved = writer
-            .update(&table, 0, &[(1, Value::Int8(40))])
-            .and_then(|_| writer.update(&table, 1, &[(1, Value::Int8(60))]));
-        match moved {
-            Ok(_) => writer.commit().unwrap(),
-            Err(error) => assert!(matches!(error, Error::WouldWait { .. }), "{error}"),
-        }
-    };
-    for at_end in [false, true] {
-        let mut runs = 0;
-        let sum = db.read(|tx| {
-            runs += 1;
-            let first = balance(tx, &table, 0);
-            if !at_end {
-                move_money();
-            }
-            // A reader is never shown what does not fit together: the second read fails, or is of the same moment.
-            let second = tx.get(&table, 1)?.expect("it is there").view().get_i64(1)?;
-            assert_eq!(first + second, 100);
-            if at_end {
-                move_money();
-            }
-            Ok(first + second)
-        });
-        assert_eq!(sum.unwrap(), 100);
-        // With locks from the start the writer is refused.
-        assert_eq!(runs, if locks() == LockForm::Thin { 2 } else { 1 }, "at the end: {at_end}");
-    }
-    assert_eq!(db.metrics().aborted_deadlock, 0);
-}
-
-#[test]
-fn a_reader_is_spoiled_by_rows_that_come_and_go() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| tx.insert(&table, &row(5, 50, "five"))).unwrap();
-    type Change<'a> = &'a dyn Fn(&mut Transaction) -> Result<(), Error>;
-    let changes: [Change<'_>; 3] =
-        [&|tx| tx.insert(&table, &row(7, 1, "seven")), &|tx| tx.delete(&table, 5).map(drop), &|tx| {
-            tx.insert(&table, &row(5, 2, "five again"))
-        }];
-    for change in changes {
-        let (mut runs, mut counts) = (0, Vec::new());
-        db.read(|tx| {
-            runs += 1;
-            let all = Scan { limit: Some(100), ..Scan::all() };
-            let before = ids(tx, &table, &all);
-            let absent = tx.get(&table, 7)?.is_none();
-            if runs == 1 && locks() == LockForm::Thin {
-                let mut writer = db.begin()?;
-                change(&mut writer)?;
-                writer.commit()?;
-            }
-            counts = before;
-            Ok(absent)
-        })
-        .unwrap();
-        assert_eq!(runs, if locks() == LockForm::Thin { 2 } else { 1 });
-        if locks() == LockForm::Thin {
-            let mut now = db.begin().unwrap();
-            assert_eq!(counts, ids(&mut now, &table, &Scan::all()));
-        }
-    }
-}
-
-#[test]
-fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
-    let db = database();
-    let table = accounts(&db);
-    db.transact(|tx| tx.insert(&table, &row(1, 50, "one"))).unwrap();
-    let mut runs = 0;
-    let outcome = db.read(|tx| {
-        runs += 1;
-        let seen = balance(tx, &table, 1);
-        if runs == 1 && locks() == LockForm::Thin {
-            let mut writer = db.begin()?;
-            writer.update(&table, 1, &[(1, Value::Int8(51))])?;
-            writer.commit()?;
-            panic!("on what was");
-        }
-        Ok(seen)
-    });
-    assert_eq!(outcome, Ok(if locks() == LockForm::Thin { 51 } else { 50 }));
-    let panics =
-        catch_unwind(AssertUnwindSafe(|| db.read(|_| -> Result<(), Error> { panic!("on its own account") })));
-    assert!(panics.is_err());
-    assert_eq!(db.read(|tx| Ok(balance(tx, &table, 1) > 0)), Ok(true), "the database is usable");
 }

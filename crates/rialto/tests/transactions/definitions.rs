@@ -1,0 +1,162 @@
+//! DDL in transactions: with writes, with savepoints, taken back.
+
+use super::*;
+
+#[test]
+fn keyless_tables_have_row_numbers_until_a_key_is_added() {
+    let db = database();
+    let columns = vec![Column::new("a", ColumnType::Int4), Column::new("b", ColumnType::Text)];
+    let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
+    db.transact(|tx| {
+        for n in 0..1000 {
+            tx.insert(&table, &[Value::Int4(n), Value::Text("x".into())])?;
+        }
+        Ok(())
+    })
+    .unwrap();
+    let mut keys = Vec::new();
+    db.transact(|tx| {
+        keys.clear();
+        tx.scan(&table, &Scan { limit: Some(10), ..Scan::all() }, |key, _| {
+            keys.push(key.clone());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        tx.update_at(&table, &keys[3], &[(1, Value::Text("changed".into()))])?;
+        assert!(tx.delete_at(&table, &keys[4])?);
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| tx.add_primary_key("t", &["a"])).unwrap();
+    db.transact(|tx| {
+        assert_eq!(tx.get(&table, 3)?.unwrap().get("b")?, Value::Text("changed".into()));
+        assert_eq!(tx.get(&table, 4)?, None);
+        assert_eq!(tx.count(&table)?, 999);
+        tx.insert(&table, &[Value::Int4(4), Value::Text("back".into())])
+    })
+    .unwrap();
+    let twice = db.transact(|tx| tx.add_primary_key("t", &["b"]));
+    assert!(matches!(twice, Err(Error::BadDefinition { .. })));
+}
+
+#[test]
+fn ddl_is_transactional() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| tx.insert(&table, &row(1, 0, "a"))).unwrap();
+    let mut tx = db.begin().unwrap();
+    tx.truncate(&table).unwrap();
+    let fresh = tx.table("accounts").unwrap();
+    for id in 0..2000 {
+        tx.insert(&fresh, &row(id, 5, &id.to_string())).unwrap();
+    }
+    assert_eq!(tx.count(&fresh).unwrap(), 2000);
+    drop(tx);
+    db.transact(|tx| {
+        assert_eq!(tx.count(&table)?, 1);
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| {
+        tx.truncate(&table)?;
+        for id in 0..2000 {
+            tx.insert(&table, &row(id, 5, &id.to_string()))?;
+        }
+        let mark = tx.savepoint();
+        tx.insert(&table, &row(5000, 5, "late"))?;
+        assert!(matches!(tx.insert(&table, &row(5001, 5, "late")), Err(Error::DuplicateKey { .. })));
+        tx.rollback_to(&mark)?;
+        tx.delete(&table, 1999)?;
+        assert_eq!(tx.count(&table)?, 1999);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(table.rows_estimate(), 1999);
+    db.transact(|tx| {
+        let email = Scan::prefix(WhichIndex::Secondary(0), vec![Value::Text("77".into())]);
+        assert_eq!(ids(tx, &table, &email), [77]);
+        tx.drop_index("by_email")?;
+        tx.insert(&table, &row(3000, 5, "77"))
+    })
+    .unwrap();
+    db.transact(|tx| tx.drop_table("accounts")).unwrap();
+    assert!(matches!(db.transact(|tx| tx.get(&table, 1)), Err(Error::NoSuchTable { .. })));
+    assert!(matches!(db.table("accounts"), Err(Error::NoSuchTable { .. })));
+    let used = db.metrics().memory_used;
+    for _ in 0..5 {
+        accounts(&db);
+        let table = db.table("accounts").unwrap();
+        db.transact(|tx| (0..3000).try_for_each(|id| tx.insert(&table, &row(id, 5, &id.to_string()))))
+            .unwrap();
+        db.transact(|tx| tx.drop_table("accounts")).unwrap();
+    }
+    assert!(db.metrics().memory_used <= used + (1 << 20), "dropped tables give their memory back");
+}
+
+#[test]
+fn ddl_goes_with_writes_in_one_transaction() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| (1..=3).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
+    db.transact(|tx| {
+        tx.insert(&table, &row(4, 7, "4"))?;
+        tx.update(&table, 1, &[(1, Value::Int8(8)), (2, Value::Text("one".repeat(200)))])?;
+        tx.delete(&table, 2)?;
+        tx.drop_index("by_email")?;
+        tx.create_index("accounts", "by_email_again", &["email"], true)?;
+        tx.update(&table, 4, &[(2, Value::Text("four".into()))])?;
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| {
+        let schema = table.schema();
+        let WhichIndex::Secondary(position) = schema.index_named("by_email_again")? else {
+            panic!("secondary")
+        };
+        let email =
+            |email: &str| Scan::prefix(WhichIndex::Secondary(position), vec![Value::Text(email.into())]);
+        assert_eq!(ids(tx, &table, &email("four")), [4]);
+        assert_eq!(ids(tx, &table, &email(&"one".repeat(200))), [1]);
+        assert!(ids(tx, &table, &email("2")).is_empty() && ids(tx, &table, &email("4")).is_empty());
+        let sevens = schema.index_named("by_balance")?;
+        assert_eq!(ids(tx, &table, &Scan::prefix(sevens, vec![Value::Int8(7)])), [3, 4]);
+        Ok(())
+    })
+    .unwrap();
+    db.transact(|tx| {
+        tx.insert(&table, &row(9, 0, "nine"))?;
+        tx.truncate(&table)?;
+        tx.insert(&table, &row(9, 1, "nine"))?;
+        tx.insert(&table, &row(3, 1, "three"))
+    })
+    .unwrap();
+    db.transact(|tx| {
+        assert_eq!(ids(tx, &table, &Scan::all()), [3, 9]);
+        Ok(())
+    })
+    .unwrap();
+    assert_eq!(table.rows_estimate(), 2);
+}
+
+#[test]
+fn a_truncated_table_keeps_no_locks_of_its_old_rows() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| (0..500).try_for_each(|id| tx.insert(&table, &row(id, 7, &id.to_string())))).unwrap();
+    for round in 0..5 {
+        db.transact(|tx| {
+            for id in 0..500 {
+                tx.update(&table, id, &[(1, Value::Int8(i64::from(id)))])?;
+            }
+            tx.truncate(&table)?;
+            (0..500).try_for_each(|id| tx.insert(&table, &row(id, round, &id.to_string())))
+        })
+        .unwrap();
+        let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        let mut other = db.begin_with(&refuse).unwrap();
+        for id in 0..500 {
+            let row = other.get_for_update(&table, id).unwrap().unwrap();
+            assert_eq!(row.get("balance").unwrap(), Value::Int8(round));
+        }
+        other.abort().unwrap();
+    }
+}
