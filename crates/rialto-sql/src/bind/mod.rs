@@ -4,6 +4,7 @@
 //! still open at the end is text. Kept here: a bound expression needs no further check of types.
 
 mod expr;
+mod function;
 mod statement;
 
 use std::sync::Arc;
