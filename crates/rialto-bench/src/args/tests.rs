@@ -1,6 +1,7 @@
 //! The command line, as users write it.
 
 use clap::Parser;
+use rialto::Durability;
 
 use super::*;
 
