@@ -363,8 +363,12 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
     let mut short = vec!["--seconds", "0.3"];
     short.extend(unlogged);
     let first = succeeds(small(&short));
-    // A commit block of its own for each, at most, and nothing in it; with its values it has about 200 bytes.
-    assert!(number(&json(&first), "log_bytes_per_txn") < 120.0, "places only: {}", stdout(&first));
+    let figures = json(&first);
+    let of_all = |figure: &str, times: &str| number(&figures, figure) * number(&figures, times);
+    // A commit block of its own for each, at most, and nothing in it; with its values it has about 200 bytes. Of what the
+    // window wrote, not of what it committed: a busy disk lags behind.
+    let bytes = of_all("log_bytes_per_txn", "committed") / of_all("group_size_mean", "log_writes");
+    assert!(bytes < 120.0, "places only, not {bytes} bytes each: {}", stdout(&first));
     assert!(stdout(&first).contains("durability none until the run ends"), "{}", stdout(&first));
     // Kept, and consistent with what is logged behind it.
     let logged = ["--seconds", "0.3", "--data", directory.name(), "--json"];
