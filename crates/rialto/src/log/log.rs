@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::files::FileTable;
 use super::gather::{Gathered, Gatherer, cost};
+use super::marks::Marks;
 use super::open::Parts;
 use super::packet::{PacketSlot, PoolOwner};
 use super::ring::RingView;
@@ -26,8 +27,6 @@ use crate::{Error, Lsn, Result};
 
 /// How often a reserver looks again while it waits for room or for a slot.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
-/// Stream bytes from one mark of [`Log::bytes_since`] to the next.
-const MARK_BYTES: u64 = 256 << 10;
 
 /// The log of a database.
 ///
@@ -54,7 +53,7 @@ pub(crate) struct Core {
     tickets: Mutex<Vec<Ticket>>,
     tickets_open: AtomicU64,
     counters: Arc<Counters>,
-    marks: Mutex<Vec<(Lsn, u64)>>,
+    marks: Mutex<Marks>,
     closed: AtomicBool,
     flush_interval: Duration,
     wait_max: Duration,
@@ -299,18 +298,15 @@ impl Log {
     pub fn free_before(&self, lsn: Lsn) -> Result<u64> {
         self.core.check_open()?;
         let freed = self.core.files.free_before(lsn, self.core.ring.released())?;
-        let oldest = self.core.files.extent().0;
-        let mut marks = self.core.marks.lock();
-        let stale = marks.iter().take_while(|mark| mark.1 < oldest).count();
-        marks.drain(..stale.saturating_sub(1));
+        self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
     }
 
-    /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and one group.
+    /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and
+    /// the groups in flight.
     pub fn bytes_since(&self, lsn: Lsn) -> u64 {
-        let marks = self.core.marks.lock();
-        let after = marks.partition_point(|mark| mark.0 <= lsn);
-        let from = after.checked_sub(1).map_or_else(|| self.core.files.extent().0, |before| marks[before].1);
+        let marked = self.core.marks.lock().position_of(lsn);
+        let from = marked.unwrap_or_else(|| self.core.files.extent().0);
         self.core.ring.filled().saturating_sub(from)
     }
 
@@ -481,7 +477,7 @@ impl Core {
                     if turn.publish(lsn, took, place, || flight.land(took)) && gathered != Gathered::RingFull
                     {
                         // Otherwise the group may end inside a packet, and a mark there would leave out its beginning.
-                        self.mark(Lsn(lsn), to);
+                        self.marks.lock().add(Lsn(lsn), to);
                     }
                 }
                 Err(error) => {
@@ -509,14 +505,6 @@ impl Core {
         }
         let (to, lsn) = (gatherer.position(), gatherer.lsn());
         (group_writer.take(to, lsn), to, lsn, gathered)
-    }
-
-    fn mark(&self, lsn: Lsn, position: u64) {
-        let mut marks = self.marks.lock();
-        // A group behind this one may have made its mark already: marks stay in order.
-        if marks.last().is_none_or(|last| position.saturating_sub(last.1) >= MARK_BYTES) {
-            marks.push((lsn, position));
-        }
     }
 
     fn wait(&self, lsn: Lsn, durability: Durability, patience: &Patience) -> Result<()> {

@@ -83,6 +83,7 @@ mod gather;
 pub mod group_commit;
 #[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
 mod log;
+mod marks;
 mod open;
 mod packet;
 mod queue;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::block::{self, BlockKind, HEADER, Header};
 use super::files::{self, FileTable, LogFile};
 use super::gather::{Gatherer, RING_MIN};
+use super::marks::Marks;
 use super::reader::LogEnd;
 use super::ring::{self, RING_NAME, RingView};
 use super::turn::IN_FLIGHT_MAX;
@@ -12,7 +13,7 @@ use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, PAGE};
 use crate::io::{AlignedBuffer, Disk};
-use crate::{Error, Lsn, Result};
+use crate::{Error, Result};
 
 /// What a log is made of.
 pub(super) struct Parts {
@@ -21,7 +22,7 @@ pub(super) struct Parts {
     pub(super) ring: RingView,
     pub(super) files: Arc<FileTable>,
     pub(super) counters: Arc<Counters>,
-    pub(super) marks: Vec<(Lsn, u64)>,
+    pub(super) marks: Marks,
     pub(super) write_path: WritePath,
 }
 

@@ -11,14 +11,13 @@ use std::sync::Arc;
 
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
 use super::files::{self, LogFile};
+use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
 use super::{LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
 use crate::io::{Caching, Disk, Open};
 use crate::{Error, Lsn, Result};
 
 const WINDOW: usize = 1 << 20;
-/// Stream bytes from one mark to the next, for [`Log::bytes_since`](super::Log::bytes_since).
-const MARK_BYTES: u64 = 256 << 10;
 
 /// A packet that was read back.
 #[derive(Debug, PartialEq, Eq)]
@@ -42,7 +41,7 @@ pub struct LogEnd {
     /// The last position that was proven to be durable, and the bytes from there on.
     pub(super) tail_start: u64,
     pub(super) tail: Vec<u8>,
-    pub(super) marks: Vec<(Lsn, u64)>,
+    pub(super) marks: Marks,
 }
 
 impl LogEnd {
@@ -56,7 +55,7 @@ impl LogEnd {
             incarnation,
             tail_start,
             tail: Vec::new(),
-            marks: Vec::new(),
+            marks: Marks::default(),
         }
     }
 
@@ -99,7 +98,7 @@ pub struct LogReader {
     incarnation: u32,
     proven: u64,
     tail: Vec<u8>,
-    marks: Vec<(Lsn, u64)>,
+    marks: Marks,
     /// The block being read, its header, and where its next packet begins.
     block: Vec<u8>,
     header: Option<Header>,
@@ -155,6 +154,12 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
     let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
     let files: Vec<Arc<LogFile>> = files.into_iter().skip(at - contiguous).map(Arc::new).collect();
     let position = files[contiguous].start;
+    let mut marks = Marks::default();
+    for file in &files[..contiguous] {
+        if let Some(first) = file.first() {
+            marks.add_file(Lsn(first.0 - 1), file.start);
+        }
+    }
     Ok(LogReader {
         at: contiguous,
         from,
@@ -165,10 +170,7 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         incarnation: header.incarnation,
         proven: position,
         tail: Vec::new(),
-        marks: files[..contiguous]
-            .iter()
-            .filter_map(|file| Some((Lsn(file.first()?.0 - 1), file.start)))
-            .collect(),
+        marks,
         block: Vec::new(),
         header: None,
         cursor: 0,
@@ -326,9 +328,12 @@ impl LogReader {
             // A packet whose last part was not written before that opening does not count.
             self.parts_length = None;
         }
-        if !header.inside && (header.position == self.files[self.at].start || self.marks_due(header.position))
-        {
-            self.marks.push((Lsn(self.lsn), header.position));
+        if header.inside {
+            // A mark here would leave out the packet's beginning.
+        } else if header.position == self.files[self.at].start {
+            self.marks.add_file(Lsn(self.lsn), header.position);
+        } else {
+            self.marks.add(Lsn(self.lsn), header.position);
         }
         self.incarnation = header.incarnation;
         self.checksum = Some(checksum);
@@ -350,10 +355,6 @@ impl LogReader {
             BlockKind::Group | BlockKind::Pad => {}
         }
         Ok(())
-    }
-
-    fn marks_due(&self, position: u64) -> bool {
-        self.marks.last().is_none_or(|last| position - last.1 >= MARK_BYTES)
     }
 
     fn take_part(&mut self, header: &Header, begins_inside: bool) -> Result<()> {
