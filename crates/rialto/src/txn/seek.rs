@@ -14,7 +14,7 @@ use crate::lock::{
     Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
 };
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::index::Leaf;
+use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
 /// Where the row of a locked key is.
@@ -113,14 +113,22 @@ impl Context {
         if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
             return None;
         }
-        let Context { core, tables, owner, key, depends, .. } = self;
+        let found = self.tables.at(slot).primary.get(&self.key);
+        self.lock_found(slot, &found, mode)
+    }
+
+    /// The rest of [`Context::seek_free`], behind a probe for the key in `self.key`.
+    #[inline(always)]
+    pub fn lock_found(&mut self, slot: u32, found: &Found, mode: RecordMode) -> Option<RecordRef> {
+        let Context { core, tables, owner, depends, .. } = self;
         let table = tables.at(slot);
-        let found = table.primary.get(key);
         let record = RecordRef(found.value?);
         let words = core.segments.record(record);
         if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
             return None;
         }
+        // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
+        // Then the slot is free and not absent, and nothing but the leaf tells.
         let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
         if !leads_there || words.is_absent() {
             core.locks.release_thin_early(owner, words.lock(), record.0);
@@ -289,3 +297,6 @@ impl Context {
         self.writes.find(self.tables.at(slot).heap.id(), &self.key, self.packet_bytes())
     }
 }
+
+#[cfg(test)]
+mod tests;
