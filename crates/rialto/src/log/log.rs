@@ -374,7 +374,7 @@ impl fmt::Debug for Log {
 }
 
 fn stopped(error: &DiskError) -> Error {
-    Error::Stopped { cause: error.to_string(), disk_full: error.is_full() }
+    Error::Stopped { cause: Error::from(error.clone()).to_string(), disk_full: error.is_full() }
 }
 
 impl Core {

@@ -85,8 +85,9 @@ impl File for FaultyFile {
         let mut inode = self.node.lock();
         let fails = state.trips(FaultKind::Write, &self.name);
         let full = !fails
-            && inode.needs_blocks(offset + buffer.len() as u64)
-            && state.trips(FaultKind::Full, &self.name);
+            && (state.trips(FaultKind::FullToOverwrite, &self.name)
+                || inode.needs_blocks(offset + buffer.len() as u64)
+                    && state.trips(FaultKind::Full, &self.name));
         let sectors = (buffer.len() as u64).div_ceil(SECTOR_BYTES);
         let mut part = |sectors: u64| {
             let bytes = state.random.below(sectors.max(1)) * SECTOR_BYTES;

@@ -32,6 +32,8 @@
 //! * *Write* (also of set length and allocate): fails; a first part of the write may have happened.
 //! * *Full*: what needs new blocks fails, as above: writes behind the part of the file that was written or allocated,
 //!   allocations, new shared maps. Writing where there is room already goes on.
+//! * *Full to overwrite*: writes fail so, wherever they go: the file system writes elsewhere whatever is written over, or
+//!   the device has less room than it said.
 //! * *Sync*: fails, and the page cache forgets that the pages were dirty: this process, and the next one if the machine
 //!   stays up, read them as written, yet a crash of the machine may lose any of them even after a later sync succeeded,
 //!   unless they were written again before it. A failed sync of the directory aborts the file system's journal: from
@@ -72,6 +74,8 @@ pub enum FaultKind {
     Sync,
     /// Whatever needs new blocks (`ENOSPC`).
     Full,
+    /// Writes, also where the file has its blocks (`ENOSPC`).
+    FullToOverwrite,
 }
 
 /// A disk in memory that fails as told, and after a crash has lost what a real disk may lose. Its module states the

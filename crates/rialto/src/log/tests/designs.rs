@@ -17,7 +17,7 @@ fn every_design() -> impl Iterator<Item = GroupCommitOptions> {
 
 #[test]
 fn a_failed_sync_stops_the_log_for_good() {
-    for (kind, group_commit) in [FaultKind::Sync, FaultKind::Write]
+    for (kind, group_commit) in [FaultKind::Sync, FaultKind::Write, FaultKind::FullToOverwrite]
         .into_iter()
         .flat_map(|kind| every_design().map(move |one| (kind, one)))
     {
@@ -39,7 +39,9 @@ fn a_failed_sync_stops_the_log_for_good() {
             ),
             "sticky"
         );
-        assert!(matches!(log.reserve(&mut spare, 10), Err(Error::Stopped { .. })));
+        let full = kind == FaultKind::FullToOverwrite;
+        let stopped = log.reserve(&mut spare, 10).unwrap_err();
+        assert!(matches!(stopped, Error::Stopped { disk_full, .. } if disk_full == full), "{stopped}");
         assert!(matches!(log.borrow_packet(), Err(Error::Stopped { .. })));
         assert_eq!(
             log.wait(before, Durability::Disk, &Patience::default()),
