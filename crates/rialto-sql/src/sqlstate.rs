@@ -133,7 +133,7 @@ sqlstates! {
     IoError = "58030", "io_error";
     /// A bug of ours.
     Internal = "XX000", "internal_error";
-    /// Bytes on disk that fail their checksum.
+    /// Bytes on disk that fail their checksum, or make no sense under a right one.
     Corrupt = "XX001", "data_corrupted";
 }
 
@@ -167,6 +167,8 @@ pub fn of(error: &Error) -> SqlState {
         Error::Unsupported { .. } => SqlState::FeatureNotSupported,
         Error::OutcomeUnknown { .. } => SqlState::OutcomeUnknown,
         Error::Stopped { .. } | Error::Io { .. } => SqlState::IoError,
+        // Of damaged files a database does not open, and it reads none of them later: from a session this would be a bug of
+        // ours, a row that our own encoder made and `Transaction::insert_encoded` takes for none. The code says so still.
         Error::Corrupt { .. } => SqlState::Corrupt,
         Error::Closed => SqlState::Shutdown,
         // Procedures, nested closures and bodies that abort are no part of SQL sessions.

@@ -35,10 +35,32 @@ impl<'a> RowView<'a> {
     /// [`Error::Corrupt`] with the offset in the row and what was expected there; its `file` names the table, and a
     /// caller who knows the file puts that in its place.
     pub fn validate(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
-        match damage(schema, bytes) {
+        let view = RowView::of_layout(schema, bytes)?;
+        schema.check_key_lengths(bytes).map_err(|error| corrupt(schema, 0, error.to_string()))?;
+        Ok(view)
+    }
+
+    fn of_layout(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
+        match damage(schema, bytes, Nulls::OverZeros) {
             None => Ok(RowView { schema, bytes }),
             Some((offset, what)) => Err(corrupt(schema, offset, what)),
         }
+    }
+
+    /// As [`RowView::validate`], for a row that was encoded for an earlier version of the table: of a row that was good then
+    /// an index made since may ask shorter keys, and a primary key made since no NULL.
+    ///
+    /// # Errors
+    /// [`Error::NotNull`], [`Error::KeyTooLong`]; [`Error::Corrupt`] for bytes that are no row of the table at all.
+    pub(crate) fn validate_new(schema: &'a Schema, bytes: &'a [u8]) -> Result<RowView<'a>> {
+        let null = |&&column: &&usize| bytes.len() >= schema.body_at && schema.slot(column).is_null(bytes);
+        if let Some(&column) = schema.primary_key().unwrap_or_default().iter().find(null) {
+            let column = schema.columns()[column].name.clone();
+            return Err(Error::NotNull { table: schema.table().to_owned(), column });
+        }
+        let view = RowView::of_layout(schema, bytes)?;
+        schema.check_key_lengths(bytes)?;
+        Ok(view)
     }
 
     /// The schema.
@@ -286,13 +308,25 @@ pub(super) fn corrupt(schema: &Schema, offset: usize, what: String) -> Error {
     Error::Corrupt { file: format!("row of table {}", schema.table()), offset: offset as u64, what }
 }
 
-/// The first place where the bytes are not a row of the schema, and what is wrong there.
-fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
+/// What may lie under a NULL of a fixed column.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Nulls {
+    OverZeros,
+    /// Anything: redo that does a packet again can leave so what the packet's next record puts right.
+    OverAnything,
+}
+
+/// The first place where the bytes are not a row of the schema, and what is wrong there. Of other bytes no key can be
+/// made, and no value read.
+pub(crate) fn damage(schema: &Schema, row: &[u8], nulls: Nulls) -> Option<(usize, String)> {
     if row.len() < schema.body_at {
         return Some((row.len(), format!("{} bytes, expected at least {}", row.len(), schema.body_at)));
     }
     if row.len() > ROW_BYTES_MAX {
         return Some((ROW_BYTES_MAX, format!("{} bytes, expected at most {ROW_BYTES_MAX}", row.len())));
+    }
+    if schema.any_bytes {
+        return ends_elsewhere(schema.body_at, row.len());
     }
     if !schema.null_bits.is_multiple_of(8) {
         let at = schema.null_bits / 8;
@@ -316,25 +350,34 @@ fn damage(schema: &Schema, row: &[u8]) -> Option<(usize, String)> {
             let bytes = &row[start..end];
             (std::mem::replace(&mut start, end), bytes)
         };
-        if let Some(what) = field_damage(column, slot.is_null(row), bytes) {
+        let what = match slot.is_null(row) {
+            true => null_damage(column, bytes, nulls),
+            false => value_damage(column, bytes),
+        };
+        if let Some(what) = what {
             return Some((at, format!("column \"{}\": {what}", column.name)));
         }
     }
-    if start != row.len() {
-        return Some((start, format!("the last column ends at {start}, and the row at {}", row.len())));
-    }
-    schema.check_key_lengths(row).err().map(|error| (0, error.to_string()))
+    ends_elsewhere(start, row.len())
 }
 
-fn field_damage(column: &Column, is_null: bool, bytes: &[u8]) -> Option<String> {
-    if is_null {
-        let variable = column.ty.fixed_bytes().is_none();
-        return match bytes.iter().any(|byte| *byte != 0) {
-            _ if variable && !bytes.is_empty() => Some(format!("{} bytes under a NULL", bytes.len())),
-            true => Some("bytes that are not zero under a NULL".to_owned()),
-            false => None,
-        };
+fn ends_elsewhere(expected: usize, found: usize) -> Option<(usize, String)> {
+    (expected != found)
+        .then(|| (expected, format!("the last column ends at {expected}, and the row at {found}")))
+}
+
+fn null_damage(column: &Column, bytes: &[u8], nulls: Nulls) -> Option<String> {
+    if !column.nullable {
+        return Some("a NULL in a column that takes none".to_owned());
     }
+    if column.ty.fixed_bytes().is_none() {
+        return (!bytes.is_empty()).then(|| format!("{} bytes under a NULL", bytes.len()));
+    }
+    let other = nulls == Nulls::OverZeros && bytes.iter().any(|byte| *byte != 0);
+    other.then(|| "bytes that are not zero under a NULL".to_owned())
+}
+
+fn value_damage(column: &Column, bytes: &[u8]) -> Option<String> {
     match column.ty {
         ColumnType::Bool if bytes[0] > 1 => Some(format!("a bool of {}, expected 0 or 1", bytes[0])),
         ColumnType::Decimal { precision, scale } => {
@@ -346,11 +389,13 @@ fn field_damage(column: &Column, is_null: bool, bytes: &[u8]) -> Option<String> 
         ColumnType::Char(limit) => match std::str::from_utf8(bytes) {
             Err(error) => Some(error.to_string()),
             Ok(text) if text.ends_with(' ') => Some("trailing blanks in a char(n)".to_owned()),
-            Ok(text) => {
+            // No more characters than bytes.
+            Ok(text) if text.len() > usize::from(limit) => {
                 let length = text.chars().count();
                 (length > usize::from(limit))
                     .then(|| format!("{length} characters, expected at most {limit}"))
             }
+            Ok(_) => None,
         },
         _ => None,
     }

@@ -194,7 +194,7 @@ impl Transaction {
         let slot = context.use_for_write(table)?;
         let schema = &context.tables.at(slot).schema;
         if !Arc::ptr_eq(schema, row.schema()) {
-            RowView::validate(schema, row.bytes())?;
+            RowView::validate_new(schema, row.bytes())?;
         }
         context.insert_row(slot, row.bytes())
     }
@@ -206,7 +206,7 @@ impl Transaction {
     pub fn insert_encoded(&mut self, table: &Table, row: &[u8]) -> Result<()> {
         let context = self.context();
         let slot = context.use_for_write(table)?;
-        RowView::validate(&context.tables.at(slot).schema, row)?;
+        RowView::validate_new(&context.tables.at(slot).schema, row)?;
         context.insert_row(slot, row)
     }
 
