@@ -23,11 +23,12 @@ use super::image::{self, ImageHeader, seed_of};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
+use crate::store::memory::segments::UNIT_BYTES;
 use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, SegmentId, Segments};
 
 const MAGIC: &[u8; 8] = b"RIALTOLD";
 const VERSION: u32 = 1;
-const HEADER_BYTES: usize = 4096;
+pub(crate) const HEADER_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 const PREFIX: &str = "load-";
 
@@ -49,7 +50,7 @@ pub(crate) fn load_file_number(name: &str) -> Option<u64> {
 }
 
 /// The seed of the images in a load file: its number counts, so that no other load's are taken for its.
-fn seed(database_id: u128, number: u64) -> u64 {
+pub(crate) fn seed(database_id: u128, number: u64) -> u64 {
     seed_of(database_id) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
@@ -142,8 +143,8 @@ impl LoadFileReader {
         Error::Corrupt { file: self.file.name().to_owned(), offset: offset_of(position), what }
     }
 
-    /// Gives the body of each row in turn.
-    pub fn for_each_row(&self, mut take: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+    /// Gives the body of each row in turn, and where in the file its slot lies.
+    pub fn for_each_row(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let arena = Arc::new(Budget::new(SEGMENT_BYTES as u64));
         let scratch = Segments::reserve(arena).map_err(|error| Error::Io {
             file: self.file.name().to_owned(),
@@ -170,7 +171,7 @@ impl LoadFileReader {
                 let slot = slot.map_err(|what| self.corrupt(position, what))?;
                 if scratch.settle_after_load(slot) {
                     scratch.read(slot, &mut body);
-                    take(&body)?;
+                    take(offset + slot.0 * UNIT_BYTES as u64, &body)?;
                 }
             }
         }
@@ -202,7 +203,7 @@ mod tests {
 
     fn rows(disk: &dyn Disk, database_id: u128) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
-        LoadFileReader::open(disk, database_id, 5)?.for_each_row(|body| {
+        LoadFileReader::open(disk, database_id, 5)?.for_each_row(|_, body| {
             assert_eq!(body.len(), 100);
             rows.push(u32::from_le_bytes(body[..4].try_into().unwrap()));
             Ok(())

@@ -6,10 +6,11 @@
 //!
 //! Two kinds of bytes are tried on files. *Edits* ([`edit`]) are what a disk or a person does to valid files: checksums
 //! break, and what is opened must be what was once committed, or an error. *Forgeries* have right checksums and senseless
-//! contents: nothing is promised of the rows, but no code may panic on them or take them for what they are not.
+//! contents: no code may panic on them or take them for what they are not.
 
 mod database;
 mod edit;
+mod forged_rows;
 mod home;
 mod log;
 mod redo;
@@ -18,6 +19,7 @@ mod rows;
 mod tests;
 
 pub use database::database_files;
+pub use forged_rows::forged_rows;
 pub use home::{forged_home, forged_image};
 pub use log::{forged_log, log_files};
 pub use redo::redo_records;
@@ -27,11 +29,12 @@ pub use rows::rows_and_keys;
 pub type Target = fn(&[u8]);
 
 /// All targets, with the longest input that is of use to each.
-pub const TARGETS: [(&str, Target, usize); 7] = [
+pub const TARGETS: [(&str, Target, usize); 8] = [
     ("database_files", database_files, 64),
     ("forged_home", forged_home, 300),
     ("forged_image", forged_image, 400),
     ("forged_log", forged_log, 600),
+    ("forged_rows", forged_rows, 40),
     ("log_files", log_files, 64),
     ("redo_records", redo_records, 400),
     ("rows_and_keys", rows_and_keys, 300),

@@ -20,13 +20,13 @@ use crate::catalog::system::{HEAPS, INDEXES};
 use crate::catalog::{Description, TableVersion};
 use crate::checkpoint::LoadFile;
 use crate::checkpoint::home::HomeBlock;
-use crate::checkpoint::load_file::LoadFileReader;
+use crate::checkpoint::load_file::{LoadFileReader, load_file_name};
 use crate::core::first_row_number;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
-use crate::row::Key;
+use crate::row::{self, Key, Nulls};
 use crate::store::memory::SegmentId;
 use crate::txn::redo::{self, Change, RedoRecord};
 
@@ -67,8 +67,12 @@ impl<'a> Redo<'a> {
         loaded: Loaded,
         progress: &'a Progress<'a>,
     ) -> Result<Redo<'a>> {
-        let builder =
-            Builder { segments: recovery.segments, nodes: recovery.nodes, threads: recovery.threads.max(1) };
+        let builder = Builder {
+            segments: recovery.segments,
+            nodes: recovery.nodes,
+            threads: recovery.threads.max(1),
+            copy: home.copy,
+        };
         let mut waiting: HashMap<HeapId, Vec<SegmentId>> = HashMap::new();
         for (id, heap) in loaded.segments {
             waiting.entry(heap).or_default().push(id);
@@ -214,10 +218,12 @@ impl<'a> Redo<'a> {
         let numbered = table.description.numbered;
         let (mut key, mut bytes) = (Key::new(), Vec::new());
         let mut rows = 0;
-        LoadFileReader::open(self.disk, self.database_id, file)?.for_each_row(|body| {
+        LoadFileReader::open(self.disk, self.database_id, file)?.for_each_row(|offset, body| {
             let (number, row) = body.split_at_checked(if numbered { 8 } else { 0 }).unwrap_or((&[0; 8], &[]));
-            if row.len() < table.schema.row_bytes_min() {
-                return Err(senseless(&table, lsn, "a row of its load file is too short"));
+            if let Some((at, what)) = row::damage(&table.schema, row, Nulls::OverZeros) {
+                let (name, length) = (table.schema.table(), row.len());
+                let what = format!("table \"{name}\": the row of {length} bytes, at its byte {at}: {what}");
+                return Err(Error::Corrupt { file: load_file_name(file), offset, what });
             }
             let number = number.try_into().map_or(0, u64::from_le_bytes);
             table.schema.primary_key_of_row(row, number, &mut key);

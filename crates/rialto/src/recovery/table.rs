@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::catalog::{Described, senseless};
 use super::indexes::{self, memory_limit};
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
+use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
-use crate::row::{Key, ROW_BYTES_MAX, RowView, Schema, WhichIndex};
+use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::index::{Admit, Index, Insert, MAX_KEY_BYTES, NodePool};
-use crate::store::memory::{Heap, RecordRef, SegmentId, Segments, Unclaimed};
-use crate::txn::redo::{Change, RedoRecord};
+use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
+use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
+use crate::txn::redo::{Change, Patches, RedoRecord};
 
 /// A table during redo.
 pub(super) struct RedoTable {
@@ -30,6 +32,8 @@ pub(super) struct Builder<'a> {
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
     pub threads: usize,
+    /// The backup copy that was loaded.
+    pub copy: Option<Copy>,
 }
 
 /// Buffers of one thread that redoes.
@@ -38,11 +42,13 @@ pub(super) struct Scratch {
     /// The thread's number.
     pub thread: usize,
     body: Vec<u8>,
+    old: Vec<u8>,
+    key: Key,
 }
 
 impl Scratch {
     pub fn new(thread: usize) -> Scratch {
-        Scratch { thread, body: Vec::new() }
+        Scratch { thread, ..Scratch::default() }
     }
 }
 
@@ -119,11 +125,18 @@ impl Builder<'_> {
                     continue;
                 }
                 segments.read(slot, &mut body);
-                if body.len() < row_at(numbered) + schema.row_bytes_min() {
-                    return Err(damaged(schema, format!("a row of {} bytes is too short", body.len())));
+                let row = body.get(row_at(numbered)..).unwrap_or_default();
+                // What a transaction of which a part is redone again has left is looked at as it was put.
+                let nulls = if free == FreeSlots::New { Nulls::OverZeros } else { Nulls::OverAnything };
+                if let Some((at, what)) = row::damage(schema, row, nulls) {
+                    let what = format!("the row of {} bytes, at its byte {at}: {what}", row.len());
+                    return Err(self.damaged_row(schema, slot, free, what));
                 }
-                key.clear();
-                schema.primary_key_of_row(&body[row_at(numbered)..], row_number(numbered, &body), &mut key);
+                schema.primary_key_of_row(row, row_number(numbered, &body), &mut key);
+                if key.len() > MAX_KEY_BYTES {
+                    let what = format!("a primary key of {} bytes", key.len());
+                    return Err(self.damaged_row(schema, slot, free, what));
+                }
                 run.push(&key, slot);
             }
             Ok(())
@@ -136,6 +149,19 @@ impl Builder<'_> {
         let (index, rows) = indexes::build(self.nodes, segments.budget(), self.threads, &runs, &keep_newer)?;
         heap.count_rows(0, rows as i64);
         Ok(index)
+    }
+
+    /// The error for a row that is none of its table's, under a right checksum.
+    fn damaged_row(&self, schema: &Schema, slot: RecordRef, free: FreeSlots, what: String) -> Error {
+        let unit = slot.0 % UNITS_PER_SEGMENT;
+        match self.copy.filter(|_| free == FreeSlots::New) {
+            Some(copy) => Error::Corrupt {
+                file: backup_name(copy),
+                offset: u64::from(slot.segment().0) * SEGMENT_BYTES as u64 + unit * UNIT_BYTES as u64,
+                what: format!("table \"{}\": {what}", schema.table()),
+            },
+            None => damaged(schema, format!("at unit {unit} of segment {}: {what}", slot.segment().0)),
+        }
     }
 
     /// The table as transactions see it, with all of its indexes.
@@ -154,7 +180,13 @@ impl Builder<'_> {
                     key.clear();
                     schema.primary_key_of_row(row, row_number(numbered, body), &mut primary);
                     schema.index_key_of_row(position, row, &primary, &mut key);
+                    if key.len() > MAX_KEY_BYTES {
+                        let name = &schema.indexes()[position].name;
+                        let what = format!("a key of {} bytes of index \"{name}\"", key.len());
+                        return Err(self.damaged_row(schema, record, FreeSlots::Listed, what));
+                    }
                     run.push(&key, record);
+                    Ok(())
                 })
             })?;
             let refuse = |_: usize, key: &[u8], _, _| Err(twice(schema, position, key));
@@ -166,6 +198,7 @@ impl Builder<'_> {
             indexes::collect(self.threads, &owned, &|_, id, _| {
                 self.each_row(schema, id, |_, body| {
                     highest.fetch_max(row_number(numbered, body), Ordering::Relaxed);
+                    Ok(())
                 })
             })?;
         }
@@ -183,13 +216,18 @@ impl Builder<'_> {
         }))
     }
 
-    fn each_row(&self, schema: &Schema, id: SegmentId, mut take: impl FnMut(RecordRef, &[u8])) -> Result<()> {
+    fn each_row(
+        &self,
+        schema: &Schema,
+        id: SegmentId,
+        mut take: impl FnMut(RecordRef, &[u8]) -> Result<()>,
+    ) -> Result<()> {
         let mut body = Vec::new();
         for slot in self.segments.slots(id) {
             let slot = slot.map_err(|what| damaged(schema, what))?;
             if !self.segments.is_absent(slot) {
                 self.segments.read(slot, &mut body);
-                take(slot, &body);
+                take(slot, &body)?;
             }
         }
         Ok(())
@@ -232,8 +270,12 @@ impl RedoTable {
         let numbered = self.description.numbered;
         match (&record.change, found) {
             (Change::Put { row_number, row }, found) => {
-                if row.len() > ROW_BYTES_MAX || row.len() < self.schema.row_bytes_min() {
-                    return Err(senseless(self, lsn, "its row has an impossible length"));
+                if let Some(what) = row::damage(&self.schema, row, Nulls::OverZeros) {
+                    return Err(self.no_row(lsn, key, what));
+                }
+                self.schema.primary_key_of_row(row, *row_number, &mut scratch.key);
+                if scratch.key[..] != *key {
+                    return Err(self.no_row(lsn, key, (0, "another key than the record's".to_owned())));
                 }
                 scratch.body.clear();
                 if numbered {
@@ -244,10 +286,8 @@ impl RedoTable {
             }
             (Change::Patch(patches), Some(found)) => {
                 segments.read(found, &mut scratch.body);
-                let (row_at, length) = (row_at(numbered), scratch.body.len());
-                if patches.ranges().any(|(offset, bytes)| row_at + offset + bytes.len() > length) {
-                    return Err(senseless(self, lsn, "a patch passes the end of its row"));
-                }
+                let row_at = row_at(numbered);
+                self.check_patches(lsn, key, *patches, row_at, scratch)?;
                 segments.patch(found, patches.ranges().map(|(offset, bytes)| (row_at + offset, bytes)), lsn);
             }
             (Change::Delete, Some(found)) => {
@@ -259,6 +299,38 @@ impl RedoTable {
             (Change::Load { .. }, _) => unreachable!("a load is redone as puts"),
         }
         Ok(true)
+    }
+
+    /// Whether the body in `scratch` is still a row with this key after the patches.
+    fn check_patches(
+        &self,
+        lsn: Lsn,
+        key: &[u8],
+        patches: Patches<'_>,
+        row_at: usize,
+        scratch: &mut Scratch,
+    ) -> Result<()> {
+        let Scratch { body, old, .. } = scratch;
+        let row = &mut body[row_at..];
+        old.clear();
+        old.extend_from_slice(&row[..self.schema.row_bytes_min()]);
+        for (offset, bytes) in patches.ranges() {
+            self.schema
+                .apply_patch(row, offset as u16, bytes)
+                .map_err(|error| self.no_row(lsn, key, (offset, error.to_string())))?;
+        }
+        if !self.schema.same_key_fields(old, row) {
+            return Err(self.no_row(lsn, key, (0, "a patch of the primary key".to_owned())));
+        }
+        row::damage(&self.schema, row, Nulls::OverAnything)
+            .map_or(Ok(()), |what| Err(self.no_row(lsn, key, what)))
+    }
+
+    /// The error for a record that leaves bytes which are no row, at this byte of them.
+    #[cold]
+    fn no_row(&self, lsn: Lsn, key: &[u8], (at, what): (usize, String)) -> Error {
+        let key = self.schema.print_key(WhichIndex::Primary, key);
+        senseless(self, lsn, &format!("the row of the key {key}, at its byte {at}: {what}"))
     }
 
     /// Puts the body in `scratch` at `key`, where `found` is now.

@@ -302,6 +302,14 @@ impl Schema {
         })
     }
 
+    /// Whether two rows have the same bytes in the fixed columns of the primary key, and none of them NULL.
+    pub(crate) fn same_key_fields(&self, row: &[u8], other: &[u8]) -> bool {
+        self.primary_shape.columns.iter().all(|KeyColumn { slot, .. }| {
+            let field = usize::from(slot.offset)..usize::from(slot.offset) + usize::from(slot.len);
+            row[field.clone()] == other[field] && !slot.is_null(row) && !slot.is_null(other)
+        })
+    }
+
     /// The same for the keys of all indexes, the primary one among them.
     #[inline]
     pub fn patch_touches_keys(&self, offset: u16, len: u8) -> bool {

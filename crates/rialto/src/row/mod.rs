@@ -46,6 +46,7 @@ pub use record::{CharField, DecimalField, DefaultType, Field, Record, fits, sche
 pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Schema, WhichIndex};
 pub use value::{ColumnType, Value, ValueRef};
 pub use view::{ColumnRef, RowView};
+pub(crate) use view::{Nulls, damage};
 
 pub use rialto_derive::Record;
 

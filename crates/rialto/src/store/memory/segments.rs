@@ -33,7 +33,8 @@ pub const RECORD_HEADER_BYTES: usize = 16;
 
 /// The smallest slot: a header and a unit of body.
 const SLOT_UNITS_MIN: usize = 2;
-const UNITS_PER_SEGMENT: u64 = (SEGMENT_BYTES / UNIT_BYTES) as u64;
+/// Units in a segment.
+pub const UNITS_PER_SEGMENT: u64 = (SEGMENT_BYTES / UNIT_BYTES) as u64;
 const WORDS_PER_SEGMENT: usize = SEGMENT_BYTES / 8;
 
 /// The bits of a record's first word that the lock manager's thin form may change.
