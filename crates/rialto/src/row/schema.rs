@@ -107,9 +107,8 @@ pub struct Schema {
     primary_key: Option<Vec<usize>>,
     indexes: Vec<IndexDef>,
     pub(super) null_bits: usize,
-    /// Whether each string of bytes of the right length is a row: all columns are fixed, not nullable, and numbers that may
-    /// have any value.
-    pub(super) any_bytes: bool,
+    /// The columns whose bytes may be none of a value: all but plain numbers.
+    pub(super) picky: Box<[u16]>,
     pub(super) ends_at: usize,
     pub(super) body_at: usize,
     pub(super) primary_shape: KeyShape,
@@ -169,9 +168,11 @@ impl Schema {
         };
         let index_shapes: Vec<KeyShape> =
             indexes.iter().map(|index| KeyShape::of_index(&table, index, &columns, &slots)).collect();
-        let any_value = |ty| !matches!(ty, ColumnType::Bool | ColumnType::Decimal { .. });
-        let any_bytes = null_bits == 0
-            && columns.iter().all(|column| column.ty.fixed_bytes().is_some() && any_value(column.ty));
+        let is_picky = |ty: ColumnType| {
+            ty.fixed_bytes().is_none() || matches!(ty, ColumnType::Bool | ColumnType::Decimal { .. })
+        };
+        let picky =
+            (0u16..).zip(&columns).filter(|(_, column)| is_picky(column.ty)).map(|(at, _)| at).collect();
         let (mut keys_can_be_too_long, mut keys_end) = (false, 0);
         for shape in std::iter::once(&primary_shape).chain(&index_shapes) {
             keys_end = keys_end.max(shape.fixed_end());
@@ -193,7 +194,7 @@ impl Schema {
             primary_key,
             indexes,
             null_bits,
-            any_bytes,
+            picky,
             ends_at,
             body_at,
             primary_shape,

@@ -325,18 +325,9 @@ pub(crate) fn damage(schema: &Schema, row: &[u8], nulls: Nulls) -> Option<(usize
     if row.len() > ROW_BYTES_MAX {
         return Some((ROW_BYTES_MAX, format!("{} bytes, expected at most {ROW_BYTES_MAX}", row.len())));
     }
-    if schema.any_bytes {
-        return ends_elsewhere(schema.body_at, row.len());
-    }
-    if !schema.null_bits.is_multiple_of(8) {
-        let at = schema.null_bits / 8;
-        if row[at] >> (schema.null_bits % 8) != 0 {
-            return Some((at, format!("null bits beyond the {} nullable columns", schema.null_bits)));
-        }
-    }
     let mut start = schema.body_at;
-    for (position, column) in schema.columns().iter().enumerate() {
-        let slot = schema.slot(position);
+    let mut look = |position: usize| {
+        let (column, slot) = (&schema.columns()[position], schema.slot(position));
         let at = usize::from(slot.offset);
         let (at, bytes) = if slot.len > 0 {
             (at, &row[at..at + usize::from(slot.len)])
@@ -354,11 +345,19 @@ pub(crate) fn damage(schema: &Schema, row: &[u8], nulls: Nulls) -> Option<(usize
             true => null_damage(column, bytes, nulls),
             false => value_damage(column, bytes),
         };
-        if let Some(what) = what {
-            return Some((at, format!("column \"{}\": {what}", column.name)));
-        }
-    }
-    ends_elsewhere(start, row.len())
+        what.map(|what| (at, format!("column \"{}\": {what}", column.name)))
+    };
+    let nulls_end = schema.null_bits.div_ceil(8);
+    let found = if row[..nulls_end].iter().all(|byte| *byte == 0) {
+        // Most rows: without a NULL any bytes are a number.
+        schema.picky.iter().find_map(|position| look(usize::from(*position)))
+    } else if !schema.null_bits.is_multiple_of(8) && row[nulls_end - 1] >> (schema.null_bits % 8) != 0 {
+        let what = format!("null bits beyond the {} nullable columns", schema.null_bits);
+        return Some((nulls_end - 1, what));
+    } else {
+        (0..schema.columns().len()).find_map(look)
+    };
+    found.or_else(|| ends_elsewhere(start, row.len()))
 }
 
 fn ends_elsewhere(expected: usize, found: usize) -> Option<(usize, String)> {
