@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
+use rialto::Options;
 use rialto::io::SimulatedDisk;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Checkpointing, Options};
 
 use self::values::regime;
 pub use self::values::{
@@ -153,6 +153,10 @@ pub struct BenchArgs {
     /// The shortest time from one checkpoint's begin to the next one's
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub checkpoint_interval_s: Option<Duration>,
+    /// Whether a checkpoint copies a segment before it writes it, or keeps it latched through the write
+    #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
+        default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub spool: bool,
     /// How fast a checkpoint goes through memory; 0 is without a pause
     #[arg(long, value_name = "N")]
     pub sweep_bytes_per_s: Option<u64>,
@@ -207,8 +211,6 @@ struct Unbuilt {
     queue: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     mix: Option<Option<String>>,
-    #[arg(long, hide = true)]
-    spool: bool,
     #[arg(long, hide = true, num_args = 0..=1)]
     cache_bytes: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
@@ -222,7 +224,6 @@ impl Unbuilt {
             (self.executors.is_some(), "--executors", "--engine conventional, which has no executors"),
             (self.queue.is_some(), "--queue", "--engine conventional, which has no inboxes"),
             (self.mix.is_some(), "--mix", "tpcb, which is one transaction type and takes no mix"),
-            (self.spool, "--spool", "checkpoints that are not spooled"),
             (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
             (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
         ];
@@ -305,7 +306,7 @@ impl BenchArgs {
         ] {
             if given && no_checkpoints {
                 return usage(format!(
-                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy"
+                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou"
                 ));
             }
         }
@@ -412,10 +413,8 @@ impl BenchArgs {
             durability: self.durability.into(),
             logging: self.logging.into(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
-            checkpoint: match self.checkpoint {
-                CheckpointName::Fuzzy => Checkpointing::Fuzzy,
-                CheckpointName::None => Checkpointing::None,
-            },
+            checkpoint: self.checkpoint.into(),
+            spool: self.spool,
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),

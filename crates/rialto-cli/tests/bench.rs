@@ -69,7 +69,8 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("procedures.tpcb.waits_us.log", "share p50 p99"),
         ("", "context_switches_per_txn"),
         ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
-        ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb overdue"),
+        ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb"),
+        ("", "cuts cut_held_us_max snapshot_bytes_max overdue"),
         ("", "calibration"),
         ("calibration", "slices noisy committed_per_s"),
         ("calibration.committed_per_s", both),
@@ -246,10 +247,10 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
     for (arguments, named) in [
         (&["tatp"][..], "tpcb"),
         (&["tpcb", "--engine", "data-oriented"], "conventional"),
-        (&["tpcb", "--checkpoint", "tccou"], "fuzzy"),
+        (&["tpcb", "--checkpoint", "tcbw"], "tccou"),
         (&["tpcb", "--logging", "action"], "value"),
         (&["tpcb", "--group-commit", "sleepy"], "log-server"),
-        (&["tpcb", "--spool"], "not spooled"),
+        (&["tpcb", "--spool=perhaps"], "true, false"),
         (&["tpcb", "--mix", "a=1"], "no mix"),
         (&["tpcb", "--two-stage", "2pl"], "--residence memory"),
         (&["tpcb", "--disk", "sim:floppy"], "sim:koda"),
@@ -265,7 +266,7 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         assert!(stdout(&output).is_empty(), "{arguments:?} printed {}", stdout(&output));
     }
     let help = stdout(&succeeds(bench(&["--help"])));
-    for absent in ["--spool", "--mix", "--two-stage", "data-oriented", "tpcc"] {
+    for absent in ["--mix", "--two-stage", "data-oriented", "tpcc"] {
         assert!(!help.contains(absent), "{absent} is in {help}");
     }
 }

@@ -1,8 +1,7 @@
 //! [`Core`]: what all handles of an open database share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering, fence};
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
@@ -12,6 +11,7 @@ use crate::catalog::Catalog;
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
+use crate::in_flight::InFlight;
 use crate::io::Disk;
 use crate::lock::LockManager;
 use crate::log::{Durability, Log, PacketKind};
@@ -126,47 +126,6 @@ impl Core {
 /// See [`Core::first_row_number`].
 pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
     (opened_at.0 + 1) << 16
-}
-
-/// The packets that are on their way from before their push until the last of their writes is applied (I5).
-pub(crate) struct InFlight {
-    /// Per context: a place at or before its packet's, or [`IDLE`].
-    places: Box<[CachePadded<AtomicU64>]>,
-}
-
-const IDLE: u64 = u64::MAX;
-
-impl InFlight {
-    pub fn new(contexts: usize) -> InFlight {
-        InFlight { places: (0..contexts).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect() }
-    }
-
-    /// Says that a packet will take a place after `place`.
-    pub fn enter(&self, context: usize, place: Lsn) {
-        self.places[context].store(place.0, Ordering::Relaxed);
-        // The sweep reads the queue's head, then these: the store comes before the push.
-        fence(Ordering::SeqCst);
-    }
-
-    /// Says that its writes are applied.
-    pub fn leave(&self, context: usize) {
-        self.places[context].store(IDLE, Ordering::Release);
-    }
-
-    /// The oldest place that may not be applied whole, `place` having been read from the queue's head before.
-    pub fn oldest(&self, place: Lsn) -> Lsn {
-        fence(Ordering::SeqCst);
-        let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
-        // An entry says "after this place".
-        Lsn(oldest.min(place.0)).next()
-    }
-
-    /// Waits until nothing is in flight.
-    pub fn drain(&self) {
-        while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
-            std::thread::sleep(Duration::from_micros(50));
-        }
-    }
 }
 
 #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]

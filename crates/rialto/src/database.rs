@@ -16,7 +16,7 @@ use crate::io::{Disk, FileDisk};
 use crate::lock::LockMode;
 use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
-use crate::options::Options;
+use crate::options::{Checkpointing, Options};
 use crate::recovery::RecoveryReport;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
@@ -325,6 +325,15 @@ impl Database {
     /// What [`raise_stalls`](Database::raise_stalls) was last told.
     pub fn raised_stalls(&self) -> Duration {
         self.core().log.raised_stalls()
+    }
+
+    /// Has checkpoints made in another way, from the next one on; a sweep that goes on ends as it began. With
+    /// [`Checkpointing::None`] none is made in the background.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
+    pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
+        self.running.set_checkpoint(checkpoint)
     }
 
     /// What the database has done since it was opened.

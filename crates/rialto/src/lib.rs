@@ -18,6 +18,7 @@ pub mod error;
 #[doc(hidden)]
 pub mod fuzz;
 pub mod ids;
+mod in_flight;
 pub mod io;
 pub mod lock;
 pub mod log;

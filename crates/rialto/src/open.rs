@@ -2,17 +2,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
 use crate::account::{Accounts, ProcedureAccount};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
-use crate::checkpoint::{CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, RunLength};
-use crate::core::{Contexts, Core, InFlight, LoadFile, first_row_number};
+use crate::checkpoint::{
+    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, RunLength,
+};
+use crate::core::{Contexts, Core, LoadFile, first_row_number};
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
+use crate::in_flight::{Gate, InFlight};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, Patience};
@@ -151,6 +155,22 @@ pub(crate) struct Found {
     pub recovery: Option<RecoveryReport>,
 }
 
+/// The gate, closed for a cut; opened when dropped.
+struct ClosedGate<'a>(&'a InFlight);
+
+impl ClosedGate<'_> {
+    fn close(in_flight: &InFlight) -> ClosedGate<'_> {
+        in_flight.close_gate();
+        ClosedGate(in_flight)
+    }
+}
+
+impl Drop for ClosedGate<'_> {
+    fn drop(&mut self) {
+        self.0.open_gate(Gate::Snapshots);
+    }
+}
+
 /// What checkpoints need of the engine.
 struct Source(Arc<Core>);
 
@@ -163,6 +183,28 @@ impl CheckpointSource for Source {
         // The head first: a packet that is pushed after this is not older.
         let place = self.0.log.place();
         self.0.in_flight.oldest(place)
+    }
+
+    fn cut(&self, consistency: Consistency) -> Cut {
+        let core = &*self.0;
+        let began = Instant::now();
+        let _closed = ClosedGate::close(&core.in_flight);
+        let redo_start = match consistency {
+            Consistency::Action => core.in_flight.oldest(core.log.place()),
+            Consistency::Transaction => {
+                core.in_flight.drain();
+                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
+                // still say that it is in flight, behind an earlier place.)
+                core.log.place().next()
+            }
+        };
+        let end = core.segments.cut();
+        Cut { redo_start, end, held: began.elapsed() }
+    }
+
+    fn forget_cut(&self) {
+        self.0.segments.forget_cut();
+        self.0.in_flight.open_gate(Gate::Open);
     }
 
     fn place(&self) -> Lsn {
@@ -233,13 +275,18 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         sweep_bytes_per_s: core.options.sweep_bytes_per_s,
         log_bytes_max: core.options.log_bytes_max,
         run: RunLength::Auto,
+        snapshot_bytes_max: core.options.snapshot_bytes_max.unwrap_or(core.options.memory_bytes / 8),
+        spool: core.options.spool,
     };
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
-    if core.options.checkpoint == Checkpointing::Fuzzy {
-        checkpointer.start()?;
-    }
+    choose_checkpoint(&checkpointer, core.options.checkpoint)?;
     Ok(Running { core, checkpointer, recovery: found.recovery, closing: Mutex::new(false), _directory: lock })
+}
+
+fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing) -> Result<()> {
+    checkpointer.choose(checkpoint);
+    if checkpoint == Checkpointing::None { Ok(()) } else { checkpointer.start() }
 }
 
 /// Memory for a database within the options' bound.
@@ -350,6 +397,16 @@ impl Running {
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.check_open()?;
         self.checkpointer.run_now()
+    }
+
+    /// See [`Database::set_checkpoint`](crate::Database::set_checkpoint).
+    pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.options.logging == Logging::None && checkpoint != Checkpointing::None {
+            let what = format!("checkpoint {checkpoint:?} with Options::logging none");
+            return Err(Error::Unsupported { what });
+        }
+        choose_checkpoint(&self.checkpointer, checkpoint)
     }
 
     pub fn recovery(&self) -> Option<&RecoveryReport> {

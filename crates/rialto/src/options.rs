@@ -15,9 +15,22 @@ pub enum Checkpointing {
     /// Fuzzy: segments are copied as they are, one at a time (System M, section 3.1).
     #[default]
     Fuzzy,
+    /// Copy-on-update, action-consistent (System M's ACCOU, section 3.3): segments are copied as they were when the sweep
+    /// began; whoever changes one before the sweep has met it keeps a copy of it first. No write of a row is in the backup
+    /// in part.
+    ActionCopyOnUpdate,
+    /// Copy-on-update, transaction-consistent (System M's TCCOU): likewise, and when the sweep begins no commit is applied in
+    /// part: commits wait before their place until those that have one are applied. The backup is a prefix of the log.
+    TransactionCopyOnUpdate,
     /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
     /// checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) makes one still.
     None,
+}
+
+impl Checkpointing {
+    /// All that make checkpoints.
+    pub const ALL: [Checkpointing; 3] =
+        [Checkpointing::Fuzzy, Checkpointing::ActionCopyOnUpdate, Checkpointing::TransactionCopyOnUpdate];
 }
 
 /// What goes into the log.
@@ -62,6 +75,15 @@ pub struct Options {
     /// the log: a sweep takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would
     /// else come near its bound.
     pub sweep_bytes_per_s: Option<u64>,
+    /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched
+    /// for as long as copying takes; yes by default. Without, it is latched through the write, and whoever would change it
+    /// waits for the disk.
+    pub spool: bool,
+    /// What the snapshot copies of a copy-on-update sweep may take, in bytes, on top of
+    /// [`memory_bytes`](Options::memory_bytes); by default an eighth of those. Commits that need more wait until the sweep has
+    /// written some; one that alone needs more than this gets it, and what is in flight at an action-consistent cut is not
+    /// counted.
+    pub snapshot_bytes_max: Option<u64>,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
     /// transactions wait; 4 GiB by default.
     pub log_bytes_max: u64,
@@ -107,6 +129,8 @@ impl Default for Options {
             checkpoint: Checkpointing::Fuzzy,
             checkpoint_interval: Duration::from_secs(30),
             sweep_bytes_per_s: None,
+            spool: true,
+            snapshot_bytes_max: None,
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             group_commit: GroupCommitOptions::default(),

@@ -13,7 +13,9 @@ use std::time::{Duration, Instant};
 
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Durability, Error, GroupCommitDesign, Options, Scan, TableDef, TxOptions};
+use rialto::{
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, Options, Scan, TableDef, TxOptions,
+};
 
 const ACCOUNTS: i32 = 50;
 const START: i64 = 1_000;
@@ -27,6 +29,7 @@ fn open(directory: &Path, round: u64) -> Database {
     let options = Options {
         group_commit: designs[round as usize % designs.len()].into(),
         memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::ALL[round as usize % Checkpointing::ALL.len()],
         checkpoint_interval: Duration::from_millis(50),
         ..Options::default()
     };

@@ -54,10 +54,10 @@ fn text(random: &mut Random) -> String {
     char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize)
 }
 
-/// With slow sweeps in the background all the time, so that each catches the work of many transactions half done.
+/// With slow sweeps of any kind in the background all the time, so that each catches the work of many transactions half done.
 fn slow_sweeps(random: &mut Random) -> Options {
     Options {
-        checkpoint: Checkpointing::Fuzzy,
+        checkpoint: Checkpointing::ALL[random.below(Checkpointing::ALL.len() as u64) as usize],
         checkpoint_interval: Duration::from_millis(1),
         sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
         ..options()

@@ -6,7 +6,7 @@ use std::str::FromStr;
 use clap::ValueEnum;
 use rialto::io::SimulatedDisk;
 use rialto::log::virtual_time::{REGIMES, Regime};
-use rialto::{Durability, LockForm, Logging};
+use rialto::{Checkpointing, Durability, LockForm, Logging};
 
 /// What clients run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -93,8 +93,23 @@ impl From<LoggingName> for Logging {
 pub enum CheckpointName {
     /// Segments as they are, one at a time
     Fuzzy,
+    /// Segments as they were when the sweep began, action-consistent: old copies are kept by whoever changes them
+    Accou,
+    /// Likewise, transaction-consistent
+    Tccou,
     /// Not at all: to measure what checkpoints cost
     None,
+}
+
+impl From<CheckpointName> for Checkpointing {
+    fn from(name: CheckpointName) -> Checkpointing {
+        match name {
+            CheckpointName::Fuzzy => Checkpointing::Fuzzy,
+            CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
+            CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
+            CheckpointName::None => Checkpointing::None,
+        }
+    }
 }
 
 /// How locks are kept while nobody competes for them.

@@ -9,8 +9,10 @@ mod time;
 
 use std::fmt::Display;
 use std::io::Write;
+use std::time::Duration;
 
 use rialto::Metrics;
+use rialto::checkpoint::CheckpointStats;
 
 pub(crate) use self::table::{Table, class_name, figure, group_sizes, seconds, thousands, time};
 use crate::calibrate::Spells;
@@ -82,6 +84,16 @@ struct Sweeps {
     cpu_ms_per_gb: f64,
 }
 
+/// Cuts of the window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct Cuts {
+    made: u64,
+    /// The longest that one kept commits from their places since the database was opened.
+    held_max: Duration,
+    /// The most that snapshot copies took at a time since the database was opened.
+    snapshot_bytes_max: u64,
+}
+
 impl Measured {
     /// Transactions a second.
     pub fn committed_per_s(&self) -> f64 {
@@ -131,6 +143,13 @@ impl Measured {
             // Nanoseconds a byte are seconds a GB.
             cpu_ms_per_gb: cpu_ns as f64 * 1e3 / copied_bytes as f64,
         })
+    }
+
+    /// Cuts that were made in the window; `None` if none was.
+    fn cuts(&self) -> Option<Cuts> {
+        let made = self.grown(|metrics| metrics.checkpoints.cuts);
+        let CheckpointStats { cut_held_max: held_max, snapshot_bytes_max, .. } = self.metrics.1.checkpoints;
+        (made > 0).then_some(Cuts { made, held_max, snapshot_bytes_max })
     }
 
     fn locks_per_100(&self) -> (Option<f64>, Option<f64>) {

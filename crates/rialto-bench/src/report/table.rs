@@ -6,7 +6,7 @@ use std::time::Duration;
 use rialto::log::GROUP_SIZE_CLASSES;
 
 use super::time::TimeAccount;
-use super::{INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
+use super::{Cuts, INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
 use crate::counters::Counts;
 use crate::histogram::Percentiles;
 use crate::limits::Limits;
@@ -52,6 +52,13 @@ impl Measured {
         self.time_rows(&mut table, setting);
         self.log_rows(&mut table, seconds);
         table.row("checkpoints", self.sweeps_text());
+        if let Some(Cuts { made, held_max, snapshot_bytes_max }) = self.cuts() {
+            let (held, snapshots) = (time(held_max.as_secs_f64() * 1e6), bytes(snapshot_bytes_max));
+            table.row(
+                "cuts",
+                format!("{made}, commits kept back {held} at most, snapshots of {snapshots} at most"),
+            );
+        }
         let (row, higher) = self.locks_per_100();
         table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
         self.count_rows(&mut table, setting);

@@ -8,15 +8,17 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
 use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
 use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
-use super::sweep::{Pace, Sweep, SweepControl, SweepStats};
+use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
+use crate::options::Checkpointing;
 use crate::store::memory::Segments;
 use crate::store::memory::segments::Copy;
 
@@ -28,12 +30,37 @@ const LOOK_AT_LOG_EVERY: Duration = Duration::from_millis(250);
 /// After a failure, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
+/// What is whole in a cut.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Consistency {
+    /// Every write of a row.
+    Action,
+    /// Every transaction.
+    Transaction,
+}
+
+/// A cut that was made.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Cut {
+    /// The oldest place that it may not have whole.
+    pub redo_start: Lsn,
+    /// The end of the segments that it has.
+    pub end: u32,
+    /// How long commits were kept from their places.
+    pub held: Duration,
+}
+
 /// What a checkpoint needs of the engine.
 pub(crate) trait CheckpointSource: Send + Sync {
     /// The segments to copy.
     fn segments(&self) -> &Segments;
     /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in flight (I5).
     fn redo_start(&self) -> Lsn;
+    /// Cuts, the segments being white: no commit takes its place meanwhile, and for a transaction-consistent cut all that
+    /// have one are applied.
+    fn cut(&self, consistency: Consistency) -> Cut;
+    /// The sweep at the cut is over.
+    fn forget_cut(&self);
     /// The last place taken.
     fn place(&self) -> Lsn;
     /// Waits until the log is on disk up to `lsn`.
@@ -60,6 +87,10 @@ pub(crate) struct CheckpointOptions {
     pub log_bytes_max: u64,
     /// How many images are written at once.
     pub run: RunLength,
+    /// What snapshot copies may take.
+    pub snapshot_bytes_max: u64,
+    /// Whether segments are unlatched before they are written.
+    pub spool: bool,
 }
 
 impl CheckpointOptions {
@@ -78,12 +109,18 @@ pub struct CheckpointReport {
     pub skipped: bool,
     /// Segments written.
     pub segments: u64,
+    /// Segments that were latched when the sweep came by, and were left for its end.
+    pub busy: u64,
     /// Bytes written to the backup copy.
     pub written_bytes: u64,
-    /// Bytes copied under segment latches.
+    /// Bytes copied, snapshots included.
     pub copied_bytes: u64,
     /// The longest time that one segment latch was held.
     pub hold_max: Duration,
+    /// How long the cut kept commits from their places; none without a cut.
+    pub cut_held: Duration,
+    /// The most bytes of snapshot copies at a time.
+    pub snapshot_bytes: u64,
     /// From begin to the home block.
     pub took: Duration,
     /// Processor time of the thread that made it.
@@ -105,6 +142,12 @@ pub struct CheckpointStats {
     pub copied_bytes: u64,
     /// Processor time of the threads that made them.
     pub cpu: Duration,
+    /// Cuts made.
+    pub cuts: u64,
+    /// The longest time that a cut kept commits from their places.
+    pub cut_held_max: Duration,
+    /// The most bytes of snapshot copies at a time.
+    pub snapshot_bytes_max: u64,
     /// The last complete one.
     pub last: Option<CheckpointReport>,
     /// Why the last one failed, until one succeeds.
@@ -128,6 +171,8 @@ pub(crate) struct Checkpointer {
 
 #[derive(Default)]
 struct State {
+    /// How the next one is made.
+    strategy: Checkpointing,
     stats: CheckpointStats,
     redo_start: Lsn,
     /// The log before this place was freed between checkpoints.
@@ -161,8 +206,17 @@ impl Checkpointer {
         })
     }
 
-    /// Starts the thread that makes checkpoints in the background.
+    /// How checkpoints are made, from the next one on.
+    pub fn choose(&self, strategy: Checkpointing) {
+        self.state.lock().strategy = strategy;
+    }
+
+    /// Starts the thread that makes checkpoints in the background, if there is none yet.
     pub fn start(self: &Arc<Checkpointer>) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.thread.is_some() {
+            return Ok(());
+        }
         let checkpointer = self.clone();
         let thread = std::thread::Builder::new()
             .name("rialto-checkpoint".to_owned())
@@ -173,7 +227,7 @@ impl Checkpointer {
                 operation: "start of the thread".to_owned(),
                 cause: error.to_string(),
             })?;
-        self.state.lock().thread = Some(thread);
+        state.thread = Some(thread);
         Ok(())
     }
 
@@ -223,6 +277,9 @@ impl Checkpointer {
     pub(super) fn look(&self) {
         let (began, failed, redo_start) = {
             let state = self.state.lock();
+            if state.strategy == Checkpointing::None {
+                return;
+            }
             (state.began, state.failed, state.redo_start)
         };
         if self.source.log_bytes_since(Lsn::ZERO) > self.options.log_bytes_pressing() {
@@ -290,6 +347,8 @@ impl Checkpointer {
                     state.stats.written_bytes += report.written_bytes;
                     state.stats.copied_bytes += report.copied_bytes;
                     state.stats.cpu += report.cpu;
+                    state.stats.snapshot_bytes_max =
+                        state.stats.snapshot_bytes_max.max(report.snapshot_bytes);
                     state.stats.last = Some(*report);
                 }
             }
@@ -331,9 +390,36 @@ impl Checkpointer {
             Some(room) if room > 0 => log_bytes().saturating_sub(log_begins) as f64 / room as f64,
             _ => 1.0,
         };
+        let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
+        let consistency = match strategy {
+            Checkpointing::Fuzzy | Checkpointing::None => None,
+            Checkpointing::ActionCopyOnUpdate => Some(Consistency::Action),
+            Checkpointing::TransactionCopyOnUpdate => Some(Consistency::Transaction),
+        };
+        let mut uncut = Uncut { source: &*self.source, is_cut: false };
+        // As late as possible: redo is the shorter.
+        let cut = match consistency {
+            Some(consistency) => {
+                uncut.is_cut = true;
+                segments.whiten(copy, self.options.snapshot_bytes_max);
+                let cut = self.source.cut(consistency);
+                let stats = &mut self.state.lock().stats;
+                stats.cuts += 1;
+                stats.cut_held_max = stats.cut_held_max.max(cut.held);
+                // An entry that was made meanwhile may say an earlier place than it takes.
+                Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
+            }
+            None => {
+                let redo_start = self.source.redo_start().max(redo_start);
+                Cut { redo_start, end: segments.high_water(), held: Duration::ZERO }
+            }
+        };
+        let look_at_log_every =
+            LOOK_AT_LOG_EVERY.mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0));
         let sweep = Sweep {
-            segments: self.source.segments(),
+            segments,
             copy,
+            end: cut.end,
             file: &*file,
             seed: seed_of(current.database_id),
             sequence: home.next_sequence(),
@@ -341,26 +427,34 @@ impl Checkpointer {
                 Some(bytes) => Pace::Bytes(bytes),
                 None => Pace::Follow {
                     within: self.options.interval,
-                    look_every: LOOK_AT_LOG_EVERY
-                        .mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0)),
+                    look_every: look_at_log_every,
                     log_used: &log_used,
                 },
             },
             run: self.options.run,
+            spool: self.options.spool,
             clock: &*self.clock,
             control: &self.control,
         };
-        // Again, as late as possible: redo is the shorter.
-        let redo_start = self.source.redo_start();
-        let swept = sweep.run(&mut Fuzzy::default())?;
+        let policy: &mut dyn SweepPolicy = match consistency {
+            Some(_) => &mut CopyOnUpdate::default(),
+            None => &mut Fuzzy::default(),
+        };
+        let swept = sweep.run(policy);
+        let snapshot_bytes = segments.snapshots().most_bytes();
+        drop(uncut);
+        let swept = swept?;
 
         // Clearance: all that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();
         let clearance = self.source.place();
         self.source.wait_durable(clearance)?;
 
-        home.publish(NewHome { copy, segments: swept.end, redo_start, next_id, clearance })?;
-        Ok(self.report(home.block().sequence, false, swept, began, redo_start))
+        home.publish(NewHome { copy, segments: swept.end, redo_start: cut.redo_start, next_id, clearance })?;
+        let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
+        report.cut_held = cut.held;
+        report.snapshot_bytes = if consistency.is_some() { snapshot_bytes } else { 0 };
+        Ok(report)
     }
 
     fn report(
@@ -375,9 +469,12 @@ impl Checkpointer {
             sequence,
             skipped,
             segments: swept.segments,
+            busy: swept.busy,
             written_bytes: swept.written_bytes,
             copied_bytes: swept.copied_bytes,
             hold_max: swept.hold_max,
+            cut_held: Duration::ZERO,
+            snapshot_bytes: 0,
             took: self.clock.now() - began,
             // Known when the checkpoint is over.
             cpu: Duration::ZERO,
@@ -406,6 +503,20 @@ impl Checkpointer {
             };
         }
         Ok(())
+    }
+}
+
+/// Sees to it that a cut does not outlast its sweep.
+struct Uncut<'a> {
+    source: &'a dyn CheckpointSource,
+    is_cut: bool,
+}
+
+impl Drop for Uncut<'_> {
+    fn drop(&mut self) {
+        if self.is_cut {
+            self.source.forget_cut();
+        }
     }
 }
 

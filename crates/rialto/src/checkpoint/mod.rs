@@ -7,7 +7,7 @@
 //! - [`home`]: the home block, and its crash argument;
 //! - [`image`]: a segment's image in a backup copy; `image_run`: several, written at once; `load_file`: those of a bulk
 //!   load;
-//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`]: the policy that says which and when;
+//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`]: the policies that say which and when;
 //! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them.
 //!
 //! Kept here:
@@ -16,11 +16,12 @@
 //!   retired durably; it takes effect by one write of a home block after the copy is synced and the log is on disk up
 //!   to a place read after the sweep ended (clearance). The log and the load files that only the retired checkpoint
 //!   needed are freed after the retirement. The redo start is at or before the oldest packet in flight when the sweep
-//!   began, the queue's head having been read first.
+//!   began, the queue's head having been read first. At a transaction-consistent cut nothing is in flight: it is the cut.
 //! - **I9** Images and home blocks are checksummed; the checksum depends on the database.
 //! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
 
 pub(crate) mod checkpointer;
+pub(crate) mod copy_on_update;
 pub(crate) mod fuzzy;
 pub mod home;
 pub(crate) mod image;
@@ -30,7 +31,7 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer};
+pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer, Consistency, Cut};
 pub use checkpointer::{CheckpointReport, CheckpointStats};
 pub(crate) use image_run::RunLength;
 pub(crate) use load_file::LoadFile;

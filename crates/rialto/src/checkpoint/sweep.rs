@@ -9,11 +9,13 @@ use super::image::ImageHeader;
 use super::image_run::{ImageRun, RunLength};
 use crate::error::{Error, Result};
 use crate::io::{Clock, File};
-use crate::store::memory::segments::Copy;
+use crate::store::memory::segments::{Copy, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
 /// A pause is made when it has come to this much.
 const PAUSE_MIN: Duration = Duration::from_millis(5);
+/// How often a sweep at a cut looks whether commits wait for room for snapshots, while it pauses.
+const LOOK_AT_SNAPSHOTS_EVERY: Duration = Duration::from_millis(25);
 /// After so many bytes the copy is synced, so that no sync has much to do: the log's would wait for it.
 const SYNC_EVERY: u64 = 32 << 20;
 
@@ -30,6 +32,12 @@ impl SweepView<'_> {
     pub fn is_dirty(&self, segment: u32) -> bool {
         self.segments.is_dirty(SegmentId(segment), self.copy)
     }
+
+    /// A segment whose snapshot copy takes room that transactions wait for.
+    pub fn snapshot_in_the_way(&self) -> Option<SegmentId> {
+        let snapshots = self.segments.snapshots();
+        if snapshots.is_short() { snapshots.any() } else { None }
+    }
 }
 
 /// Decides what a sweep copies next; does no I/O.
@@ -45,6 +53,8 @@ pub(crate) struct SweepStats {
     pub end: u32,
     /// Segments copied.
     pub segments: u64,
+    /// Segments that were latched when the sweep came by, and were left for its end.
+    pub busy: u64,
     /// Bytes copied under latches.
     pub copied_bytes: u64,
     /// Bytes written.
@@ -116,6 +126,8 @@ impl SweepControl {
 pub(crate) struct Sweep<'a> {
     pub segments: &'a Segments,
     pub copy: Copy,
+    /// The sweep ends before this segment.
+    pub end: u32,
     /// The backup copy's file, opened for direct access.
     pub file: &'a dyn File,
     /// Of the database's images.
@@ -124,6 +136,8 @@ pub(crate) struct Sweep<'a> {
     pub sequence: u64,
     pub pace: Pace<'a>,
     pub run: RunLength,
+    /// Whether a segment's latch is given back once the segment is copied, rather than written.
+    pub spool: bool,
     pub clock: &'a dyn Clock,
     pub control: &'a SweepControl,
 }
@@ -143,8 +157,7 @@ impl Sweep<'_> {
     }
 
     fn sweep(&self, policy: &mut dyn SweepPolicy, cleared: &mut Vec<SegmentId>) -> Result<SweepStats> {
-        let view = SweepView { segments: self.segments, copy: self.copy, end: self.segments.high_water() };
-        (0..view.end).for_each(|segment| self.segments.unpaint(SegmentId(segment)));
+        let view = SweepView { segments: self.segments, copy: self.copy, end: self.end };
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
         let to_copy = (0..view.end).filter(|&segment| view.is_dirty(segment)).count();
         // All room at once, so that a full disk is met here, and writes do not make the file longer one by one.
@@ -157,6 +170,7 @@ impl Sweep<'_> {
         let began = self.clock.now();
         let pause = |written_bytes: u64, segments: u64| {
             self.pause(|| match self.pace {
+                _ if self.segments.snapshots().is_short() => Duration::ZERO,
                 Pace::Bytes(0) => Duration::ZERO,
                 Pace::Bytes(a_second) => {
                     let due = began + Duration::from_secs_f64(written_bytes as f64 / a_second as f64);
@@ -172,9 +186,19 @@ impl Sweep<'_> {
                 }
             })
         };
-        while let Some(id) = policy.next(&view) {
+        // Segments that somebody had latched: they are waited for when all others are done.
+        let mut busy = Vec::new();
+        loop {
+            let (id, waits) = match policy.next(&view) {
+                Some(id) => (id, false),
+                None => match busy.pop() {
+                    Some(id) => (id, true),
+                    None => break,
+                },
+            };
             // Pauses lie between runs: one for each segment would cost more than copying it.
-            if !run.takes(id.0) {
+            // Nor is a latch held through the writing of others' images.
+            if !run.takes(id.0) || !self.spool {
                 run.write()?;
                 if stats.written_bytes >= synced + SYNC_EVERY {
                     self.file.sync()?;
@@ -185,15 +209,37 @@ impl Sweep<'_> {
             if self.control.is_stopped() {
                 return Err(Error::Closed);
             }
-            cleared.push(id);
             run.begin(id.0);
             let held = self.clock.now();
-            let (heap, used) = self.segments.sweep(id, self.copy, run.room());
-            stats.hold_max = stats.hold_max.max(self.clock.now() - held);
+            let mut swept = self.segments.sweep_snapshot(id, run.room());
+            if swept.is_none() {
+                let latched = match self.segments.try_latch(id) {
+                    Some(latched) => latched,
+                    None if waits => self.segments.latch(id),
+                    None => {
+                        stats.busy += 1;
+                        busy.push(id);
+                        continue;
+                    }
+                };
+                swept = self.segments.sweep(latched, id, self.copy, run.room());
+            }
+            // The copy may have what the cut had.
+            let Some(Swept { heap, used, latched }) = swept else { continue };
+            cleared.push(id);
+            // Whoever takes a free segment into use must not wait for the disk.
+            let latched = latched.filter(|_| !self.spool && heap.is_some());
+            let mut given_back = self.clock.now();
             stats.written_bytes +=
                 run.seal(&ImageHeader { heap, segment: id.0, used, sequence: self.sequence }, self.seed);
             stats.segments += 1;
             stats.copied_bytes += used as u64;
+            if latched.is_some() {
+                run.write()?;
+                drop(latched);
+                given_back = self.clock.now();
+            }
+            stats.hold_max = stats.hold_max.max(given_back - held);
         }
         run.write()?;
         pause(stats.written_bytes, stats.segments)?;
@@ -203,10 +249,13 @@ impl Sweep<'_> {
 
     /// Rests as long as the sweep is `ahead` of its pace.
     fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
-        let look_every = match self.pace {
+        let mut look_every = match self.pace {
             Pace::Bytes(_) => Duration::MAX,
             Pace::Follow { look_every, .. } => look_every,
         };
+        if self.segments.snapshots().are_taken() {
+            look_every = look_every.min(LOOK_AT_SNAPSHOTS_EVERY);
+        }
         let mut left = ahead();
         if left < PAUSE_MIN {
             return Ok(());

@@ -197,3 +197,13 @@ impl Recovery<'_> {
         Ok(numbers.map(|number| LoadFile { number, lsn: place(number) }).collect())
     }
 }
+
+#[cfg(test)]
+impl Recovery<'_> {
+    /// The tables of the copy in force alone, as if the log ended before its redo start.
+    pub fn without_log(&self, home: &HomeBlock) -> Result<Vec<Arc<TableVersion>>> {
+        let progress = Progress::new(None);
+        let loaded = load::load(&**self.disk, home, self.segments, self.threads, &progress)?;
+        Redo::new(self, home, loaded, &progress)?.finish(Lsn(home.redo_start.0.saturating_sub(1)))
+    }
+}

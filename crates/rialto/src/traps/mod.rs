@@ -4,6 +4,7 @@
 //! `tests/traps.rs`.
 
 mod apply;
+mod consistent;
 mod hooked;
 mod rehoused;
 mod sweep;
@@ -45,7 +46,11 @@ fn text(length: usize) -> Value {
 const ROWS: i32 = 42;
 
 fn filled(disk: Arc<dyn Disk>) -> (Database, Table) {
-    let db = Database::open_on(disk, options()).unwrap();
+    filled_with(disk, options())
+}
+
+fn filled_with(disk: Arc<dyn Disk>, options: Options) -> (Database, Table) {
+    let db = Database::open_on(disk, options).unwrap();
     let columns = vec![
         Column::new("id", ColumnType::Int4),
         Column::new("n", ColumnType::Int8),

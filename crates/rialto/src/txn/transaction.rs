@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
+
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::scan::ScanScratch;
@@ -11,15 +13,21 @@ use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
 use super::write_set::{Mark, WriteSet, key_of};
-use crate::account::{ProcedureId, waits};
+use crate::account::ProcedureId;
+use crate::account::waits::{self, Waiting};
 use crate::canary;
 use crate::core::{Core, Lease};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
+use crate::in_flight::Gate;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, PacketSlot, Patience};
 use crate::row::{FieldPatch, Key};
+use crate::store::memory::{RecordRef, SegmentId};
+
+/// How often a commit looks again that waits for room for snapshots.
+const SNAPSHOT_LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
 /// [`Database::begin`](crate::Database::begin) gives for use across calls. It is `Send`; dropping it aborts.
@@ -360,13 +368,14 @@ impl Context {
         }
         let mut packet = self.packet.take().expect("a writing transaction has a packet");
         // I5: in flight from before its push until the last of its writes is applied.
-        self.core.in_flight.enter(self.number, self.core.log.place());
-        if let Err(error) = self.core.check_open() {
-            self.core.in_flight.leave(self.number);
-            self.packet = Some(packet);
-            self.abort();
-            return Err(error);
-        }
+        let promised = match self.enter_flight() {
+            Ok(promised) => promised,
+            Err(error) => {
+                self.packet = Some(packet);
+                self.abort();
+                return Err(error);
+            }
+        };
         if canary::releases_before_place() {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &*self.core.segments);
@@ -377,9 +386,64 @@ impl Context {
         self.apply(&packet, lsn);
         std::mem::forget(whole);
         self.core.in_flight.leave(self.number);
+        if promised > 0 {
+            self.core.segments.snapshots().keep_promise(promised);
+        }
         self.core.log.applied(packet);
         self.finish();
         Ok(lsn)
+    }
+
+    /// Passes the gate before the place. Gives how many snapshots the commit may have to make, which are promised to it
+    /// (I10). After an error it is not in flight.
+    #[inline]
+    fn enter_flight(&mut self) -> Result<usize> {
+        let promised = match self.core.in_flight.enter(self.number, self.core.log.place()) {
+            Gate::Open => 0,
+            gate => self.enter_flight_slowly(gate)?,
+        };
+        self.core.check_open().inspect_err(|_| {
+            self.core.in_flight.leave(self.number);
+            self.core.segments.snapshots().keep_promise(promised);
+        })?;
+        Ok(promised)
+    }
+
+    #[cold]
+    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<usize> {
+        let core = &*self.core;
+        loop {
+            match gate {
+                Gate::Open => return Ok(0),
+                Gate::Snapshots => {
+                    let segments = self.segments_to_keep();
+                    if core.segments.snapshots().promise(segments) {
+                        return Ok(segments);
+                    }
+                    core.in_flight.leave(self.number);
+                    let _waiting = Waiting::for_latch();
+                    core.segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                }
+                Gate::Closed => {
+                    core.in_flight.leave(self.number);
+                    let _waiting = Waiting::for_latch();
+                    core.in_flight.wait_at_gate();
+                }
+            }
+            core.check_open()?;
+            self.check()?;
+            gate = core.in_flight.enter(self.number, core.log.place());
+        }
+    }
+
+    /// How many segments the commit may have to keep before it changes them.
+    fn segments_to_keep(&self) -> usize {
+        let places = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        let segments = places.map(RecordRef::segment).filter(|&id| self.core.segments.is_to_be_kept(id));
+        let mut segments: SmallVec<[SegmentId; 16]> = segments.collect();
+        segments.sort_unstable();
+        segments.dedup();
+        segments.len()
     }
 
     /// Everything that can fail, done before the place (I10).

@@ -22,6 +22,8 @@ pub(super) struct Engine {
     pub(super) freed_before: AtomicU64,
     /// The oldest packet that is not applied whole, or 0.
     pub(super) in_flight: AtomicU64,
+    /// Held from a packet's push until it is applied.
+    commits: Mutex<()>,
     pub(super) log_broken: AtomicBool,
     pub(super) loads: Mutex<Vec<LoadFile>>,
 }
@@ -37,6 +39,7 @@ impl Engine {
             durable: AtomicU64::new(0),
             freed_before: AtomicU64::new(0),
             in_flight: AtomicU64::new(0),
+            commits: Mutex::default(),
             log_broken: AtomicBool::new(false),
             loads: Mutex::default(),
         })
@@ -86,6 +89,7 @@ impl Engine {
     }
 
     pub(super) fn commit(&self, packet: Vec<Change>) -> Lsn {
+        let _commits = self.commits.lock();
         let lsn = self.push(packet.clone());
         packet.iter().for_each(|change| self.apply(lsn, change));
         lsn
@@ -161,6 +165,15 @@ impl CheckpointSource for Engine {
             0 => self.place().next(),
             oldest => Lsn(oldest),
         }
+    }
+
+    fn cut(&self, consistency: Consistency) -> Cut {
+        let _commits = (consistency == Consistency::Transaction).then(|| self.commits.lock());
+        Cut { redo_start: self.redo_start(), end: self.segments.cut(), held: Duration::ZERO }
+    }
+
+    fn forget_cut(&self) {
+        self.segments.forget_cut();
     }
 
     fn place(&self) -> Lsn {

@@ -2,6 +2,7 @@
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
 //!   header inside, which `words` reads and changes.
+//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - [`budget`]: the one bound on memory that all of them draw on.
@@ -16,6 +17,7 @@ pub mod heap;
 pub mod index;
 mod region;
 pub mod segments;
+pub mod snapshots;
 mod words;
 
 pub use budget::Budget;

@@ -18,6 +18,7 @@ use parking_lot::Mutex;
 
 use super::Budget;
 use super::region::{Region, copy_words};
+use super::snapshots::{Snapshot, Snapshots, Stage};
 use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
@@ -71,8 +72,8 @@ impl RecordRef {
 #[derive(Default)]
 pub struct SegmentMeta {
     latch: AtomicBool,
-    dirty: AtomicU8,
-    paint: AtomicBool,
+    /// A dirty bit for each copy, and [`WHITE`]. Changed under the latch.
+    marks: AtomicU8,
     /// The heap, or 0 while the segment is free.
     heap: AtomicU32,
     /// Bytes handed out to slots, the image header included.
@@ -109,6 +110,9 @@ impl Copy {
 
 /// Dirty for both copies.
 const BOTH_COPIES: u8 = 3;
+/// The sweep at a cut has not met the segment yet, nor has it changed since the cut (System M's paint bit, 0 being black:
+/// what no such sweep is about is black).
+const WHITE: u8 = 4;
 
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
@@ -116,13 +120,13 @@ pub struct Latched<'a> {
 }
 
 impl Latched<'_> {
-    /// The segment has changed: both copies lack it.
     #[inline]
-    fn mark_dirty(&self) {
-        let dirty = &self.meta.dirty;
-        if dirty.load(Ordering::Relaxed) != BOTH_COPIES {
-            dirty.store(BOTH_COPIES, Ordering::Relaxed);
-        }
+    fn marks(&self) -> u8 {
+        self.meta.marks.load(Ordering::Relaxed)
+    }
+
+    fn set_marks(&self, marks: u8) {
+        self.meta.marks.store(marks, Ordering::Relaxed);
     }
 }
 
@@ -133,12 +137,23 @@ impl Drop for Latched<'_> {
     }
 }
 
+/// A segment that a sweep has copied.
+pub struct Swept<'a> {
+    /// The heap that it belongs to, none if it is free.
+    pub heap: Option<HeapId>,
+    /// Bytes in use, the image header's room included.
+    pub used: usize,
+    /// Its latch still, if that was needed.
+    pub latched: Option<Latched<'a>>,
+}
+
 /// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand.
 pub struct Segments {
     words: Region,
     metas: Box<[SegmentMeta]>,
     free: Mutex<FreeSegments>,
     budget: Arc<Budget>,
+    snapshots: Snapshots,
 }
 
 struct FreeSegments {
@@ -152,15 +167,20 @@ impl Segments {
         let count = (budget.limit() as usize / SEGMENT_BYTES).max(1);
         let words = Region::reserve(count * SEGMENT_BYTES)?;
         // Dirty from the start: a segment that a sweep meets between its number and its claim gets an image too.
-        let fresh = || SegmentMeta { dirty: AtomicU8::new(BOTH_COPIES), ..SegmentMeta::default() };
+        let fresh = || SegmentMeta { marks: AtomicU8::new(BOTH_COPIES), ..SegmentMeta::default() };
         let metas = (0..count).map(|_| fresh()).collect();
         let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
-        Ok(Segments { words, metas, free, budget })
+        Ok(Segments { words, metas, free, budget, snapshots: Snapshots::new() })
     }
 
     /// The budget that segments are drawn from.
     pub fn budget(&self) -> &Arc<Budget> {
         &self.budget
+    }
+
+    /// The snapshot copies of a sweep at a cut.
+    pub fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
     }
 
     /// The segments that the arena has room for.
@@ -190,18 +210,36 @@ impl Segments {
                 return None;
             }
         };
-        drop(free);
         let id = SegmentId(number);
+        // Before a cut can come: the end of its segments is read under the same lock.
         self.claim(id, heap);
+        drop(free);
         Some(id)
     }
 
     fn claim(&self, id: SegmentId, heap: HeapId) {
         let latched = self.latch(id);
+        match self.snapshots.stage() {
+            Stage::Idle => {}
+            // Its rows may be committed before the cut, which will find it in use.
+            Stage::Whitening => latched.set_marks(latched.marks() | WHITE),
+            Stage::Cut => self.leave_free(&latched, id),
+        }
         let meta = self.meta(id);
         meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
         meta.heap.store(heap.0, Ordering::Relaxed);
-        latched.mark_dirty();
+        self.mark_dirty(&latched);
+    }
+
+    /// The cut has had a white segment without rows: for the sweep it is free, whatever becomes of it.
+    fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
+        let marks = latched.marks();
+        if marks & WHITE != 0 {
+            if marks & self.snapshots.copy().bit() != 0 {
+                self.snapshots.keep_free(id);
+            }
+            latched.set_marks(marks & !WHITE);
+        }
     }
 
     /// Takes exactly the segment `id`, for recovery, which calls [`Segments::rebuild_free_list`] when it has taken all.
@@ -224,13 +262,27 @@ impl Segments {
         free.free = (0..free.fresh).rev().filter(|&n| self.heap(SegmentId(n)).is_none()).collect();
     }
 
-    /// Gives back a segment that no index points into any more.
+    /// Gives back a segment that no index points into any more: at the end of the sweep, if one goes on at a cut that has
+    /// rows in it.
     pub fn free(&self, id: SegmentId) {
+        if self.snapshots.stage() == Stage::Cut && self.is_white(id) {
+            let is_lacked = self.is_dirty(id, self.snapshots.copy());
+            // Nobody else changes a segment that is given back, so it stays as it is without its latch.
+            let is_row = |slot: Result<RecordRef, String>| slot.is_ok_and(|slot| !self.is_absent(slot));
+            if is_lacked && self.slots(id).any(is_row) && self.snapshots.keep_from_reuse(id) {
+                return;
+            }
+            self.leave_free(&self.latch(id), id);
+        }
+        self.free_now(id);
+    }
+
+    fn free_now(&self, id: SegmentId) {
         let latched = self.latch(id);
         let meta = self.meta(id);
         meta.heap.store(0, Ordering::Relaxed);
         meta.used.store(0, Ordering::Relaxed);
-        latched.mark_dirty();
+        self.mark_dirty(&latched);
         drop(latched);
         self.free.lock().free.push(id.0);
         self.budget.give(SEGMENT_BYTES as u64);
@@ -263,44 +315,139 @@ impl Segments {
         Latched { meta }
     }
 
+    /// Latches the segment if nobody has.
+    pub fn try_latch(&self, id: SegmentId) -> Option<Latched<'_>> {
+        let meta = self.meta(id);
+        (!meta.latch.swap(true, Ordering::Acquire)).then_some(Latched { meta })
+    }
+
     /// Sets the dirty bit for one copy: after a failed sweep, and for the copy that recovery did not load.
     pub fn set_dirty(&self, id: SegmentId, copy: Copy) {
-        let _latched = self.latch(id);
-        let dirty = &self.meta(id).dirty;
-        dirty.store(dirty.load(Ordering::Relaxed) | copy.bit(), Ordering::Relaxed);
+        let latched = self.latch(id);
+        latched.set_marks(latched.marks() | copy.bit());
     }
 
     /// Clears the dirty bit for one copy: the segment is now as that copy has it.
     pub fn clear_dirty(&self, id: SegmentId, copy: Copy) {
-        let _latched = self.latch(id);
-        let dirty = &self.meta(id).dirty;
-        dirty.store(dirty.load(Ordering::Relaxed) & !copy.bit(), Ordering::Relaxed);
+        let latched = self.latch(id);
+        latched.set_marks(latched.marks() & !copy.bit());
     }
 
     /// Whether the segment has changed since it was last copied to `copy`.
     pub fn is_dirty(&self, id: SegmentId, copy: Copy) -> bool {
-        self.meta(id).dirty.load(Ordering::Relaxed) & copy.bit() != 0
+        self.meta(id).marks.load(Ordering::Relaxed) & copy.bit() != 0
     }
 
-    /// Whether the last sweep that began has copied the segment (System M's paint bit).
-    pub fn is_painted(&self, id: SegmentId) -> bool {
-        self.meta(id).paint.load(Ordering::Relaxed)
+    /// Whether a sweep at a cut is yet to meet the segment as it is.
+    pub fn is_white(&self, id: SegmentId) -> bool {
+        self.meta(id).marks.load(Ordering::Relaxed) & WHITE != 0
     }
 
-    /// Clears the paint bit: a sweep begins.
-    pub fn unpaint(&self, id: SegmentId) {
-        self.meta(id).paint.store(false, Ordering::Relaxed);
+    /// Makes all segments white, for a sweep to this copy: until [`Segments::cut`] that means nothing. Snapshots may then
+    /// take so many bytes.
+    pub fn whiten(&self, copy: Copy, bytes_max: u64) {
+        // Before the first is white: a segment that is taken into use from here on is made so by whoever takes it.
+        self.snapshots.begin(copy, bytes_max);
+        for number in 0..self.high_water() {
+            let latched = self.latch(SegmentId(number));
+            latched.set_marks(latched.marks() | WHITE);
+        }
     }
 
-    /// Clears the dirty bit for `copy` and copies the segment, both under its latch, which is what makes a fuzzy sweep
-    /// miss nothing: a change is either in the copy or marks the segment again. Gives the heap and the bytes in use;
-    /// `buffer` is one segment long and its first [`IMAGE_HEADER_BYTES`] are left alone.
-    pub fn sweep(&self, id: SegmentId, copy: Copy, buffer: &mut [u8]) -> (Option<HeapId>, usize) {
-        let _latched = self.latch(id);
-        let meta = self.meta(id);
-        meta.dirty.store(meta.dirty.load(Ordering::Relaxed) & !copy.bit(), Ordering::Relaxed);
-        meta.paint.store(true, Ordering::Relaxed);
-        self.copy_latched(id, buffer)
+    /// The cut: from here on white segments are kept before they change. Gives the end of the segments that the cut has.
+    ///
+    /// No commit may take its place meanwhile. One that has its place and is not applied whole is in the cut in part, row by
+    /// row.
+    pub fn cut(&self) -> u32 {
+        let free = self.free.lock();
+        self.snapshots.cut();
+        free.fresh
+    }
+
+    /// The sweep at the cut is over, well or not: nothing is white any more, and no snapshot is left.
+    pub fn forget_cut(&self) {
+        let freed = self.snapshots.end();
+        for number in 0..self.high_water() {
+            let latched = self.latch(SegmentId(number));
+            latched.set_marks(latched.marks() & !WHITE);
+        }
+        freed.into_iter().for_each(|id| self.free_now(id));
+    }
+
+    /// Before a committed row of the segment changes, or goes: both copies lack it from here on, and the sweep at a cut gets
+    /// what the cut had.
+    #[inline]
+    fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
+        let marks = latched.marks();
+        if marks != BOTH_COPIES {
+            self.begin_change_slowly(latched, id, marks);
+        }
+    }
+
+    /// The segment changes, but no committed row of it: both copies lack it from here on, and what the sweep at a cut takes of
+    /// it stays the same.
+    #[inline]
+    fn mark_dirty(&self, latched: &Latched<'_>) {
+        let marks = latched.marks();
+        if marks & BOTH_COPIES != BOTH_COPIES {
+            // A copy that has what the cut had needs no more of it.
+            let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
+            latched.set_marks(BOTH_COPIES | if is_in_copy { 0 } else { marks & WHITE });
+        }
+    }
+
+    #[cold]
+    fn begin_change_slowly(&self, latched: &Latched<'_>, id: SegmentId, marks: u8) {
+        let mut white = marks & WHITE;
+        if white != 0 && self.snapshots.stage() != Stage::Whitening {
+            let is_lacked = marks & self.snapshots.copy().bit() != 0;
+            if self.snapshots.stage() == Stage::Cut && is_lacked {
+                self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer));
+            }
+            white = 0;
+        }
+        latched.set_marks(BOTH_COPIES | white);
+    }
+
+    /// Copies what was kept of the segment for the sweep at a cut, if it was: no latch is needed for that.
+    pub fn sweep_snapshot(&self, id: SegmentId, buffer: &mut [u8]) -> Option<Swept<'static>> {
+        match self.snapshots.take(id)? {
+            Snapshot::Free => Some(Swept { heap: None, used: 0, latched: None }),
+            Snapshot::Bytes(kept) => {
+                let used = kept.used.max(IMAGE_HEADER_BYTES);
+                buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(&kept.bytes[IMAGE_HEADER_BYTES..used]);
+                let swept = Swept { heap: kept.heap, used: kept.used, latched: None };
+                self.snapshots.give_back(kept);
+                Some(swept)
+            }
+        }
+    }
+
+    /// Whether a commit that changes the segment now has to keep it first.
+    pub fn is_to_be_kept(&self, id: SegmentId) -> bool {
+        let marks = self.meta(id).marks.load(Ordering::Relaxed);
+        marks & WHITE != 0 && marks & self.snapshots.copy().bit() != 0
+    }
+
+    /// Copies the segment, latched by the caller, for `copy`: as it is, clearing its dirty bit under the same latch hold,
+    /// which is what makes a fuzzy sweep miss nothing (a change is either in the copy or marks the segment again); or as it
+    /// was at the cut, if there was one. None if the copy has what the cut had. `buffer` is one segment long and its first
+    /// [`IMAGE_HEADER_BYTES`] are left alone.
+    pub fn sweep<'a>(
+        &'a self,
+        latched: Latched<'a>,
+        id: SegmentId,
+        copy: Copy,
+        buffer: &mut [u8],
+    ) -> Option<Swept<'a>> {
+        let marks = latched.marks();
+        if self.snapshots.stage() == Stage::Cut && marks & WHITE == 0 {
+            drop(latched);
+            return self.sweep_snapshot(id, buffer);
+        }
+        latched.set_marks(marks & !(copy.bit() | WHITE));
+        let (heap, used) = self.copy_latched(id, buffer);
+        Some(Swept { heap, used, latched: Some(latched) })
     }
 
     /// Copies the segment under its latch and changes nothing: for load files. As [`Segments::sweep`] otherwise.
@@ -343,7 +490,7 @@ impl Segments {
         let record = RecordRef(u64::from(id.0) * UNITS_PER_SEGMENT + (used / UNIT_BYTES) as u64);
         self.record(record).begin(units, placeholder);
         self.meta(id).used.store((used + units * UNIT_BYTES) as u32, Ordering::Relaxed);
-        latched.mark_dirty();
+        self.mark_dirty(&latched);
         Some(record)
     }
 
@@ -438,11 +585,11 @@ impl Segments {
     /// Puts a whole committed row into the slot, written at `lsn`. The body fits ([`Segments::room`]).
     pub fn write(&self, record: RecordRef, body: &[u8], lsn: Lsn) {
         let latched = self.latch(record.segment());
+        self.begin_change(&latched, record.segment());
         announce_write();
         let words = self.record(record);
         words.put(body);
         words.finish_write(body.len(), lsn);
-        latched.mark_dirty();
     }
 
     /// Changes byte ranges of a committed body, written at `lsn`.
@@ -454,6 +601,7 @@ impl Segments {
         lsn: Lsn,
     ) {
         let latched = self.latch(record.segment());
+        self.begin_change(&latched, record.segment());
         announce_write();
         let words = self.record(record);
         let length = words.length();
@@ -462,16 +610,19 @@ impl Segments {
             words.patch(offset, bytes);
         }
         words.finish_write(length, lsn);
-        latched.mark_dirty();
     }
 
     /// Marks a slot whose row is gone: absent, and free when `free`.
     pub fn vacate(&self, record: RecordRef, free: bool) {
         let latched = self.latch(record.segment());
         let word = self.word(record, 0);
+        if word.load(Ordering::Relaxed) & ABSENT == 0 {
+            self.begin_change(&latched, record.segment());
+        } else {
+            self.mark_dirty(&latched);
+        }
         word.fetch_or(if free { ABSENT | FREE } else { ABSENT }, Ordering::AcqRel);
         word.fetch_add(VERSION_ONE, Ordering::AcqRel);
-        latched.mark_dirty();
     }
 
     /// Cuts a free slot to `units` and gives what is left as a free slot of its own, if that is enough for one.
@@ -488,7 +639,7 @@ impl Segments {
         self.word(record, 1).store(0, Ordering::Relaxed);
         let cut = ((capacity - units) as u64) << CAPACITY_SHIFT;
         self.word(record, 0).fetch_sub(cut, Ordering::AcqRel);
-        latched.mark_dirty();
+        self.mark_dirty(&latched);
         Some(rest)
     }
 

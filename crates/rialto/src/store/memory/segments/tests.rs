@@ -4,6 +4,12 @@ fn arena() -> Segments {
     Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap()
 }
 
+/// Copies a segment to the first copy: its heap and the bytes in use.
+fn sweep_one(segments: &Segments, id: SegmentId, buffer: &mut [u8]) -> Option<(Option<HeapId>, usize)> {
+    let swept = segments.sweep(segments.latch(id), id, Copy::Ping, buffer)?;
+    Some((swept.heap, swept.used))
+}
+
 #[test]
 fn a_row_is_read_back_and_patched() {
     let segments = arena();
@@ -42,7 +48,7 @@ fn a_change_marks_both_copies_and_a_sweep_clears_one() {
     let segments = arena();
     let id = segments.allocate(HeapId(7)).unwrap();
     let mut buffer = vec![0; SEGMENT_BYTES];
-    segments.sweep(id, Copy::Ping, &mut buffer);
+    sweep_one(&segments, id, &mut buffer);
     assert!(!segments.is_dirty(id, Copy::Ping) && segments.is_dirty(id, Copy::Pong));
     let record = segments.extend(id, 2, SEGMENT_BYTES, b"").unwrap();
     segments.write(record, b"row", Lsn(1));
@@ -58,7 +64,7 @@ fn a_swept_segment_is_restored_as_it_was() {
         segments.write(record, &[n; 9], Lsn(u64::from(n)));
     }
     let mut buffer = vec![0; SEGMENT_BYTES];
-    let (heap, used) = segments.sweep(id, Copy::Ping, &mut buffer);
+    let (heap, used) = sweep_one(&segments, id, &mut buffer).unwrap();
     assert_eq!(heap, Some(HeapId(7)));
     let other = arena();
     assert!(other.adopt(id, HeapId(7)));

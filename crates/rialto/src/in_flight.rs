@@ -1,0 +1,117 @@
+//! [`InFlight`]: the packets that are on their way, and the gate that a cut closes before them.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use parking_lot::{Condvar, Mutex};
+
+use crate::ids::Lsn;
+
+/// What a commit meets before its place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Gate {
+    /// Nothing.
+    Open,
+    /// A sweep at a cut goes on: what the commit changes may have to be kept for it.
+    Snapshots,
+    /// A cut is being made: no commit takes its place.
+    Closed,
+}
+
+/// The packets that are on their way from before their push until the last of their writes is applied (I5).
+///
+/// Two orders hold, each by a store, a fence on both sides, and a load: a commit says where it is before it looks at the
+/// gate, and whoever closes the gate looks at the places afterwards. So the cut finds a commit that has passed the gate.
+pub(crate) struct InFlight {
+    /// Per context: a place at or before its packet's, or [`IDLE`].
+    places: Box<[CachePadded<AtomicU64>]>,
+    gate: AtomicU8,
+    /// For those who wait at the gate.
+    lock: Mutex<()>,
+    opened: Condvar,
+}
+
+const IDLE: u64 = u64::MAX;
+
+impl InFlight {
+    pub fn new(contexts: usize) -> InFlight {
+        InFlight {
+            places: (0..contexts).map(|_| CachePadded::new(AtomicU64::new(IDLE))).collect(),
+            gate: AtomicU8::new(Gate::Open as u8),
+            lock: Mutex::new(()),
+            opened: Condvar::new(),
+        }
+    }
+
+    /// Says that a packet will take a place after `place`; what the gate says then. Who finds it closed [leaves] and
+    /// [waits].
+    ///
+    /// [leaves]: InFlight::leave
+    /// [waits]: InFlight::wait_at_gate
+    #[inline]
+    pub fn enter(&self, context: usize, place: Lsn) -> Gate {
+        self.places[context].store(place.0, Ordering::Relaxed);
+        // The sweep reads the queue's head, then these: the store comes before the push.
+        fence(Ordering::SeqCst);
+        self.gate()
+    }
+
+    /// What the gate is now.
+    #[inline]
+    pub fn gate(&self) -> Gate {
+        match self.gate.load(Ordering::Acquire) {
+            0 => Gate::Open,
+            1 => Gate::Snapshots,
+            _ => Gate::Closed,
+        }
+    }
+
+    /// Says that its writes are applied.
+    pub fn leave(&self, context: usize) {
+        self.places[context].store(IDLE, Ordering::Release);
+    }
+
+    /// The oldest place that may not be applied whole, `place` having been read from the queue's head before.
+    pub fn oldest(&self, place: Lsn) -> Lsn {
+        fence(Ordering::SeqCst);
+        let oldest = self.places.iter().map(|place| place.load(Ordering::Acquire)).min().unwrap_or(IDLE);
+        // An entry says "after this place".
+        Lsn(oldest.min(place.0)).next()
+    }
+
+    /// Waits until nothing is in flight.
+    pub fn drain(&self) {
+        let mut looks = 0;
+        while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
+            looks += 1;
+            match looks {
+                // A packet is in flight for microseconds, unless its thread is not running.
+                ..20 => std::thread::yield_now(),
+                _ => std::thread::sleep(Duration::from_micros(50)),
+            }
+        }
+    }
+
+    /// Keeps commits from their place until it is set to something else.
+    pub fn close_gate(&self) {
+        self.gate.store(Gate::Closed as u8, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Lets commits through.
+    pub fn open_gate(&self, gate: Gate) {
+        self.gate.store(gate as u8, Ordering::SeqCst);
+        let _lock = self.lock.lock();
+        self.opened.notify_all();
+    }
+
+    /// Waits until the gate is open.
+    pub fn wait_at_gate(&self) {
+        let mut lock = self.lock.lock();
+        while self.gate() == Gate::Closed {
+            self.opened.wait(&mut lock);
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! [`Snapshots`]: copies of segments as they were at a cut, made by whoever changes them first (System M, section 3.3).
+//!
+//! A checkpointer that wants the segments of one moment first makes them *white* ([`Segments::whiten`]), then cuts, and then
+//! sweeps. Until the cut white means nothing. After it, whoever is about to change a white segment keeps a copy of it here if
+//! the backup copy lacks it, and makes it black; the sweep takes a white segment as it is, and a black one from here.
+//!
+//! What does not change a committed row (a slot that is begun, reserved, or given back without ever having held one) needs no
+//! copy: such a slot is absent in both.
+//!
+//! Snapshots of one cut are gone before the next: whoever keeps one looks at the stage under the lock that ends the cut.
+//!
+//! [`Segments::whiten`]: super::Segments::whiten
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::time::Duration;
+
+use crossbeam_utils::CachePadded;
+use hashbrown::HashSet;
+use parking_lot::{Condvar, Mutex};
+
+use super::segments::{Copy, SEGMENT_BYTES, SegmentId};
+use crate::ids::HeapId;
+
+/// Where a checkpoint at a cut stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Stage {
+    /// There is none.
+    Idle,
+    /// Segments are made white; the cut is yet to come.
+    Whitening,
+    /// The cut has been: white segments are kept before they change.
+    Cut,
+}
+
+/// A segment as it was at the cut.
+pub(super) enum Snapshot {
+    /// It had no row.
+    Free,
+    /// It was in use.
+    Bytes(KeptBytes),
+}
+
+/// A segment's bytes.
+pub(super) struct KeptBytes {
+    pub heap: Option<HeapId>,
+    /// Bytes in use, the image header's room included.
+    pub used: usize,
+    /// One segment long.
+    pub bytes: Box<[u8]>,
+}
+
+/// The snapshot copies of the sweep that goes on, if one does.
+pub struct Snapshots {
+    stage: AtomicU8,
+    /// The backup copy that is written: what it has already needs no snapshot.
+    copy: AtomicU8,
+    /// The most bytes that transactions may make the snapshots take.
+    bytes_max: AtomicU64,
+    /// Apart from the words that every change of a clean segment reads.
+    kept: CachePadded<Mutex<Kept>>,
+    /// There is room again.
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Kept {
+    segments: BTreeMap<u32, KeptBytes>,
+    /// Segments without a row at the cut that are in use since.
+    free: HashSet<u32>,
+    spare: Vec<Box<[u8]>>,
+    /// How many segments transactions on their way to their place may still keep.
+    promised: usize,
+    /// Transactions that wait for room.
+    waiting: usize,
+    /// The most segments that were kept at a time since the cut.
+    most: usize,
+    /// Segments that were given back since the cut, and stay until the sweep is over.
+    freed: Vec<SegmentId>,
+}
+
+/// How many segments' buffers are kept for the next snapshots.
+const SPARE_MAX: usize = 64;
+
+impl Snapshots {
+    pub(super) fn new() -> Snapshots {
+        Snapshots {
+            stage: AtomicU8::new(Stage::Idle as u8),
+            copy: AtomicU8::new(0),
+            bytes_max: AtomicU64::new(u64::MAX),
+            kept: CachePadded::default(),
+            changed: Condvar::new(),
+        }
+    }
+
+    #[inline]
+    pub(super) fn stage(&self) -> Stage {
+        match self.stage.load(Ordering::Acquire) {
+            0 => Stage::Idle,
+            1 => Stage::Whitening,
+            _ => Stage::Cut,
+        }
+    }
+
+    pub(super) fn begin(&self, copy: Copy, bytes_max: u64) {
+        self.copy.store(copy.number(), Ordering::Relaxed);
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
+        let mut kept = self.kept.lock();
+        debug_assert!(kept.segments.is_empty() && kept.free.is_empty() && kept.freed.is_empty());
+        kept.most = 0;
+        self.stage.store(Stage::Whitening as u8, Ordering::Release);
+    }
+
+    pub(super) fn cut(&self) {
+        self.stage.store(Stage::Cut as u8, Ordering::Release);
+    }
+
+    /// The sweep is over. Gives the segments that were given back meanwhile.
+    pub(super) fn end(&self) -> Vec<SegmentId> {
+        let mut kept = self.kept.lock();
+        self.stage.store(Stage::Idle as u8, Ordering::Release);
+        kept.segments.clear();
+        kept.free.clear();
+        kept.spare.clear();
+        self.changed.notify_all();
+        std::mem::take(&mut kept.freed)
+    }
+
+    /// The copy that is written.
+    pub(super) fn copy(&self) -> Copy {
+        match self.copy.load(Ordering::Relaxed) {
+            0 => Copy::Ping,
+            _ => Copy::Pong,
+        }
+    }
+
+    /// Keeps a segment. The caller holds its latch; `fill` copies it and gives its heap and the bytes in use.
+    pub(super) fn keep(&self, id: SegmentId, fill: impl FnOnce(&mut [u8]) -> (Option<HeapId>, usize)) {
+        let spare = self.kept.lock().spare.pop();
+        let mut bytes = spare.unwrap_or_else(|| vec![0; SEGMENT_BYTES].into_boxed_slice());
+        let (heap, used) = fill(&mut bytes);
+        let mut kept = self.kept.lock();
+        // The sweep may be over since the caller looked.
+        if self.stage() == Stage::Cut {
+            let twice = kept.segments.insert(id.0, KeptBytes { heap, used, bytes });
+            debug_assert!(twice.is_none(), "a segment is kept when it stops being white");
+            kept.most = kept.most.max(kept.segments.len());
+        }
+    }
+
+    /// Keeps that a segment is free.
+    pub(super) fn keep_free(&self, id: SegmentId) {
+        let mut kept = self.kept.lock();
+        if self.stage() == Stage::Cut {
+            kept.free.insert(id.0);
+        }
+    }
+
+    /// The snapshot of a segment, if it was kept. It is the sweep's from here on: [`Snapshots::give_back`].
+    pub(super) fn take(&self, id: SegmentId) -> Option<Snapshot> {
+        let mut kept = self.kept.lock();
+        match kept.segments.remove(&id.0) {
+            Some(bytes) => Some(Snapshot::Bytes(bytes)),
+            None => kept.free.remove(&id.0).then_some(Snapshot::Free),
+        }
+    }
+
+    pub(super) fn give_back(&self, snapshot: KeptBytes) {
+        let mut kept = self.kept.lock();
+        if kept.spare.len() < SPARE_MAX {
+            kept.spare.push(snapshot.bytes);
+        }
+        self.changed.notify_all();
+    }
+
+    /// A segment that is given back stays what it is until the sweep is over; false if there is no sweep at a cut.
+    pub(super) fn keep_from_reuse(&self, id: SegmentId) -> bool {
+        // Under the lock, so that the end of the sweep does not come in between.
+        let mut kept = self.kept.lock();
+        let there = self.stage() == Stage::Cut;
+        if there {
+            kept.freed.push(id);
+        }
+        there
+    }
+
+    /// Promises a transaction room for so many snapshots; false if there is none now. Without others there is always room
+    /// for one transaction, however much it needs.
+    pub fn promise(&self, segments: usize) -> bool {
+        if segments == 0 {
+            return true;
+        }
+        let mut kept = self.kept.lock();
+        let taken = kept.segments.len() + kept.promised;
+        let room = (self.bytes_max.load(Ordering::Relaxed) as usize / SEGMENT_BYTES).saturating_sub(taken);
+        if segments > room && taken > 0 {
+            return false;
+        }
+        kept.promised += segments;
+        true
+    }
+
+    /// The transaction has made all the snapshots that it will.
+    pub fn keep_promise(&self, segments: usize) {
+        if segments == 0 {
+            return;
+        }
+        self.kept.lock().promised -= segments;
+        self.changed.notify_all();
+    }
+
+    /// Waits until there may be room, at most so long. A sweep that finds somebody waiting makes no pause.
+    pub fn wait(&self, limit: Duration) {
+        let mut kept = self.kept.lock();
+        if self.stage() == Stage::Cut {
+            kept.waiting += 1;
+            self.changed.wait_for(&mut kept, limit);
+            kept.waiting -= 1;
+        }
+    }
+
+    /// Whether a sweep goes on at a cut.
+    pub fn are_taken(&self) -> bool {
+        self.stage() == Stage::Cut
+    }
+
+    /// Whether a transaction waits for room.
+    pub fn is_short(&self) -> bool {
+        self.kept.lock().waiting > 0
+    }
+
+    /// A segment whose bytes are kept, for a sweep that has to make room: the lowest.
+    pub fn any(&self) -> Option<SegmentId> {
+        self.kept.lock().segments.first_key_value().map(|(&number, _)| SegmentId(number))
+    }
+
+    /// The most bytes that snapshots have taken since the last cut.
+    pub fn most_bytes(&self) -> u64 {
+        (self.kept.lock().most * SEGMENT_BYTES) as u64
+    }
+}
