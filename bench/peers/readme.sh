@@ -12,7 +12,7 @@ usage: bench/peers/readme.sh OUT [--quick] [--only NAME[,NAME...]]
   OUT       where the files go; data lies in OUT/data meanwhile (up to 20 GB)
   --quick   windows of a second and small banks: tries the script, measures nothing
   --only    some parts (a file OUT/NAME.txt each); --only list prints their names with their minutes
-The parts take about 65 minutes together on two cores, after builds of up to 15. Leave the machine alone meanwhile.
+The parts take about 70 minutes together on two cores, after builds of up to 15. Leave the machine alone meanwhile.
 TEXT
 }
 
@@ -85,6 +85,7 @@ versus() {
     fresh --checkpoint none --log-bytes-max 16000000000 --repeat "$pairs" --warmup "$1" --seconds "$2" \
         --versus "--checkpoint fuzzy --log-bytes-max 4294967296 $3"
 }
+counted() { cargo run --quiet --release --locked --manifest-path "$root/Cargo.toml" -p "$@"; }
 peers() { "$here/target/release/peers" "$@" --data "$out/data" --json; }
 
 if [ "$only" != list ]; then
@@ -96,7 +97,9 @@ fi
 
 many="$(pick 1000 100)"
 part machine 0 describe
-part instructions 2 cargo run --quiet --release --locked --manifest-path "$root/Cargo.toml" -p rialto-bench --example steady
+part instructions 2 counted rialto-bench --example steady -- "$root/.ci/gates"
+part session 1 counted rialto-server --example steady_session -- "$root/.ci/gates.session"
+part calls 1 "$here/calls.sh" -s "$(pick 10 1)" --data "$out/data"
 part clients-1 1 row --clients 1
 part clients-8 1 row --clients 8
 part clients-32 1 row --clients 32

@@ -77,6 +77,8 @@ impl Parts {
         for (part, title) in [
             ("pgbench", "Through the socket, beside PostgreSQL (transactions/s)"),
             ("instructions", "What one transaction of each kind takes, all threads together, at level 1"),
+            ("session", "What one pgbench transaction takes of the server, without its sockets"),
+            ("calls", "What one statement of it takes of the system"),
         ] {
             if let Some(printed) = self.text(part) {
                 text += &format!("**{title}.**\n\n```text\n{}\n```\n\n", printed.trim_end());
@@ -360,6 +362,7 @@ mod tests {
                 ("recovery", &recovery),
                 ("sweeps-always", &sweeps),
                 ("clients-1", &own),
+                ("calls", "  32 clients  2.5 a statement\n"),
             ],
         );
         for row in [
@@ -369,6 +372,7 @@ mod tests {
             "| resident bytes of a 100-byte row | 170 |  |  |\n",
             "| open after SIGKILL, 1,000 accounts and 500 transactions, s | 0.25 |  |  |\n",
             "| one after the other, 5 s each | 20.0% (0.0% to 50.0%) | 2.00 (1.25 to 2.50) | 120 |\n",
+            "**What one statement of it takes of the system.**\n\n```text\n  32 clients  2.5 a statement\n```\n",
             "| `--clients 1` | 8,000 | 110 us | 200 us | 900 us | 1.0 | 4,096 | p50 1.10 and p99 1.20 of the write's |\n",
         ] {
             assert!(text.contains(row), "{row} is missing in\n{text}");

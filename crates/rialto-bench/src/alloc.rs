@@ -7,16 +7,37 @@ use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+use rialto::growth::Growing;
 
 const SHARDS: usize = 128;
 
 /// Threads share a shard only when there are more threads than shards; shards never share a line.
-static COUNTS: [CachePadded<AtomicU64>; SHARDS] = [const { CachePadded::new(AtomicU64::new(0)) }; SHARDS];
+static COUNTS: [CachePadded<Counts>; SHARDS] = [const { CachePadded::new(Counts::new()) }; SHARDS];
 static THREADS: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
     // No destructor and no lazy start, so that the allocator may use it at any time in a thread's life.
     static SHARD: Cell<usize> = const { Cell::new(usize::MAX) };
+}
+
+struct Counts {
+    growth: AtomicU64,
+    other: AtomicU64,
+}
+
+impl Counts {
+    const fn new() -> Counts {
+        Counts { growth: AtomicU64::new(0), other: AtomicU64::new(0) }
+    }
+}
+
+/// What was allocated since the program began.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Allocations {
+    /// What databases have grown by, as [`rialto::growth`] tells it.
+    pub growth: u64,
+    /// All else.
+    pub other: u64,
 }
 
 #[inline]
@@ -27,14 +48,22 @@ fn count() {
         }
         own.get()
     });
-    COUNTS[shard].fetch_add(1, Ordering::Relaxed);
+    let counts = &COUNTS[shard];
+    let count = if Growing::is_held() { &counts.growth } else { &counts.other };
+    count.fetch_add(1, Ordering::Relaxed);
+}
+
+/// By what they were for; `None` if the program has not installed a [`CountingAllocator`].
+pub fn allocations_apart() -> Option<Allocations> {
+    let sum = |of: fn(&Counts) -> &AtomicU64| COUNTS.iter().map(|counts| of(counts).load(Ordering::Relaxed)).sum();
+    let sums = Allocations { growth: sum(|counts| &counts.growth), other: sum(|counts| &counts.other) };
+    // Every program has allocated before its `main`.
+    (sums.growth + sums.other > 0).then_some(sums)
 }
 
 /// Allocations since the program began; `None` if the program has not installed a [`CountingAllocator`].
 pub fn allocations() -> Option<u64> {
-    let sum = COUNTS.iter().map(|count| count.load(Ordering::Relaxed)).sum();
-    // Every program has allocated before its `main`.
-    if sum == 0 { None } else { Some(sum) }
+    allocations_apart().map(|Allocations { growth, other }| growth + other)
 }
 
 /// Another allocator, with each allocation counted.
@@ -97,5 +126,15 @@ mod tests {
         // SAFETY: `at` has 128 bytes of this alignment now.
         unsafe { allocator.dealloc(at, Layout::from_size_align(128, 8).unwrap()) };
         assert_eq!(allocations(), Some(before + 2));
+
+        let growth = || allocations_apart().map(|counts| counts.growth).unwrap_or(0);
+        assert_eq!(growth(), 0);
+        let growing = Growing::begin();
+        // SAFETY: as above.
+        let at = unsafe { allocator.alloc(layout) };
+        drop(growing);
+        // SAFETY: `at` has this layout.
+        unsafe { allocator.dealloc(at, layout) };
+        assert_eq!((growth(), allocations()), (1, Some(before + 3)));
     }
 }

@@ -288,6 +288,23 @@ impl Spells {
         quantile(self.of(noisy).filter_map(|slice| figure(&slice.sample)), 0.5)
     }
 
+    /// Each slice, in their order: its spell, what it committed, and what the machine was like.
+    pub fn slices_json(&self) -> Json {
+        let one = |(slice, is_noisy): &(Slice, bool)| {
+            let Slice { took, committed, sample } = slice;
+            let seconds = took.as_secs_f64();
+            Json::object([
+                ("spell", if *is_noisy { "noisy" } else { "calm" }.into()),
+                ("seconds", seconds.into()),
+                ("committed_per_s", (seconds > 0.0).then(|| *committed as f64 / seconds).into()),
+                ("wake_us", sample.wake_us.into()),
+                ("write_us", sample.write_us.into()),
+                ("load_ns", sample.load_ns.into()),
+            ])
+        };
+        Json::List(self.slices.iter().map(one).collect())
+    }
+
     /// For the result.
     pub fn json(&self) -> Json {
         let (slices, noisy) = self.counts();
@@ -338,6 +355,13 @@ mod tests {
         assert_eq!(spells.median(true, |sample| sample.write_us), Some(30.0));
         let json = spells.json();
         assert_eq!(json.at("wake_us.calm").and_then(Json::number), Some(5.0));
+        let Json::List(slices) = spells.slices_json() else { panic!("slices are a list") };
+        let tags: Vec<_> = slices.iter().map(|slice| slice.get("spell").cloned()).collect();
+        let tag = |text: &str| Some(Json::from(text));
+        let (calm, noisy) = (|| tag("calm"), || tag("noisy"));
+        assert_eq!(tags, [calm(), calm(), calm(), noisy(), noisy(), calm(), noisy()]);
+        assert_eq!(slices[4].get("committed_per_s").and_then(Json::number), Some(120.0));
+        assert_eq!(slices[4].get("write_us").and_then(Json::number), Some(90.0));
         // A little more is not another spell, and without a device there is no write.
         let even = Spells::judge(&[slice(1, 5.0, None, 100.0), slice(1, 7.0, None, 140.0)]);
         assert_eq!((even.counts().1, even.median(false, |sample| sample.write_us)), (0, None));

@@ -271,6 +271,10 @@ impl Session<'_> {
             disk: disk.describe(),
             machine: Machine::here(),
             uncounted: self.counters.missing_because().map(str::to_owned),
+            percent_of_peak: match args.rate {
+                Some(Rate::PercentOfPeak(percent)) => Some(percent),
+                _ => None,
+            },
         }
     }
 

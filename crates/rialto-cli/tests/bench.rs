@@ -71,6 +71,10 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
         ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb"),
         ("", "cuts cut_held_us_max snapshot_bytes_max overdue"),
+        ("", "callgrind_instructions_per_txn locks_by_form_per_100_txn"),
+        ("locks_by_form_per_100_txn", "thin head"),
+        ("", "cache_line_transfers_per_txn latency_us_at_percent_of_peak"),
+        ("latency_us_at_percent_of_peak", "50 80"),
         ("", "calibration"),
         ("calibration", "slices noisy committed_per_s"),
         ("calibration.committed_per_s", both),
@@ -80,8 +84,11 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("calibration.write_us", both),
         ("calibration", "load_ns"),
         ("calibration.load_ns", both),
-        ("", "limits not_counted"),
-        ("not_counted", "instructions_per_txn syscalls_per_txn"),
+        ("", "slices limits not_counted"),
+        ("not_counted", "instructions_per_txn callgrind_instructions_per_txn allocations_per_txn syscalls_per_txn"),
+        ("not_counted", "device_bytes_per_txn locks_by_form_per_100_txn wakes_per_txn context_switches_per_txn"),
+        ("not_counted", "cache_line_transfers_per_txn latency_us_at_percent_of_peak"),
+        ("not_counted.latency_us_at_percent_of_peak", "50 80"),
         ("", "consistent"),
     ];
     let full = |(outer, inner): (&str, &str)| {
@@ -98,8 +105,20 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     assert!((3.9..4.1).contains(&row_locks), "four row locks a transaction: {json}");
     assert!((100.0..2_000.0).contains(&number(&json, "log_bytes_per_txn")), "{json}");
     // A figure is null only with its reason.
-    for figure in ["instructions_per_txn", "syscalls_per_txn"] {
-        let value = if figure.starts_with("instr") { format!("{figure}.user") } else { figure.to_owned() };
+    for (figure, part) in [
+        ("instructions_per_txn", ".user"),
+        ("callgrind_instructions_per_txn", ""),
+        ("allocations_per_txn", ""),
+        ("syscalls_per_txn", ""),
+        ("device_bytes_per_txn", ""),
+        ("locks_by_form_per_100_txn", ".thin"),
+        ("wakes_per_txn", ""),
+        ("context_switches_per_txn", ".voluntary"),
+        ("cache_line_transfers_per_txn", ""),
+        ("latency_us_at_percent_of_peak.50", ""),
+        ("latency_us_at_percent_of_peak.80", ""),
+    ] {
+        let value = format!("{figure}{part}");
         let reason = at(&json, &format!("not_counted.{figure}"));
         assert_eq!(at(&json, &value) == &Json::Null, reason != &Json::Null, "{figure}: {json}");
     }
@@ -114,6 +133,10 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     assert!(number(&json, "context_switches_per_txn.clients_voluntary") > 0.0, "{json}");
     let (slices, noisy) = (number(&json, "calibration.slices"), number(&json, "calibration.noisy"));
     assert!(slices >= 2.0 && noisy <= slices, "{json}");
+    let Json::List(list) = at(&json, "slices") else { panic!("slices are a list: {json}") };
+    let tagged = |tag: &str| list.iter().filter(|slice| slice.get("spell") == Some(&tag.into())).count() as f64;
+    assert_eq!((tagged("calm"), tagged("noisy")), (slices - noisy, noisy), "{json}");
+    assert!(list.iter().all(|slice| number(slice, "committed_per_s") >= 0.0), "{json}");
     let write_us = |spell: &str| at(&json, &format!("calibration.write_us.{spell}")).number();
     assert!(write_us("calm").or(write_us("noisy")) > Some(0.0), "{json}");
     let left: Vec<_> = std::fs::read_dir(directory.path().parent().expect("it has one"))
@@ -146,7 +169,7 @@ fn tickets_and_open_loops_end_consistent_too() {
         &["--in-flight", "50"][..],
         &["--rate", "500"],
         &["--rate", "2000", "--in-flight", "20"],
-        &["--rate", "20%"],
+        &["--rate", "50%"],
         &["--durability", "memory", "--in-flight", "10"],
         &["--repeat", "3"],
         &["--disk", "sim:nvme"],
@@ -159,6 +182,9 @@ fn tickets_and_open_loops_end_consistent_too() {
         let json = json(&succeeds(small(&all)));
         assert_eq!(at(&json, "consistent"), &true.into(), "{arguments:?}: {json}");
         assert_eq!(at(&json, "data"), &Json::Null, "{arguments:?}: {json}");
+        let is_half = arguments == ["--rate", "50%"];
+        let half = at(&json, "latency_us_at_percent_of_peak.50");
+        assert_eq!(half, if is_half { at(&json, "latency_us") } else { &Json::Null }, "{arguments:?}: {json}");
         let offered = at(&json, "offered_per_s") != &Json::Null;
         assert_eq!(arguments[0] == "--rate", offered, "{arguments:?}: {json}");
         assert_eq!(at(&json, "overdue") != &Json::Null, offered, "{arguments:?}: {json}");

@@ -17,6 +17,7 @@ pub mod error;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;
+pub mod growth;
 pub mod ids;
 mod in_flight;
 pub mod io;

@@ -14,6 +14,7 @@ use crate::histogram::Percentiles;
 use crate::json::Json;
 use crate::limits::Limits;
 use crate::machine::Machine;
+use crate::report::not_counted::reasons;
 use crate::report::{Table, class_name, figure, group_sizes, thousands, time};
 use crate::usage::Usage;
 
@@ -172,14 +173,35 @@ impl Window {
             ("groups_by_committers", waits.groups_by_committers.into()),
             ("groups_by_log_server", waits.groups_by_server.into()),
             ("device_bytes_per_txn", real(self.per_commit(self.counts.device_bytes).into())),
+            ("cache_line_transfers_per_txn", Json::Null),
             ("calibration", self.spells.as_ref().map_or(Json::Null, Spells::json)),
+            ("slices", self.spells.as_ref().map_or(Json::Null, Spells::slices_json)),
             (
                 "limits",
                 self.limits.as_ref().map_or(Json::Null, |limits| limits.json(self.per_s(), self.latency)),
             ),
-            ("not_counted", Json::object([("instructions_per_txn", about.uncounted.as_deref().into())])),
+            ("not_counted", self.not_counted(about)),
             ("consistent", consistent.into()),
         ])
+    }
+
+    /// Why a figure is null. Nothing is counted in virtual time; there are no locks, and nobody offers a share of a peak.
+    fn not_counted(&self, about: &About) -> Json {
+        const APPLY: [&str; 6] = [
+            "instructions_per_txn",
+            "allocations_per_txn",
+            "syscalls_per_txn",
+            "device_bytes_per_txn",
+            "wakes_per_txn",
+            "cache_line_transfers_per_txn",
+        ];
+        let uncounted = about.uncounted.as_deref();
+        let mut reasons = reasons(&self.counts, uncounted, None);
+        reasons.retain(|(name, _)| APPLY.contains(&&name[..]));
+        if about.regime.is_some() {
+            reasons.iter_mut().for_each(|(_, reason)| *reason = uncounted.into());
+        }
+        Json::Object(reasons)
     }
 
     /// The table for people.

@@ -1,5 +1,6 @@
 //! The contract's JSON object.
 
+use super::not_counted::{PERCENTS_OF_PEAK, reasons};
 use super::time::TimeAccount;
 use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
 use crate::histogram::Percentiles;
@@ -57,9 +58,20 @@ impl Measured {
             ("cut_held_us_max", self.cuts().map(|cuts| cuts.held_max.as_secs_f64() * 1e6).into()),
             ("snapshot_bytes_max", self.cuts().map(|cuts| cuts.snapshot_bytes_max).into()),
             ("overdue", self.offered_per_s.map(|_| self.outcome.overdue.count()).into()),
+            ("callgrind_instructions_per_txn", Json::Null),
+            (
+                "locks_by_form_per_100_txn",
+                Json::object([("thin", Json::Null), ("head", Json::Null)]),
+            ),
+            ("cache_line_transfers_per_txn", Json::Null),
+            ("latency_us_at_percent_of_peak", Self::at_percents_of_peak(setting, all.percentiles())),
             ("calibration", self.spells.json()),
+            ("slices", self.spells.slices_json()),
             ("limits", self.limits_json()),
-            ("not_counted", Self::not_counted(setting)),
+            (
+                "not_counted",
+                Json::Object(reasons(&self.counts, setting.uncounted.as_deref(), setting.percent_of_peak)),
+            ),
             ("consistent", consistent.into()),
         ])
     }
@@ -102,16 +114,9 @@ impl Measured {
         }
     }
 
-    /// Why a figure is null that this program would count on another machine, or that other tools count.
-    fn not_counted(setting: &Setting) -> Json {
-        Json::object([
-            ("instructions_per_txn", setting.uncounted.as_deref().into()),
-            (
-                "syscalls_per_txn",
-                "a program cannot count its own without a tool: cargo run --release -p rialto-bench --example steady \
-                 runs strace"
-                    .into(),
-            ),
-        ])
+    /// The latencies, if this run's load is one of the shares of the peak at which they are to be looked at.
+    fn at_percents_of_peak(setting: &Setting, latency: Option<Percentiles>) -> Json {
+        let at = |percent| if setting.percent_of_peak == Some(percent) { Percentiles::json(latency) } else { Json::Null };
+        Json::Object(PERCENTS_OF_PEAK.map(|(percent, name)| (name.to_owned(), at(percent))).into())
     }
 }

@@ -1,9 +1,11 @@
 //! [`Measured`]: one measured window's figures, as a table for people and as the contract's JSON object.
 //!
 //! - [`mod@time`]: where transactions' time went;
-//! - [`json`], [`table`]: the two forms.
+//! - [`json`], [`table`]: the two forms;
+//! - [`not_counted`]: why a figure is null.
 
 mod json;
+pub(crate) mod not_counted;
 mod table;
 mod time;
 
@@ -56,6 +58,8 @@ pub struct Setting {
     pub machine: Machine,
     /// Why instructions were not counted.
     pub uncounted: Option<String>,
+    /// The load, if it was given as a share of the peak, in percent.
+    pub percent_of_peak: Option<f64>,
 }
 
 /// One window's measurements.

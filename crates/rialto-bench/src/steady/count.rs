@@ -13,8 +13,10 @@ use super::{Kind, MARK};
 pub enum Measure {
     /// User instructions of all threads, by callgrind, at level 1 on the memory disk.
     Instructions,
-    /// Allocations of all threads, at level 1 on the memory disk.
+    /// Allocations of all threads but for growth, at level 1 on the memory disk.
     Allocations,
+    /// Allocations for what the database grows by (see [`rialto::growth`]), the memory disk's pages of the log among them.
+    Growth,
     /// Bytes written to the log, at level 1 on the memory disk.
     LogBytes,
     /// System calls of all threads, by strace, at level 1 on files.
@@ -25,9 +27,10 @@ pub enum Measure {
 
 impl Measure {
     /// All of them.
-    pub const ALL: [Measure; 5] = [
+    pub const ALL: [Measure; 6] = [
         Measure::Instructions,
         Measure::Allocations,
+        Measure::Growth,
         Measure::LogBytes,
         Measure::SystemCalls,
         Measure::SystemCallsDurable,
@@ -38,6 +41,7 @@ impl Measure {
         match self {
             Measure::Instructions => "instructions",
             Measure::Allocations => "allocations",
+            Measure::Growth => "growth-allocations",
             Measure::LogBytes => "log-bytes",
             Measure::SystemCalls => "system-calls",
             Measure::SystemCallsDurable => "system-calls-durable",
@@ -129,8 +133,9 @@ impl Counted {
 
     fn own(&self, figures: &mut Figures) -> Result<(), String> {
         let text = self.child(&mut Command::new(&self.program), &["memory"])?;
-        for (kind, allocations, log_bytes) in read_windows(&text)? {
+        for (kind, [allocations, growth, log_bytes]) in read_windows(&text)? {
             self.put(figures, kind, Measure::Allocations, allocations);
+            self.put(figures, kind, Measure::Growth, growth);
             self.put(figures, kind, Measure::LogBytes, log_bytes);
         }
         Ok(())
@@ -192,19 +197,21 @@ impl Counted {
 
 impl fmt::Display for super::Window {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let allocations = self.allocations.map_or_else(|| "-".to_owned(), |count| count.to_string());
-        write!(f, "window {} {allocations} {}", self.kind.name(), self.log_bytes)
+        let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |count| count.to_string());
+        let (allocations, growth) = (count(self.allocations), count(self.growth));
+        write!(f, "window {} {allocations} {growth} {}", self.kind.name(), self.log_bytes)
     }
 }
 
-/// What a run printed of its windows: kind, allocations, log bytes.
-fn read_windows(text: &str) -> Result<Vec<(Kind, u64, u64)>, String> {
+/// What a run printed of its windows: kind; allocations, those of growth, log bytes.
+fn read_windows(text: &str) -> Result<Vec<(Kind, [u64; 3])>, String> {
     let windows: Vec<_> = text
         .lines()
         .filter_map(|line| {
             let mut words = line.strip_prefix("window ")?.split_whitespace();
             let kind = words.next()?.parse().ok()?;
-            Some((kind, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+            let mut count = || words.next()?.parse().ok();
+            Some((kind, [count()?, count()?, count()?]))
         })
         .collect();
     if windows.len() == Kind::ALL.len() {
@@ -353,9 +360,9 @@ mod tests {
 
     #[test]
     fn windows_without_counts_are_an_error() {
-        let line = |kind: Kind| format!("window {} 3 400\n", kind.name());
+        let line = |kind: Kind| format!("window {} 3 7 400\n", kind.name());
         let text: String = Kind::ALL.into_iter().map(line).collect();
-        assert_eq!(read_windows(&text).unwrap()[0], (Kind::Tpcb, 3, 400));
-        assert!(read_windows(&text.replace(" 3 ", " - ")).is_err());
+        assert_eq!(read_windows(&text).unwrap()[0], (Kind::Tpcb, [3, 7, 400]));
+        assert!(read_windows(&text.replace(" 7 ", " - ")).is_err());
     }
 }

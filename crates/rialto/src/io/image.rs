@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use crate::growth::Growing;
+
 const PAGE_BYTES: usize = 4096;
 
 type Page = [u8; PAGE_BYTES];
@@ -41,6 +43,7 @@ impl Image {
         if bytes.is_empty() {
             return;
         }
+        let _growing = Growing::begin();
         self.grow(offset + bytes.len() as u64);
         for (page, within, part) in pieces(offset, bytes.len()) {
             let from = &bytes[part];

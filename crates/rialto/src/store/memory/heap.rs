@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::segments::{IMAGE_HEADER_BYTES, RECORD_HEADER_BYTES, UNIT_BYTES};
 use super::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+use crate::growth::Growing;
 use crate::ids::HeapId;
 
 /// Inserts of different threads go to different segments: each stripe fills a segment of its own.
@@ -157,6 +158,7 @@ impl Heap {
             }
         }
         if let Some(id) = self.segments.allocate(self.id) {
+            let _growing = Growing::begin();
             self.owned.lock().push(id);
             stripe.open = Some(id);
             return fits(id);
