@@ -91,7 +91,7 @@ for n in ${clients//,/ }; do
     done
     on -n -b tpcb-like -M prepared -c "$n" -j "$((n < 2 ? n : 2))" -t "$each" >"$work/run.log" 2>&1 \
         || { cat "$work/run.log" >&2; die "pgbench failed"; }
-    kill -INT "$tracer"
+    kill -TERM "$tracer"
     wait "$tracer" || true
     tracer=""
     # % time, seconds, usecs/call, calls, errors or nothing, name
