@@ -99,7 +99,6 @@ many="$(pick 1000 100)"
 part machine 0 describe
 part instructions 2 counted rialto-bench --example steady -- "$root/.ci/gates"
 part session 1 counted rialto-server --example steady_session -- "$root/.ci/gates.session"
-part calls 1 "$here/calls.sh" -s "$(pick 10 1)" --data "$out/data"
 part clients-1 1 row --clients 1
 part clients-8 1 row --clients 8
 part clients-32 1 row --clients 32
@@ -118,6 +117,7 @@ part peers 6 peers --accounts "$accounts" --clients 1,8,32 --seconds "$window" -
 part sweeps-default 14 versus "$(pick 28 1)" "$(pick 35 1)" ''
 part curve 8 peers curve --accounts "$accounts" --seconds "$(pick 3 0.3)" --rounds "$rounds" --svg "$out/latency.svg"
 part pgbench 6 "$here/pgbench.sh" -s "$(pick 100 1)" --seconds "$(pick 5 1)" --rounds "$rounds" --data "$out/data"
+part calls 1 "$here/calls.sh" -s "$(pick 10 1)" --data "$out/data"
 part ten-minutes 11 fresh --rate 50% --seconds "$(pick 600 3)"
 
 [ "$only" != list ] || exit 0
