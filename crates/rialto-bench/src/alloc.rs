@@ -55,7 +55,8 @@ fn count() {
 
 /// By what they were for; `None` if the program has not installed a [`CountingAllocator`].
 pub fn allocations_apart() -> Option<Allocations> {
-    let sum = |of: fn(&Counts) -> &AtomicU64| COUNTS.iter().map(|counts| of(counts).load(Ordering::Relaxed)).sum();
+    let sum =
+        |of: fn(&Counts) -> &AtomicU64| COUNTS.iter().map(|counts| of(counts).load(Ordering::Relaxed)).sum();
     let sums = Allocations { growth: sum(|counts| &counts.growth), other: sum(|counts| &counts.other) };
     // Every program has allocated before its `main`.
     (sums.growth + sums.other > 0).then_some(sums)

@@ -85,8 +85,14 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("calibration", "load_ns"),
         ("calibration.load_ns", both),
         ("", "slices limits not_counted"),
-        ("not_counted", "instructions_per_txn callgrind_instructions_per_txn allocations_per_txn syscalls_per_txn"),
-        ("not_counted", "device_bytes_per_txn locks_by_form_per_100_txn wakes_per_txn context_switches_per_txn"),
+        (
+            "not_counted",
+            "instructions_per_txn callgrind_instructions_per_txn allocations_per_txn syscalls_per_txn",
+        ),
+        (
+            "not_counted",
+            "device_bytes_per_txn locks_by_form_per_100_txn wakes_per_txn context_switches_per_txn",
+        ),
         ("not_counted", "cache_line_transfers_per_txn latency_us_at_percent_of_peak"),
         ("not_counted.latency_us_at_percent_of_peak", "50 80"),
         ("", "consistent"),
@@ -134,7 +140,8 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
     let (slices, noisy) = (number(&json, "calibration.slices"), number(&json, "calibration.noisy"));
     assert!(slices >= 2.0 && noisy <= slices, "{json}");
     let Json::List(list) = at(&json, "slices") else { panic!("slices are a list: {json}") };
-    let tagged = |tag: &str| list.iter().filter(|slice| slice.get("spell") == Some(&tag.into())).count() as f64;
+    let tagged =
+        |tag: &str| list.iter().filter(|slice| slice.get("spell") == Some(&tag.into())).count() as f64;
     assert_eq!((tagged("calm"), tagged("noisy")), (slices - noisy, noisy), "{json}");
     assert!(list.iter().all(|slice| number(slice, "committed_per_s") >= 0.0), "{json}");
     let write_us = |spell: &str| at(&json, &format!("calibration.write_us.{spell}")).number();
@@ -184,7 +191,11 @@ fn tickets_and_open_loops_end_consistent_too() {
         assert_eq!(at(&json, "data"), &Json::Null, "{arguments:?}: {json}");
         let is_half = arguments == ["--rate", "50%"];
         let half = at(&json, "latency_us_at_percent_of_peak.50");
-        assert_eq!(half, if is_half { at(&json, "latency_us") } else { &Json::Null }, "{arguments:?}: {json}");
+        assert_eq!(
+            half,
+            if is_half { at(&json, "latency_us") } else { &Json::Null },
+            "{arguments:?}: {json}"
+        );
         let offered = at(&json, "offered_per_s") != &Json::Null;
         assert_eq!(arguments[0] == "--rate", offered, "{arguments:?}: {json}");
         assert_eq!(at(&json, "overdue") != &Json::Null, offered, "{arguments:?}: {json}");

@@ -59,10 +59,7 @@ impl Measured {
             ("snapshot_bytes_max", self.cuts().map(|cuts| cuts.snapshot_bytes_max).into()),
             ("overdue", self.offered_per_s.map(|_| self.outcome.overdue.count()).into()),
             ("callgrind_instructions_per_txn", Json::Null),
-            (
-                "locks_by_form_per_100_txn",
-                Json::object([("thin", Json::Null), ("head", Json::Null)]),
-            ),
+            ("locks_by_form_per_100_txn", Json::object([("thin", Json::Null), ("head", Json::Null)])),
             ("cache_line_transfers_per_txn", Json::Null),
             ("latency_us_at_percent_of_peak", Self::at_percents_of_peak(setting, all.percentiles())),
             ("calibration", self.spells.json()),
@@ -116,7 +113,9 @@ impl Measured {
 
     /// The latencies, if this run's load is one of the shares of the peak at which they are to be looked at.
     fn at_percents_of_peak(setting: &Setting, latency: Option<Percentiles>) -> Json {
-        let at = |percent| if setting.percent_of_peak == Some(percent) { Percentiles::json(latency) } else { Json::Null };
+        let at = |percent| {
+            if setting.percent_of_peak == Some(percent) { Percentiles::json(latency) } else { Json::Null }
+        };
         Json::Object(PERCENTS_OF_PEAK.map(|(percent, name)| (name.to_owned(), at(percent))).into())
     }
 }

@@ -70,8 +70,12 @@ mod tests {
             assert_ne!(reason, &Json::Null, "{name}");
         }
         assert_eq!(nothing.at("instructions_per_txn"), Some(&"refused".into()));
-        let counts =
-            Counts { allocations: Some(0), device_bytes: Some(0), switches: Some(<_>::default()), ..<_>::default() };
+        let counts = Counts {
+            allocations: Some(0),
+            device_bytes: Some(0),
+            switches: Some(<_>::default()),
+            ..<_>::default()
+        };
         let counted = of(&counts, None, Some(80.0));
         for name in ["instructions", "allocations", "device_bytes", "wakes", "context_switches"] {
             assert_eq!(counted.at(&format!("{name}_per_txn")), Some(&Json::Null), "{name}");
