@@ -1,6 +1,7 @@
 //! [`Marks`]: where in the stream the packets behind some places begin. What tells how much log a redo would read.
 
 use crate::Lsn;
+use crate::growth::Growing;
 
 /// Stream bytes from one mark to the next, at the least.
 const MARK_BYTES: u64 = 256 << 10;
@@ -24,6 +25,7 @@ impl Marks {
         // Groups are in flight together, and one behind this one may have been marked already. Its mark does for both.
         let from_last = self.0.last().map_or(Some(u64::MAX), |last| position.checked_sub(last.1));
         if from_last.is_some_and(|bytes| bytes >= apart) {
+            let _growing = Growing::begin();
             self.0.push((lsn, position));
         }
     }
