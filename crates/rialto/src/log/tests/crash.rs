@@ -5,6 +5,7 @@
 //! 1 when only the process died. And it must be the same when it is recovered again.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::{DATABASE, packet};
 use crate::io::{Caching, Disk, FaultKind, FaultyDisk, Random};
@@ -45,9 +46,48 @@ struct Life {
     memory: u64,
 }
 
+/// A wait, spent in real time.
+fn wait(random: &mut Random, most: Duration) -> Duration {
+    Duration::from_micros(random.below(most.as_micros() as u64 + 1))
+}
+
+/// The design with one of the settings that it has, or none, and with a bound for its groups, or none.
+fn settings(design: GroupCommitDesign, random: &mut Random, most: Duration) -> GroupCommitOptions {
+    let group_max = random.chance(1, 2).then_some(1 + random.below(5) as u32);
+    let plain = GroupCommitOptions { group_max, ..design.into() };
+    let (wait, least) = (wait(random, most), wait(random, most));
+    let fitting: Vec<GroupCommitOptions> = [
+        plain,
+        GroupCommitOptions { stall: Some(wait), ..plain },
+        GroupCommitOptions { willing_to_wait: Some(wait), ..plain },
+        GroupCommitOptions {
+            willing_to_wait: Some(wait.max(least)),
+            willing_to_wait_min: Some(least),
+            ..plain
+        },
+        GroupCommitOptions { wake_delay: Some(wait), ..plain },
+    ]
+    .into_iter()
+    .filter(|options| options.problem().is_none())
+    .collect();
+    fitting[random.below(fitting.len() as u64) as usize]
+}
+
+/// What a transaction says about its own stall: nothing, most of the time.
+fn patience(random: &mut Random, most: Duration) -> Patience {
+    let mut own = || random.chance(1, 4).then(|| wait(random, most));
+    Patience { began: None, stall: own(), willing_to_wait: own() }
+}
+
+/// The longest wait of a life that one thread lives: many lives fit into the test's time.
+const WAIT_MAX_ALONE: Duration = Duration::from_micros(30);
+
+/// Without threads of the log, and for one thread: the disk is crashed at a step, and which step that is would otherwise be
+/// the scheduler's doing, so that no seed could replay a failure. Every committer is elected, stalls as it is told and
+/// writes; who sleeps while others write is in `groups_in_flight_land_in_their_order_whatever_crashes`, for all designs.
 fn options(random: &mut Random) -> LogOptions {
     let design = GroupCommitDesign::ALL[random.below(GroupCommitDesign::ALL.len() as u64) as usize];
-    let group_max = random.chance(1, 2).then_some(1 + random.below(5) as u32);
+    let group_commit = settings(design, random, WAIT_MAX_ALONE);
     let caching = [Caching::Buffered, Caching::Direct, Caching::DirectSync][random.below(3) as usize];
     LogOptions {
         first_file_bytes: 64 << 10,
@@ -59,7 +99,7 @@ fn options(random: &mut Random) -> LogOptions {
         threads: LogThreads::None,
         caching: Some(caching),
         writes_in_flight: Some(1),
-        group_commit: GroupCommitOptions { group_max, ..design.into() },
+        group_commit,
         ..LogOptions::default()
     }
 }
@@ -91,11 +131,11 @@ fn work(log: &Log, life: &mut Life, random: &mut Random, rounds: u64) -> Result<
         log.applied(slot);
         match random.below(4) {
             0 => {
-                log.wait(Lsn(lsn), Durability::Disk, &Patience::default())?;
+                log.wait(Lsn(lsn), Durability::Disk, &patience(random, WAIT_MAX_ALONE))?;
                 life.disk = lsn;
             }
             1 => {
-                log.wait(Lsn(lsn), Durability::Memory, &Patience::default())?;
+                log.wait(Lsn(lsn), Durability::Memory, &patience(random, WAIT_MAX_ALONE))?;
                 life.memory = lsn;
             }
             2 => log.leave(Lsn(lsn), Durability::Memory),
@@ -275,33 +315,29 @@ fn blocks_follow(end: &LogEnd, disk: &dyn Disk) -> bool {
     })
 }
 
-/// Threads commit with several groups in flight until the disk goes down at some step: what was answered is there, and
-/// what is there is a prefix. Which groups meet is the scheduler's doing, so a seed replays the disk, not the schedule.
+/// Threads commit with several groups in flight until the disk goes down at some step, in every design, its settings drawn
+/// and each commit's own waits: what was answered is there, and what is there is a prefix. Which groups meet is the
+/// scheduler's doing, so a seed replays the disk and the draws, not the schedule.
 #[test]
 fn groups_in_flight_land_in_their_order_whatever_crashes() {
     const THREADS: u64 = 4;
+    const WAIT_MAX: Duration = Duration::from_micros(500);
+    let designs = GroupCommitDesign::ALL.len();
     let seed = Random::seed_from_environment();
     let started = std::time::Instant::now();
     let mut random = Random::new(seed);
-    let (mut rounds, mut holes, mut answered_in_all) = (0u64, 0u64, 0u64);
-    while started.elapsed() < Random::test_time_from_environment() || holes == 0 {
-        assert!(
-            started.elapsed() < std::time::Duration::from_secs(120),
-            "no crash left a hole: {rounds} rounds"
-        );
+    let (mut rounds, mut crashes, mut holes, mut operations) = (0, 0u64, 0u64, 0u64);
+    while started.elapsed() < Random::test_time_from_environment() || holes == 0 || rounds < designs {
+        assert!(started.elapsed() < Duration::from_secs(120), "{rounds} rounds, {holes} crashes left a hole");
+        let design = GroupCommitDesign::ALL[rounds % designs];
         let faulty = FaultyDisk::new(random.next());
         let disk: Arc<dyn Disk> = faulty.clone();
         let chosen = LogOptions {
             threads: LogThreads::Background,
             writes_in_flight: Some(1 + random.below(3) as u32),
-            group_commit: [
-                GroupCommitDesign::Hiber,
-                GroupCommitDesign::Adaptive,
-                GroupCommitDesign::LogServer,
-            ][random.below(3) as usize]
-                .into(),
+            group_commit: settings(design, &mut random, WAIT_MAX),
             bytes_max: u64::MAX,
-            wait_max: std::time::Duration::from_millis(50),
+            wait_max: Duration::from_millis(50),
             packet_slots: 64,
             ..options(&mut random)
         };
@@ -317,7 +353,9 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
         let answered = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
             for _ in 0..THREADS {
-                scope.spawn(|| {
+                let mut own = Random::new(random.next());
+                let (log, answered) = (&log, &answered);
+                scope.spawn(move || {
                     for _ in 0..200 {
                         let Ok(mut slot) = log.borrow_packet() else { return };
                         slot.bytes_mut().extend_from_slice(&[7; 900]);
@@ -326,7 +364,7 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
                         }
                         let lsn = log.push(&mut slot, PacketKind::Commit);
                         log.applied(slot);
-                        if log.wait(lsn, Durability::Disk, &Patience::default()).is_err() {
+                        if log.wait(lsn, Durability::Disk, &patience(&mut own, WAIT_MAX)).is_err() {
                             return;
                         }
                         answered.fetch_max(lsn.0, std::sync::atomic::Ordering::SeqCst);
@@ -374,10 +412,12 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
         }
         assert_eq!(reader.next_packet().unwrap(), None, "{about}");
         rounds += 1;
-        answered_in_all += answered;
+        crashes += u64::from(end == End::Crash);
+        operations += next + 2;
     }
     println!(
-        "tally: groups in flight, {rounds} crashes and process ends, {answered_in_all} operations, {holes} holes, \
-         RIALTO_SEED={seed}"
+        "tally: groups in flight, {rounds} rounds, {crashes} crashes, {} process ends, {operations} operations, \
+         {holes} holes, RIALTO_SEED={seed}",
+        rounds as u64 - crashes
     );
 }
