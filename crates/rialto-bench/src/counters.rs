@@ -5,10 +5,11 @@
 use std::fs::File;
 use std::io::Read;
 use std::os::fd::FromRawFd;
+use std::time::Duration;
 
 use crate::alloc;
 use crate::calibrate::Calibrator;
-use crate::usage::Usage;
+use crate::usage::{Usage, process_cpu, thread_cpu};
 
 /// `struct perf_event_attr` as of its first version, which every kernel takes.
 #[repr(C)]
@@ -89,6 +90,8 @@ pub struct Counts {
     pub device_bytes: Option<u64>,
     /// Allocations.
     pub allocations: Option<u64>,
+    /// Processor time of all threads.
+    pub cpu: Option<Duration>,
 }
 
 impl Counters {
@@ -111,6 +114,7 @@ impl Counters {
             switches: Usage::of_process(),
             device_bytes: device_bytes(),
             allocations: alloc::allocations(),
+            cpu: process_cpu(),
         }
     }
 
@@ -121,6 +125,7 @@ impl Counters {
             .switches
             .zip(Usage::of_thread())
             .map(|(all, own)| all.since(own).since(calibrator.echo_switches()));
+        counts.cpu = counts.cpu.zip(thread_cpu()).map(|(all, own)| all.saturating_sub(own));
         counts.device_bytes =
             counts.device_bytes.map(|bytes| bytes.saturating_sub(calibrator.written_bytes()));
         counts
@@ -153,6 +158,7 @@ impl Counts {
             switches: self.switches.zip(earlier.switches).map(|(now, then)| now.since(then)),
             device_bytes: less(self.device_bytes, earlier.device_bytes),
             allocations: less(self.allocations, earlier.allocations),
+            cpu: self.cpu.zip(earlier.cpu).map(|(now, then)| now.saturating_sub(then)),
         }
     }
 }

@@ -1,8 +1,9 @@
-//! [`Usage`]: the context switches of a thread, or of the whole process.
+//! [`Usage`]: the context switches of a thread, or of the whole process; and the processor time that they have used.
 
 #![allow(unsafe_code)]
 
 use std::ops::AddAssign;
+use std::time::Duration;
 
 /// Context switches.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -41,7 +42,32 @@ impl AddAssign for Usage {
     }
 }
 
+/// Processor time, in user mode and in the kernel, of all threads of the process, ended ones included; `None` if the system
+/// does not tell.
+pub fn process_cpu() -> Option<Duration> {
+    cpu(&rusage(libc::RUSAGE_SELF)?)
+}
+
+/// The same of the calling thread.
+pub fn thread_cpu() -> Option<Duration> {
+    cpu(&rusage(libc::RUSAGE_THREAD)?)
+}
+
+fn cpu(usage: &libc::rusage) -> Option<Duration> {
+    let time = |time: &libc::timeval| {
+        let seconds = Duration::from_secs(u64::try_from(time.tv_sec).ok()?);
+        Some(seconds + Duration::from_micros(u64::try_from(time.tv_usec).ok()?))
+    };
+    Some(time(&usage.ru_utime)? + time(&usage.ru_stime)?)
+}
+
 fn read(who: libc::c_int) -> Option<Usage> {
+    let usage = rusage(who)?;
+    let count = |count: libc::c_long| u64::try_from(count).ok();
+    Some(Usage { voluntary: count(usage.ru_nvcsw)?, involuntary: count(usage.ru_nivcsw)? })
+}
+
+fn rusage(who: libc::c_int) -> Option<libc::rusage> {
     let mut usage = std::mem::MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills the structure that the pointer names.
     let outcome = unsafe { libc::getrusage(who, usage.as_mut_ptr()) };
@@ -49,14 +75,12 @@ fn read(who: libc::c_int) -> Option<Usage> {
         return None;
     }
     // SAFETY: plain numbers, zeroed and then filled.
-    let usage = unsafe { usage.assume_init() };
-    let count = |count: libc::c_long| u64::try_from(count).ok();
-    Some(Usage { voluntary: count(usage.ru_nvcsw)?, involuntary: count(usage.ru_nivcsw)? })
+    Some(unsafe { usage.assume_init() })
 }
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::time::Instant;
 
     use super::*;
 
@@ -73,5 +97,24 @@ mod tests {
         assert!(of_thread.voluntary >= 20, "{of_thread:?}");
         assert!(own.voluntary < 20, "another thread's sleeps are not ours: {own:?}");
         assert!(Usage::of_process().unwrap().since(before).voluntary >= 20);
+    }
+
+    #[test]
+    fn a_thread_that_works_uses_processor_time_and_one_that_sleeps_none() {
+        let (process, own) = (process_cpu().unwrap(), thread_cpu().unwrap());
+        let worked = std::thread::spawn(|| {
+            let began = Instant::now();
+            // Until the clock of processor time has moved, however many others run.
+            while thread_cpu().unwrap() < Duration::from_millis(20)
+                && began.elapsed() < Duration::from_secs(20)
+            {
+                std::hint::black_box((0..10_000u64).sum::<u64>());
+            }
+            thread_cpu().unwrap()
+        });
+        let worked = worked.join().unwrap();
+        assert!(worked >= Duration::from_millis(20), "{worked:?}");
+        assert!(process_cpu().unwrap() - process >= Duration::from_millis(20));
+        assert!(thread_cpu().unwrap() - own < Duration::from_millis(20), "another thread's work is not ours");
     }
 }

@@ -75,9 +75,15 @@ fn every_design_commits_on_a_disk_and_the_log_is_read_back() {
             "self_wakes_per_txn",
             "log_write_us",
             "groups_by_log_server",
+            "groups_by_stand_in",
+            "groups_overdue",
+            "threads_woken_per_txn",
         ] {
             number(&json, there);
         }
+        let Json::Object(times) = at(&json, "log_write_times_us") else { panic!("{json}") };
+        let timed: f64 = times.iter().map(|(_, count)| count.number().expect("a count")).sum();
+        assert!(timed >= 1.0, "{json}");
         let stalls = number(&json, "stall_us_per_txn") > 0.0;
         assert_eq!(
             stalls,

@@ -280,7 +280,7 @@ pub(crate) fn window(
         client_switches: outcome.client_switches,
         spells: Some(spells),
         limits: None,
-        processors_busy: None,
+        processors_busy: counts.cpu.map(|cpu| cpu.as_secs_f64() / outcome.window.as_secs_f64().max(1e-9)),
     })
 }
 

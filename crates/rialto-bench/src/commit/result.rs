@@ -15,7 +15,7 @@ use crate::json::Json;
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::report::not_counted::reasons;
-use crate::report::{Table, class_name, figure, group_sizes, thousands, time};
+use crate::report::{Table, class_name, figure, group_sizes, thousands, time, write_time_name, write_times};
 use crate::usage::Usage;
 
 /// What a run was.
@@ -68,7 +68,7 @@ pub struct Window {
     pub spells: Option<Spells>,
     /// What bare code reached right after.
     pub limits: Option<Limits>,
-    /// Processors busy on average, in virtual time.
+    /// Processors busy on average: in virtual time the machine's, on a disk with this process.
     pub processors_busy: Option<f64>,
 }
 
@@ -125,6 +125,8 @@ impl Window {
         let real = |value: Json| if is_real { value } else { Json::Null };
         let sizes = self.stats.group_sizes.iter().enumerate().filter(|(_, count)| **count > 0);
         let sizes = sizes.map(|(class, count)| (class_name(class), (*count).into())).collect();
+        let times = self.stats.write_times.iter().enumerate().filter(|(_, count)| **count > 0);
+        let times = times.map(|(class, count)| (write_time_name(class), (*count).into())).collect();
         let instructions = Json::object([
             ("user", self.per_commit(self.counts.user_instructions).into()),
             ("kernel", self.per_commit(self.counts.kernel_instructions).into()),
@@ -165,13 +167,17 @@ impl Window {
             ("group_sizes", Json::Object(sizes)),
             ("group_size_max", self.group_size_max.into()),
             ("log_write_us", self.write_us().into()),
+            ("log_write_times_us", Json::Object(times)),
             ("log_write_path", about.write_path.map(way).into()),
             ("stall_us_per_txn", self.stall_us().into()),
             ("stalls_per_txn", self.per_commit(Some(waits.stalls)).into()),
             ("wake_calls_per_txn", self.per_commit(Some(waits.wakes)).into()),
+            ("threads_woken_per_txn", self.per_commit(Some(waits.woken)).into()),
             ("self_wakes_per_txn", self.per_commit(Some(waits.self_wakes)).into()),
             ("groups_by_committers", waits.groups_by_committers.into()),
+            ("groups_by_stand_in", waits.groups_by_stand_in.into()),
             ("groups_by_log_server", waits.groups_by_server.into()),
+            ("groups_overdue", waits.groups_overdue.into()),
             ("device_bytes_per_txn", real(self.per_commit(self.counts.device_bytes).into())),
             ("cache_line_transfers_per_txn", Json::Null),
             ("calibration", self.spells.as_ref().map_or(Json::Null, Spells::json)),
@@ -237,20 +243,30 @@ impl Window {
             ),
         );
         table.row("group sizes", group_sizes(|class| self.stats.group_sizes[class], self.stats.groups));
+        table.row("log write times", write_times(&self.stats.write_times, self.stats.groups));
         let waits = self.stats.waits;
+        let [committers, stand_in, server, overdue] = [
+            waits.groups_by_committers,
+            waits.groups_by_stand_in,
+            waits.groups_by_server,
+            waits.groups_overdue,
+        ]
+        .map(|groups| thousands(groups as f64));
         table.row(
             "written by",
             format!(
-                "committers {} groups, the log server {}",
-                thousands(waits.groups_by_committers as f64),
-                thousands(waits.groups_by_server as f64)
+                "committers {committers} groups, the stand-in {stand_in}, the log server {server}, overdue {overdue}"
             ),
         );
         let per = |count| figure(self.per_commit(Some(count)));
         let stall = self.stall_us().map_or_else(|| "-".to_owned(), time);
         table.row("stall", format!("{stall} a commit, in {} stalls", per(waits.stalls)));
-        let mut wakes =
-            format!("{} wake calls and {} self-wakes a commit", per(waits.wakes), per(waits.self_wakes));
+        let mut wakes = format!(
+            "{} wake calls, {} threads woken by them and {} self-wakes a commit",
+            per(waits.wakes),
+            per(waits.woken),
+            per(waits.self_wakes)
+        );
         if let Some(switched) = self.switches(self.counts.switches, |usage| usage.voluntary) {
             wakes += &format!("; {} sleeps of threads", figure(Some(switched)));
         }

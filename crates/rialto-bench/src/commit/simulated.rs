@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use rialto::GroupCommitOptions;
-use rialto::log::LogStats;
 use rialto::log::virtual_time::{Load, Outcome, Regime, simulate};
+use rialto::log::{LogStats, WRITE_TIME_CLASSES, write_time_class};
 
 use super::result::{About, Window};
 use super::{Verdict, describe};
@@ -25,11 +25,15 @@ impl Window {
         let responses = &outcome.responses;
         let us = |time: Duration| time.as_nanos() as f64 / 1e3;
         let at = |share: f64| us(responses[((responses.len() - 1) as f64 * share) as usize]);
+        // All writes take the same time.
+        let mut write_times = [0; WRITE_TIME_CLASSES];
+        write_times[write_time_class(regime.write)] = outcome.groups;
         let stats = LogStats {
             groups: outcome.groups,
             packets: outcome.commits,
             writes: outcome.groups,
             write_ns: outcome.groups * regime.write.as_nanos() as u64,
+            write_times,
             group_sizes: outcome.group_sizes,
             waits: outcome.waits,
             ..LogStats::default()
@@ -72,6 +76,8 @@ pub(super) fn run(
         warmup_commits,
         commits,
         seed,
+        patience: &[],
+        polls: None,
     };
     let pilot =
         simulate(regime, &options, &load((PILOT * outstanding).max(60), PILOT * outstanding, args.seed));

@@ -95,7 +95,7 @@ pub enum Picture {
     },
 }
 
-const COLOURS: [RGBColor; 8] = [
+const COLOURS: [RGBColor; 9] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x5f, 0x0e),
     RGBColor(0x2c, 0x8c, 0x2c),
@@ -104,6 +104,7 @@ const COLOURS: [RGBColor; 8] = [
     RGBColor(0x17, 0x8a, 0x9a),
     RGBColor(0x8c, 0x56, 0x4b),
     RGBColor(0x55, 0x55, 0x55),
+    RGBColor(0xd4, 0xa0, 0x10),
 ];
 const PANEL: (u32, u32) = (620, 400);
 const TITLE_FONT: (&str, i32) = ("sans-serif", 15);

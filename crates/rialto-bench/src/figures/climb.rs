@@ -65,6 +65,11 @@ const WAIT_STEP_MS: u64 = 10;
 const MORE: f64 = 1.005;
 const STEPS_MAX: usize = 24;
 
+/// What processors were busy, in percent of one: all runs here are in virtual time, which knows it.
+fn cpu(point: &Point) -> f64 {
+    point.cpu.expect("virtual time knows its processors")
+}
+
 /// KODA's mountain climbing: more servers while the processors are not overloaded and it helps, else a longer wait; when
 /// neither helps, and neither does taking back one of them, this is the top.
 fn climb(start: Place, processors: u32, run: impl Fn(Place) -> Point) -> Vec<Step> {
@@ -72,7 +77,7 @@ fn climb(start: Place, processors: u32, run: impl Fn(Place) -> Point) -> Vec<Ste
     let mut steps = vec![Step { at: start, point: best.point.clone(), comment: best.comment }];
     while steps.len() < STEPS_MAX {
         let Place { servers, wait_ms } = best.at;
-        let overloaded = best.point.cpu >= f64::from(processors) * OVERLOADED;
+        let overloaded = cpu(&best.point) >= f64::from(processors) * OVERLOADED;
         let more_servers =
             (Place { servers: servers + SERVERS_STEP, ..best.at }, "more servers to load the processors");
         let longer =
@@ -137,7 +142,7 @@ fn table(lab: &Lab, table: &Table) -> Figure {
         let tps = theirs.tps.map_or_else(|| "?".to_owned(), |tps| tps.to_string());
         let [servers, wait_ms, cpu] =
             [u64::from(at.servers), at.wait_ms, u64::from(theirs.cpu)].map(|n| n.to_string());
-        let [our_cpu, our_tps] = [point.cpu, point.tps].map(|figure| format!("{figure:.0}"));
+        let [our_cpu, our_tps] = [self::cpu(&point), point.tps].map(|figure| format!("{figure:.0}"));
         let group = format!("{:.1}", point.group);
         beside.push(vec![
             servers.clone(),
@@ -157,7 +162,7 @@ fn table(lab: &Lab, table: &Table) -> Figure {
         let cells = vec![
             at.servers.to_string(),
             at.wait_ms.to_string(),
-            format!("{:.0}", point.cpu),
+            format!("{:.0}", cpu(point)),
             format!("{:.0}", point.tps),
             format!("{:.1}", point.group),
             (*comment).to_owned(),
@@ -238,7 +243,7 @@ fn table(lab: &Lab, table: &Table) -> Figure {
         top.at.servers,
         top.at.wait_ms,
         top.point.tps,
-        top.point.cpu,
+        cpu(&top.point),
         markdown(&walk),
     );
     Figure { rows, picture: Picture::Panels(vec![ground, compared]), text }
@@ -289,9 +294,9 @@ mod tests {
         // A hill over 60 servers and 40 ms; processors are overloaded when waits are short for so many servers.
         let hill = |at: Place| Point {
             tps: 1_000.0 - f64::from(at.servers.abs_diff(60)) * 5.0 - at.wait_ms.abs_diff(40) as f64 * 3.0,
-            cpu: f64::from(at.servers) * 10.0 - at.wait_ms as f64 * 4.0,
+            cpu: Some(f64::from(at.servers) * 10.0 - at.wait_ms as f64 * 4.0),
             group: 1.0,
-            group_max: 1,
+            group_max: Some(1),
             response_us: 0.0,
             p50_us: 0.0,
             wakes: 0.0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rialto::{GroupCommitDesign, GroupCommitOptions};
 
 use super::chart::{Look, Panel, Picture, Series};
-use super::point::{Point, koda, machine, ms, with_stall, with_wait};
+use super::point::{Point, known, koda, machine, ms, with_stall, with_wait};
 use super::{Figure, FigureError, Lab, row};
 
 /// Servers of koda-6.
@@ -17,6 +17,8 @@ const WAITS_MS: [u64; 12] = [35, 45, 55, 65, 75, 85, 95, 110, 130, 160, 200, 250
 const DISK_CLIENTS: [u32; 8] = [1, 2, 4, 8, 16, 32, 64, 128];
 const DISK_WAITS_US: [u64; 7] = [50, 100, 200, 400, 800, 1_600, 3_200];
 const DISK_SERVERS: u32 = 32;
+/// Of more curves, fewer figures are drawn.
+const CURVES_FEW: usize = 4;
 
 /// A curve: its name, and a point for each value of what varies.
 struct Curve {
@@ -62,10 +64,14 @@ impl Curve {
 fn rows(what: &str, place: &str, curves: &[Curve], into: &mut Vec<Vec<String>>) {
     for curve in curves {
         for (x, Point { tps, cpu, group, group_max, response_us, wakes, .. }) in &curve.points {
-            let numbers = [tps, cpu, group].map(|number| format!("{number:.2}"));
             let mut cells = vec![place.to_owned(), curve.name.clone(), what.to_owned(), x.to_string()];
-            cells.extend(numbers);
-            cells.extend([group_max.to_string(), format!("{response_us:.1}"), format!("{wakes:.3}")]);
+            cells.extend([
+                format!("{tps:.2}"),
+                known(*cpu, |cpu| format!("{cpu:.2}")),
+                format!("{group:.2}"),
+            ]);
+            let most = known(*group_max, |most| most.to_string());
+            cells.extend([most, format!("{response_us:.1}"), format!("{wakes:.3}")]);
             into.push(cells);
         }
     }
@@ -86,7 +92,8 @@ fn header() -> Vec<Vec<String>> {
     ])]
 }
 
-/// A figure: throughput, processors and groups on sim:koda, I x G under the throughput, and the disk's throughput.
+/// A figure: throughput, processors and groups on sim:koda, I x G under the throughput, and the disk's throughput. Of many
+/// curves only throughput and processors are drawn, with room for their names.
 struct Shown<'a> {
     what: &'a str,
     unit: &'a str,
@@ -100,9 +107,11 @@ struct Shown<'a> {
 
 fn figure(lab: &Lab, shown: &Shown<'_>) -> Figure {
     let per_s = 1.0 / koda().write.as_secs_f64();
+    let are_many = shown.koda.len() > CURVES_FEW;
+    let [tps_to, cpu_to] = if are_many { [1_300.0, 900.0] } else { [900.0, 560.0] };
     let mut throughput: Vec<Series> =
         shown.koda.iter().enumerate().map(|(at, curve)| curve.series(at, |point| point.tps)).collect();
-    if let Some(curve) = shown.koda.first() {
+    if let Some(curve) = shown.koda.first().filter(|_| !are_many) {
         let most = curve.points.iter().map(|(x, point)| (*x, point.group * per_s)).collect();
         throughput.push(Series::new(format!("I x G of {}", curve.name), Look::Formula, 0, most));
     }
@@ -113,15 +122,23 @@ fn figure(lab: &Lab, shown: &Shown<'_>) -> Figure {
     let mut panels = vec![
         // The formulas leave the picture.
         Panel {
-            y_to: Some(900.0),
+            y_to: Some(tps_to),
             ..Panel::new("sim:koda, virtual time: throughput", shown.what, "TPS", throughput)
         },
         Panel {
-            y_to: Some(560.0),
-            ..Panel::new("sim:koda: processors", shown.what, "CPU % of 400", of(|point| point.cpu))
+            y_to: Some(cpu_to),
+            ..Panel::new(
+                "sim:koda: processors",
+                shown.what,
+                "CPU % of 400",
+                of(|point| point.cpu.unwrap_or(f64::NAN)),
+            )
         },
-        Panel::new("sim:koda: group size", shown.what, "commits a group", of(|point| point.group)),
     ];
+    if !are_many {
+        let groups = of(|point| point.group);
+        panels.push(Panel::new("sim:koda: group size", shown.what, "commits a group", groups));
+    }
     let mut rows_all = header();
     rows(shown.what, "sim:koda", &shown.koda, &mut rows_all);
     let mut text =
@@ -186,14 +203,17 @@ use GroupCommitDesign::{CommitStall, HiberStall, HiberWillingToWait, WillingToWa
 /// # Errors
 /// Of the disk.
 pub fn servers(lab: &Lab) -> Result<Figure, FigureError> {
-    let stalled = |stall| {
-        on_koda(lab, format!("commit-stall, {stall} ms"), &SERVERS, |servers| {
-            (with_stall(CommitStall, ms(stall)), servers)
-        })
+    // Each at the setting that is best with 50 servers (koda-designs), the stall as the paper's.
+    let set = |design| match design {
+        CommitStall => with_stall(design, ms(30)),
+        HiberStall => with_stall(design, ms(5)),
+        WillingToWait => with_wait(design, ms(80)),
+        HiberWillingToWait => with_wait(design, ms(40)),
+        _ => design.into(),
     };
-    let waits = |wait| {
-        let name = format!("willing-to-wait, {wait} ms");
-        on_koda(lab, name, &SERVERS, |servers| (with_wait(WillingToWait, ms(wait)), servers))
+    let curve = |design| {
+        let options: GroupCommitOptions = set(design);
+        on_koda(lab, options.to_string(), &SERVERS, |servers| (options, servers))
     };
     let us = Duration::from_micros;
     let disk = [
@@ -210,13 +230,13 @@ pub fn servers(lab: &Lab) -> Result<Figure, FigureError> {
         &Shown {
             what: "servers",
             unit: "server",
-            koda: vec![stalled(20), stalled(30), waits(80), waits(90)],
+            koda: GroupCommitDesign::ALL.map(curve).into(),
             disk_what: "clients",
             disk_unit: "client",
             disk: disk.into_iter().flatten().collect(),
             formulas: Vec::new(),
             text: "The paper's Figure 6: at a constant stall the TPS rises with the servers, then falls, more slowly than it \
-                   rose, because the processors are overloaded.",
+                   rose, because the processors are overloaded. All designs, each with one setting.",
         },
     ))
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use rialto::{GroupCommitDesign, GroupCommitOptions};
 
 use super::chart::{Bar, Picture};
-use super::point::{Point, ms, run, with_stall, with_wait};
+use super::point::{Point, known, ms, run, with_stall, with_wait};
 use super::{Figure, FigureError, Lab, markdown, row};
 
 const SERVERS: u32 = 50;
@@ -14,6 +14,7 @@ const STALLS_MS: [u64; 7] = [5, 10, 15, 20, 25, 30, 40];
 const LONG_STALLS_MS: [u64; 5] = [50, 60, 70, 80, 90];
 const WAITS_MS: [u64; 9] = [40, 50, 60, 70, 80, 90, 100, 110, 120];
 const DELAYS_MS: [u64; 5] = [0, 5, 10, 15, 20];
+
 /// Commits in which adaptive climbs before it is measured: about a thousand groups.
 const CLIMB: u64 = 25_000;
 
@@ -99,8 +100,13 @@ pub fn most(lab: &Lab) -> Result<Figure, FigureError> {
         for (options, point) in &points {
             let Point { tps, cpu, group, group_max, wakes, p50_us, .. } = point;
             let mut cells = vec![design.to_string(), options.to_string()];
-            cells.extend([tps, cpu, group].map(|number| format!("{number:.2}")));
-            cells.extend([group_max.to_string(), format!("{wakes:.3}"), format!("{:.2}", p50_us / 1e3)]);
+            cells.extend([
+                format!("{tps:.2}"),
+                known(*cpu, |cpu| format!("{cpu:.2}")),
+                format!("{group:.2}"),
+            ]);
+            let most = known(*group_max, |most| most.to_string());
+            cells.extend([most, format!("{wakes:.3}"), format!("{:.2}", p50_us / 1e3)]);
             cells.push((options == best).to_string());
             rows.push(cells);
         }
@@ -113,8 +119,8 @@ pub fn most(lab: &Lab) -> Result<Figure, FigureError> {
             setting.clone(),
             format!("{tps:.0}"),
             theirs.map_or_else(String::new, |tps| tps.to_string()),
-            format!("{cpu:.0}"),
-            format!("{group:.1} / {group_max}"),
+            known(*cpu, |cpu| format!("{cpu:.0}")),
+            format!("{group:.1} / {}", known(*group_max, |most| most.to_string())),
             format!("{wakes:.2}"),
         ]);
         let note = format!("{tps:.0} TPS, {setting}").replace(", -", "");

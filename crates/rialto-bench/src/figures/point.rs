@@ -43,12 +43,12 @@ pub fn with_wait(design: GroupCommitDesign, wait: Duration) -> GroupCommitOption
 pub struct Point {
     /// Commits a second.
     pub tps: f64,
-    /// Processors busy, in percent of one; 0 where it was not measured.
-    pub cpu: f64,
+    /// Processors busy, in percent of one, where that is known.
+    pub cpu: Option<f64>,
     /// Mean packets of a group.
     pub group: f64,
-    /// Packets of the largest group; 0 where it was not measured.
-    pub group_max: u64,
+    /// Packets of the largest group, where that is known: in virtual time.
+    pub group_max: Option<u64>,
     /// The mean response time, in microseconds.
     pub response_us: f64,
     /// The median response time, in microseconds.
@@ -63,14 +63,19 @@ impl Point {
         let waits = window.stats.waits;
         Point {
             tps: window.per_s(),
-            cpu: window.processors_busy.unwrap_or(0.0) * 100.0,
+            cpu: window.processors_busy.map(|busy| busy * 100.0),
             group: window.group_size().unwrap_or(0.0),
-            group_max: window.group_size_max.unwrap_or(0),
+            group_max: window.group_size_max,
             response_us: window.latency_mean_us,
             p50_us: window.latency.map_or(0.0, |latency| latency.p50_us),
             wakes: (waits.wakes + waits.self_wakes) as f64 / committed,
         }
     }
+}
+
+/// A cell of a table: empty where the figure is not known.
+pub fn known<T>(figure: Option<T>, cell: impl FnOnce(T) -> String) -> String {
+    figure.map_or_else(String::new, cell)
 }
 
 /// How long a run in virtual time is.
@@ -90,9 +95,13 @@ impl Lab {
         Length { warmup: self.commits / 5, commits: self.commits, seed: self.seed }
     }
 
-    /// Runs on KODA's machine.
+    /// Runs on KODA's machine; adaptive climbs first, for about a thousand groups by default.
     pub fn on_koda(&self, options: &GroupCommitOptions, servers: u32) -> Point {
-        run(koda(), options, servers, 1, self.length())
+        let mut length = self.length();
+        if options.design == GroupCommitDesign::Adaptive {
+            length.warmup = self.commits * 5 / 2;
+        }
+        run(koda(), options, servers, 1, length)
     }
 
     /// Runs on the disk, if that is asked for.
@@ -137,7 +146,7 @@ pub fn run(
     length: Length,
 ) -> Point {
     let Length { warmup: warmup_commits, commits, seed } = length;
-    let load = Load { clients, in_flight, warmup_commits, commits, seed };
+    let load = Load { clients, in_flight, warmup_commits, commits, seed, patience: &[], polls: None };
     Point::of(&Window::of_outcome(&simulate(regime, options, &load), regime))
 }
 

@@ -16,7 +16,9 @@ use std::time::Duration;
 use rialto::Metrics;
 use rialto::checkpoint::CheckpointStats;
 
-pub(crate) use self::table::{Table, class_name, figure, group_sizes, seconds, thousands, time};
+pub(crate) use self::table::{
+    Table, class_name, figure, group_sizes, seconds, thousands, time, write_time_name, write_times,
+};
 use crate::calibrate::Spells;
 use crate::counters::Counts;
 use crate::driver::Outcome;

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use rialto::log::GROUP_SIZE_CLASSES;
+use rialto::log::{GROUP_SIZE_CLASSES, WRITE_TIME_CLASSES};
 
 use super::time::TimeAccount;
 use super::{Cuts, INVOLUNTARY, Measured, Setting, Sweeps, VOLUNTARY};
@@ -155,7 +155,7 @@ impl Measured {
     }
 
     fn count_rows(&self, table: &mut Table, setting: &Setting) {
-        let Counts { user_instructions, kernel_instructions, switches, device_bytes, allocations } =
+        let Counts { user_instructions, kernel_instructions, switches, device_bytes, allocations, .. } =
             self.counts;
         let per = |count| figure(self.counted_per_transaction(count));
         match &setting.uncounted {
@@ -242,6 +242,24 @@ pub(crate) fn group_sizes(count: impl Fn(usize) -> u64, groups: u64) -> String {
         (percent >= 0.5).then(|| format!("{}: {percent:.0}%", class_name(class)))
     });
     shares.collect::<Vec<_>>().join(", ")
+}
+
+/// How many in a hundred of so many log writes are of each class, as for groups.
+pub(crate) fn write_times(counts: &[u64; WRITE_TIME_CLASSES], groups: u64) -> String {
+    let shares = counts.iter().enumerate().filter_map(|(class, count)| {
+        let percent = *count as f64 * 100.0 / groups.max(1) as f64;
+        (percent >= 0.5).then(|| format!("{} us: {percent:.0}%", write_time_name(class)))
+    });
+    shares.collect::<Vec<_>>().join(", ")
+}
+
+/// The times of a class of log writes, in microseconds: 0-2, 2-4, 4-8, …
+pub(crate) fn write_time_name(class: usize) -> String {
+    match class {
+        0 => "0-2".to_owned(),
+        _ if class == WRITE_TIME_CLASSES - 1 => format!("{}-", 1u64 << class),
+        _ => format!("{}-{}", 1u64 << class, 2u64 << class),
+    }
 }
 
 /// The sizes of a class of groups: 1, 2-3, 4-7, …

@@ -47,6 +47,7 @@ impl<F: Futex> Queue<F> {
 pub(crate) struct CommitLock<M: Machine> {
     queue: Mutex<Queue<M::Futex>>,
     wakes: AtomicU64,
+    woken: AtomicU64,
 }
 
 /// The commit lock, held until it is dropped.
@@ -63,12 +64,18 @@ impl<M: Machine> CommitLock<M> {
         CommitLock {
             queue: Mutex::new(Queue { holders: 0, mode: LockMode::Shared, runs, spare }),
             wakes: AtomicU64::new(0),
+            woken: AtomicU64::new(0),
         }
     }
 
     /// Wake calls made.
     pub(crate) fn wakes(&self) -> u64 {
         self.wakes.load(Ordering::Relaxed)
+    }
+
+    /// Threads that they woke.
+    pub(crate) fn woken(&self) -> u64 {
+        self.woken.load(Ordering::Relaxed)
     }
 
     /// Waits until the lock is granted.
@@ -113,7 +120,8 @@ impl<M: Machine> CommitLock<M> {
         run.word.exchange(WAITS, GRANTED);
         drop(queue);
         self.wakes.fetch_add(1, Ordering::Relaxed);
-        run.word.wake_all();
+        let woken = run.word.wake_all();
+        self.woken.fetch_add(woken.into(), Ordering::Relaxed);
         self.queue.lock().give_back(run.word);
     }
 }

@@ -200,7 +200,9 @@ impl Log {
 
     /// Leaves the packet with this place to the log server: it is on disk at once ([`Durability::Disk`]), or within
     /// [`LogOptions::memory_flush_interval`] and the time of two group writes ([`Durability::Memory`]; in the shared
-    /// memory it is when this returns, unless the ring is full). Does no I/O.
+    /// memory it is when this returns, unless the ring is full). Does no I/O. In the designs that elect a committer the log
+    /// server is the stand-in for all packets left to it together; it stalls as the design is set, and knows of no
+    /// transaction's own [`Patience`].
     pub fn leave(&self, lsn: Lsn, durability: Durability) {
         let core = &*self.core;
         match durability {

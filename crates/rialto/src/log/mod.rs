@@ -110,7 +110,7 @@ pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub use turn::Waits;
 pub use write_path::WritePath;
-pub use writer::{GROUP_SIZE_CLASSES, LogStats};
+pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
 use crate::io::Caching;
 
@@ -134,7 +134,7 @@ pub enum Durability {
 }
 
 /// What a transaction says about how long its commit may stall.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Patience {
     /// When it began; when it came to its commit if that is not known.
     pub began: Option<Instant>,

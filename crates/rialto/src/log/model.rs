@@ -1,6 +1,7 @@
 //! The commit queue and the writer word under a model checker: the same source files, compiled against shuttle's
 //! atomics, run under many random schedules. A lost wake-up shows as a deadlock, which shuttle reports.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -78,13 +79,14 @@ mod sync {
             self.word.compare_exchange(old, new, Ordering::SeqCst, Ordering::SeqCst).is_ok()
         }
 
-        /// A sleep with a time limit may end at any time, when so much has passed; one without ends only by a wake.
+        /// A sleep with a time limit may end at any time, when so much has passed; one without, or with a very long one,
+        /// ends only by a wake.
         fn wait(&self, expected: u32, limit: Option<Duration>) {
             let lock = self.lock.lock();
             if self.load() != expected {
                 return;
             }
-            match limit {
+            match limit.filter(|limit| *limit < super::FOR_EVER) {
                 Some(limit) => {
                     drop(lock);
                     self.machine.now_ns.fetch_add(limit.as_nanos() as u64, Ordering::Relaxed);
@@ -94,9 +96,10 @@ mod sync {
             }
         }
 
-        fn wake_all(&self) {
+        fn wake_all(&self) -> u32 {
             let _lock = self.lock.lock();
             self.changed.notify_all();
+            0
         }
     }
 }
@@ -112,11 +115,13 @@ mod queue;
 mod turn;
 
 use queue::{CommitQueue, Links, NO_SLOT};
-use sync::{AtomicU32, AtomicU64, Modelled, Ordering};
+use sync::{AtomicU32, AtomicU64, Machine, Modelled, Ordering};
 use turn::{Committer, Turn, Waited, Writer};
 
 /// Schedules tried per model of the queue.
 const SCHEDULES: usize = 3000;
+/// The shortest of the sleeps that do not end by themselves.
+const FOR_EVER: Duration = Duration::from_secs(30);
 /// Schedules tried per model and design.
 const DESIGN_SCHEDULES: usize = 400;
 
@@ -201,9 +206,37 @@ struct Case {
     fails_at: u64,
     tickets: bool,
     closes_early: bool,
+    /// What each committer says about its own waits.
+    own: [Own; COMMITTERS],
+    /// Whether somebody raises all stalls, and lowers them, meanwhile.
+    raises: bool,
 }
 
-/// Every design, with settings of its own where it has some, and a bound for its groups.
+impl fmt::Display for Case {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Case { options, company, in_flight, own, raises, .. } = self;
+        write!(f, "{options}, a company of {company}, {in_flight} in flight, {own:?}, raised: {raises}")
+    }
+}
+
+const COMMITTERS: usize = 3;
+
+/// What a committer says about its own waits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Own {
+    stall: Option<Duration>,
+    willing_to_wait: Option<Duration>,
+}
+
+impl Own {
+    const fn of(us: u64) -> Own {
+        let wait = Some(Duration::from_micros(us));
+        Own { stall: wait, willing_to_wait: wait }
+    }
+}
+
+/// Every design, with settings of its own where it has some, and a bound for its groups; and with committers that have
+/// waits of their own while all stalls are raised and lowered.
 fn cases() -> Vec<Case> {
     let (short, long) = (Some(Duration::from_micros(10)), Some(Duration::from_millis(10)));
     let mut all: Vec<GroupCommitOptions> = GroupCommitDesign::ALL.into_iter().map(Into::into).collect();
@@ -225,12 +258,21 @@ fn cases() -> Vec<Case> {
         fails_at: 0,
         tickets: false,
         closes_early: false,
+        own: [Own::default(); COMMITTERS],
+        raises: false,
     };
     let in_company = [2, 3, 5].map(|company| Case { company, ..case(GroupCommitDesign::Adaptive.into()) });
     let alone: Vec<Case> = all.into_iter().chain(bounded).map(case).chain(in_company).collect();
     let together = alone.clone().into_iter().map(|case| Case { in_flight: 2, ..case });
     let three = GroupCommitDesign::ALL.map(|design| Case { in_flight: 3, ..case(design.into()) });
-    together.chain(three).chain(alone).collect()
+    let own = [Own::of(10), Own::of(10_000), Own::default()];
+    let mixed = GroupCommitDesign::ALL.into_iter().flat_map(|design| {
+        [(None, 1), (Some(1), 1), (None, 2)].map(|(group_max, in_flight)| {
+            let options = GroupCommitOptions { group_max, ..design.into() };
+            Case { own, raises: true, in_flight, ..case(options) }
+        })
+    });
+    together.chain(three).chain(mixed).chain(alone).collect()
 }
 
 impl World {
@@ -290,9 +332,11 @@ impl World {
         }
     }
 
-    fn commit(&self) -> (u64, Waited) {
+    fn commit(&self, own: Own) -> (u64, Waited) {
+        let started = Some(self.writer.machine().now());
         let lsn = self.place.fetch_add(1, Ordering::SeqCst) + 1;
-        let committer = Committer { stand_in: false, ..Committer::stand_in(lsn) };
+        let Own { stall, willing_to_wait } = own;
+        let committer = Committer { lsn, stand_in: false, started, stall, willing_to_wait };
         (lsn, self.writer.wait(&committer, || self.place(), |turn| self.write(turn)))
     }
 
@@ -308,12 +352,22 @@ fn committers_and_server(case: Case) {
         let world = world.clone();
         move || world.serve()
     });
-    let committers: Vec<_> = (0..3)
-        .map(|_| {
+    let raising = case.raises.then(|| {
+        let world = world.clone();
+        thread::spawn(move || {
+            for us in [50, 0, 5_000, 0] {
+                world.writer.raise_stalls(Duration::from_micros(us));
+            }
+        })
+    });
+    let committers: Vec<_> = case
+        .own
+        .into_iter()
+        .map(|own| {
             let world = world.clone();
             thread::spawn(move || {
                 for _ in 0..2 {
-                    let (lsn, waited) = world.commit();
+                    let (lsn, waited) = world.commit(own);
                     match waited {
                         Waited::Durable => assert!(world.writer.durable() >= lsn),
                         Waited::Stopped => assert!(case.fails_at > 0 && world.writer.stopped()),
@@ -339,7 +393,7 @@ fn committers_and_server(case: Case) {
     if case.closes_early {
         world.writer.close();
     }
-    committers.into_iter().for_each(|committer| committer.join().unwrap());
+    committers.into_iter().chain(raising).for_each(|thread| thread.join().unwrap());
     world.writer.close();
     server.join().unwrap();
     if case.fails_at == 0 {
@@ -351,7 +405,7 @@ fn committers_and_server(case: Case) {
 #[test]
 fn no_committer_sleeps_for_ever() {
     for case in cases() {
-        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
+        eprintln!("{case}");
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
         shuttle::check_pct(move || committers_and_server(case), DESIGN_SCHEDULES, 3);
     }
@@ -360,7 +414,7 @@ fn no_committer_sleeps_for_ever() {
 #[test]
 fn what_nobody_waits_for_is_written() {
     for case in cases() {
-        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
+        eprintln!("{case}");
         let case = Case { tickets: true, ..case };
         // A nap of the log server, somebody else's group and a ticket in between take some luck to meet.
         let schedules = if case.company > 0 { 10 * DESIGN_SCHEDULES } else { DESIGN_SCHEDULES };
@@ -371,7 +425,7 @@ fn what_nobody_waits_for_is_written() {
 #[test]
 fn a_failed_write_releases_everybody() {
     for (case, fails_at) in cases().into_iter().flat_map(|case| [(case, 1), (case, 2)]) {
-        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
+        eprintln!("{case}");
         let case = Case { fails_at, ..case };
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
     }
@@ -380,8 +434,46 @@ fn a_failed_write_releases_everybody() {
 #[test]
 fn committers_write_for_themselves_once_the_log_server_is_gone() {
     for case in cases() {
-        eprintln!("{}, a company of {}, {} in flight", case.options, case.company, case.in_flight);
+        eprintln!("{case}");
         let case = Case { closes_early: true, ..case };
         shuttle::check_random(move || committers_and_server(case), DESIGN_SCHEDULES);
+    }
+}
+
+/// Some whose waits are short beside one who would sleep for ever: they must not rely on that one. Where the committer's
+/// stall is everybody's (hiber-stall) they do.
+fn hasty_beside_a_patient_one(case: Case) {
+    let world = World::new(&case);
+    let server = thread::spawn({
+        let world = world.clone();
+        move || world.serve()
+    });
+    let commits = |own: Own| {
+        let world = world.clone();
+        thread::spawn(move || _ = world.commit(own))
+    };
+    let patient = commits(Own::of(60_000_000));
+    // One commit each: a later one would take along who was left behind.
+    let hasty = [0, 0, 500].map(|us| commits(Own::of(us)));
+    hasty.into_iter().for_each(|hasty| hasty.join().unwrap());
+    assert!(!world.writer.stopped() && world.writer.durable() >= 3);
+    world.writer.stop();
+    patient.join().unwrap();
+    world.writer.close();
+    server.join().unwrap();
+}
+
+#[test]
+fn a_transaction_whose_wait_is_over_is_not_left_behind() {
+    let heeded = [
+        GroupCommitDesign::CommitStall,
+        GroupCommitDesign::WillingToWait,
+        GroupCommitDesign::HiberWillingToWait,
+    ];
+    for case in cases().into_iter().filter(|case| heeded.contains(&case.options.design) && case.raises) {
+        let case = Case { raises: false, ..case };
+        eprintln!("{case}");
+        shuttle::check_random(move || hasty_beside_a_patient_one(case), 5 * DESIGN_SCHEDULES);
+        shuttle::check_pct(move || hasty_beside_a_patient_one(case), DESIGN_SCHEDULES, 3);
     }
 }

@@ -24,8 +24,8 @@ pub(crate) trait Futex: Debug + Send + Sync {
     /// Sleeps while the word is `expected`, at most for `limit`; may also return early.
     fn wait(&self, expected: u32, limit: Option<Duration>);
 
-    /// Wakes every sleeper with one call.
-    fn wake_all(&self);
+    /// Wakes every sleeper with one call; how many it woke, 0 where the machine cannot tell.
+    fn wake_all(&self) -> u32;
 }
 
 /// Where committers run: what time it is there, and how they sleep.
@@ -104,8 +104,9 @@ impl Futex for SystemFutex {
         let _ = futex::wait(&self.word, futex::Flags::PRIVATE, expected, limit.as_ref());
     }
 
-    fn wake_all(&self) {
+    fn wake_all(&self) -> u32 {
         use rustix::thread::futex;
-        let _ = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX as u32);
+        let woken = futex::wake(&self.word, futex::Flags::PRIVATE, i32::MAX as u32);
+        woken.map_or(0, |woken| woken as u32)
     }
 }

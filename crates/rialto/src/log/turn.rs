@@ -14,7 +14,7 @@
 //! | a committer | sleeps | until |
 //! |---|---|---|
 //! | whom a group serves | in the group's bucket | the group has landed: one wake call serves it and wakes nobody else |
-//! | elected, while another group is written | on the committer word | the writer word is free |
+//! | elected, or its own wait is over, while another group is written | on the committer word | the writer word is free |
 //! | that stalls, in the designs where everybody wakes himself | on the stall word | its time is over |
 //! | that has asked for the commit lock | in the lock's queue (`commit_lock.rs`) | it is granted |
 //! | whose group is on the disk before another one in front of it | on the landing word | that one has landed |
@@ -30,14 +30,16 @@
 //!   server has been asked for. The elected one never sleeps in a bucket without a time limit; it sleeps on the committer
 //!   word only while the writer word cannot be taken. Whoever gives it back wakes it, and looks again: if somebody sleeps
 //!   whom no group covers and nobody is elected, it asks the log server, or wakes them to elect one.
-//! - An election is over when a group covers the elected one's place: nothing has to be taken back.
+//! - An election is over when a group covers the elected one's place: nothing has to be taken back. A committer whose own
+//!   wait is over takes it over from one who stalls for longer; who relied on that one is written no later, and that one's
+//!   sleep ends by itself.
 
 use std::time::Duration;
 
 use self::bucket::Bucket;
 use self::log_server::request;
-use self::waits::Tally;
 pub use self::waits::Waits;
+use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
@@ -45,6 +47,8 @@ use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, Vi
 // By their paths, because the model checker includes this file a second time.
 #[path = "turn/bucket.rs"]
 mod bucket;
+#[path = "turn/election.rs"]
+mod election;
 #[path = "turn/log_server.rs"]
 mod log_server;
 #[path = "turn/waits.rs"]
@@ -118,9 +122,9 @@ pub(crate) struct Writer<M: Machine> {
     write_ns: AtomicU64,
     /// When the last group was done, on the machine's clock, in nanoseconds.
     freed_ns: AtomicU64,
-    /// When the elected committer will begin at the latest, on the machine's clock, in nanoseconds: as it said when it
-    /// went to sleep.
-    begins_ns: AtomicU64,
+    /// When the elected committer begins at the latest, as it said when it went to sleep: the machine's clock in
+    /// nanoseconds over the low 16 bits of its place, so that nobody takes for the new one's what the last one said.
+    begins: AtomicU64,
     /// What an administrator adds to every stall, in nanoseconds.
     raised_ns: AtomicU64,
     tally: Tally,
@@ -155,7 +159,7 @@ impl<M: Machine> Writer<M> {
             design,
             write_ns: AtomicU64::new(0),
             freed_ns: AtomicU64::new(0),
-            begins_ns: AtomicU64::new(0),
+            begins: AtomicU64::new(0),
             raised_ns: AtomicU64::new(0),
             tally: Tally::default(),
             machine,
@@ -179,16 +183,8 @@ impl<M: Machine> Writer<M> {
 
     /// What the waiting has cost so far.
     pub(crate) fn waits(&self) -> Waits {
-        let Tally { wakes, self_wakes, stalls, stalled_ns, by_committers, by_server } = &self.tally;
-        let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        Waits {
-            wakes: read(wakes) + self.lock.wakes(),
-            self_wakes: read(self_wakes),
-            stalls: read(stalls),
-            stalled_ns: read(stalled_ns),
-            groups_by_committers: read(by_committers),
-            groups_by_server: read(by_server),
-        }
+        let waits = self.tally.read();
+        Waits { wakes: waits.wakes + self.lock.wakes(), woken: waits.woken + self.lock.woken(), ..waits }
     }
 
     /// Adds to every stall from now on, in place of what was added before.
@@ -216,7 +212,7 @@ impl<M: Machine> Writer<M> {
         let mut word = self.word.load(Ordering::SeqCst);
         while !self.is_taken(word) {
             match self.word.compare_exchange(word, word | HELD, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Some(Turn { writer: self, group: None, by_server: false }),
+                Ok(_) => return Some(Turn { writer: self, group: None, author: Author::Committer }),
                 Err(now) => word = now,
             }
         }
@@ -243,6 +239,7 @@ impl<M: Machine> Writer<M> {
         mut write: impl FnMut(Turn<'a, M>),
     ) -> Waited {
         let lsn = committer.lsn;
+        let author = if committer.stand_in { Author::StandIn } else { Author::Committer };
         let mut looks = 0;
         let mut arrived = None;
         loop {
@@ -261,13 +258,17 @@ impl<M: Machine> Writer<M> {
                 Choice::Sleep(None) if view.elected => Choice::Write,
                 choice => choice,
             };
-            if let (Choice::Sleep(Some(time)) | Choice::Stall(time), true) = (choice, view.elected) {
-                self.begins_ns.store((view.now + time).as_nanos() as u64, Ordering::Relaxed);
+            if view.elected && self.design.reads_clock() {
+                let stall = match choice {
+                    Choice::Sleep(Some(time)) | Choice::Stall(time) => time,
+                    _ => Duration::ZERO,
+                };
+                self.say_begin(lsn, view.now + stall);
             }
             match choice {
                 Choice::Write => match self.try_take() {
-                    Some(turn) => write(turn.by_server(committer.stand_in)),
-                    None if view.elected => self.sleep_as_committer(lsn),
+                    Some(turn) => write(turn.by(author)),
+                    None if view.elected || self.goes_first(committer, &view) => self.sleep_as_committer(lsn),
                     None => self.sleep(lsn, None),
                 },
                 Choice::LeaveToServer => {
@@ -280,7 +281,7 @@ impl<M: Machine> Writer<M> {
                     let held = self.lock.request(&self.machine, mode);
                     if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
                         let turn = self.take(&place);
-                        write(turn.by_server(committer.stand_in));
+                        write(turn.by(author));
                     }
                     drop(held);
                 }
@@ -321,8 +322,7 @@ impl<M: Machine> Writer<M> {
             raised,
             write_time,
             freed: Duration::from_nanos(self.freed_ns.load(Ordering::Relaxed)),
-            committer_begins: (!elected && self.elected().is_some())
-                .then(|| now.max(Duration::from_nanos(self.begins_ns.load(Ordering::Relaxed)))),
+            committer_begins: if elected { None } else { self.committer_begins(now) },
         }
     }
 
@@ -338,22 +338,6 @@ impl<M: Machine> Writer<M> {
 
     fn waiting(&self) -> u32 {
         self.buckets.iter().map(|bucket| bucket.sleepers.load(Ordering::SeqCst)).sum()
-    }
-
-    /// The elected committer's place; `None` if nobody is elected.
-    fn elected(&self) -> Option<u64> {
-        let elected = self.elected.load(Ordering::SeqCst);
-        (elected > self.flight.load(Ordering::SeqCst) >> 16).then_some(elected)
-    }
-
-    /// Elects this committer if nobody is; whether it is elected now.
-    fn elect(&self, lsn: u64) -> bool {
-        let before = self.elected.load(Ordering::SeqCst);
-        let target = self.flight.load(Ordering::SeqCst) >> 16;
-        if before > target || lsn <= target {
-            return before == lsn && lsn > target;
-        }
-        self.elected.compare_exchange(before, lsn, Ordering::SeqCst, Ordering::SeqCst).is_ok()
     }
 
     /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do.
@@ -403,12 +387,7 @@ impl<M: Machine> Writer<M> {
     }
 
     fn count_stall(&self, began: Duration, limit: Duration) {
-        let spent = self.machine.now().saturating_sub(began);
-        self.tally.stalls.fetch_add(1, Ordering::Relaxed);
-        self.tally.stalled_ns.fetch_add(spent.as_nanos() as u64, Ordering::Relaxed);
-        if spent >= limit {
-            self.tally.self_wakes.fetch_add(1, Ordering::Relaxed);
-        }
+        self.tally.stall(self.machine.now().saturating_sub(began), limit);
     }
 
     /// Stops the log: nobody sleeps any longer, every later wait ends at once.
@@ -420,11 +399,16 @@ impl<M: Machine> Writer<M> {
         }
     }
 
+    /// Wakes who sleeps there, and counts that.
+    fn wake(&self, bucket: &Bucket<M::Futex>) {
+        if let Some(woken) = bucket.wake() {
+            self.tally.wake(woken);
+        }
+    }
+
     /// The writer word was given back: the elected committer may be waiting for it.
     fn committer_may_go_on(&self) {
-        if self.committer.wake() {
-            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
-        }
+        self.wake(&self.committer);
     }
 
     /// Whoever gives back the writer word looks after those whom no group covers yet.
@@ -444,7 +428,7 @@ impl<M: Machine> Writer<M> {
                 self.ask_now();
             } else {
                 // They elect one.
-                next.wake();
+                self.wake(next);
             }
         }
     }
@@ -461,13 +445,12 @@ pub(crate) struct Turn<'a, M: Machine> {
     writer: &'a Writer<M>,
     /// The number of the group, once it is in flight.
     group: Option<u64>,
-    /// Whether the log server has it.
-    by_server: bool,
+    author: Author,
 }
 
 impl<M: Machine> Turn<'_, M> {
-    fn by_server(mut self, by_server: bool) -> Self {
-        self.by_server = by_server;
+    fn by(mut self, author: Author) -> Self {
+        self.author = author;
         self
     }
 
@@ -512,11 +495,12 @@ impl<M: Machine> Turn<'_, M> {
         land();
         let before = writer.durable();
         debug_assert!(durable >= before);
+        if !took.is_zero() {
+            // Before anybody is answered who then looks at the counts.
+            writer.tally.group(self.author);
+        }
         writer.durable.store(durable, Ordering::SeqCst);
         if !took.is_zero() {
-            let tally = &writer.tally;
-            let groups = if self.by_server { &tally.by_server } else { &tally.by_committers };
-            groups.fetch_add(1, Ordering::Relaxed);
             let (took_ns, smooth) = (took.as_nanos() as u64, writer.write_ns.load(Ordering::Relaxed));
             let smooth = if smooth == 0 { took_ns } else { (7 * smooth + took_ns) / 8 };
             writer.write_ns.store(smooth, Ordering::Relaxed);
@@ -532,9 +516,7 @@ impl<M: Machine> Turn<'_, M> {
             });
         }
         writer.landed.store(number, Ordering::SeqCst);
-        if writer.landing.wake() {
-            writer.tally.wakes.fetch_add(1, Ordering::Relaxed);
-        }
+        writer.wake(&writer.landing);
         true
     }
 
@@ -545,10 +527,8 @@ impl<M: Machine> Turn<'_, M> {
         std::mem::forget(self);
         writer.word.fetch_sub(if group.is_some() { IN_FLIGHT } else { HELD }, Ordering::SeqCst);
         writer.committer_may_go_on();
-        if let Some(number) = group
-            && writer.buckets[bucket(number)].wake()
-        {
-            writer.tally.wakes.fetch_add(1, Ordering::Relaxed);
+        if let Some(number) = group {
+            writer.wake(&writer.buckets[bucket(number)]);
         }
         writer.look_again(place);
     }

@@ -17,6 +17,16 @@ pub(crate) fn group_size_class(packets: u64) -> Option<usize> {
     packets.checked_ilog2().map(|class| (class as usize).min(GROUP_SIZE_CLASSES - 1))
 }
 
+/// Log writes are counted by their time in powers of two of a microsecond: less than 2, 2-4, 4-8, and so on; the last
+/// class holds all from 2^15 us, 33 ms, on.
+pub const WRITE_TIME_CLASSES: usize = 16;
+
+/// The class of a log write that took so long.
+pub fn write_time_class(took: Duration) -> usize {
+    let us = took.as_micros().clamp(1, u128::from(u32::MAX)) as u32;
+    (us.ilog2() as usize).min(WRITE_TIME_CLASSES - 1)
+}
+
 /// Counters of the log; each has one writer at a time (whose group lands), but for those of calls.
 #[derive(Debug, Default)]
 pub(crate) struct Counters {
@@ -26,6 +36,7 @@ pub(crate) struct Counters {
     writes: AtomicU64,
     syncs: AtomicU64,
     write_ns: AtomicU64,
+    write_times: [AtomicU64; WRITE_TIME_CLASSES],
     sizes: [AtomicU64; GROUP_SIZE_CLASSES],
 }
 
@@ -44,6 +55,8 @@ pub struct LogStats {
     pub syncs: u64,
     /// Time spent in writes and syncs, in nanoseconds.
     pub write_ns: u64,
+    /// Groups whose write and sync took less than 2, 2-4, 4-8, … us.
+    pub write_times: [u64; WRITE_TIME_CLASSES],
     /// Groups of 1, 2-3, 4-7, … packets.
     pub group_sizes: [u64; GROUP_SIZE_CLASSES],
     /// What waiting for them has cost.
@@ -61,6 +74,7 @@ impl LogStats {
             writes: self.writes - earlier.writes,
             syncs: self.syncs - earlier.syncs,
             write_ns: self.write_ns - earlier.write_ns,
+            write_times: std::array::from_fn(|class| self.write_times[class] - earlier.write_times[class]),
             group_sizes: std::array::from_fn(|class| self.group_sizes[class] - earlier.group_sizes[class]),
             waits: self.waits.since(earlier.waits),
         }
@@ -81,6 +95,7 @@ impl Counters {
             writes: read(&self.writes),
             syncs: read(&self.syncs),
             write_ns: read(&self.write_ns),
+            write_times: std::array::from_fn(|class| read(&self.write_times[class])),
             group_sizes: std::array::from_fn(|class| read(&self.sizes[class])),
             waits,
         }
@@ -206,6 +221,7 @@ impl Flight {
             self.counters.count_group(self.packets);
             Counters::add(&self.counters.bytes, self.piece.to() - self.piece.from());
             Counters::add(&self.counters.write_ns, took.as_nanos() as u64);
+            Counters::add(&self.counters.write_times[write_time_class(took)], 1);
         }
         self.piece.release();
     }

@@ -215,9 +215,11 @@ impl GroupCommit for Adaptive {
         let allowed = Adaptive::allowed(view);
         if view.covered {
             Choice::Sleep(None)
-        } else if view.writer_busy {
+        } else if view.writer_busy && !limited {
             // When it is done the log server looks after those whom it left behind.
-            if limited && !allowed.is_zero() { Choice::Sleep(Some(allowed)) } else { Choice::Sleep(None) }
+            Choice::Sleep(None)
+        } else if view.writer_busy && !allowed.is_zero() {
+            Choice::Sleep(Some(allowed))
         } else if complete && (goal > 1 || view.waiting == 0) || allowed.is_zero() {
             Choice::Write
         } else if complete {

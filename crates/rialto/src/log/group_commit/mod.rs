@@ -75,7 +75,7 @@ pub struct View {
     pub write_time: Duration,
     /// When the last group was done.
     pub freed: Duration,
-    /// If another committer is elected, when it begins: now, or when its stall is over.
+    /// If another committer is elected, and has said when it begins: now, or when its stall is over.
     pub committer_begins: Option<Duration>,
 }
 
@@ -197,6 +197,26 @@ impl GroupCommitDesign {
             GroupCommitDesign::Adaptive => "adaptive",
         }
     }
+
+    /// Whether a transaction's own stall counts ([`TxOptions::commit_stall`](crate::TxOptions::commit_stall)).
+    pub const fn heeds_stall(self) -> bool {
+        use GroupCommitDesign::{Adaptive, CommitStall, HiberStall};
+        matches!(self, CommitStall | HiberStall | Adaptive)
+    }
+
+    /// Whether it counts what a transaction is willing to wait
+    /// ([`TxOptions::willing_to_wait`](crate::TxOptions::willing_to_wait)).
+    pub const fn heeds_willing_to_wait(self) -> bool {
+        use GroupCommitDesign::{Adaptive, HiberWillingToWait, WillingToWait};
+        matches!(self, WillingToWait | HiberWillingToWait | Adaptive)
+    }
+
+    /// Whether there are stalls that an administrator can raise
+    /// ([`Database::raise_stalls`](crate::Database::raise_stalls)).
+    pub const fn heeds_raised_stalls(self) -> bool {
+        use GroupCommitDesign::{CommitLock, CommitLockShared, LogServer};
+        !matches!(self, CommitLock | CommitLockShared | LogServer)
+    }
 }
 
 impl fmt::Display for GroupCommitDesign {
@@ -227,5 +247,38 @@ mod tests {
         }
         let error = "sleepy".parse::<GroupCommitDesign>().unwrap_err();
         assert!(error.contains("sleepy") && error.contains("log-server, adaptive"), "{error}");
+    }
+
+    #[test]
+    fn a_design_heeds_the_waits_that_it_says_it_does() {
+        let ms = Duration::from_millis;
+        let view = View {
+            forming: 1,
+            now: ms(1_000),
+            arrived: ms(1_000),
+            started: ms(1_000),
+            freed: ms(999),
+            write_time: ms(2),
+            ..View::default()
+        };
+        for design in GroupCommitDesign::ALL {
+            let policy = match design {
+                // It knows no company yet otherwise.
+                GroupCommitDesign::Adaptive => Box::new(Adaptive::waiting_for(4)),
+                _ => GroupCommitOptions::from(design).policy(),
+            };
+            let changes = |with: View| {
+                [false, true].into_iter().any(|elected| {
+                    policy.choose(&View { elected, ..with }) != policy.choose(&View { elected, ..view })
+                })
+            };
+            let found = [
+                changes(View { stall: Some(ms(1)), ..view }),
+                changes(View { willing_to_wait: Some(ms(5)), ..view }),
+                changes(View { raised: ms(7), ..view }),
+            ];
+            let said = [design.heeds_stall(), design.heeds_willing_to_wait(), design.heeds_raised_stalls()];
+            assert_eq!(found, said, "{design}");
+        }
     }
 }

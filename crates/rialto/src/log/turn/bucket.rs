@@ -27,13 +27,12 @@ impl<F: Futex> Bucket<F> {
         self.sleepers.fetch_sub(1, Ordering::SeqCst);
     }
 
-    /// Wakes everybody with one call; whether anybody slept.
-    pub(super) fn wake(&self) -> bool {
+    /// Wakes everybody with one call, and says how many it woke; without a call if nobody sleeps.
+    pub(super) fn wake(&self) -> Option<u32> {
         if self.sleepers.load(Ordering::SeqCst) == 0 {
-            return false;
+            return None;
         }
         self.epoch.fetch_add(1);
-        self.epoch.wake_all();
-        true
+        Some(self.epoch.wake_all())
     }
 }

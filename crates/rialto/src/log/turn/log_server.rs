@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::waits::Author;
 use super::{Choice, Committer, Futex, GroupCommitter, Machine, Ordering, Turn, Writer};
 
 /// The request word's values, in the order in which one replaces another.
@@ -47,8 +48,7 @@ impl<M: Machine> Writer<M> {
 
     pub(super) fn wake_server(&self) {
         if self.server_asleep.load(Ordering::SeqCst) != 0 {
-            self.tally.wakes.fetch_add(1, Ordering::Relaxed);
-            self.request.wake_all();
+            self.tally.wake(self.request.wake_all());
         }
     }
 
@@ -77,7 +77,7 @@ impl<M: Machine> Writer<M> {
                     // I3's bound on level 1 knows no stall.
                     self.request.exchange(request::NOW, request::NONE);
                     let turn = self.take(&place);
-                    write(turn.by_server(true));
+                    write(turn.by(Author::Overdue));
                 }
                 GroupCommitter::Elected => {
                     // Taken back before the place is read: who asks from here on is served next time.
@@ -104,7 +104,8 @@ impl<M: Machine> Writer<M> {
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
                         self.request.exchange(request::NOW, request::NONE);
-                        write(turn.by_server(true));
+                        let is_overdue = asked == Asked::Overdue;
+                        write(turn.by(if is_overdue { Author::Overdue } else { Author::LogServer }));
                     } else if self.request.exchange(request::NOW, request::BLOCKED) {
                         while self.request.load() == request::BLOCKED {
                             if !self.is_busy() {

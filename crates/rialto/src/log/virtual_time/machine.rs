@@ -239,15 +239,16 @@ impl Futex for VirtualFutex {
         machine.work(machine.0.costs.resume);
     }
 
-    fn wake_all(&self) {
+    fn wake_all(&self) -> u32 {
         let machine = &self.machine;
         let mut state = machine.0.state.lock();
         let woken = std::mem::take(&mut state.sleepers[self.number]);
-        let some = !woken.is_empty();
+        let count = woken.len() as u32;
         woken.into_iter().for_each(|thread| machine.event(&mut state, thread, 0));
         drop(state);
-        if some {
+        if count > 0 {
             machine.work(machine.0.costs.wake);
         }
+        count
     }
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use self::machine::{Costs, Virtual};
 use super::turn::{Committer, Turn, Waits, Writer};
 use super::writer::group_size_class;
-use super::{GROUP_SIZE_CLASSES, GroupCommitOptions};
+use super::{GROUP_SIZE_CLASSES, GroupCommitOptions, Patience};
 use crate::io::Random;
 use crate::log::sync::Machine;
 
@@ -97,6 +97,10 @@ pub struct Load {
     pub commits: u64,
     /// What the clients' work is drawn with.
     pub seed: u64,
+    /// What the clients say about their waits, in turn; nothing if it is empty. When a transaction began is known.
+    pub patience: &'static [Patience],
+    /// How often clients look that never wait for a commit; `None` for clients that wait.
+    pub polls: Option<Duration>,
 }
 
 /// What a run brought.
@@ -110,6 +114,8 @@ pub struct Outcome {
     pub processors_busy: f64,
     /// Response times of the commits measured, from the start of their work, sorted.
     pub responses: Vec<Duration>,
+    /// By client: the longest time that one of the commits measured was queued before it was durable.
+    pub longest_commits: Vec<Duration>,
     /// Groups written meanwhile.
     pub groups: u64,
     /// The largest.
@@ -154,6 +160,15 @@ struct Measured {
     group_max: u64,
     group_sizes: [u64; GROUP_SIZE_CLASSES],
     responses: Vec<Duration>,
+    longest_commits: Vec<Duration>,
+}
+
+/// A commit on its way.
+#[derive(Debug, Clone, Copy)]
+struct Flying {
+    lsn: u64,
+    began: Duration,
+    queued: Duration,
 }
 
 impl World {
@@ -188,14 +203,18 @@ impl World {
         Moment { now: self.machine.now(), worked: self.machine.worked(), waits: self.writer.waits() }
     }
 
-    /// A commit is durable; whether there is more to do.
-    fn done(&self, began: Duration, load: &Load) -> bool {
-        let mut measured = self.measured.lock();
+    /// A client's commit is durable; whether there is more to do.
+    fn done(&self, client: usize, commit: &Flying, load: &Load) -> bool {
+        let mut guard = self.measured.lock();
+        let measured = &mut *guard;
         measured.done += 1;
         if measured.done == load.warmup_commits + 1 {
             measured.begin = Some(self.moment());
         } else if measured.done > load.warmup_commits && measured.end.is_none() {
-            measured.responses.push(self.machine.now() - began);
+            let now = self.machine.now();
+            measured.responses.push(now - commit.began);
+            let longest = &mut measured.longest_commits[client];
+            *longest = (*longest).max(now - commit.queued);
             if measured.responses.len() as u64 == load.commits {
                 measured.end = Some(self.moment());
                 self.over.store(true, Ordering::SeqCst);
@@ -206,29 +225,44 @@ impl World {
 
     fn client(&self, number: usize, load: &Load) {
         let mut random = Random::new(load.seed ^ (number as u64 + 1) << 32);
+        let patience = match load.patience.len() {
+            0 => Patience::default(),
+            all => load.patience[number % all],
+        };
         let mut flying = std::collections::VecDeque::new();
         while !self.over.load(Ordering::SeqCst) {
             let began = self.machine.now();
             self.machine.work(drawn(&mut random, self.regime.commit_cpu));
             let lsn = self.place.fetch_add(1, Ordering::SeqCst) + 1;
-            if load.in_flight > 1 {
+            if load.in_flight > 1 || load.polls.is_some() {
                 // A ticket: the stand-in waits for it until the client does.
                 self.writer.ask_now();
             }
-            flying.push_back((lsn, began));
+            flying.push_back(Flying { lsn, began, queued: self.machine.now() });
             if flying.len() < load.in_flight as usize {
                 continue;
             }
             let waited = flying.pop_front().expect("it was pushed just now");
-            let committer =
-                Committer { stand_in: false, started: Some(waited.1), ..Committer::stand_in(waited.0) };
-            self.writer.wait(&committer, || self.place(), |turn| self.write(turn));
-            if !self.done(waited.1, load) {
+            if let Some(time) = load.polls {
+                while self.writer.durable() < waited.lsn {
+                    self.machine.pass(time);
+                }
+            } else {
+                let committer = Committer {
+                    lsn: waited.lsn,
+                    stand_in: false,
+                    started: Some(waited.began),
+                    stall: patience.stall,
+                    willing_to_wait: patience.willing_to_wait,
+                };
+                self.writer.wait(&committer, || self.place(), |turn| self.write(turn));
+            }
+            if !self.done(number, &waited, load) {
                 break;
             }
-            while flying.front().is_some_and(|next| next.0 <= self.writer.durable()) {
-                let waited = flying.pop_front().expect("it is there");
-                self.done(waited.1, load);
+            while let Some(next) = flying.pop_front_if(|next: &mut Flying| next.lsn <= self.writer.durable())
+            {
+                self.done(number, &next, load);
             }
         }
     }
@@ -258,7 +292,10 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
         place: AtomicU64::new(0),
         group_max: options.group_max.or(regime.group_max).map_or(u64::MAX, u64::from),
         over: AtomicBool::new(false),
-        measured: Mutex::default(),
+        measured: Mutex::new(Measured {
+            longest_commits: vec![Duration::ZERO; clients],
+            ..Measured::default()
+        }),
     });
     let left = AtomicU64::new(clients as u64);
     std::thread::scope(|scope| {
@@ -294,6 +331,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
         time,
         processors_busy: (end.worked - begin.worked).as_secs_f64() / time.as_secs_f64(),
         responses,
+        longest_commits: measured.longest_commits,
         groups: measured.groups,
         group_max: measured.group_max,
         group_sizes: measured.group_sizes,

@@ -11,7 +11,7 @@ fn regime(name: &str) -> &'static Regime {
 
 /// Blocking clients, after a warm-up of half as many commits.
 fn load(clients: u32, commits: u64) -> Load {
-    Load { clients, in_flight: 1, warmup_commits: commits / 2, commits, seed: 1 }
+    Load { clients, in_flight: 1, warmup_commits: commits / 2, commits, seed: 1, patience: &[], polls: None }
 }
 
 /// Every way to set a design, around the time of a log write.
@@ -90,14 +90,108 @@ fn a_commit_of_a_blocked_committer_is_worth_one_wake_call_at_most() {
 }
 
 #[test]
-fn tickets_that_nobody_waits_for_cause_no_wake_call() {
+fn tickets_cost_a_few_wake_calls_a_group_however_many_there_are() {
     for design in GroupCommitDesign::ALL {
-        let load = Load { clients: 2, in_flight: 500, warmup_commits: 2_000, commits: 10_000, seed: 1 };
+        let load = Load { in_flight: 500, warmup_commits: 2_000, ..load(2, 10_000) };
         let outcome = simulate(regime("ssd-100us"), &design.into(), &load);
         let Waits { wakes, .. } = outcome.waits;
         // A group may be worth one call for each of the two who wait for their oldest, and one for the log server.
         assert!(wakes <= 3 * outcome.groups + 3, "{design}: {wakes} for {} groups", outcome.groups);
         assert!(outcome.groups * 20 < outcome.commits, "{design}: {} groups", outcome.groups);
+    }
+}
+
+#[test]
+fn tickets_that_nobody_waits_for_cause_no_wake_call_but_of_who_writes_them() {
+    for design in GroupCommitDesign::ALL {
+        let polls = us(20);
+        let load = Load { in_flight: 500, warmup_commits: 2_000, polls, ..load(2, 10_000) };
+        let outcome = simulate(regime("ssd-100us"), &design.into(), &load);
+        let Waits { wakes, woken, .. } = outcome.waits;
+        // The stand-in, when it has slept since its last group. The window's ends may cut a group off its call.
+        assert!(wakes <= outcome.groups + 1, "{design}: {wakes} wake calls for {} groups", outcome.groups);
+        assert!(woken <= wakes, "{design}: {woken} threads woken by {wakes} calls");
+        let Waits { groups_by_committers, .. } = outcome.waits;
+        assert_eq!(groups_by_committers, 0, "{design}: nobody waits");
+    }
+}
+
+/// A group's wake call wakes everybody who sleeps until that group is written: whom it serves, and with a bound for groups
+/// those whom the bound has left out.
+#[test]
+fn a_commit_wakes_one_thread_unless_a_bound_leaves_committers_out_of_their_group() {
+    let (clients, commits) = (256, 3_000);
+    let bounded = regime("koda");
+    let unbounded = Regime { group_max: None, ..*bounded };
+    for design in [Hiber, HiberStall, HiberWillingToWait, LogServer, Adaptive] {
+        let [free, left_out] = [&unbounded, bounded].map(|regime| {
+            let Outcome { waits, groups, .. } = simulate(regime, &design.into(), &load(clients, commits));
+            println!(
+                "{design}, {clients} clients, groups of at most {:?}: {:.2} threads woken a commit by {:.2} calls a group",
+                regime.group_max,
+                waits.woken as f64 / commits as f64,
+                waits.wakes as f64 / groups as f64
+            );
+            (waits, groups)
+        });
+        // Whom the group serves, and for each group one who writes it. The window's ends may cut a group off its call.
+        let (waits, groups) = free;
+        let most = commits + groups + u64::from(clients);
+        assert!(waits.woken <= most, "{design}: {} threads woken for {commits} commits", waits.woken);
+        // At most everybody, and for each group one who writes it.
+        let (waits, groups) = left_out;
+        let most = (groups + 1) * u64::from(clients + 1);
+        assert!(waits.woken <= most, "{design}: {} threads woken by {groups} groups", waits.woken);
+    }
+}
+
+const fn willing(wait: u64) -> Patience {
+    let wait = Some(Duration::from_micros(wait));
+    Patience { began: None, stall: wait, willing_to_wait: wait }
+}
+
+/// Clients of very different waits share groups, and nobody's commit takes longer than its own wait and what cannot be
+/// helped: a group that was begun before its packet came, and its own group. Where a design knows no waits, they are none.
+#[test]
+fn a_transaction_whose_wait_is_over_is_never_left_behind() {
+    const WAITS: [Patience; 4] = [willing(0), willing(2_000), willing(20_000), willing(100_000)];
+    const CLIENTS: u32 = 8;
+    // Nobody queues for a processor, and nobody is left out of a group that begins after its packet came.
+    let regime = Regime {
+        name: "waits",
+        meaning: "a processor for each thread, log writes of 1 ms",
+        processors: CLIENTS + 1,
+        commit_cpu: Duration::from_micros(300),
+        wake_cpu: Duration::from_micros(1),
+        resume_cpu: Duration::from_micros(1),
+        grant: Duration::from_micros(1),
+        write: Duration::from_millis(1),
+        group_max: None,
+    };
+    // From one group to the next: a wake call, the next committer's going on, and with the commit lock a grant, all this
+    // for each of the others before it is its turn, twice where the lock is asked for twice.
+    let handing_over = Duration::from_micros(2 * 3 * u64::from(CLIENTS + 1));
+    for design in GroupCommitDesign::ALL {
+        for seed in 1..=3 {
+            let load = Load { patience: &WAITS, seed, ..load(CLIENTS, 1_500) };
+            let outcome = simulate(&regime, &design.into(), &load);
+            for (client, longest) in outcome.longest_commits.iter().enumerate() {
+                let own = WAITS[client % WAITS.len()].stall.expect("each has one");
+                let wait = match design {
+                    CommitLock | CommitLockShared | Hiber | LogServer => Duration::ZERO,
+                    // The one who commits stalls, for all.
+                    HiberStall => willing(100_000).stall.expect("it has one"),
+                    CommitStall | WillingToWait | HiberWillingToWait | Adaptive => own,
+                };
+                let most = wait + 2 * regime.write + handing_over;
+                assert!(
+                    *longest <= most,
+                    "{design}, seed {seed}: client {client}, whose wait is {own:?}, was in the queue for {longest:?}, \
+                     expected at most {most:?}"
+                );
+                assert!(*longest >= regime.write, "{design}: client {client} committed without a log write");
+            }
+        }
     }
 }
 
