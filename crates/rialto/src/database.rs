@@ -14,6 +14,7 @@ use crate::core::Core;
 use crate::error::{Error, Result};
 use crate::io::{Disk, FileDisk};
 use crate::lock::LockMode;
+use crate::log::GroupCommitDesign;
 use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
 use crate::options::{Checkpointing, Options};
@@ -299,6 +300,11 @@ impl Database {
     /// without a name.
     pub fn procedure_id(&self, name: &str) -> ProcedureId {
         self.core().accounts.id(name)
+    }
+
+    /// The group commit design that the database was opened with.
+    pub fn group_commit(&self) -> GroupCommitDesign {
+        self.core().options.group_commit.design
     }
 
     /// Adds this to the stalls of all committers, from now on until it is told otherwise or the database is closed: an

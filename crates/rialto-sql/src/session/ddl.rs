@@ -79,7 +79,7 @@ impl Session {
         Err(SqlError::new(sqlstate, message))
     }
 
-    fn notice(&mut self, message: String) {
+    pub(super) fn notice(&mut self, message: String) {
         self.notices.push((Severity::Notice, SqlError::new(SqlState::Success, message)));
     }
 

@@ -1,5 +1,6 @@
 //! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
 
+use rialto::GroupCommitDesign;
 use rialto::row::Value;
 
 use super::block::{Block, NamedSavepoint};
@@ -68,6 +69,9 @@ impl Session {
             }
             Statement::Set(name, value) => {
                 self.change_setting(name, value)?;
+                if *value != SetValue::Default {
+                    self.tell_if_ignored(&name.text);
+                }
                 Ok(Tag::Word("SET"))
             }
             Statement::AlterSystem(name, value) => {
@@ -75,7 +79,11 @@ impl Session {
                     let message = "ALTER SYSTEM cannot run inside a transaction block";
                     return Err(SqlError::new(SqlState::ActiveTransaction, message));
                 }
-                self.database.raise_stalls(settings::raised_stalls(name, value)?)?;
+                let by = settings::raised_stalls(name, value)?;
+                self.database.raise_stalls(by)?;
+                if !by.is_zero() {
+                    self.tell_if_ignored(&name.text);
+                }
                 Ok(Tag::Word("ALTER SYSTEM"))
             }
             Statement::Reset(name) => {
@@ -134,6 +142,26 @@ impl Session {
         }
         self.access = access;
         Ok(())
+    }
+
+    /// Tells of a wait for group commits that the database's design has no use for. It stays set: the database may be
+    /// opened with another design.
+    fn tell_if_ignored(&mut self, name: &str) {
+        let design = self.database.group_commit();
+        let heeds: fn(GroupCommitDesign) -> bool = match name {
+            "rialto.commit_stall" => GroupCommitDesign::heeds_stall,
+            "rialto.willing_to_wait" => GroupCommitDesign::heeds_willing_to_wait,
+            settings::RAISE_STALLS => GroupCommitDesign::heeds_raised_stalls,
+            _ => return,
+        };
+        if !heeds(design) {
+            let others = GroupCommitDesign::ALL.into_iter().filter(|design| heeds(*design));
+            let others: Vec<&str> = others.map(GroupCommitDesign::name).collect();
+            self.notice(format!(
+                "{name} has no effect with the group commit design {design}; it has with {}",
+                others.join(", ")
+            ));
+        }
     }
 
     fn change_setting(&mut self, name: &Name, value: &SetValue) -> Result<()> {
