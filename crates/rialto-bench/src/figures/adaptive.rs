@@ -63,6 +63,8 @@ fn settings(design: GroupCommitDesign, write: Duration, response: Duration) -> V
 
 /// One load on one regime.
 struct Beside {
+    /// The bound of the regime's groups.
+    group_max: Option<u32>,
     clients: u32,
     in_flight: u32,
     best: GroupCommitOptions,
@@ -76,7 +78,15 @@ impl Beside {
     fn ratio(&self) -> f64 {
         self.adaptive.tps / self.at_best.tps
     }
+
+    /// Whether most of those who wait are left out of the group that forms, and are woken with it all the same.
+    fn is_crowded(&self) -> bool {
+        self.in_flight == 1 && self.group_max.is_some_and(|most| self.clients > 4 * most)
+    }
 }
+
+/// The mark of such a cell.
+const CROWDED: &str = "¹";
 
 fn compare(lab: &Lab, regime: &Regime, clients: u32, in_flight: u32) -> Beside {
     let outstanding = u64::from(clients) * u64::from(in_flight);
@@ -115,7 +125,8 @@ fn compare(lab: &Lab, regime: &Regime, clients: u32, in_flight: u32) -> Beside {
     let groups = CLIMB_GROUPS.min(lab.commits);
     let climb = (groups as f64 * at_best.group.max(1.0)) as u64;
     let adaptive = try_one(&GroupCommitDesign::Adaptive.into(), Length { warmup: climb.max(warmup), ..last });
-    Beside { clients, in_flight, best, at_best, adaptive, tried: all.len() }
+    let group_max = regime.group_max;
+    Beside { group_max, clients, in_flight, best, at_best, adaptive, tried: all.len() }
 }
 
 fn load_name(clients: u32, in_flight: u32) -> String {
@@ -182,7 +193,8 @@ pub fn beside(lab: &Lab) -> Result<Figure, FigureError> {
     for (at, (clients, in_flight)) in LOADS.into_iter().enumerate() {
         let cell = |column: &Vec<Beside>| {
             let beside = &column[at];
-            format!("{:.3} of {:.0} ({})", beside.ratio(), beside.at_best.tps, beside.best)
+            let mark = if beside.is_crowded() { CROWDED } else { "" };
+            format!("{:.3}{mark} of {:.0} ({})", beside.ratio(), beside.at_best.tps, beside.best)
         };
         shown.push(std::iter::once(load_name(clients, in_flight)).chain(columns.iter().map(cell)).collect());
     }
@@ -204,7 +216,8 @@ pub fn beside(lab: &Lab) -> Result<Figure, FigureError> {
          {RESPONSES:?} tenths of hiber's mean response. The best settings of the {FINALISTS} best designs are measured again with another seed, \
          as adaptive is, after a climb of about {} groups; at least {} commits a point. Each cell is adaptive's throughput as a \
          share of the best one's.\n\n{}\nThe least is {least:.3}; {missed} of {} are below 0.95. The median response of one \
-         client, adaptive's and the best's: {}.\n",
+         client, adaptive's and the best's: {}.\n\n{CROWDED} More than four times as many clients as fit into a group: its \
+         wake call wakes all those, too, whom the bound has left out.\n",
         CLIMB_GROUPS.min(lab.commits),
         lab.commits,
         markdown(&shown),
