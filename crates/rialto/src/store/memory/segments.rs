@@ -318,7 +318,8 @@ impl Segments {
     /// Latches the segment if nobody has.
     pub fn try_latch(&self, id: SegmentId) -> Option<Latched<'_>> {
         let meta = self.meta(id);
-        (!meta.latch.swap(true, Ordering::Acquire)).then_some(Latched { meta })
+        // Made only if it is held: it gives the latch back when it is dropped.
+        (!meta.latch.swap(true, Ordering::Acquire)).then(|| Latched { meta })
     }
 
     /// Sets the dirty bit for one copy: after a failed sweep, and for the copy that recovery did not load.

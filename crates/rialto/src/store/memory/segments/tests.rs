@@ -80,6 +80,18 @@ fn a_swept_segment_is_restored_as_it_was() {
 }
 
 #[test]
+fn a_latch_that_is_refused_stays_with_its_holder() {
+    let segments = arena();
+    let id = segments.allocate(HeapId(7)).unwrap();
+    let held = segments.latch(id);
+    assert!(segments.try_latch(id).is_none());
+    assert!(segments.try_latch(id).is_none(), "the first try has not given it back");
+    drop(held);
+    assert!(segments.try_latch(id).is_some());
+    assert!(segments.try_latch(id).is_some());
+}
+
+#[test]
 fn the_memory_bound_is_an_answer() {
     let segments = Segments::reserve(Arc::new(Budget::new(2 * SEGMENT_BYTES as u64))).unwrap();
     let first = segments.allocate(HeapId(1)).unwrap();
