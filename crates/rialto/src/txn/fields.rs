@@ -4,7 +4,7 @@ use std::cell::{Cell, OnceCell};
 
 use crate::catalog::TableVersion;
 use crate::error::Result;
-use crate::row::{ColumnType, FieldPatch, FieldPatches, RowView, Schema, Value, ValueRef, encode};
+use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
 use crate::store::memory::RecordRef;
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
@@ -93,7 +93,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Bytes of the row's fixed part as they are now.
-    #[inline]
+    #[inline(always)]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
         if self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N)) {
             return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
@@ -102,7 +102,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Where a column's value lies, if the column is of this type and is not NULL.
-    #[inline]
+    #[inline(always)]
     fn plain_at(&self, column: usize, ty: ColumnType) -> Option<usize> {
         let slot = self.table.schema.slot_of(column, ty)?;
         if let Some(bit) = slot.null_bit {
@@ -115,7 +115,7 @@ impl<'a> Fields<'a> {
     }
 
     /// The bytes of such a value.
-    #[inline]
+    #[inline(always)]
     fn plain<const N: usize>(&self, column: usize, ty: ColumnType) -> Option<[u8; N]> {
         self.plain_at(column, ty).map(|at| self.bytes(at))
     }
@@ -129,7 +129,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type, or NULL.
-    #[inline]
+    #[inline(always)]
     pub fn get_i32(&self, column: usize) -> Result<i32> {
         if let Some(bytes) = self.plain(column, ColumnType::Int4) {
             return Ok(i32::from_le_bytes(bytes));
@@ -141,7 +141,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type, or NULL.
-    #[inline]
+    #[inline(always)]
     pub fn get_i64(&self, column: usize) -> Result<i64> {
         if let Some(bytes) = self.plain(column, ColumnType::Int8) {
             return Ok(i64::from_le_bytes(bytes));
@@ -169,7 +169,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column does not take it.
-    #[inline]
+    #[inline(always)]
     pub fn set_i32(&mut self, column: usize, value: i32) -> Result<()> {
         if let Some(at) = self.plain_at(column, ColumnType::Int4) {
             self.put(at, &value.to_le_bytes());
@@ -182,7 +182,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column does not take it.
-    #[inline]
+    #[inline(always)]
     pub fn set_i64(&mut self, column: usize, value: i64) -> Result<()> {
         if let Some(at) = self.plain_at(column, ColumnType::Int8) {
             self.put(at, &value.to_le_bytes());
@@ -203,7 +203,7 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type or NULL, or the sum is out of range.
-    #[inline]
+    #[inline(always)]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
         if let Some(at) = self.plain_at(column, ColumnType::Int8)
             && let Some(sum) = i64::from_le_bytes(self.bytes(at)).checked_add(delta)
@@ -218,8 +218,14 @@ impl<'a> Fields<'a> {
     ///
     /// # Errors
     /// If the column is of another type or NULL, or the sum is out of range.
-    #[inline]
+    #[inline(always)]
     pub fn add_i32(&mut self, column: usize, delta: i32) -> Result<i32> {
+        if let Some(at) = self.plain_at(column, ColumnType::Int4)
+            && let Some(sum) = i32::from_le_bytes(self.bytes(at)).checked_add(delta)
+        {
+            self.put(at, &sum.to_le_bytes());
+            return Ok(sum);
+        }
         let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
         let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
         self.set_i32(column, sum)?;
@@ -248,7 +254,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Puts the bytes of a fixed field.
-    #[inline]
+    #[inline(always)]
     fn put<const N: usize>(&mut self, at: usize, bytes: &[u8; N]) {
         let patch = FieldPatch::new(at as u16, bytes);
         self.note(patch);
@@ -279,10 +285,12 @@ impl<'a> Fields<'a> {
             self.apply(&patches);
             return Ok(());
         }
-        let mut values = self.row().values();
-        values[column] = value.to_value();
-        let mut row = Vec::new();
-        encode(self.schema(), &values, &mut row)?;
+        let (old, mut row) = (self.row(), Vec::new());
+        let mut encoder = RowEncoder::new(self.schema(), &mut row);
+        for position in 0..self.schema().columns().len() {
+            encoder.put(if position == column { value } else { old.get_ref(position) })?;
+        }
+        encoder.finish()?;
         if row != self.row().bytes() {
             self.put_whole(&row);
         }

@@ -108,7 +108,7 @@ impl Context {
     /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
     /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
     /// locks are kept elsewhere: then [`Context::seek`] tells.
-    #[inline]
+    #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
         if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
             return None;

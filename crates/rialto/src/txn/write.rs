@@ -107,6 +107,7 @@ impl Context {
         self.push_write(target, effect, placed);
     }
 
+    #[inline(always)]
     fn encode_key(&mut self, slot: u32, key: &impl IntoKey) -> Result<()> {
         key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)
     }
