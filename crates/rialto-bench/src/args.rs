@@ -21,6 +21,7 @@ pub use self::values::{
     CheckpointName, DiskName, DurabilityName, EngineName, LocksName, LoggingName, Rate, ResidenceName,
     WorkloadName,
 };
+use crate::card::{self, Mix};
 use crate::error::BenchError;
 use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
@@ -129,12 +130,16 @@ pub struct BenchArgs {
     /// Measure so often, and print the median by throughput
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub repeat: u32,
-    /// Branches [default: 10]
+    /// TPC-B: branches [default: 10]; card: times the paper's sizes [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub scale: Option<u32>,
-    /// Accounts in all, at any scale [default: 1000000]
+    /// Accounts in all, at any scale [default: 1000000; card: 40000 times the scale]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
     pub accounts: Option<u32>,
+    /// How often each transaction is run, in percent that add up to 100; what is not named is not run [default of card:
+    /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1]
+    #[arg(long, value_name = "NAME=PCT,...")]
+    pub mix: Option<Mix>,
     /// How durable "committed" is
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
@@ -194,6 +199,9 @@ pub struct BenchArgs {
     /// Compare with this program, another build of rialto; with the same options, or those changed by --versus
     #[arg(long, value_name = "PATH")]
     pub versus_binary: Option<PathBuf>,
+    /// Measure nothing: read requests from the input, one a line, and answer each (card; "help" lists them)
+    #[arg(long)]
+    pub interactive: bool,
     /// Print the result as one JSON object, too, on the last line
     #[arg(long)]
     pub json: bool,
@@ -210,8 +218,6 @@ struct Unbuilt {
     #[arg(long, hide = true, num_args = 0..=1)]
     queue: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
-    mix: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
     cache_bytes: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     two_stage: Option<Option<String>>,
@@ -223,13 +229,31 @@ impl Unbuilt {
         let options = [
             (self.executors.is_some(), "--executors", "--engine conventional, which has no executors"),
             (self.queue.is_some(), "--queue", "--engine conventional, which has no inboxes"),
-            (self.mix.is_some(), "--mix", "tpcb, which is one transaction type and takes no mix"),
             (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
             (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
         ];
         options.into_iter().find(|(given, ..)| *given).map(|(_, option, instead)| (option, instead))
     }
 }
+
+/// The largest scale of card: its accounts are numbered by 31 bits.
+const CARD_SCALE_MAX: u32 = 50_000;
+
+/// What says how to measure.
+const MEASURING_OPTIONS: [&str; 12] = [
+    "clients",
+    "in-flight",
+    "rate",
+    "seconds",
+    "warmup",
+    "repeat",
+    "mix",
+    "seed",
+    "json",
+    "limits",
+    "versus",
+    "versus-binary",
+];
 
 /// Packet slots beyond those that the clients may fill.
 const PACKETS_SPARE: usize = 1_024;
@@ -252,7 +276,7 @@ impl BenchArgs {
             );
         }
         match (self.workload, &self.disk) {
-            (WorkloadName::Tpcb, DiskName::Simulated(name))
+            (WorkloadName::Tpcb | WorkloadName::Card, DiskName::Simulated(name))
                 if SimulatedDisk::names().all(|(preset, _)| preset != name) =>
             {
                 return usage(format!(
@@ -273,14 +297,8 @@ impl BenchArgs {
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
         }
-        if self.accounts() < self.scale() {
-            return usage(format!(
-                "--accounts {} is fewer than one for each of {} branches; give at least --accounts {}",
-                self.accounts(),
-                self.scale(),
-                self.scale()
-            ));
-        }
+        self.check_sizes().map_err(BenchError::Usage)?;
+        self.check_card().map_err(BenchError::Usage)?;
         let outstanding = self.outstanding();
         if outstanding + PACKETS_SPARE > PACKETS_MAX {
             return usage(format!(
@@ -309,6 +327,56 @@ impl BenchArgs {
                     "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou"
                 ));
             }
+        }
+        Ok(())
+    }
+
+    fn check_sizes(&self) -> Result<(), String> {
+        let (scale, accounts) = (self.scale(), self.accounts());
+        match self.workload {
+            WorkloadName::Card if scale > CARD_SCALE_MAX => {
+                Err(format!("--scale {scale} is too large for card; give at most --scale {CARD_SCALE_MAX}"))
+            }
+            WorkloadName::Card if accounts < card::Shape::accounts_min(scale) => Err(format!(
+                "--accounts {accounts} is fewer than one for each card that gets lost and found at --scale {scale}; give \
+                 at least --accounts {}",
+                card::Shape::accounts_min(scale)
+            )),
+            WorkloadName::Tpcb if accounts < scale => Err(format!(
+                "--accounts {accounts} is fewer than one for each of {scale} branches; give at least --accounts {scale}"
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// What is of cards only, and what they do not take.
+    fn check_card(&self) -> Result<(), String> {
+        if self.workload != WorkloadName::Card {
+            let name = self.workload.name();
+            if self.mix.is_some() {
+                return Err(format!(
+                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card"
+                ));
+            }
+            if self.interactive {
+                return Err(format!("--interactive does not apply to {name}; available: card"));
+            }
+            return Ok(());
+        }
+        if self.interactive {
+            return match self.given.0.iter().find(|name| MEASURING_OPTIONS.contains(&name.as_str())) {
+                Some(name) => Err(format!(
+                    "--{name} does not apply to --interactive, which runs what it is asked for and measures nothing"
+                )),
+                None => Ok(()),
+            };
+        }
+        if self.limits && (self.in_flight > 1 || self.durability == DurabilityName::Memory) {
+            return Err(
+                "--limits does not apply to card with tickets or --durability memory: the bare map with a log runs TPC-B; \
+                 available: --in-flight 1 --durability disk"
+                    .to_owned(),
+            );
         }
         Ok(())
     }
@@ -372,14 +440,20 @@ impl BenchArgs {
         self.versus.is_some() || self.versus_binary.is_some()
     }
 
-    /// The branches.
+    /// The branches, or how many times the paper's sizes.
     pub fn scale(&self) -> u32 {
-        self.scale.unwrap_or(SCALE)
+        self.scale.unwrap_or(match self.workload {
+            WorkloadName::Card => 1,
+            WorkloadName::Tpcb | WorkloadName::Commit => SCALE,
+        })
     }
 
     /// The accounts.
     pub fn accounts(&self) -> u32 {
-        self.accounts.unwrap_or(ACCOUNTS)
+        self.accounts.unwrap_or(match self.workload {
+            WorkloadName::Card => card::ACCOUNTS.saturating_mul(self.scale()),
+            WorkloadName::Tpcb | WorkloadName::Commit => ACCOUNTS,
+        })
     }
 
     /// Transactions in flight, over all clients.

@@ -5,6 +5,8 @@
 //! | [`args`] | the command line, and what of its contract is built |
 //! | [`workload`] | the seam between clients and what they run |
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
+//! | [`card`] | System M's credit cards: four sets, eight transactions, their consistency condition, a prompt for people |
+//! | [`shape`] | which workload a database holds |
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time |
 //! | [`figures`] | `rialto figures`: the papers' experiments, each a table, a picture and a paragraph |
 //! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
@@ -20,11 +22,12 @@
 //! | [`steady`] | what `.ci/run` gates on: figures that are the same in every run |
 //!
 //! Kept here: clients share no cache line that one of them writes; a latency begins at the intended start in an open
-//! loop; the bank is verified on the real tables at the end of every run.
+//! loop; the data is verified on the real tables at the end of every run.
 
 pub mod alloc;
 pub mod args;
 pub mod calibrate;
+pub mod card;
 pub mod commit;
 pub mod counters;
 pub mod driver;
@@ -39,6 +42,7 @@ pub mod log_writes;
 pub mod machine;
 pub mod report;
 pub mod session;
+pub mod shape;
 pub mod steady;
 pub mod tpcb;
 pub mod usage;

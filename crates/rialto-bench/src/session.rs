@@ -1,4 +1,4 @@
-//! One call of `rialto bench`: opens the disk and the bank, drives the clients, verifies, reports.
+//! One call of `rialto bench`: opens the disk and the data, drives the clients, verifies, reports.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,7 @@ use rialto::{Checkpointing, Database, Metrics, Options};
 
 use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate, WorkloadName};
 use crate::calibrate::{Calibrator, Slice, Spells};
+use crate::card::{self, Card};
 use crate::commit;
 use crate::counters::{Counters, Counts};
 use crate::driver::{Ended, Load, Observer, Outcome, drive};
@@ -18,9 +19,10 @@ use crate::growth::{self, Room};
 use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
 use crate::report::{Measured, Setting, median, seconds, thousands, write_json, write_part};
-use crate::tpcb::{BankError, MEMORY_PER_TRANSACTION, Shape, Tpcb, Verdict};
+use crate::shape::ShapeError;
+use crate::tpcb::{self, Tpcb};
 use crate::versus;
-use crate::workload::Workload;
+use crate::workload::{Audited, Verdict};
 
 /// The shortest warm-up: the growth of the run is judged by it.
 pub(crate) const WARMUP_MIN: Duration = Duration::from_millis(200);
@@ -51,15 +53,42 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
         return versus::run(args, &line, out).map(|()| true);
     }
     match args.workload {
-        WorkloadName::Tpcb => run_tpcb(args, out),
+        WorkloadName::Tpcb => {
+            let shape = tpcb::Shape { branches: args.scale(), accounts: args.accounts() };
+            run_on_tables(args, out, |database, progress| Tpcb::open_or_load(database, shape, progress))
+        }
+        WorkloadName::Card => {
+            let shape = card::Shape { scale: args.scale(), accounts: args.accounts() };
+            let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
+                Card::open_or_load(database, shape, args.mix.unwrap_or_default(), progress)
+            };
+            if args.interactive {
+                return card::interactive::run(args, out, open);
+            }
+            run_on_tables(args, out, open)
+        }
         WorkloadName::Commit => commit::run(args, out),
     }
 }
 
-fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
-    let counters = Counters::open();
+/// A workload with its data, open.
+pub(crate) struct Opened<W: Audited> {
+    pub(crate) disk: Arc<dyn Disk>,
+    /// The data directory, if there is one.
+    pub(crate) data: Option<String>,
+    pub(crate) options: Options,
+    pub(crate) database: Database,
+    pub(crate) workload: W,
+    /// What its tables held.
+    pub(crate) audit: W::Audit,
+}
+
+/// Opens the disk, the database on it and the workload in that by `open`, and verifies what is there.
+pub(crate) fn open<W: Audited>(
+    args: &BenchArgs,
+    open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
+) -> Result<Opened<W>, BenchError> {
     let disk = open_disk(args, args.directory().as_deref())?;
-    let scratch = Scratch::beside(args)?;
     let mut options = args.options();
     if matches!(args.disk, DiskName::Simulated(_)) {
         say(&format!("simulated disk: {}", disk.describe()));
@@ -69,15 +98,28 @@ fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     let place = data.clone().unwrap_or_else(|| disk.describe());
     let database = Database::open_on(disk.clone(), options.clone())
         .map_err(|cause| BenchError::Open { data: place.clone(), cause })?;
-    let bank = open_bank(args, &database, &place)?;
-    let audit = bank.audit().map_err(BenchError::during("reading the bank"))?;
-    let found = bank.judge(&audit, audit.history_count..=audit.history_count);
+    let workload = open_workload(open(&database, &mut |text| say(&format!("  {text}"))), &place)?;
+    let audit = workload.audit().map_err(BenchError::during("reading the tables"))?;
+    let found = workload.verdict(&audit, &audit, 0..=0);
     if !found.consistent {
         return Err(BenchError::Inconsistent(format!(
-            "{place} holds a bank that is inconsistent before the run: {}; remove the directory to load another",
+            "{place} holds a {} that is inconsistent before the run: {}; remove the directory to load another",
+            W::DATA,
             found.text
         )));
     }
+    Ok(Opened { disk, data, options, database, workload, audit })
+}
+
+/// Runs a workload on tables, opened by `open_workload`. As [`run`].
+pub(crate) fn run_on_tables<W: Audited>(
+    args: &BenchArgs,
+    out: &mut dyn Write,
+    open_workload: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(W, bool), ShapeError>,
+) -> Result<bool, BenchError> {
+    let counters = Counters::open();
+    let Opened { disk, data, options, database, workload, audit } = open(args, open_workload)?;
+    let scratch = Scratch::beside(args)?;
 
     // Its file is one of a device, or there is none: what a simulated disk takes says nothing of the machine.
     let device = (args.disk == DiskName::File).then_some(&*scratch.disk);
@@ -85,7 +127,7 @@ fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     let mut session = Session {
         args,
         database,
-        bank,
+        workload,
         options,
         counters,
         calibrator: Mutex::new(calibrator),
@@ -97,8 +139,8 @@ fn run_tpcb(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     let setting = session.setting(data, &disk);
     let windows = session.measure()?;
     let (measured, spread) = median(windows, Measured::committed_per_s).expect("at least one window");
-    say("verifying the bank on its tables");
-    let verdict = session.verify(audit.history_count)?;
+    say(&format!("verifying the {} on its tables", W::DATA));
+    let verdict = session.verify(&audit)?;
     let text = result_text(&session, &setting, &measured, &verdict, spread.windows > 1);
     let written = write_part(out, text + &spread.line("transactions"));
     let json = args.json.then(|| measured.json(&setting, verdict.consistent));
@@ -165,30 +207,28 @@ fn open_disk(args: &BenchArgs, directory: Option<&Path>) -> Result<Arc<dyn Disk>
     Ok(disk)
 }
 
-fn open_bank(args: &BenchArgs, database: &Database, place: &str) -> Result<Tpcb, BenchError> {
-    let shape = Shape { branches: args.scale(), accounts: args.accounts() };
-    let opened = Tpcb::open_or_load(database, shape, &mut |text| say(&format!("  {text}")));
+fn open_workload<W: Audited>(opened: Result<(W, bool), ShapeError>, place: &str) -> Result<W, BenchError> {
     match opened {
-        Ok((bank, true)) => {
-            say(&format!("using the bank in {place}: {shape}"));
-            Ok(bank)
+        Ok((workload, true)) => {
+            say(&format!("using the {} in {place}: {}", W::DATA, workload.describe()));
+            Ok(workload)
         }
-        Ok((bank, false)) => {
-            say(&format!("loaded a bank into {place}: {shape}"));
-            Ok(bank)
+        Ok((workload, false)) => {
+            say(&format!("loaded a {} into {place}: {}", W::DATA, workload.describe()));
+            Ok(workload)
         }
-        Err(BankError::OtherShape { found, expected }) => Err(BenchError::Directory(format!(
+        Err(ShapeError::OtherShape { found, expected }) => Err(BenchError::Directory(format!(
             "{place} holds {found}, expected {expected}: choose another directory with --data DIR, or options that fit it"
         ))),
-        Err(BankError::Failed(cause)) => Err(BenchError::Transaction { during: "loading the bank", cause }),
+        Err(ShapeError::Failed(cause)) => Err(BenchError::Transaction { during: "loading the data", cause }),
     }
 }
 
 /// A run with its database open.
-struct Session<'a> {
+struct Session<'a, W> {
     args: &'a BenchArgs,
     database: Database,
-    bank: Tpcb,
+    workload: W,
     options: Options,
     counters: Counters,
     /// For the thread that watches a window.
@@ -202,8 +242,8 @@ struct Session<'a> {
 }
 
 /// Watches one window.
-struct Watch<'a> {
-    session: &'a Session<'a>,
+struct Watch<'a, W> {
+    session: &'a Session<'a, W>,
     /// The time that is still to run after the warm-up, over all windows.
     left: Duration,
     rate: Option<f64>,
@@ -215,14 +255,15 @@ struct Watch<'a> {
     uncalibrated: Option<String>,
 }
 
-impl Watch<'_> {
+impl<W: Audited> Watch<'_, W> {
+    /// What the process has counted, without this thread and the calibrations.
     fn counts(&self) -> Counts {
         let calibrator = self.session.calibrator.lock().expect("nobody panics with it");
         self.session.counters.read_beside(&calibrator)
     }
 }
 
-impl Observer for Watch<'_> {
+impl<W: Audited> Observer for Watch<'_, W> {
     fn window_begins(&mut self, committed: u64, warmed_up: Duration) -> Result<(), String> {
         let session = self.session;
         let metrics = session.database.metrics();
@@ -251,13 +292,13 @@ impl Observer for Watch<'_> {
     }
 }
 
-impl Session<'_> {
+impl<W: Audited> Session<'_, W> {
     fn setting(&self, data: Option<String>, disk: &Arc<dyn Disk>) -> Setting {
         let args = self.args;
         Setting {
-            workload: "tpcb",
-            shape: self.bank.shape().to_string(),
-            procedures: self.bank.procedures(),
+            workload: W::NAME,
+            shape: self.workload.describe(),
+            procedures: self.workload.procedures(),
             engine: "conventional",
             durability: match (args.logging, args.durability) {
                 (LoggingName::None, _) => "none until the run ends (logging none)",
@@ -283,7 +324,7 @@ impl Session<'_> {
         let mut rooms = vec![Room {
             what: "memory for tables (--memory-bytes)".to_owned(),
             free: metrics.memory_limit.saturating_sub(metrics.memory_used),
-            bytes_per_transaction: MEMORY_PER_TRANSACTION,
+            bytes_per_transaction: W::MEMORY_PER_TRANSACTION,
         }];
         if self.options.checkpoint == Checkpointing::None {
             rooms.push(Room {
@@ -296,12 +337,12 @@ impl Session<'_> {
             None => rooms.extend(memory_available().map(|free| Room {
                 what: "the machine's memory, where the disk is too,".to_owned(),
                 free,
-                bytes_per_transaction: MEMORY_PER_TRANSACTION * (1.0 + BACKUPS) + log_bytes,
+                bytes_per_transaction: W::MEMORY_PER_TRANSACTION * (1.0 + BACKUPS) + log_bytes,
             })),
             Some(path) => rooms.extend(rustix::fs::statvfs(&path).ok().map(|system| Room {
                 what: format!("the file system of {}", path.display()),
                 free: (system.f_bavail * system.f_frsize).saturating_sub(self.options.log_bytes_max),
-                bytes_per_transaction: MEMORY_PER_TRANSACTION * BACKUPS,
+                bytes_per_transaction: W::MEMORY_PER_TRANSACTION * BACKUPS,
             })),
         }
         rooms
@@ -371,7 +412,7 @@ impl Session<'_> {
             slices: Vec::new(),
             uncalibrated: None,
         };
-        let ended = drive(&self.bank, &load, &mut watch);
+        let ended = drive(&self.workload, &load, &mut watch);
         let (begin, end) = (watch.begin.take(), watch.end.take());
         let spells = Spells::judge(&watch.slices);
         if let Some(problem) = watch.uncalibrated.take() {
@@ -405,22 +446,21 @@ impl Session<'_> {
             log_writes: measured.metrics.1.log_writes.caching,
             waits_for_disk: args.durability == DurabilityName::Disk && args.logging == LoggingName::Value,
             log_bytes: measured.log_bytes_per_transaction().unwrap_or(LOG_BYTES_PER_TRANSACTION),
-            shape: self.bank.shape(),
+            bank: self.workload.bank(),
             time,
         };
         limits::measure(&*self.scratch.disk, &beside)
             .map_err(|problem| BenchError::Directory(format!("measuring limits: {problem}")))
     }
 
-    fn verify(&self, history_before: u64) -> Result<Verdict, BenchError> {
-        let audit = self.bank.audit().map_err(BenchError::during("verifying the bank"))?;
-        let history = history_before + self.acknowledged..=history_before + self.attempted;
-        Ok(self.bank.judge(&audit, history))
+    fn verify(&self, before: &W::Audit) -> Result<Verdict, BenchError> {
+        let after = self.workload.audit().map_err(BenchError::during("verifying the data"))?;
+        Ok(self.workload.verdict(before, &after, self.acknowledged..=self.attempted))
     }
 }
 
-fn result_text(
-    session: &Session<'_>,
+fn result_text<W: Audited>(
+    session: &Session<'_, W>,
     setting: &Setting,
     measured: &Measured,
     verdict: &Verdict,
@@ -437,7 +477,8 @@ fn result_text(
     let data = setting.data.clone().unwrap_or_else(|| format!("gone with the process ({})", setting.disk));
     let tail = [("consistent", format!("{consistent}: {}", verdict.text)), ("data", data)];
     format!(
-        "TPC-B, {}\n{clients}, {loop_name}; durability {}, {} engine, {} group commit{window}\n{}\n\n{}",
+        "{}, {}\n{clients}, {loop_name}; durability {}, {} engine, {} group commit{window}\n{}\n\n{}",
+        W::TITLE,
         setting.shape,
         setting.durability,
         setting.engine,

@@ -1,9 +1,13 @@
-//! The seam between clients and what they run. Another workload is another type.
+//! The seam between clients and what they run, [`Workload`], and between a run and what it leaves in tables, [`Audited`].
+//! Another workload is another type.
 
 use std::future::Future;
+use std::ops::RangeInclusive;
 use std::time::Instant;
 
 use rialto::{Result, Ticket};
+
+use crate::tpcb;
 
 /// An outcome on its way to being durable.
 pub trait Pending: Future<Output = Result<()>> + Unpin {
@@ -48,4 +52,54 @@ pub trait Workload: Sync {
     /// # Errors
     /// As [`run_one`](Workload::run_one).
     fn submit_one(&self, client: &mut Self::Client, now: Instant) -> Result<(usize, Self::Ticket)>;
+
+    /// Takes back the state of a client that is done.
+    fn retire(&self, client: Self::Client) {
+        drop(client);
+    }
+}
+
+/// Whether the data is consistent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Verdict {
+    /// It is.
+    pub consistent: bool,
+    /// What was found, for people.
+    pub text: String,
+}
+
+/// A workload on tables, with a consistency condition of its own.
+pub trait Audited: Workload {
+    /// The name on the command line.
+    const NAME: &'static str;
+    /// What results are headed with.
+    const TITLE: &'static str;
+    /// What its data is called.
+    const DATA: &'static str;
+    /// Memory that a transaction adds, in bytes.
+    const MEMORY_PER_TRANSACTION: f64;
+
+    /// What a pass over all tables finds.
+    type Audit;
+
+    /// The sizes and shares of this run, for people.
+    fn describe(&self) -> String;
+
+    /// The bank that the bare map of `--limits` has the transactions of; `None` if it does not have this workload's.
+    fn bank(&self) -> Option<tpcb::Shape>;
+
+    /// Reads all tables.
+    ///
+    /// # Errors
+    /// What a read can meet.
+    fn audit(&self) -> Result<Self::Audit>;
+
+    /// Judges what was found `after` transactions that all clients together ran since `before`: at least as many as
+    /// were acknowledged, at most as many as were begun.
+    fn verdict(
+        &self,
+        before: &Self::Audit,
+        after: &Self::Audit,
+        transactions: RangeInclusive<u64>,
+    ) -> Verdict;
 }

@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 
 use rialto::{Database, Durability, Options};
 use rialto_bench::json::Json;
-use rialto_bench::tpcb::{BankError, Client as BankClient, Tpcb};
+use rialto_bench::shape::ShapeError;
+use rialto_bench::tpcb::{Client as BankClient, Tpcb};
 use rialto_bench::workload::Workload;
 
 use super::{Client, Engine};
@@ -48,8 +49,8 @@ impl Rialto {
         let database = Database::open_with(directory, options).map_err(at("opening"))?;
         let bank = match Tpcb::open_or_load(&database, shape, &mut |_| ()) {
             Ok((bank, _)) => bank,
-            Err(BankError::Failed(cause)) => return Err(at("loading")(cause)),
-            Err(BankError::OtherShape { found, expected }) => {
+            Err(ShapeError::Failed(cause)) => return Err(at("loading")(cause)),
+            Err(ShapeError::OtherShape { found, expected }) => {
                 return Err(at("opening the bank")(format!("found {found}, expected {expected}")));
             }
         };

@@ -33,14 +33,21 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!((args.rate, args.repeat, args.json), (None, 1, false));
     assert_eq!((args.durability, args.disk.clone()), (DurabilityName::Disk, DiskName::File));
     assert_eq!(args.directory(), Some(PathBuf::from("./rialto-data/tpcb")));
+    let card = parse("card");
+    card.check().unwrap();
+    assert_eq!((card.scale(), card.accounts(), card.mix), (1, 40_000, None));
+    assert_eq!(card.directory(), Some(PathBuf::from("./rialto-data/card")));
+    let larger = parse("card --scale 3 --mix BAL=50,pay=50");
+    larger.check().unwrap();
+    assert_eq!((larger.accounts(), larger.mix), (120_000, Some("PAY=50,BAL=50".parse().unwrap())));
+    parse("card --limits").check().unwrap();
 }
 
 #[test]
 fn values_that_are_not_built_are_answered_with_those_that_are() {
     for (line, available) in [
-        ("tatp", "tpcb, commit"),
-        ("tpcc", "tpcb, commit"),
-        ("card", "tpcb, commit"),
+        ("tatp", "tpcb, card, commit"),
+        ("tpcc", "tpcb, card, commit"),
         ("tpcb --engine data-oriented", "conventional"),
         ("tpcb --logging action", "value"),
         ("tpcb --logging transaction", "value"),
@@ -50,7 +57,6 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --residence disk", "memory"),
         ("tpcb --executors 2", "--engine conventional"),
         ("tpcb --queue 100", "--engine conventional"),
-        ("tpcb --mix a=1", "tpcb"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),
         ("tpcb --two-stage tste", "--residence memory"),
@@ -75,6 +81,21 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --checkpoint none --sweep-bytes-per-s 0", "--sweep-bytes-per-s"),
         ("tpcb --clients 0", "1..=10000"),
         ("tpcb --logging none", "--checkpoint none"),
+        ("tpcb --mix BAL=100", "--mix does not apply to tpcb"),
+        ("tpcb --interactive", "--interactive does not apply to tpcb"),
+        ("commit --mix BAL=100", "--mix does not apply to commit"),
+        ("card --mix BAL=99", "add up to 99%"),
+        ("card --mix STEAL=100", "there are BAL, CCCK"),
+        ("card --mix BAL", "BAL=50,PAY=50"),
+        ("card --scale 3 --accounts 599", "--accounts 600"),
+        ("card --scale 50001", "--scale 50000"),
+        ("card --limits --in-flight 2", "--in-flight 1"),
+        ("card --limits --durability memory", "--durability disk"),
+        ("card --limits --rate 100", "--limits does not apply to --rate"),
+        ("card --interactive --seconds 3", "--seconds does not apply to --interactive"),
+        ("card --interactive --json", "--json does not apply to --interactive"),
+        ("card --disk sim:koda --seconds 0", "--seconds 0"),
+        ("card --disk sim:ssd-30us", "only commit runs in"),
         ("commit --scale 3", "--scale does not apply to commit"),
         ("commit --durability disk", "--durability does not apply to commit"),
         ("commit --rate 100", "--in-flight"),
@@ -104,7 +125,7 @@ fn limits_and_comparisons() {
 #[test]
 fn help_does_not_show_what_is_not_built() {
     let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-    for absent in ["--mix", "--executors", "--two-stage", "data-oriented", "acbw", "tatp"] {
+    for absent in ["--executors", "--two-stage", "data-oriented", "acbw", "tatp"] {
         assert!(!help.contains(absent), "{absent} is in:\n{help}");
     }
     assert!(help.contains("--in-flight"));

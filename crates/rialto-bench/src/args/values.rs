@@ -13,6 +13,9 @@ use rialto::{Checkpointing, Durability, LockForm, Logging};
 pub enum WorkloadName {
     /// TPC-B: one transaction that moves money at a branch, 85 of 100 times for an account of the same branch
     Tpcb,
+    /// The credit cards of System M: four sets of records, eight transactions (BAL, CCCK, CLCK, DEBIT, PAY of the paper, and
+    /// ours: MOVE, LOST, FOUND)
+    Card,
     /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
     /// and sim:ssd-30us, -100us, -1ms in virtual time
     Commit,
@@ -23,6 +26,7 @@ impl WorkloadName {
     pub const fn name(self) -> &'static str {
         match self {
             WorkloadName::Tpcb => "tpcb",
+            WorkloadName::Card => "card",
             WorkloadName::Commit => "commit",
         }
     }
@@ -161,7 +165,7 @@ impl FromStr for DiskName {
                 Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
                 _ => {
                     let [tpcb, commit] = [WorkloadName::Tpcb, WorkloadName::Commit].map(WorkloadName::disks);
-                    Err(format!("no such disk; available for tpcb:{tpcb}\nfor commit:{commit}"))
+                    Err(format!("no such disk; available for tpcb and card:{tpcb}\nfor commit:{commit}"))
                 }
             },
         }

@@ -21,7 +21,6 @@ use crate::limits::{self, Beside};
 use crate::machine::Machine;
 use crate::report::{seconds, thousands};
 use crate::session::{PROBE_MAX, PROBE_MIN, Scratch, WARMUP_MIN, absolute, say};
-use crate::tpcb::Shape;
 
 /// The part of the log that is kept to be read back; what lies before it is freed, for reuse.
 pub const KEPT_BYTES: u64 = 256 << 20;
@@ -338,8 +337,7 @@ pub(super) fn run(args: &BenchArgs) -> Result<(About, Vec<Window>, Verdict), Ben
                         waits_for_disk: true,
                         log_writes: sequences.log().write_path().caching,
                         log_bytes: window.log_bytes_per_commit().unwrap_or(PACKET_BYTES as f64),
-                        // Of the map with a log, which tickets alone are held against.
-                        shape: Shape { branches: 1, accounts: 1 },
+                        bank: None,
                         time,
                     };
                     let limits = limits::measure(&*scratch.disk, &beside)

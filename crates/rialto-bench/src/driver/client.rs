@@ -116,7 +116,9 @@ pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, numbe
     if let Some(before) = client.switches_before {
         client.done.switches = Usage::of_thread().zip(before).map(|(now, before)| now.since(before));
     }
-    client.done
+    let Client { state, done, .. } = client;
+    workload.retire(state);
+    done
 }
 
 /// How long a client sleeps at most before it looks at the phase.

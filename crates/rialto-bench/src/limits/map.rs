@@ -89,7 +89,7 @@ fn write_log(shared: &Shared, mut file: ProbeFile) -> DiskResult<()> {
 
 pub(super) fn run(file: ProbeFile, beside: &Beside) -> DiskResult<Reached> {
     let shared = Shared::default();
-    let mut bank = Bank::new(beside.shape);
+    let mut bank = Bank::new(beside.bank.expect("it is asked for with a bank"));
     let record = vec![7u8; beside.log_bytes.max(1.0) as usize];
     let in_flight = match beside.waits_for_disk {
         true => u64::from(beside.clients) * u64::from(beside.in_flight),

@@ -37,8 +37,8 @@ pub struct Beside {
     pub log_writes: Caching,
     /// Log bytes of a transaction.
     pub log_bytes: f64,
-    /// The bank.
-    pub shape: Shape,
+    /// The bank, for the map; `None` where no map is asked for.
+    pub bank: Option<Shape>,
     /// How long each probe runs.
     pub time: Duration,
 }
@@ -76,7 +76,7 @@ pub fn measure(disk: &dyn Disk, beside: &Beside) -> Result<Limits, String> {
     Ok(Limits {
         write: if blocking { run(write::run)? } else { None },
         group_commit: if blocking && beside.clients > 1 { run(group_commit::run)? } else { None },
-        map: if blocking { None } else { run(map::run)? },
+        map: if blocking || beside.bank.is_none() { None } else { run(map::run)? },
     })
 }
 
@@ -189,7 +189,7 @@ mod tests {
             waits_for_disk,
             log_writes: Caching::Direct,
             log_bytes: 250.0,
-            shape: Shape { branches: 2, accounts: 1_000 },
+            bank: Some(Shape { branches: 2, accounts: 1_000 }),
             time: Duration::from_millis(200),
         }
     }

@@ -5,10 +5,12 @@
 //! to dump its counts at, and a system call that names the window. [`count`] runs the program under these tools.
 //!
 //! What makes it steady: the random choices come from a fixed seed, nothing is flushed by the clock (the client itself
-//! writes the log, after every [`SYNC_EVERY`] transactions at level 1, with each at level 3), the way in which it is written is
-//! given, no checkpoint begins, and all windows together stay in the half of the first log file in which no other file is prepared. All threads are
+//! writes the log, after every [`SYNC_EVERY`] transactions at level 1, with each at level 3), the way in which it is
+//! written is given, no checkpoint begins, and all windows on one database stay in the half of its first log file in
+//! which no other file is prepared. All threads are
 //! counted.
 
+mod card;
 pub mod count;
 
 use std::hint::black_box;
@@ -21,8 +23,11 @@ use rialto::io::{Caching, FileDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value};
 use rialto::{Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef};
 
+use self::card::Cards;
 use crate::alloc::allocations_apart;
-use crate::tpcb::{BankError, Client, Shape, Tpcb};
+use crate::card::Name;
+use crate::shape::ShapeError;
+use crate::tpcb::{Client, Shape, Tpcb};
 use crate::workload::Workload;
 
 /// A kind of transaction.
@@ -36,11 +41,33 @@ pub enum Kind {
     Insert,
     /// Ten rows read in the order of their keys.
     Scan10,
+    /// One of System M's transactions on credit cards.
+    Card(Name),
+    /// All of them, in their mix.
+    CardMix,
 }
 
 impl Kind {
     /// All, in the order of their windows.
-    pub const ALL: [Kind; 4] = [Kind::Tpcb, Kind::Read, Kind::Insert, Kind::Scan10];
+    pub const ALL: [Kind; 13] = [
+        Kind::Tpcb,
+        Kind::Read,
+        Kind::Insert,
+        Kind::Scan10,
+        Kind::Card(Name::Bal),
+        Kind::Card(Name::Ccck),
+        Kind::Card(Name::Clck),
+        Kind::Card(Name::Debit),
+        Kind::Card(Name::Pay),
+        Kind::Card(Name::Move),
+        Kind::Card(Name::Lost),
+        Kind::Card(Name::Found),
+        Kind::CardMix,
+    ];
+    /// Those on TPC-B's bank. The others follow in [`CARDS`](Kind::CARDS) parts, each on a database of its own: so their
+    /// log stays within the half of a file.
+    const OF_BANK: usize = 4;
+    const CARDS: [std::ops::Range<usize>; 2] = [4..9, 9..13];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -49,6 +76,15 @@ impl Kind {
             Kind::Read => "read",
             Kind::Insert => "insert",
             Kind::Scan10 => "scan10",
+            Kind::Card(Name::Bal) => "bal",
+            Kind::Card(Name::Ccck) => "ccck",
+            Kind::Card(Name::Clck) => "clck",
+            Kind::Card(Name::Debit) => "debit",
+            Kind::Card(Name::Pay) => "pay",
+            Kind::Card(Name::Move) => "move",
+            Kind::Card(Name::Lost) => "lost",
+            Kind::Card(Name::Found) => "found",
+            Kind::CardMix => "card",
         }
     }
 }
@@ -113,18 +149,92 @@ pub(crate) const MARK: &str = "/rialto-steady/";
 /// # Errors
 /// What the database says.
 pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Result<Vec<Window>, String> {
-    let database = open(durability, data)?;
-    let mut client = Steady::new(database, durability).map_err(|error| error.to_string())?;
-    let windows = Kind::ALL.map(|kind| client.window(kind, transactions));
-    let windows = windows.into_iter().collect::<Result<Vec<_>>>().map_err(|error| error.to_string())?;
-    let logged = client.database.metrics().log.bytes;
-    if durability == Durability::Memory && logged > LOG_BYTES_MAX {
-        return Err(format!(
-            "{logged} bytes were logged, expected at most {LOG_BYTES_MAX}: run fewer transactions"
-        ));
+    let part = |kinds: &[Kind], data: Option<&Path>| {
+        let database = open(durability, data)?;
+        let run = Run { database: database.clone(), durability, transactions };
+        let windows = match kinds[0] {
+            Kind::Card(_) | Kind::CardMix => {
+                Cards::new(&database).and_then(|cards| run.windows(cards, kinds))
+            }
+            _ => Steady::new(database).and_then(|bank| run.windows(bank, kinds)),
+        };
+        run.end(windows.map_err(|error| error.to_string())?)
+    };
+    let mut windows = part(&Kind::ALL[..Kind::OF_BANK], data)?;
+    for (number, kinds) in Kind::CARDS.into_iter().enumerate() {
+        let beside = data.map(|path| path.with_extension(format!("cards-{number}")));
+        windows.extend(part(&Kind::ALL[kinds], beside.as_deref())?);
     }
-    client.database.close().map_err(|error| error.to_string())?;
     Ok(windows)
+}
+
+/// What has transactions of some kinds.
+trait Kinds {
+    /// Before the transactions of a kind.
+    fn begin(&mut self, kind: Kind);
+    /// Runs one.
+    fn run_one(&mut self, kind: Kind) -> Result<()>;
+}
+
+/// Windows on one database.
+struct Run {
+    database: Database,
+    durability: Durability,
+    transactions: u32,
+}
+
+impl Run {
+    fn windows(&self, mut client: impl Kinds, kinds: &[Kind]) -> Result<Vec<Window>> {
+        kinds.iter().map(|kind| self.window(&mut client, *kind)).collect()
+    }
+
+    fn window(&self, client: &mut impl Kinds, kind: Kind) -> Result<Window> {
+        let transactions = self.transactions;
+        client.begin(kind);
+        let warmup = match (kind, self.durability) {
+            (Kind::Insert, Durability::Memory) => WARMUP_INSERTS,
+            _ => WARMUP,
+        };
+        self.run(client, kind, warmup)?;
+        let log_before = self.database.metrics().log.bytes;
+        name_window(kind, "begin");
+        let allocated_before = allocations_apart();
+        steady_window_mark(kind);
+        let outcome = self.run(client, kind, transactions);
+        steady_window_mark(kind);
+        let allocated = allocations_apart().zip(allocated_before);
+        name_window(kind, "end");
+        outcome?;
+        let log_bytes = self.database.metrics().log.bytes - log_before;
+        Ok(Window {
+            kind,
+            transactions,
+            allocations: allocated.map(|(after, before)| after.other - before.other),
+            growth: allocated.map(|(after, before)| after.growth - before.growth),
+            log_bytes,
+        })
+    }
+
+    fn run(&self, client: &mut impl Kinds, kind: Kind, transactions: u32) -> Result<()> {
+        for number in 1..=transactions {
+            client.run_one(kind)?;
+            if self.durability == Durability::Memory && number.is_multiple_of(SYNC_EVERY) {
+                self.database.sync()?;
+            }
+        }
+        self.database.sync()
+    }
+
+    fn end(self, windows: Vec<Window>) -> Result<Vec<Window>, String> {
+        let logged = self.database.metrics().log.bytes;
+        if self.durability == Durability::Memory && logged > LOG_BYTES_MAX {
+            return Err(format!(
+                "{logged} bytes were logged, expected at most {LOG_BYTES_MAX}: run fewer transactions"
+            ));
+        }
+        self.database.close().map_err(|error| error.to_string())?;
+        Ok(windows)
+    }
 }
 
 fn open(durability: Durability, data: Option<&Path>) -> Result<Database, String> {
@@ -151,7 +261,6 @@ fn open(durability: Durability, data: Option<&Path>) -> Result<Database, String>
 
 struct Steady {
     database: Database,
-    durability: Durability,
     bank: Tpcb,
     client: Client,
     accounts: Table,
@@ -163,9 +272,9 @@ struct Steady {
 }
 
 impl Steady {
-    fn new(database: Database, durability: Durability) -> Result<Steady> {
+    fn new(database: Database) -> Result<Steady> {
         let (bank, _) = Tpcb::open_or_load(&database, SHAPE, &mut |_| ()).map_err(|error| match error {
-            BankError::Failed(error) => error,
+            ShapeError::Failed(error) => error,
             other => Error::aborted(format!("{other:?}")),
         })?;
         let columns = vec![
@@ -179,7 +288,6 @@ impl Steady {
         let row = database.read(|transaction| transaction.get(&accounts, 0))?;
         let client = bank.client(0, 1);
         Ok(Steady {
-            durability,
             bank,
             client,
             accounts,
@@ -190,46 +298,6 @@ impl Steady {
             random: Random::new(1),
             database,
         })
-    }
-
-    fn window(&mut self, kind: Kind, transactions: u32) -> Result<Window> {
-        let warmup = match (kind, self.durability) {
-            (Kind::Insert, Durability::Memory) => WARMUP_INSERTS,
-            _ => WARMUP,
-        };
-        self.run(kind, warmup)?;
-        let log_before = self.database.metrics().log.bytes;
-        name_window(kind, "begin");
-        let allocated_before = allocations_apart();
-        steady_window_mark(kind);
-        let outcome = self.run(kind, transactions);
-        steady_window_mark(kind);
-        let allocated = allocations_apart().zip(allocated_before);
-        name_window(kind, "end");
-        outcome?;
-        let log_bytes = self.database.metrics().log.bytes - log_before;
-        Ok(Window {
-            kind,
-            transactions,
-            allocations: allocated.map(|(after, before)| after.other - before.other),
-            growth: allocated.map(|(after, before)| after.growth - before.growth),
-            log_bytes,
-        })
-    }
-
-    fn run(&mut self, kind: Kind, transactions: u32) -> Result<()> {
-        for number in 1..=transactions {
-            match kind {
-                Kind::Tpcb => self.bank.run_one(&mut self.client, Instant::now()).map(drop)?,
-                Kind::Read => self.read()?,
-                Kind::Insert => self.insert()?,
-                Kind::Scan10 => self.scan_ten()?,
-            }
-            if self.durability == Durability::Memory && number.is_multiple_of(SYNC_EVERY) {
-                self.database.sync()?;
-            }
-        }
-        self.database.sync()
     }
 
     fn account(&mut self, below: u32) -> i32 {
@@ -270,6 +338,21 @@ impl Steady {
     }
 }
 
+impl Kinds for Steady {
+    fn begin(&mut self, _: Kind) {}
+
+    #[inline(always)]
+    fn run_one(&mut self, kind: Kind) -> Result<()> {
+        match kind {
+            Kind::Tpcb => self.bank.run_one(&mut self.client, Instant::now()).map(drop),
+            Kind::Read => self.read(),
+            Kind::Insert => self.insert(),
+            Kind::Scan10 => self.scan_ten(),
+            Kind::Card(_) | Kind::CardMix => unreachable!("cards have a database of their own"),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -281,7 +364,8 @@ mod tests {
         assert_eq!(first.iter().map(|window| window.kind).collect::<Vec<_>>(), Kind::ALL);
         for (first, second) in first.iter().zip(&second) {
             assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
-            let writes = matches!(first.kind, Kind::Tpcb | Kind::Insert);
+            let reads = matches!(first.kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal));
+            let writes = !reads;
             assert_eq!(first.log_bytes > 0, writes, "{}", first.kind.name());
         }
     }

@@ -5,9 +5,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Result, Table, TableDef, Transaction, TxOptions};
+use rialto::{Database, Result, Table, TableDef, Transaction, TxOptions};
 
 use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
+use crate::shape::{self, Found, ShapeError};
 
 /// The bank's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,26 +32,6 @@ impl fmt::Display for Shape {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tellers = self.branches * TELLERS_PER_BRANCH;
         write!(f, "{} branches, {tellers} tellers, {} accounts", self.branches, self.accounts)
-    }
-}
-
-/// Why there is no bank.
-#[derive(Debug, Clone, PartialEq)]
-pub enum BankError {
-    /// The database holds something else, and what was asked for.
-    OtherShape {
-        /// What it holds.
-        found: String,
-        /// What was asked for.
-        expected: String,
-    },
-    /// Loading or reading it failed.
-    Failed(Error),
-}
-
-impl From<Error> for BankError {
-    fn from(error: Error) -> BankError {
-        BankError::Failed(error)
     }
 }
 
@@ -90,40 +71,8 @@ fn tables() -> [TableDef; 5] {
                 filler(),
             ],
         ),
-        TableDef::new(BANK, vec![Column::new("kind", ColumnType::Text), int4("branches"), int4("accounts")])
-            .with_primary_key(&["kind"]),
+        shape::table(BANK, ["branches", "accounts"]),
     ]
-}
-
-/// What a database holds.
-enum Found {
-    Nothing,
-    Bank(Shape),
-    Other(String),
-}
-
-fn look(database: &Database) -> Result<Found> {
-    let mut names: Vec<String> = database.tables().iter().map(Table::name).collect();
-    names.retain(|name| !name.starts_with("rialto_"));
-    names.sort();
-    if names.is_empty() {
-        return Ok(Found::Nothing);
-    }
-    let others = || Ok(Found::Other(format!("other tables ({})", names.join(", "))));
-    if names != TABLES {
-        return others();
-    }
-    let bank = database.table(BANK)?;
-    if bank.schema().columns().len() != 3 {
-        return others();
-    }
-    match database.read(|transaction| transaction.get(&bank, KIND))? {
-        None => others(),
-        Some(row) => {
-            let size = |column| row.view().get_i32(column).map(|size| size as u32);
-            Ok(Found::Bank(Shape { branches: size(1)?, accounts: size(2)? }))
-        }
-    }
 }
 
 impl Tpcb {
@@ -131,24 +80,27 @@ impl Tpcb {
     /// was there already.
     ///
     /// # Errors
-    /// [`BankError::OtherShape`] if the database holds something else.
+    /// [`ShapeError::OtherShape`] if the database holds something else.
     pub fn open_or_load(
         database: &Database,
         shape: Shape,
         progress: &mut dyn FnMut(&str),
-    ) -> Result<(Tpcb, bool), BankError> {
-        let there = match look(database)? {
-            Found::Bank(found) if found == shape => true,
+    ) -> Result<(Tpcb, bool), ShapeError> {
+        let there = match shape::look(database, BANK, KIND, &TABLES)? {
             Found::Nothing => {
                 load(database, shape, progress)?;
                 false
             }
-            Found::Bank(found) => {
-                let found = format!("a TPC-B bank of {found}");
-                return Err(BankError::OtherShape { found, expected: format!("one of {shape}") });
+            Found::Sizes([branches, accounts]) => {
+                let found = Shape { branches, accounts };
+                if found != shape {
+                    let found = format!("a TPC-B bank of {found}");
+                    return Err(ShapeError::OtherShape { found, expected: format!("one of {shape}") });
+                }
+                true
             }
             Found::Other(found) => {
-                return Err(BankError::OtherShape { found, expected: format!("a TPC-B bank of {shape}") });
+                return Err(ShapeError::OtherShape { found, expected: format!("a TPC-B bank of {shape}") });
             }
         };
         let table = |name| database.table(name);
@@ -176,8 +128,7 @@ fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Re
         transaction.create_table(&history)?;
         let bank = transaction.create_table(&bank)?;
         let size = |size: u32| Value::Int4(size as i32);
-        let values = [Value::Text(KIND.to_owned()), size(shape.branches), size(shape.accounts)];
-        transaction.insert(&bank, &values)?;
+        transaction.insert(&bank, &shape::row(KIND, [shape.branches, shape.accounts]))?;
         let mut values = [size(0), Value::Int8(0), Value::Text("b".repeat(BRANCH_FILLER_BYTES))];
         for branch in 0..shape.branches {
             values[0] = size(branch);

@@ -14,16 +14,17 @@ mod history;
 mod tests;
 mod verify;
 
+use std::ops::RangeInclusive;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
 use rialto::row::Row;
 use rialto::{Database, Error, Result, Table, Ticket, Transaction, TxOptions};
 
-pub use self::bank::{BankError, Shape};
+pub use self::bank::Shape;
 use self::history::HistoryRow;
-pub use self::verify::{Audit, Verdict};
-use crate::workload::Workload;
+pub use self::verify::Audit;
+use crate::workload::{Audited, Verdict, Workload};
 
 /// The name of the one transaction type.
 const PROCEDURE: &str = "tpcb";
@@ -33,9 +34,6 @@ pub const TELLERS_PER_BRANCH: u32 = 10;
 const DELTA_MAX: u64 = 999_999;
 /// Percent of transactions whose account is of the teller's branch.
 const LOCAL_PERCENT: u64 = 85;
-
-/// Memory that a transaction adds, in bytes: its history row with header and its entry in the index of row numbers.
-pub const MEMORY_PER_TRANSACTION: f64 = 110.0;
 
 /// The position of the balance in branches.
 const BRANCH_BALANCE: usize = 1;
@@ -161,6 +159,33 @@ impl Workload for Tpcb {
         let ((), ticket) =
             self.database.submit_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
         Ok((0, ticket))
+    }
+}
+
+impl Audited for Tpcb {
+    const NAME: &'static str = "tpcb";
+    const TITLE: &'static str = "TPC-B";
+    const DATA: &'static str = "bank";
+    // The history row with its header, and its entry in the index of row numbers.
+    const MEMORY_PER_TRANSACTION: f64 = 110.0;
+
+    type Audit = Audit;
+
+    fn describe(&self) -> String {
+        self.shape.to_string()
+    }
+
+    fn bank(&self) -> Option<Shape> {
+        Some(self.shape)
+    }
+
+    fn audit(&self) -> Result<Audit> {
+        Tpcb::audit(self)
+    }
+
+    fn verdict(&self, before: &Audit, after: &Audit, transactions: RangeInclusive<u64>) -> Verdict {
+        let rows = before.history_count;
+        self.judge(after, rows + transactions.start()..=rows + transactions.end())
     }
 }
 

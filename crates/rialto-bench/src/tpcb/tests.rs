@@ -2,6 +2,7 @@ use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
 
 use super::*;
+use crate::shape::ShapeError;
 
 const SHAPE: Shape = Shape { branches: 3, accounts: 100 };
 
@@ -88,7 +89,7 @@ fn a_bank_is_used_again_and_anything_else_is_refused() {
     assert!(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()).unwrap().1);
     let other = Shape { branches: 4, accounts: 100 };
     match Tpcb::open_or_load(&database, other, &mut |_| ()) {
-        Err(BankError::OtherShape { found, expected }) => {
+        Err(ShapeError::OtherShape { found, expected }) => {
             assert!(found.contains("3 branches, 30 tellers, 100 accounts"), "{found}");
             assert!(expected.contains("4 branches, 40 tellers, 100 accounts"), "{expected}");
         }
@@ -96,5 +97,5 @@ fn a_bank_is_used_again_and_anything_else_is_refused() {
     }
     database.transact(|transaction| transaction.drop_table("history")).unwrap();
     let refused = Tpcb::open_or_load(&database, SHAPE, &mut |_| ());
-    assert!(matches!(refused, Err(BankError::OtherShape { .. })), "{refused:?}");
+    assert!(matches!(refused, Err(ShapeError::OtherShape { .. })), "{refused:?}");
 }

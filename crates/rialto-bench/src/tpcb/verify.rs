@@ -5,6 +5,7 @@ use std::ops::{ControlFlow, RangeInclusive};
 use rialto::{Result, Scan, Table, Transaction};
 
 use super::{BALANCE, BRANCH_BALANCE, Tpcb, history};
+use crate::workload::Verdict;
 
 /// What a pass over all tables found.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -25,15 +26,6 @@ pub struct Audit {
     pub history_count: u64,
     /// Rows that name a branch that there is not.
     pub strays: u64,
-}
-
-/// Whether the bank is consistent.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Verdict {
-    /// It is.
-    pub consistent: bool,
-    /// What was found, for people.
-    pub text: String,
 }
 
 impl Tpcb {

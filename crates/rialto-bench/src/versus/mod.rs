@@ -234,6 +234,8 @@ mod tests {
         assert_eq!(other.arguments, line("tpcb --seconds 1 --clients 1 --repeat 1 --json --data /d-versus"));
         let [_, other] = sides_of("tpcb --disk memory", "--seconds=2").unwrap();
         assert_eq!(other.arguments, line("tpcb --disk memory --seconds=2 --repeat 1 --json"));
+        let [_, other] = sides_of("card --disk memory", "--mix BAL=50,PAY=50").unwrap();
+        assert_eq!(other.arguments, line("card --disk memory --mix BAL=50,PAY=50 --repeat 1 --json"));
         let [_, other] = sides_of("tpcb", "--data /e").unwrap();
         assert_eq!(other.arguments, line("tpcb --data /e --repeat 1 --json"));
     }
@@ -241,7 +243,7 @@ mod tests {
     #[test]
     fn a_side_that_makes_no_sense_is_refused() {
         for (versus, named) in
-            [("--clients many", "many"), ("--nonsense 1", "--nonsense"), ("--seconds 0", "--seconds 0")]
+            [("--clients many", "many"), ("--nonsense 1", "--nonsense"), ("--mix BAL=100", "--mix")]
         {
             let refusal = sides_of("tpcb", versus).unwrap_err();
             assert!(refusal.to_string().contains(named) && refusal.exit_code() == 2, "{versus}: {refusal}");

@@ -1,0 +1,189 @@
+//! The credit cards of System M (section 4 of its paper): accounts, customers, hot cards and stores, and eight
+//! transactions on them.
+//!
+//! | | share | what it does |
+//! |---|---|---|
+//! | BAL | 17% | reads an account and its customer's name |
+//! | CCCK | 20% | reads an account; counts the check at the store; of a hot card, counts the attempted use there and at it |
+//! | CLCK | 20% | the same, and compares the price with what is left of the credit |
+//! | DEBIT | 20% | adds a purchase to the used credit and to the store's sales; or the store counts that it was declined |
+//! | PAY | 20% | takes a payment off the used credit |
+//! | MOVE | 1% | changes a customer's address |
+//! | LOST | 1% | marks an account as lost and puts its card on the list of hot cards |
+//! | FOUND | 1% | takes the mark away and the card off the list; the customer keeps the attempted uses |
+//!
+//! The paper names the first five and their shares, the sets and the sizes of their records. The last three are ours: it
+//! only says that the others change the customer's description and handle lost cards. Which cards get lost is a small part
+//! of all, so that about a hundred are hot at any time ([`Shape::careless`]).
+//!
+//! - [`request`]: arguments and responses; [`mix`]: how often each transaction runs;
+//! - [`tables`]: the sets; [`transactions`]: what is done on each; [`flows`]: the same as registered procedures;
+//! - [`verify`]: the consistency condition;
+//! - [`interactive`]: the message server for people.
+
+mod flows;
+pub mod interactive;
+pub mod mix;
+pub mod request;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod transactions;
+mod verify;
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use rialto::io::Random;
+use rialto::{Database, Result, Ticket, TxOptions};
+
+pub use self::mix::Mix;
+pub use self::request::{Name, Request, Response, TODAY};
+use self::tables::Sets;
+pub use self::tables::{ACCOUNTS, ADDRESS_BYTES, Shape};
+pub use self::verify::{Audit, Totals};
+use crate::shape::ShapeError;
+use crate::tpcb;
+use crate::workload::{Audited, Verdict, Workload};
+
+/// The cards, open.
+#[derive(Debug)]
+pub struct Card {
+    database: Database,
+    shape: Shape,
+    mix: Mix,
+    sets: Sets,
+    /// For each transaction, in the order of [`Name::ALL`].
+    options: [TxOptions; Name::COUNT],
+    /// What clients were told that are gone.
+    done: Mutex<Totals>,
+}
+
+/// One client's own state.
+#[derive(Debug)]
+pub struct Client {
+    random: Random,
+    /// Memory for the name that a balance check reads, and for a new address.
+    name: String,
+    address: String,
+    done: Totals,
+}
+
+impl Card {
+    /// The cards in the database, if they are of this shape; loaded, if the database is empty. The second is whether they
+    /// were there already.
+    ///
+    /// # Errors
+    /// [`ShapeError::OtherShape`] if the database holds something else.
+    pub fn open_or_load(
+        database: &Database,
+        shape: Shape,
+        mix: Mix,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Card, bool), ShapeError> {
+        let (sets, there) = Sets::open_or_load(database, shape, progress)?;
+        let options = Name::ALL.map(|name| TxOptions {
+            procedure: Some(database.procedure_id(name.as_str())),
+            read_only: name == Name::Bal,
+            ..TxOptions::default()
+        });
+        let done = Mutex::new(Totals::default());
+        Ok((Card { database: database.clone(), shape, mix, sets, options, done }, there))
+    }
+
+    /// Runs other transactions from now on.
+    pub fn set_mix(&mut self, mix: Mix) {
+        self.mix = mix;
+    }
+
+    /// The sizes.
+    pub fn shape(&self) -> Shape {
+        self.shape
+    }
+
+    /// Runs the transaction of a request until its outcome is durable.
+    ///
+    /// # Errors
+    /// [`Error::Aborted`](rialto::Error::Aborted) for an account or store that there is not; what transactions can meet.
+    #[inline]
+    pub fn run(&self, request: &Request<'_>, client: &mut Client) -> Result<Response> {
+        let Client { name, done, .. } = client;
+        self.transact(request, name, done)
+    }
+
+    #[inline(always)]
+    fn transact(&self, request: &Request<'_>, name: &mut String, done: &mut Totals) -> Result<Response> {
+        let options = &self.options[request.name() as usize];
+        let response =
+            self.database.transact_with(options, |transaction| self.sets.run(transaction, request, name))?;
+        done.count(request, &response);
+        Ok(response)
+    }
+}
+
+impl Workload for Card {
+    type Client = Client;
+    type Ticket = Ticket;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &Name::NAMES
+    }
+
+    fn client(&self, number: u32, seed: u64) -> Client {
+        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        Client { random, name: String::new(), address: String::new(), done: Totals::default() }
+    }
+
+    #[inline]
+    fn run_one(&self, client: &mut Client, _: Instant) -> Result<usize> {
+        let Client { random, name, address, done } = client;
+        let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
+        self.transact(&request, name, done)?;
+        Ok(request.name() as usize)
+    }
+
+    #[inline]
+    fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Ticket)> {
+        let Client { random, name, address, done } = client;
+        let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
+        let position = request.name() as usize;
+        let (response, ticket) = self
+            .database
+            .submit_with(&self.options[position], |transaction| self.sets.run(transaction, &request, name))?;
+        // A ticket that fails ends the run without a verdict.
+        done.count(&request, &response);
+        Ok((position, ticket))
+    }
+
+    fn retire(&self, client: Client) {
+        self.done.lock().expect("nobody panics with it").add(&client.done);
+    }
+}
+
+impl Audited for Card {
+    const NAME: &'static str = "card";
+    const TITLE: &'static str = "Credit cards";
+    const DATA: &'static str = "card portfolio";
+    // Cards that are reported lost and found balance.
+    const MEMORY_PER_TRANSACTION: f64 = 0.0;
+
+    type Audit = Audit;
+
+    fn describe(&self) -> String {
+        format!("{}; mix {}", self.shape, self.mix)
+    }
+
+    fn bank(&self) -> Option<tpcb::Shape> {
+        None
+    }
+
+    fn audit(&self) -> Result<Audit> {
+        self.database.read(|transaction| self.sets.audit(transaction))
+    }
+
+    fn verdict(&self, before: &Audit, after: &Audit, _: RangeInclusive<u64>) -> Verdict {
+        let done = *self.done.lock().expect("nobody panics with it");
+        after.judge(self.shape, &before.totals, &done)
+    }
+}
