@@ -13,7 +13,8 @@ use crate::{Checkpointing, Database, OpenError, Options, Scan, TableDef};
 /// The rows of both tables.
 type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
 
-fn options() -> Options {
+/// Small, and nothing happens by itself.
+pub(super) fn options() -> Options {
     Options {
         memory_bytes: 16 << 20,
         checkpoint: Checkpointing::None,

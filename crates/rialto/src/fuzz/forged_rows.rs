@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
+use super::database::options;
 use super::edit::{Files, Script, disk_of, files_of};
 use crate::checkpoint::home::read_home;
 use crate::checkpoint::image::{self, seed_of};
@@ -15,7 +15,7 @@ use crate::row::{Column, ColumnType, Value};
 use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
 use crate::txn::redo::{self, Change};
-use crate::{Checkpointing, Database, HeapId, Lsn, OpenError, Options, TableDef};
+use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 
 /// Where the rows lie that are forged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,19 +27,6 @@ pub(super) enum Source {
 }
 
 pub(super) const SOURCES: [Source; 3] = [Source::Log, Source::Backup, Source::LoadFile];
-
-pub(super) fn options() -> Options {
-    Options {
-        memory_bytes: 16 << 20,
-        checkpoint: Checkpointing::None,
-        sweep_bytes_per_s: Some(0),
-        recovery_threads: 2,
-        transactions_max: 8,
-        packets_max: 16,
-        memory_flush_interval: Duration::from_secs(3600),
-        ..Options::default()
-    }
-}
 
 /// A database with its rows in one of these places.
 struct Base {
