@@ -1,11 +1,10 @@
 //! [`InFlight`]: the packets that are on their way, and the gate that a cut closes before them.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
-use std::time::Duration;
+use std::sync::atomic::Ordering;
 
 use crossbeam_utils::CachePadded;
-use parking_lot::{Condvar, Mutex};
 
+use super::sync::{AtomicU8, AtomicU64, Condvar, Mutex, fence, look_later};
 use crate::ids::Lsn;
 
 /// What a commit meets before its place.
@@ -86,11 +85,7 @@ impl InFlight {
         let mut looks = 0;
         while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
             looks += 1;
-            match looks {
-                // A packet is in flight for microseconds, unless its thread is not running.
-                ..20 => std::thread::yield_now(),
-                _ => std::thread::sleep(Duration::from_micros(50)),
-            }
+            look_later(looks);
         }
     }
 
