@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -164,6 +164,8 @@ pub(crate) struct Checkpointer {
     home: Mutex<HomeFile>,
     /// Checkpoints on demand that wait for `home`, or run.
     demands: AtomicU64,
+    /// The number of the last sweep that was begun: a failed one's is not used again.
+    sweeps: AtomicU32,
     control: SweepControl,
     state: Mutex<State>,
     wake: Condvar,
@@ -198,6 +200,7 @@ impl Checkpointer {
             clock,
             source,
             options,
+            sweeps: AtomicU32::new(home.last_sweep()),
             home: Mutex::new(home),
             demands: AtomicU64::new(0),
             control: SweepControl::default(),
@@ -370,6 +373,7 @@ impl Checkpointer {
             return Ok(self.report(current.sequence, true, SweepStats::default(), began, current.redo_start));
         }
 
+        let number = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
         // What only the older checkpoint needs goes, once that cannot be believed any more.
         home.retire_other()?;
         self.free_before(&current)?;
@@ -450,7 +454,8 @@ impl Checkpointer {
         let clearance = self.source.place();
         self.source.wait_durable(clearance)?;
 
-        home.publish(NewHome { copy, segments: swept.end, redo_start: cut.redo_start, next_id, clearance })?;
+        let (segments, redo_start) = (swept.end, cut.redo_start);
+        home.publish(NewHome { copy, segments, redo_start, next_id, sweep: number, clearance })?;
         let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
         report.cut_held = cut.held;
         report.snapshot_bytes = if consistency.is_some() { snapshot_bytes } else { 0 };

@@ -12,6 +12,7 @@
 //!   44  segments         u32    images in the copy
 //!   48  redo start       u64    place
 //!   56  next identifier  u32    of tables, indexes, heaps and load files
+//!   60  sweep            u32    the number of the sweep that made the copy
 //!   64  clearance        u64    the log was durable up to this place
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
@@ -37,6 +38,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, DiskError, DiskResult, File, Open};
+use crate::log::Packet;
 use crate::store::memory::segments::Copy;
 
 /// The file's name.
@@ -67,6 +69,8 @@ pub struct HomeBlock {
     pub redo_start: Lsn,
     /// An identifier that nothing in the copy has, nor has any above it.
     pub next_id: u32,
+    /// The number of the sweep that made the copy, failed ones counted; 0 if none did. See [`HomeBlock::holds`].
+    pub sweep: u32,
     /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
     pub clearance: Lsn,
     /// A later checkpoint may have begun to overwrite what this block names.
@@ -115,6 +119,12 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl HomeBlock {
+    /// Whether the copy holds all that the packet at or past the redo start wrote, so that replaying it whole would do it a
+    /// second time. [`Packet::held_by`] says which.
+    pub fn holds(&self, packet: &Packet<'_>) -> bool {
+        packet.held_by.is_some_and(|sweep| sweep <= self.sweep)
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
@@ -127,6 +137,7 @@ impl HomeBlock {
         block[44..48].copy_from_slice(&self.segments.to_le_bytes());
         block[48..56].copy_from_slice(&self.redo_start.0.to_le_bytes());
         block[56..60].copy_from_slice(&self.next_id.to_le_bytes());
+        block[60..64].copy_from_slice(&self.sweep.to_le_bytes());
         block[64..72].copy_from_slice(&self.clearance.0.to_le_bytes());
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
@@ -167,6 +178,7 @@ impl HomeBlock {
             segments: u32_at(block, 44),
             redo_start: Lsn(u64_at(block, 48)),
             next_id: u32_at(block, 56),
+            sweep: u32_at(block, 60),
             clearance: Lsn(u64_at(block, 64)),
             retired,
         }))
@@ -270,6 +282,8 @@ pub struct NewHome {
     pub redo_start: Lsn,
     /// See [`HomeBlock::next_id`].
     pub next_id: u32,
+    /// See [`HomeBlock::sweep`].
+    pub sweep: u32,
     /// See [`HomeBlock::clearance`].
     pub clearance: Lsn,
 }
@@ -285,6 +299,7 @@ impl HomeFile {
             segments: 0,
             redo_start: Lsn(1),
             next_id,
+            sweep: 0,
             clearance: Lsn::ZERO,
             retired: false,
         };
@@ -359,6 +374,14 @@ impl HomeFile {
         Ok(())
     }
 
+    /// The highest number of a sweep that either block names.
+    pub fn last_sweep(&self) -> u32 {
+        match &self.other {
+            HomeSlot::Valid(other) => self.block.sweep.max(other.sweep),
+            _ => self.block.sweep,
+        }
+    }
+
     /// The number of the checkpoint that comes next.
     pub fn next_sequence(&self) -> u64 {
         self.block.sequence + 1
@@ -378,6 +401,7 @@ impl HomeFile {
             segments: new.segments,
             redo_start: new.redo_start,
             next_id: new.next_id,
+            sweep: new.sweep,
             clearance: new.clearance,
             retired: false,
         };

@@ -238,6 +238,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         segments: stats.end,
         redo_start,
         next_id: 100,
+        sweep: 1,
         clearance: redo_start,
     };
     home.publish(new).unwrap();

@@ -20,7 +20,9 @@ use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
 use super::write_path::WritePath;
 use super::writer::{Counters, Flight, GroupWriter, LogStats};
-use super::{Durability, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience};
+use super::{
+    Durability, HELD_BY_BYTES, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience,
+};
 use crate::account::waits::Waiting;
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
@@ -163,7 +165,7 @@ impl Log {
             return Err(Error::WriteSetTooLarge { length, limit: PACKET_BYTES_MAX });
         }
         core.check_open()?;
-        let (needed, had) = (cost(length), packet.promised());
+        let (needed, had) = (cost(length + HELD_BY_BYTES), packet.promised());
         if needed <= had || core.promise(needed - had) {
             packet.set_promised(needed.max(had));
             return Ok(());
@@ -177,13 +179,25 @@ impl Log {
     ///
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
     pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
-        let length = packet.bytes().len();
+        self.check_reserved(packet, packet.bytes().len());
+        packet.push(kind)
+    }
+
+    fn check_reserved(&self, packet: &PacketSlot, length: usize) {
         assert!(
             packet.promised() >= cost(length),
             "I10: a packet of {length} bytes has no log space reserved"
         );
         debug_assert!(std::ptr::eq(packet.pool(), &*self.core.pool), "the packet belongs to another log");
-        packet.push(kind)
+    }
+
+    /// As [`Log::push`], for a packet that the backup copy of this sweep holds ([`Packet::held_by`]): the number goes behind
+    /// the packet's bytes, for which [`Log::reserve`] keeps room.
+    ///
+    /// [`Packet::held_by`]: super::Packet::held_by
+    pub fn push_held(&self, packet: &mut PacketSlot, kind: PacketKind, sweep: u32) -> Lsn {
+        self.check_reserved(packet, packet.bytes().len() + HELD_BY_BYTES);
+        packet.push_held(kind, sweep)
     }
 
     /// The owner has applied the packet and needs it no longer.

@@ -117,6 +117,10 @@ use crate::io::Caching;
 /// Bytes of a page of the log: what a flush is a multiple of.
 pub(crate) const PAGE: usize = 4096;
 
+/// In a packet's kind byte: its last [`HELD_BY_BYTES`] bytes say which sweep holds it ([`Packet::held_by`]).
+pub(crate) const HELD_BY: u8 = 0x80;
+pub(crate) const HELD_BY_BYTES: usize = 4;
+
 /// The longest packet.
 pub const PACKET_BYTES_MAX: usize = 1 << 30;
 

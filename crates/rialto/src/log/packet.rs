@@ -22,9 +22,9 @@ use std::sync::atomic::{AtomicU8, AtomicUsize};
 
 use crossbeam_utils::CachePadded;
 
-use super::PacketKind;
 use super::queue::{CommitQueue, Links, NO_SLOT, SLOTS_MAX};
 use super::sync::{AtomicU32, AtomicU64, Ordering};
+use super::{HELD_BY, PacketKind};
 use crate::canary;
 use crate::ids::Lsn;
 
@@ -327,9 +327,19 @@ impl PacketSlot {
 
     /// Takes the next place in the log order (I2).
     pub(crate) fn push(&mut self, kind: PacketKind) -> Lsn {
+        self.push_as(kind as u8)
+    }
+
+    /// The same, and says which sweep holds the packet, behind its bytes.
+    pub(crate) fn push_held(&mut self, kind: PacketKind, sweep: u32) -> Lsn {
+        self.bytes_mut().extend_from_slice(&sweep.to_le_bytes());
+        self.push_as(kind as u8 | HELD_BY)
+    }
+
+    fn push_as(&mut self, kind: u8) -> Lsn {
         assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
         let slot = self.slot();
-        slot.kind.store(kind as u8, Ordering::Relaxed);
+        slot.kind.store(kind, Ordering::Relaxed);
         slot.phase.store(PLACED, Ordering::Relaxed);
         let pool = self.pool();
         let lsn = pool.queue.push(pool, self.number);

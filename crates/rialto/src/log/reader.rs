@@ -13,7 +13,7 @@ use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PA
 use super::files::{self, LogFile};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
-use super::{LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
+use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
 use crate::io::{Caching, Disk, Open};
 use crate::{Error, Lsn, Result};
 
@@ -28,6 +28,9 @@ pub struct Packet<'a> {
     pub kind: PacketKind,
     /// What its transaction wrote.
     pub bytes: &'a [u8],
+    /// The number of the sweep whose backup copy holds all of it although it has its place past the redo start: that of a
+    /// transaction that was white throughout a black/white sweep. Only packets that are replayed whole carry it.
+    pub held_by: Option<u32>,
 }
 
 /// Where a log ends, and what it takes to go on there: for [`Log::open`](super::Log::open).
@@ -212,13 +215,20 @@ impl LogReader {
                 if lsn < self.from {
                     continue;
                 }
-                let kind =
-                    PacketKind::from_byte(kind).ok_or_else(|| self.malformed(&header, "its packet kind"))?;
-                let bytes = match range {
+                let mut bytes = match range {
                     Some((from, to)) => &self.block[from..to],
                     None => &self.parts[..],
                 };
-                return Ok(Some(Packet { lsn, kind, bytes }));
+                let mut held_by = None;
+                if kind & HELD_BY != 0 {
+                    let Some((packet, &sweep)) = bytes.split_last_chunk::<HELD_BY_BYTES>() else {
+                        return Err(self.malformed(&header, "the sweep that holds a packet"));
+                    };
+                    (bytes, held_by) = (packet, Some(u32::from_le_bytes(sweep)));
+                }
+                let kind = PacketKind::from_byte(kind & !HELD_BY)
+                    .ok_or_else(|| self.malformed(&header, "its packet kind"))?;
+                return Ok(Some(Packet { lsn, kind, bytes, held_by }));
             }
             if self.ended || !self.next_block()? {
                 return Ok(None);
@@ -363,7 +373,7 @@ impl LogReader {
         }
         let number = |at: usize| u32_at(&self.block, HEADER + 4 * at) as usize;
         let (here, before, whole) = (number(0), number(1), number(2));
-        if before > whole || whole > PACKET_BYTES_MAX {
+        if before > whole || whole > PACKET_BYTES_MAX + HELD_BY_BYTES {
             return Err(self.malformed(header, "the length of a packet in parts"));
         }
         if begins_inside {

@@ -131,6 +131,33 @@ fn the_kinds_for_two_phase_commit_travel_like_any_other() {
     assert_eq!(reader.next_packet().unwrap(), None);
 }
 
+/// A packet's tag comes back beside it, whether the packet is in one block or in several, and is no part of its bytes.
+#[test]
+fn a_packet_says_which_sweep_holds_it() {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    let packets = [(10, Some(7)), (20, None), (200_000, Some(u32::MAX)), (0, Some(0)), (100_000, None)];
+    for (length, held_by) in packets {
+        let mut slot = log.borrow_packet().unwrap();
+        slot.bytes_mut().resize(length, 3);
+        log.reserve(&mut slot, 0).unwrap();
+        let lsn = match held_by {
+            Some(sweep) => log.push_held(&mut slot, PacketKind::Commit, sweep),
+            None => log.push(&mut slot, PacketKind::Commit),
+        };
+        log.applied(slot);
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    }
+    drop(log);
+    let mut reader = recover(&disk, DATABASE, Lsn(1)).unwrap();
+    for (length, held_by) in packets {
+        let packet = reader.next_packet().unwrap().unwrap();
+        assert_eq!((packet.kind, packet.held_by), (PacketKind::Commit, held_by));
+        assert!(packet.bytes.len() == length && packet.bytes.iter().all(|&byte| byte == 3));
+    }
+    assert_eq!(reader.next_packet().unwrap(), None);
+}
+
 #[test]
 fn a_stale_block_behind_a_torn_one_never_comes_back() {
     let disk: Arc<dyn Disk> = MemoryDisk::new();

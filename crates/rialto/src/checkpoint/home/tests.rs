@@ -7,7 +7,8 @@ fn next(home: &HomeFile) -> NewHome {
     let sequence = home.next_sequence();
     let copy = home.block().copy.map_or(Copy::Ping, Copy::other);
     let (redo_start, clearance) = (Lsn(sequence * 10), Lsn(sequence * 10 + 5));
-    NewHome { copy, segments: sequence as u32, redo_start, next_id: 100 + sequence as u32, clearance }
+    let (segments, next_id, sweep) = (sequence as u32, 100 + sequence as u32, 2 * sequence as u32);
+    NewHome { copy, segments, redo_start, next_id, sweep, clearance }
 }
 
 fn checkpoint(home: &mut HomeFile) -> DiskResult<()> {
@@ -47,6 +48,7 @@ fn blocks_are_written_in_turn_and_the_newer_one_counts() {
         home = HomeFile::open(&*disk).unwrap();
         let block = *home.block();
         assert_eq!((block.sequence, block.database_id, block.redo_start), (round, 77, Lsn(round * 10)));
+        assert_eq!((block.sweep, home.last_sweep()), (2 * round as u32, 2 * round as u32));
         assert_eq!(block.copy, Some(if round % 2 == 0 { Copy::Ping } else { Copy::Pong }));
         assert!(!disk.list().unwrap().contains(&NEW_HOME_FILE.to_owned()));
     }
@@ -93,6 +95,7 @@ fn every_flipped_bit_is_noticed() {
         segments: 12,
         redo_start: Lsn(1 << 40),
         next_id: 99,
+        sweep: 3,
         clearance: Lsn(1 << 41),
         retired: false,
     };
@@ -115,6 +118,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         segments: 0,
         redo_start: Lsn(1),
         next_id: 64,
+        sweep: 0,
         clearance: Lsn::ZERO,
         retired: false,
     };
