@@ -22,7 +22,7 @@ use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
-use crate::recovery::{Recovery, RecoveryReport};
+use crate::recovery::{Recovery, RecoveryRates, RecoveryReport};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
 
@@ -346,11 +346,12 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     })?;
     let (segments, nodes) = memory(options)?;
     let tell = options.progress.clone();
-    let tell = tell.as_ref().map(|tell| &**tell as &dyn Fn(&str));
+    let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
     let recovery =
         Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
     let recovered = recovery.run(home.block())?;
     home.confirm()?;
+    RecoveryRates::after(&recovered.report, &**disk)?;
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
     let catalog = Catalog::new(recovered.next_id);

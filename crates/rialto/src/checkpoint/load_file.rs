@@ -143,6 +143,11 @@ impl LoadFileReader {
         Error::Corrupt { file: self.file.name().to_owned(), offset: offset_of(position), what }
     }
 
+    /// How long the file is.
+    pub fn bytes(&self) -> u64 {
+        self.length
+    }
+
     /// Gives the body of each row in turn, and where in the file its slot lies.
     pub fn for_each_row(&self, mut take: impl FnMut(u64, &[u8]) -> Result<()>) -> Result<()> {
         let arena = Arc::new(Budget::new(SEGMENT_BYTES as u64));

@@ -76,6 +76,7 @@
 
 mod block;
 mod commit_lock;
+mod extent;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 mod forge;

@@ -8,8 +8,10 @@
 //! number of times gives the same.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
+use super::extent;
 use super::files::{self, LogFile};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
@@ -112,6 +114,8 @@ pub struct LogReader {
     parts_length: Option<usize>,
     window: Vec<u8>,
     window_start: u64,
+    /// What reading windows took.
+    read_time: Duration,
     ended: bool,
 }
 
@@ -182,6 +186,7 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         parts_length: None,
         window: Vec::new(),
         window_start: 0,
+        read_time: Duration::ZERO,
         ended: false,
         files,
     })
@@ -255,6 +260,31 @@ impl LogReader {
     /// The place of the last packet read.
     pub fn lsn(&self) -> Lsn {
         Lsn(self.lsn)
+    }
+
+    /// The end of the last block read.
+    pub(crate) fn position(&self) -> u64 {
+        self.position
+    }
+
+    /// What reading the files took so far.
+    pub(crate) fn read_time(&self) -> Duration {
+        self.read_time
+    }
+
+    /// The file that is being read, and those behind it.
+    pub(super) fn files_to_read(&self) -> &[Arc<LogFile>] {
+        &self.files[self.at..]
+    }
+
+    /// Where the log ends that an earlier process of the same boot left in the ring, and the last place there (0 if that
+    /// cannot be seen).
+    pub(super) fn end_of_ring(&self) -> Option<(u64, u64)> {
+        let ring = self.ring.as_ref()?;
+        let end = ring.gathered();
+        let from = end.saturating_sub(BLOCK_MAX as u64);
+        let last = extent::last_claimed(&ring.read(from, BLOCK_MAX), from, end);
+        Some((end, last.map_or(0, |(_, lsn)| lsn)))
     }
 
     fn packet_in_group(&mut self) -> Result<(u8, Option<(usize, usize)>)> {
@@ -411,7 +441,10 @@ impl LogReader {
         let length = (file.end() - self.position).min(WINDOW as u64) as usize;
         self.window.resize(length, 0);
         self.window_start = self.position;
-        file.file.read_at(&mut self.window, file.offset(self.position)).map_err(Error::from)
+        let began = Instant::now();
+        file.file.read_at(&mut self.window, file.offset(self.position))?;
+        self.read_time += began.elapsed();
+        Ok(())
     }
 
     /// I4: is what ends here the log, or does something that comes later need what is missing?

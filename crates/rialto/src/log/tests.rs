@@ -2,6 +2,7 @@
 
 mod crash;
 mod designs;
+mod extent;
 mod forged;
 mod log_files;
 

@@ -109,13 +109,22 @@ fn order((run, entry): (&Run, Entry), (other_run, other): (&Run, Entry)) -> Orde
 /// What a thread does with a segment: its own number, the segment, the run that it adds entries to.
 pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut Run) -> Result<()> + Sync + 'a;
 
-/// Has threads visit the segments, each with a number of its own, and collect entries; gives a sorted run of each.
-pub(super) fn collect(threads: usize, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<Run>> {
+/// Has threads visit the segments, each with a number of its own, and collect entries; gives a sorted run of each. `told`
+/// hears how many are begun, on this thread.
+pub(super) fn collect(
+    threads: usize,
+    segments: &[SegmentId],
+    told: &dyn Fn(usize),
+    visit: &Visit<'_>,
+) -> Result<Vec<Run>> {
     let next = AtomicUsize::new(0);
     let error = Mutex::new(None);
-    let work = &|thread: usize| {
+    let work = &|thread: usize, told: Option<&dyn Fn(usize)>| {
         let mut run = Run::default();
         while let Some(&id) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Some(told) = told {
+                told(next.load(Ordering::Relaxed).min(segments.len()));
+            }
             if let Err(failed) = visit(thread, id, &mut run) {
                 error.lock().get_or_insert(failed);
                 next.store(segments.len(), Ordering::Relaxed);
@@ -128,8 +137,8 @@ pub(super) fn collect(threads: usize, segments: &[SegmentId], visit: &Visit<'_>)
     let mut runs = Vec::new();
     std::thread::scope(|scope| {
         let others: Vec<_> =
-            (1..threads.min(segments.len())).map(|thread| scope.spawn(move || work(thread))).collect();
-        runs.push(work(0));
+            (1..threads.min(segments.len())).map(|thread| scope.spawn(move || work(thread, None))).collect();
+        runs.push(work(0, Some(told)));
         for other in others {
             runs.push(other.join().expect("collecting does not panic"));
         }
@@ -280,7 +289,7 @@ mod tests {
         let segments: Vec<_> = (0..50).map(SegmentId).collect();
         // Fewer entries than are built in parts, and more.
         for each in [100, 2_000] {
-            let runs = collect(3, &segments, &|_, id, run| {
+            let runs = collect(3, &segments, &|_| (), &|_, id, run| {
                 for n in (0..each).map(|n| n * 50 + id.0) {
                     run.push(&n.to_be_bytes(), RecordRef(u64::from(n)));
                 }
@@ -297,7 +306,8 @@ mod tests {
             assert_eq!(index.get(&7u32.to_be_bytes()).value, Some(900_049));
             assert_eq!(index.get(&4999u32.to_be_bytes()).value, Some(4999));
         }
-        let failing = collect(3, &segments, &|_, id, _| if id.0 == 30 { Err(Error::Closed) } else { Ok(()) });
+        let failing =
+            collect(3, &segments, &|_| (), &|_, id, _| if id.0 == 30 { Err(Error::Closed) } else { Ok(()) });
         assert_eq!(failing.err(), Some(Error::Closed));
     }
 

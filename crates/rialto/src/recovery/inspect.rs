@@ -1,10 +1,14 @@
 //! `rialto inspect`: what is in a directory, for people. Reads only.
+//!
+//! How long a recovery takes is predicted from what the directory says of itself: how much there is to load and to redo, and
+//! how fast earlier recoveries of it went. Beside it stands what the recovery took that inspect itself makes, in memory.
 
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::Recovery;
 use super::check::memory;
+use super::rates::explain;
+use super::{Recovery, RecoveryRates};
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, read_home};
 use crate::checkpoint::image::backup_name;
 use crate::io::{Caching, Disk, Open};
@@ -41,16 +45,21 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
     }
     let (segments, nodes) = memory(memory_bytes)?;
     let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads, tell: None };
+    // What is wrong with the log is told below.
+    if let Ok(work) = recovery.work(&home) {
+        let rates = RecoveryRates::recorded(&**disk).unwrap_or_default();
+        line(format!("recovery   predicted: {}", rates.estimate(&work)));
+        for part in explain(&work, &rates) {
+            line(format!("  {part}"));
+        }
+    }
     match recovery.run(&home) {
         Ok(recovered) => {
             let report = &recovered.report;
+            line(format!("recovery   took, here and now on {threads} threads: {}", report.parts()));
             line(format!(
-                "log        places {} to {}: {} packets, {} redo records; recovered in {:.3} s",
-                report.redo_start,
-                report.log_end,
-                report.packets,
-                report.records,
-                report.took().as_secs_f64()
+                "log        places {} to {}: {} packets, {} redo records",
+                report.redo_start, report.log_end, report.packets, report.records
             ));
             if let Some(loss) = report.loss() {
                 line(format!("lost       {loss}"));

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::Progress;
+use super::progress::{Progress, Step};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image::{self, backup_name, seed_of};
 use crate::error::{Error, Result};
@@ -39,8 +39,10 @@ pub(crate) fn load(
 ) -> Result<Loaded> {
     let Some(copy) = home.copy else { return Ok(Loaded::default()) };
     let file = open_copy(disk, copy)?;
+    let length = file.length()?;
+    progress.begin(Step::Load, length.min(copy_bytes(home)));
     let loader = Loader {
-        length: file.length()?,
+        length,
         file: &*file,
         home,
         copy,
@@ -63,6 +65,11 @@ pub(crate) fn load(
     let mut found = loader.found.into_inner();
     found.sort_unstable_by_key(|&(id, _)| id);
     Ok(Loaded { segments: found, bytes: loader.bytes.into_inner() })
+}
+
+/// Bytes of the backup copy that a home block names.
+pub(crate) fn copy_bytes(home: &HomeBlock) -> u64 {
+    if home.copy.is_some() { u64::from(home.segments) * SEGMENT_BYTES as u64 } else { 0 }
 }
 
 /// Opens a backup copy for reading.
@@ -110,10 +117,7 @@ impl Loader<'_> {
                 }
             }
             if let Some(progress) = progress {
-                progress.now_and_then(|| {
-                    let done = self.next.load(Ordering::Relaxed).min(count) * 100 / count;
-                    format!("loading \"{}\": {done}%", self.file.name())
-                });
+                progress.at(self.bytes.load(Ordering::Relaxed));
             }
         }
         self.found.lock().append(&mut found);

@@ -22,6 +22,11 @@
 //! anything else is, [`redo`] brings the tables in line. Segments of a heap that no table has (yet) wait; what is left
 //! at the end belongs to a transaction that never committed, or to a table that is gone, and is freed.
 //!
+//! # How long it takes
+//!
+//! The parts are measured ([`RecoveryReport`]); what they cost is kept in the directory ([`RecoveryRates`]), so that the next
+//! recovery can be predicted, by `rialto inspect`, by a running database, and while it goes on (`progress.rs`).
+//!
 //! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes nothing but
 //! memory), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
 
@@ -31,6 +36,7 @@ mod indexes;
 pub mod inspect;
 pub(crate) mod load;
 mod progress;
+mod rates;
 pub(crate) mod redo;
 mod table;
 
@@ -38,6 +44,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::progress::Progress;
+use self::progress::{Step, Tell, coarse};
+pub use self::rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use self::redo::Redo;
 use crate::catalog::TableVersion;
 use crate::checkpoint::LoadFile;
@@ -45,10 +53,10 @@ use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::load_file::load_file_number;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::io::Disk;
+use crate::io::{Caching, Disk, Open};
 use crate::log::{self, LogEnd};
-use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
+use crate::store::memory::{SEGMENT_BYTES, Segments};
 
 /// What a recovery did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -80,6 +88,16 @@ pub struct RecoveryReport {
     pub redo_time: Duration,
     /// Building the secondary indexes.
     pub secondary_time: Duration,
+    /// Bytes of log, from the beginning of the file that held the redo start.
+    pub log_bytes: u64,
+    /// Of redoing it, the time in which it was read.
+    pub read_time: Duration,
+    /// Bytes of load files redone.
+    pub bulk_bytes: u64,
+    /// Of redoing the log, the time that these took.
+    pub bulk_time: Duration,
+    /// Bytes of segments in use at its end.
+    pub memory_bytes: u64,
 }
 
 impl RecoveryReport {
@@ -94,9 +112,32 @@ impl RecoveryReport {
         })
     }
 
+    /// How long each part took.
+    pub fn parts(&self) -> RecoveryEstimate {
+        RecoveryEstimate {
+            load: self.load_time,
+            primary: self.primary_time,
+            redo: self.redo_time,
+            secondary: self.secondary_time,
+        }
+    }
+
+    /// What was done, in one line for people.
+    pub fn summary(&self) -> String {
+        format!(
+            "recovered in {}: loaded {} in {}, indexed in {}, redid {} transactions in {}",
+            coarse(self.took()),
+            progress::bytes(self.loaded_bytes),
+            coarse(self.load_time),
+            coarse(self.primary_time + self.secondary_time),
+            self.packets,
+            coarse(self.redo_time)
+        )
+    }
+
     /// All of it.
     pub fn took(&self) -> Duration {
-        self.load_time + self.primary_time + self.redo_time + self.secondary_time
+        self.parts().total()
     }
 }
 
@@ -116,7 +157,7 @@ pub(crate) struct Recovery<'a> {
     pub nodes: &'a Arc<NodePool>,
     pub threads: usize,
     /// Told of the steps of a long recovery.
-    pub tell: Option<&'a dyn Fn(&str)>,
+    pub tell: Option<Tell<'a>>,
 }
 
 /// A database in memory, as its files say.
@@ -146,6 +187,16 @@ impl Recovery<'_> {
             ..RecoveryReport::default()
         };
 
+        if progress.is_told() {
+            let rates = RecoveryRates::recorded(&**self.disk).unwrap_or_default();
+            // What is wrong with the log is found when it is redone.
+            let estimate = rates.estimate(&self.work(home).unwrap_or_default());
+            progress.expect(Step::Load, estimate.load);
+            progress.expect(Step::Primary, estimate.primary);
+            progress.expect(Step::Redo, estimate.redo);
+            progress.expect(Step::Secondary, estimate.secondary);
+        }
+
         let began = Instant::now();
         let loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
         report.loaded_bytes = loaded.bytes;
@@ -157,8 +208,16 @@ impl Recovery<'_> {
 
         let began = Instant::now();
         let mut reader = log::recover(self.disk, home.database_id, home.redo_start)?;
+        if progress.is_told() {
+            let extent = reader.extent().unwrap_or_default();
+            progress.begin(Step::Redo, extent.bytes + self.bulk_bytes().unwrap_or_default());
+        }
+        let log_start = reader.position();
         redo.run(&mut reader)?;
+        report.read_time = reader.read_time();
         let log_end = reader.finish()?;
+        report.log_bytes = log_end.position().0 - log_start;
+        (report.bulk_bytes, report.bulk_time) = (redo.bulk_bytes, redo.bulk_time);
         if log_end.lsn() < home.clearance {
             let what = format!(
                 "checkpoint {} holds changes up to place {}, but the log ends at place {}: log files are missing",
@@ -186,7 +245,32 @@ impl Recovery<'_> {
         let user = tables.iter().filter(|table| !catalog::is_system(table.id));
         report.rows = user.clone().map(|table| table.heap.rows()).sum();
         report.tables = user.count() as u64;
+        report.memory_bytes = u64::from(self.segments.high_water()) * SEGMENT_BYTES as u64;
+        progress.end(|| report.summary());
         Ok(Recovered { tables, next_id, loads, log_end, report })
+    }
+
+    /// What a recovery has to do, by the sizes of the files and what lies at the log's ends. About: only reading all of
+    /// the log tells where it ends.
+    fn work(&self, home: &HomeBlock) -> Result<RecoveryWork> {
+        let extent = log::recover(self.disk, home.database_id, home.redo_start)?.extent()?;
+        let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), self.bulk_bytes()?);
+        Ok(RecoveryWork {
+            copy_bytes,
+            memory_bytes: copy_bytes + bulk_bytes,
+            log_bytes: extent.bytes,
+            packets: (extent.lsn + 1).saturating_sub(home.redo_start.0),
+            bulk_bytes,
+        })
+    }
+
+    /// Bytes of the load files that are there.
+    fn bulk_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for name in self.disk.list()?.into_iter().filter(|name| load_file_number(name).is_some()) {
+            bytes += self.disk.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
+        }
+        Ok(bytes)
     }
 
     /// The load files that are there, with the places of those that were redone.

@@ -7,15 +7,17 @@
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
 
 use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::Recovery;
 use super::catalog::{self, Described, is_system, senseless};
 use super::load::Loaded;
+use super::progress::{Progress, Step, bytes};
 use super::table::{Builder, RedoTable, Scratch};
-use super::{Progress, Recovery};
 use crate::catalog::system::{HEAPS, INDEXES};
 use crate::catalog::{Description, TableVersion};
 use crate::checkpoint::LoadFile;
@@ -27,11 +29,13 @@ use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
 use crate::row::{self, Key, Nulls};
-use crate::store::memory::SegmentId;
+use crate::store::memory::{SEGMENT_BYTES, SegmentId};
 use crate::txn::redo::{self, Change, RedoRecord};
 
 /// Bytes of a batch.
 const BATCH_BYTES: usize = 64 << 10;
+/// How it goes on is told, if it is time, after so many packets or rows of a load file.
+const TELL_EVERY: u64 = 1024;
 /// Batches on their way to one worker.
 const BATCHES_MAX: usize = 8;
 
@@ -41,6 +45,8 @@ pub(super) struct Redo<'a> {
     database_id: u128,
     builder: Builder<'a>,
     progress: &'a Progress<'a>,
+    /// Bytes of log read when it was last looked.
+    log_read: u64,
     system: Vec<Arc<RedoTable>>,
     tables: HashMap<TableId, Arc<RedoTable>>,
     /// Segments of heaps that no table has.
@@ -57,6 +63,9 @@ pub(super) struct Redo<'a> {
     pub records: u64,
     /// Packets of which only the place is there.
     pub unlogged: u64,
+    /// Bytes of load files redone, and what that took.
+    pub bulk_bytes: u64,
+    pub bulk_time: Duration,
 }
 
 impl<'a> Redo<'a> {
@@ -72,7 +81,9 @@ impl<'a> Redo<'a> {
             nodes: recovery.nodes,
             threads: recovery.threads.max(1),
             copy: home.copy,
+            progress,
         };
+        progress.begin(Step::Primary, (loaded.segments.len() * SEGMENT_BYTES) as u64);
         let mut waiting: HashMap<HeapId, Vec<SegmentId>> = HashMap::new();
         for (id, heap) in loaded.segments {
             waiting.entry(heap).or_default().push(id);
@@ -89,6 +100,7 @@ impl<'a> Redo<'a> {
             database_id: home.database_id,
             builder,
             progress,
+            log_read: 0,
             system,
             tables: HashMap::new(),
             waiting,
@@ -100,6 +112,8 @@ impl<'a> Redo<'a> {
             packets: 0,
             records: 0,
             unlogged: 0,
+            bulk_bytes: 0,
+            bulk_time: Duration::ZERO,
         };
         redo.bring_in_line(Lsn(home.redo_start.0.saturating_sub(1)), false)?;
         Ok(redo)
@@ -125,8 +139,13 @@ impl<'a> Redo<'a> {
     }
 
     fn packets_of(&mut self, reader: &mut LogReader, mut workers: Workers<'_>) -> Result<()> {
+        let log_start = reader.position();
         while let Some(packet) = reader.next_packet()? {
             self.packet(&packet, &mut workers)?;
+            if self.packets.is_multiple_of(TELL_EVERY) {
+                self.log_read = reader.position() - log_start;
+                self.tell(0);
+            }
         }
         workers.barrier()
     }
@@ -172,9 +191,14 @@ impl<'a> Redo<'a> {
         }
         self.keyed = None;
         self.packets += 1;
-        let packets = self.packets;
-        self.progress.now_and_then(|| format!("redoing the log: {packets} packets, now at place {lsn}"));
         Ok(())
+    }
+
+    /// Tells how far redo has come: in the log, and in a load file.
+    fn tell(&self, in_load_file: u64) {
+        let done = self.log_read + self.bulk_bytes + in_load_file;
+        let packets = self.packets;
+        self.progress.at_of(done, |_, total| format!("{}, {packets} transactions", bytes(total)));
     }
 
     fn system_record(&mut self, lsn: Lsn, record: &RedoRecord<'_>) -> Result<()> {
@@ -218,7 +242,9 @@ impl<'a> Redo<'a> {
         let numbered = table.description.numbered;
         let (mut key, mut bytes) = (Key::new(), Vec::new());
         let mut rows = 0;
-        LoadFileReader::open(self.disk, self.database_id, file)?.for_each_row(|offset, body| {
+        let began = Instant::now();
+        let reader = LoadFileReader::open(self.disk, self.database_id, file)?;
+        reader.for_each_row(|offset, body| {
             let (number, row) = body.split_at_checked(if numbered { 8 } else { 0 }).unwrap_or((&[0; 8], &[]));
             if let Some((at, what)) = row::damage(&table.schema, row, Nulls::OverZeros) {
                 let (name, length) = (table.schema.table(), row.len());
@@ -230,9 +256,14 @@ impl<'a> Redo<'a> {
             bytes.clear();
             redo::write_put(&mut bytes, table.description.id, &key, numbered, body);
             rows += 1;
+            if rows % TELL_EVERY == 0 {
+                self.tell(offset);
+            }
             workers.push(&table, lsn, &key, &bytes)
         })?;
         self.records += rows;
+        self.bulk_bytes += reader.bytes();
+        self.bulk_time += began.elapsed();
         Ok(())
     }
 
@@ -289,11 +320,12 @@ impl<'a> Redo<'a> {
         for id in self.waiting.into_values().flatten() {
             self.builder.segments.free(id);
         }
+        let all = || self.system.iter().chain(self.tables.values());
+        let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();
+        self.progress.begin(Step::Secondary, (to_visit * SEGMENT_BYTES) as u64);
         let mut finished = Vec::new();
-        for table in self.system.iter().chain(self.tables.values()) {
-            let (builder, name) = (&self.builder, table.schema.table());
-            self.progress.now_and_then(|| format!("building the indexes of table \"{name}\""));
-            finished.push(Arc::new(builder.finish(table, first_row_number(end))?));
+        for table in all() {
+            finished.push(Arc::new(self.builder.finish(table, first_row_number(end))?));
         }
         finished.sort_unstable_by_key(|table| table.id);
         Ok(finished)

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::{Described, senseless};
-use super::indexes::{self, memory_limit};
+use super::indexes::{self, Run, Visit, memory_limit};
+use super::progress::Progress;
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
 use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
@@ -34,6 +35,7 @@ pub(super) struct Builder<'a> {
     pub threads: usize,
     /// The backup copy that was loaded.
     pub copy: Option<Copy>,
+    pub progress: &'a Progress<'a>,
 }
 
 /// Buffers of one thread that redoes.
@@ -99,6 +101,13 @@ impl Builder<'_> {
         Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary), since })
     }
 
+    /// As [`indexes::collect`], telling how it goes on.
+    fn collect(&self, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<Run>> {
+        let runs = indexes::collect(self.threads, segments, &|begun| self.progress.indexed(begun), visit);
+        self.progress.indexed_all(segments.len());
+        runs
+    }
+
     /// Indexes and counts the rows in a heap's segments, and frees the slots without one.
     fn index_rows(
         &self,
@@ -110,7 +119,7 @@ impl Builder<'_> {
     ) -> Result<Index> {
         let segments = self.segments;
         let numbered = description.numbered;
-        let runs = indexes::collect(self.threads, &heap.owned(), &|thread, id, run| {
+        let runs = self.collect(&heap.owned(), &|thread, id, run| {
             let (mut body, mut key) = (Vec::new(), Key::new());
             for slot in segments.slots(id) {
                 let slot = slot.map_err(|what| damaged(schema, what))?;
@@ -172,7 +181,7 @@ impl Builder<'_> {
         let owned = heap.owned();
         let mut secondaries = Vec::new();
         for position in 0..schema.indexes().len() {
-            let runs = indexes::collect(self.threads, &owned, &|_, id, run| {
+            let runs = self.collect(&owned, &|_, id, run| {
                 let (mut primary, mut key) = (Key::new(), Key::new());
                 self.each_row(schema, id, |record, body| {
                     let row = &body[row_at(numbered)..];
@@ -195,7 +204,7 @@ impl Builder<'_> {
             secondaries.push(Arc::new(index));
         }
         if numbered {
-            indexes::collect(self.threads, &owned, &|_, id, _| {
+            self.collect(&owned, &|_, id, _| {
                 self.each_row(schema, id, |_, body| {
                     highest.fetch_max(row_number(numbered, body), Ordering::Relaxed);
                     Ok(())
@@ -245,6 +254,11 @@ fn twice(schema: &Schema, position: usize, key: &[u8]) -> Error {
 }
 
 impl RedoTable {
+    /// How often [`Builder::finish`] goes through the table's rows.
+    pub fn visits(&self) -> usize {
+        self.schema.indexes().len() + usize::from(self.description.numbered)
+    }
+
     /// Whether redo records name the rows by another key in this description.
     pub fn identifies_otherwise(&self, description: &Description) -> bool {
         let identity = |description: &Description| -> (IndexId, Option<Vec<usize>>) {

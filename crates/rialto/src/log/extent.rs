@@ -1,0 +1,72 @@
+//! How much log there is, without reading all of it: for what a user is told before it is redone.
+//!
+//! Behind the log's end no bytes make a block of its stream, because a block says its own position: a reused file's are of
+//! an earlier one. So the end is found in the last file that has a block by halving: is there one in these 64 KiB, which no
+//! block is longer than? The answer is an estimate, it verifies no checksum; only reading finds out where the log ends.
+
+use super::block::{self, BLOCK_MAX, HEADER, u32_at, u64_at};
+use super::files::LogFile;
+use super::reader::LogReader;
+use crate::Result;
+
+/// How much a reader has to read, about.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct LogExtent {
+    /// Bytes, from the beginning of the file that holds the redo start.
+    pub bytes: u64,
+    /// The last place.
+    pub lsn: u64,
+}
+
+impl LogReader {
+    /// What there is to read, before anything is.
+    pub(crate) fn extent(&self) -> Result<LogExtent> {
+        let files = self.files_to_read();
+        let start = files[0].start;
+        let mut extent = LogExtent { bytes: 0, lsn: self.lsn().0 };
+        if let Some(last) = files.iter().rev().find(|file| file.first().is_some()) {
+            let (end, lsn) = end_of(last)?;
+            extent = LogExtent { bytes: end - start, lsn: extent.lsn.max(lsn) };
+        }
+        if let Some((end, lsn)) = self.end_of_ring() {
+            extent =
+                LogExtent { bytes: extent.bytes.max(end.saturating_sub(start)), lsn: extent.lsn.max(lsn) };
+        }
+        Ok(extent)
+    }
+}
+
+/// The end of the last block that begins in this file, and its last place.
+fn end_of(file: &LogFile) -> Result<(u64, u64)> {
+    let mut bytes = vec![0; BLOCK_MAX + HEADER];
+    let mut last = (file.start, 0);
+    // Blocks lie before `low`; none does from `high` on.
+    let (mut low, mut high) = (0, file.capacity.div_ceil(BLOCK_MAX as u64));
+    while low < high {
+        let middle = (low + high) / 2;
+        match last_block(file, file.start + middle * BLOCK_MAX as u64, &mut bytes)? {
+            Some(found) => (last, low) = (found, middle + 1),
+            None => high = middle,
+        }
+    }
+    Ok(last)
+}
+
+/// The last block of those that seem to begin in the 64 KiB from here on: its end, its last place.
+fn last_block(file: &LogFile, from: u64, bytes: &mut [u8]) -> Result<Option<(u64, u64)>> {
+    let there = (file.end() - from).min(bytes.len() as u64) as usize;
+    file.file.read_at(&mut bytes[..there], file.offset(from))?;
+    Ok(last_claimed(&bytes[..there], from, file.end()))
+}
+
+/// As [`last_block`], in bytes of the stream from this position on.
+pub(super) fn last_claimed(bytes: &[u8], from: u64, end: u64) -> Option<(u64, u64)> {
+    let last = bytes.len().min(BLOCK_MAX);
+    (0..last).step_by(8).rev().find_map(|at| {
+        let position = from + at as u64;
+        let length = block::claimed_length(&bytes[at..], position, end - position)?;
+        let header = &bytes[at..at + HEADER];
+        let (first, packets) = (u64_at(header, 32), u64::from(u32_at(header, 20)));
+        Some((position + length as u64, (first + packets).saturating_sub(1)))
+    })
+}

@@ -1,0 +1,173 @@
+//! How long a recovery takes: told while it goes on, measured, kept, and predicted.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Mutex};
+
+use rialto::io::{Disk, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::recovery::{RecoveryReport, inspect};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Checkpointing, Database, Durability, Options, Scan, Table, TableDef, TxOptions};
+
+fn options() -> Options {
+    Options {
+        durability: Durability::Memory,
+        memory_bytes: 512 << 20,
+        checkpoint: Checkpointing::None,
+        ..Options::default()
+    }
+}
+
+fn made(disk: &Arc<dyn Disk>, options: Options) -> (Database, Table) {
+    let db = Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{error}"));
+    let columns = vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("n", ColumnType::Int8),
+        Column::new("text", ColumnType::Text),
+    ];
+    let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+    let table = db
+        .transact(|tx| {
+            let table = tx.create_table(&definition)?;
+            tx.create_index("t", "t_n", &["n"], false)?;
+            Ok(table)
+        })
+        .unwrap();
+    (db, table)
+}
+
+fn insert(db: &Database, table: &Table, ids: std::ops::Range<i32>) {
+    for chunk in ids.clone().step_by(100) {
+        db.transact(|tx| {
+            for id in chunk..(chunk + 100).min(ids.end) {
+                let text = Value::Text("x".repeat(id as usize % 150));
+                tx.insert(table, &[Value::Int4(id), Value::Int8(i64::from(id % 97)), text])?;
+            }
+            Ok(())
+        })
+        .unwrap();
+    }
+}
+
+fn change(db: &Database, table: &Table, id: i32) {
+    db.transact(|tx| tx.modify(table, id, |row| row.add_i64(1, 1).map(drop)).map(drop)).unwrap();
+}
+
+/// What a process that is killed leaves: nothing is closed. The handles stay, or they would write on.
+fn killed(db: Database, disk: &Arc<MemoryDisk>) -> Arc<MemoryDisk> {
+    db.transact_with(&TxOptions { durability: Some(Durability::Disk), ..TxOptions::default() }, |tx| {
+        let table = tx.table("t")?;
+        tx.modify(&table, 0, |row| row.add_i64(1, 1).map(drop)).map(drop)
+    })
+    .unwrap();
+    let copy = copied(&**disk);
+    drop(db);
+    copy
+}
+
+/// Its files, without what only the boot remembers.
+fn copied(disk: &dyn Disk) -> Arc<MemoryDisk> {
+    use rialto::io::{Caching, Open};
+    let copy = MemoryDisk::new();
+    for name in disk.list().unwrap() {
+        let Ok(from) = disk.open(&name, Open::ReadOnly, Caching::Buffered) else { continue };
+        let mut bytes = vec![0; from.length().unwrap() as usize];
+        from.read_at(&mut bytes, 0).unwrap();
+        copy.open(&name, Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
+    }
+    copy
+}
+
+type Rows = BTreeMap<i32, (i64, usize)>;
+
+fn rows(db: &Database) -> Rows {
+    let table = db.table("t").unwrap();
+    let mut found = Rows::new();
+    db.read(|tx| {
+        found.clear();
+        tx.scan(&table, &Scan::all(), |_, row| {
+            found.insert(row.get_i32(0)?, (row.get_i64(1)?, row.get_str(2)?.len()));
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    found
+}
+
+#[test]
+fn redo_begins_where_the_home_block_says() {
+    let disk = MemoryDisk::new();
+    let (db, table) = made(&(disk.clone() as _), options());
+    insert(&db, &table, 0..2_000);
+    let checkpoint = db.checkpoint().unwrap();
+    (0..7).for_each(|id| change(&db, &table, id));
+    let db = Database::open_on(killed(db, &disk), options()).unwrap();
+    let RecoveryReport { redo_start, log_end, packets, records, log_bytes, .. } =
+        db.recovery().unwrap().clone();
+    assert_eq!(redo_start, checkpoint.redo_start);
+    // Seven and the last one; not the 21 before them, though the same file has them all.
+    assert_eq!((packets, records, log_end.0 + 1 - redo_start.0), (8, 8, 8));
+    assert!(log_bytes > 0);
+}
+
+#[test]
+fn one_thread_and_several_recover_the_same_tables() {
+    let disk = MemoryDisk::new();
+    let (db, table) = made(&(disk.clone() as _), options());
+    insert(&db, &table, 0..20_000);
+    db.checkpoint().unwrap();
+    insert(&db, &table, 20_000..30_000);
+    for id in (0..30_000).step_by(3) {
+        if id % 2 == 0 {
+            change(&db, &table, id);
+        } else {
+            db.transact(|tx| tx.delete(&table, id)).unwrap();
+        }
+    }
+    let expected = {
+        let mut expected = rows(&db);
+        expected.get_mut(&0).unwrap().0 += 1;
+        expected
+    };
+    let left = killed(db, &disk);
+    for threads in [1, 2, 5, 16] {
+        let disk = copied(&*left);
+        let db = Database::open_on(disk, Options { recovery_threads: threads, ..options() }).unwrap();
+        assert!(rows(&db) == expected, "{threads} threads");
+        let report = db.recovery().unwrap();
+        assert_eq!((report.rows, report.tables), (expected.len() as u64, 1), "{threads} threads");
+    }
+}
+
+#[test]
+fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
+    let inner = MemoryDisk::new();
+    let disk: Arc<dyn Disk> =
+        SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset");
+    let (db, table) = made(&disk, options());
+    insert(&db, &table, 0..60_000);
+    db.checkpoint().unwrap();
+    (0..30_000).for_each(|n| change(&db, &table, n % 5_000));
+    let left = killed(db, &inner);
+    let disk: Arc<dyn Disk> =
+        SimulatedDisk::named("nvme", left.clone(), Arc::new(SystemClock::new())).expect("a preset");
+    let predicted = inspect::inspect(&disk, 512 << 20, 1).unwrap();
+    assert!(predicted.contains("recovery   predicted: ") && predicted.contains("assumed"), "{predicted}");
+    let lines = Arc::new(Mutex::new(Vec::new()));
+    let progress = {
+        let lines = lines.clone();
+        Some(Arc::new(move |text: &str| lines.lock().unwrap().push(text.to_owned())) as rialto::Progress)
+    };
+    // On one thread it takes long enough to measure something, and on most machines less than a second.
+    let db = Database::open_on(disk.clone(), Options { progress, recovery_threads: 1, ..options() }).unwrap();
+    let report = db.recovery().unwrap().clone();
+    let lines = lines.lock().unwrap().clone();
+    if report.took().as_secs_f64() < 0.9 {
+        assert!(lines.is_empty(), "{lines:?}");
+    }
+    assert!(lines.iter().all(|line| !line.contains('\n')) && lines.len() <= 45, "{lines:?}");
+    drop(db);
+    let predicted = inspect::inspect(&disk, 512 << 20, 1).unwrap();
+    let redo_is_measured = report.redo_time.as_millis() >= 50 && report.packets >= 10_000;
+    assert_eq!(predicted.contains("transactions/s (measured)"), redo_is_measured, "{predicted}\n{report:?}");
+}
