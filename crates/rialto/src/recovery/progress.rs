@@ -114,20 +114,25 @@ impl Lines {
 /// A time as people say it.
 pub(super) fn coarse(time: Duration) -> String {
     let seconds = time.as_secs_f64();
-    match seconds {
-        ..9.95 => format!("{seconds:.1} s"),
-        ..119.5 => format!("{seconds:.0} s"),
-        ..7170.0 => format!("{:.0} min", seconds / 60.0),
-        _ => format!("{:.1} h", seconds / 3600.0),
+    if seconds < 9.95 {
+        format!("{seconds:.1} s")
+    } else if seconds < 119.5 {
+        format!("{seconds:.0} s")
+    } else if seconds < 7170.0 {
+        format!("{:.0} min", seconds / 60.0)
+    } else {
+        format!("{:.1} h", seconds / 3600.0)
     }
 }
 
 /// Bytes as people say them.
 pub(super) fn bytes(bytes: u64) -> String {
-    match bytes {
-        ..1_000_000 => format!("{:.0} kB", bytes as f64 / 1e3),
-        ..1_000_000_000 => format!("{:.0} MB", bytes as f64 / 1e6),
-        _ => format!("{:.2} GB", bytes as f64 / 1e9),
+    if bytes < 1_000_000 {
+        format!("{:.0} kB", bytes as f64 / 1e3)
+    } else if bytes < 1_000_000_000 {
+        format!("{:.0} MB", bytes as f64 / 1e6)
+    } else {
+        format!("{:.2} GB", bytes as f64 / 1e9)
     }
 }
 
