@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
-use rialto::{Database, GroupCommitDesign, GroupCommitOptions, Options};
+use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, Logging, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::values::text;
 use rialto_sql::{Session, SqlError, SqlType, TransactionStatus};
@@ -560,4 +560,48 @@ fn rows_of_a_copy_meet_the_table_as_it_is_when_they_come() {
         copier.fail(&error).unwrap();
         assert_eq!(value(&mut other, &format!("select count(*) from {table}")), "0");
     }
+}
+
+/// `x = x + 1` is logged as an increment with action logging: fewer bytes, the same rows, also after a recovery.
+#[test]
+fn sums_mean_the_same_whatever_is_logged_of_them() {
+    let mut found = Vec::new();
+    for logging in Logging::ALL {
+        let disk = MemoryDisk::new();
+        // One group of all of it, so that its bytes can be compared.
+        let options = || Options {
+            logging,
+            checkpoint: Checkpointing::None,
+            durability: Durability::Memory,
+            memory_flush_interval: Duration::from_secs(3600),
+            ..Options::default()
+        };
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        let mut session = Session::new(db.clone(), "ann", "bank");
+        run(&mut session, "create table s (a int primary key, b int, c bigint, d smallint, e bigint)");
+        run(&mut session, "insert into s values (1, 10, 1000000000000, 3, null), (2, 2147483647, 0, 0, 5)");
+        db.sync().unwrap();
+        let before = db.metrics().log.bytes;
+        for _ in 0..400 {
+            run(&mut session, "update s set b = b - 1, c = 5 + c, d = d + 1, e = e + 1 where a = 1");
+            run(&mut session, "update s set c = c - b where a = 2");
+        }
+        db.sync().unwrap();
+        let logged = db.metrics().log.bytes - before;
+        assert_eq!(code(&mut session, "update s set b = b + 1 where a = 2"), "22003");
+        run(&mut session, "begin");
+        run(&mut session, "update s set c = c + 1, e = c - e where a = 2");
+        run(&mut session, "update s set c = c + 1, b = b - 7 where a = 2");
+        run(&mut session, "commit");
+        let all = "select a, b, c, d, e from s order by a";
+        let rows = run(&mut session, all);
+        drop(session);
+        db.close().unwrap();
+        let db = Database::open_on(disk, options()).unwrap();
+        assert_eq!(run(&mut Session::new(db, "ann", "bank"), all), rows, "{logging:?}");
+        found.push((rows, logged));
+    }
+    let (values, actions) = (&found[0], &found[1]);
+    assert_eq!(values.0, actions.0);
+    assert!(actions.1 < values.1, "log bytes: {} of actions, {} of values", actions.1, values.1);
 }

@@ -72,7 +72,7 @@ impl Core {
     /// The level that a commit waits for which asks for this one.
     pub fn durability(&self, asked: Durability) -> Durability {
         match self.options.logging {
-            Logging::Value => asked,
+            Logging::Value | Logging::Action => asked,
             // Nothing of it is in the log, so there is nothing to wait for.
             Logging::None => Durability::Memory,
         }
@@ -81,7 +81,7 @@ impl Core {
     /// What a commit's packet is.
     pub fn packet_kind(&self) -> PacketKind {
         match self.options.logging {
-            Logging::Value => PacketKind::Commit,
+            Logging::Value | Logging::Action => PacketKind::Commit,
             Logging::None => PacketKind::Unlogged,
         }
     }
@@ -89,7 +89,7 @@ impl Core {
     /// Refuses what would promise that commits are on disk.
     pub fn check_logged(&self, operation: &str) -> Result<()> {
         match self.options.logging {
-            Logging::Value => Ok(()),
+            Logging::Value | Logging::Action => Ok(()),
             Logging::None => Err(Error::Unsupported {
                 what: format!(
                     "{operation} with Options::logging none: close the database, which keeps all of it"
@@ -114,6 +114,7 @@ impl Core {
             lock_wait: options.lock_wait,
             commit_stall: options.commit_stall,
             willing_to_wait: options.willing_to_wait,
+            operations: self.options.logging == Logging::Action,
         }
     }
 

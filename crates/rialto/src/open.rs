@@ -426,7 +426,7 @@ impl Running {
         core.in_flight.drain();
         // Nothing runs any more, so this copy needs no log to be whole.
         let kept = match core.options.logging {
-            Logging::Value => Ok(()),
+            Logging::Value | Logging::Action => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
         };
         self.checkpointer.stop();

@@ -33,13 +33,17 @@ impl Checkpointing {
         [Checkpointing::Fuzzy, Checkpointing::ActionCopyOnUpdate, Checkpointing::TransactionCopyOnUpdate];
 }
 
-/// What goes into the log.
+/// What goes into the log (System M, sections 2.1 and 4.1). The log on disk may be mixed: each packet says what it is, and
+/// a directory that was written with one of these may be opened with another.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[non_exhaustive]
 pub enum Logging {
-    /// The changed fields, or the whole row: every commit is recovered as its level of durability says.
+    /// The changed fields, or the whole row (System M's VALUE): every commit is recovered as its level of durability says.
     #[default]
     Value,
+    /// What was done to the row (System M's AOPER): of an integer that was added to ([`Fields::add`](crate::Fields::add))
+    /// the increment, else as [`Logging::Value`]. Fewer bytes for the same recovery, whatever the checkpoints.
+    Action,
     /// Nothing but places, to measure what logging costs. Commits are answered at once, whatever their level, and nothing
     /// of them is durable until the database is closed: closing makes a checkpoint of all of it, with no transaction
     /// running. After anything but a close (a crash, SIGKILL, a failed close) the directory holds what it held when it
@@ -52,6 +56,24 @@ pub enum Logging {
     /// [`Database::sync`]: crate::Database::sync
     /// [`Database::checkpoint`]: crate::Database::checkpoint
     None,
+}
+
+impl Logging {
+    /// All that commits are recovered by.
+    pub const ALL: [Logging; 2] = [Logging::Value, Logging::Action];
+
+    /// Why a database that logs this way could not be recovered with checkpoints of this kind, if so.
+    pub(crate) fn refuses(self, checkpoint: Checkpointing) -> Option<String> {
+        match (self, checkpoint) {
+            (Logging::None, Checkpointing::None) => None,
+            (Logging::None, _) => Some(format!(
+                "logging is none and checkpoint {checkpoint:?}: a copy made while transactions run is made whole by the \
+                 log; expected checkpoint none (closing makes one)"
+            )),
+            // A record of a value, or of an operation, says of its row alone whether the copy has it: by the row's `Lsn`.
+            (Logging::Value | Logging::Action, _) => None,
+        }
+    }
 }
 
 /// Tells a user how a long recovery goes on.
@@ -176,12 +198,8 @@ const MEMORY_BYTES_MIN: u64 = 4 << 20;
 impl Options {
     /// What is wrong with the options, if anything: which one, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
-        if self.logging == Logging::None && self.checkpoint != Checkpointing::None {
-            return Some(format!(
-                "logging is none and checkpoint {:?}: a copy made while transactions run is made whole by the log; \
-                 expected checkpoint none (closing makes one)",
-                self.checkpoint
-            ));
+        if let Some(problem) = self.logging.refuses(self.checkpoint) {
+            return Some(problem);
         }
         if let Some(problem) = self.group_commit.problem() {
             return Some(problem);

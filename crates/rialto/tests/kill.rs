@@ -14,7 +14,8 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Error, GroupCommitDesign, Options, Scan, TableDef, TxOptions,
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, Logging, Options, Scan, TableDef,
+    TxOptions,
 };
 
 const ACCOUNTS: i32 = 50;
@@ -30,6 +31,8 @@ fn open(directory: &Path, round: u64) -> Database {
         group_commit: designs[round as usize % designs.len()].into(),
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::ALL[round as usize % Checkpointing::ALL.len()],
+        // Another one each time that the checkpoints begin anew.
+        logging: Logging::ALL[round as usize / Checkpointing::ALL.len() % Logging::ALL.len()],
         checkpoint_interval: Duration::from_millis(50),
         ..Options::default()
     };

@@ -78,6 +78,8 @@ impl From<DurabilityName> for Durability {
 pub enum LoggingName {
     /// The changed fields, or the whole row
     Value,
+    /// What was done to a row: increments as such
+    Action,
     /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
     /// needs --checkpoint none
     None,
@@ -87,6 +89,7 @@ impl From<LoggingName> for Logging {
     fn from(name: LoggingName) -> Logging {
         match name {
             LoggingName::Value => Logging::Value,
+            LoggingName::Action => Logging::Action,
             LoggingName::None => Logging::None,
         }
     }

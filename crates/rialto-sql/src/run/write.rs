@@ -10,7 +10,7 @@ use super::select::series;
 use super::{Carried, Run, holds};
 use crate::bind::{BoundInsert, BoundUpdate, RowSource};
 use crate::error::Result;
-use crate::expr::{Columns, Context, Expr, NoColumns};
+use crate::expr::{ArithmeticOp, Columns, Context, Expr, NoColumns};
 use crate::plan::{self, Found};
 use crate::prepared::{DeletePlan, UpdatePlan};
 
@@ -147,12 +147,33 @@ fn update_in_place(run: &mut Run<'_>, plan: &BoundUpdate, key: &[Value]) -> Resu
         // All new values come from the old row.
         if let [(column, expr)] = &plan.assignments[..] {
             let value = carried.keep(expr.eval(&InPlace(fields), context))?;
-            return set(fields, *column, &value);
+            return change(fields, *column, expr, &value);
         }
         let changes = carried.keep(changes(plan, &InPlace(fields), context))?;
-        changes.iter().try_for_each(|(column, value)| set(fields, *column, value))
+        let mut each = changes.iter().zip(&plan.assignments);
+        each.try_for_each(|((column, value), (_, expr))| change(fields, *column, expr, value))
     });
     Ok(u64::from(carried.give(modified)?))
+}
+
+/// Gives a column the value that this expression came to. `x = x + 1` is an increment, which action logging logs as one.
+fn change(fields: &mut Fields<'_>, column: usize, expr: &Expr, value: &Value) -> rialto::Result<()> {
+    let Expr::Arithmetic(ArithmeticOp::Add | ArithmeticOp::Subtract, left, right) = expr else {
+        return set(fields, column, value);
+    };
+    let is_column = |side: &Expr| *side == Expr::Column(column);
+    let (Value::Int4(_) | Value::Int8(_), true) = (value, is_column(left) || is_column(right)) else {
+        return set(fields, column, value);
+    };
+    let delta = match *value {
+        Value::Int4(sum) => Some(i64::from(sum) - i64::from(fields.get_i32(column)?)),
+        Value::Int8(sum) => sum.checked_sub(fields.get_i64(column)?),
+        _ => None,
+    };
+    match delta {
+        Some(delta) => fields.add(column, delta).map(drop),
+        None => set(fields, column, value),
+    }
 }
 
 /// Sets a column; integers go the short way.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::edit::{Edit, Files, Script, disk_of, edit, files_of};
 use crate::io::{Disk, MemoryDisk, Random};
 use crate::row::{Column, ColumnType, Value, WhichIndex};
-use crate::{Checkpointing, Database, OpenError, Options, Scan, TableDef};
+use crate::{Checkpointing, Database, Logging, OpenError, Options, Scan, TableDef};
 
 /// The rows of both tables.
 type State = (BTreeMap<i32, (i64, String)>, BTreeMap<i32, i64>);
@@ -43,7 +43,8 @@ fn base() -> &'static Base {
         let mut random = Random::new(7);
         let mut states = vec![State::default()];
         let mut state = State::default();
-        let db = Database::open_on(disk.clone(), options()).unwrap();
+        let actions = Options { logging: Logging::Action, ..options() };
+        let db = Database::open_on(disk.clone(), actions).unwrap();
         db.transact(|tx| {
             let columns = vec![
                 Column::new("id", ColumnType::Int4),
@@ -70,8 +71,15 @@ fn base() -> &'static Base {
                                 tx.insert(&table, &row)?;
                                 next.0.insert(id, (number, text));
                             }
-                            Some((_, text)) if random.chance(2, 3) => {
-                                assert!(tx.update(&table, id, &[(1, Value::Int8(number))])?);
+                            Some((before, text)) if random.chance(2, 3) => {
+                                assert!(tx.modify(
+                                    &table,
+                                    id,
+                                    |fields| match number.checked_sub(*before) {
+                                        Some(delta) => fields.add(1, delta).map(drop),
+                                        None => fields.set_i64(1, number),
+                                    }
+                                )?);
                                 let text = text.clone();
                                 next.0.insert(id, (number, text));
                             }

@@ -20,7 +20,7 @@ use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 /// Where the rows lie that are forged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// In puts and patches.
+    /// In puts, patches and operations.
     Log,
     Backup,
     LoadFile,
@@ -145,7 +145,8 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
     files
 }
 
-/// Changes rows of user tables in the puts of a packet, and the bytes of patches.
+/// Changes rows of user tables in the puts of a packet, and the bytes of patches. Every other patch becomes operations that
+/// mean the same: each field is set, and then one of eight bytes or more is added nothing to, if that is not forged too.
 fn forged_packet(packet: &[u8], forge: &mut impl FnMut(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     for item in redo::read_with_bytes(packet) {
@@ -163,14 +164,26 @@ fn forged_packet(packet: &[u8], forge: &mut impl FnMut(&mut Vec<u8>)) -> Vec<u8>
             Change::Patch(patches) => {
                 let at = out.len();
                 redo::write_delete(&mut out, record.table, record.key);
-                out[at] = redo::PATCH;
-                redo::put_varint(&mut out, patches.ranges().count() as u64);
-                for (offset, bytes) in patches.ranges() {
-                    let mut bytes = bytes.to_vec();
+                let operates = record.key.last().is_some_and(|byte| byte % 2 == 0);
+                let is_wide = |bytes: &[u8]| operates && bytes.len() >= 8;
+                out[at] = if operates { redo::OPERATE } else { redo::PATCH };
+                let count: usize = patches.ranges().map(|(_, bytes)| 1 + usize::from(is_wide(bytes))).sum();
+                redo::put_varint(&mut out, count as u64);
+                for (offset, before) in patches.ranges() {
+                    let mut bytes = before.to_vec();
                     forge(&mut bytes);
+                    bytes.truncate(127);
                     redo::put_varint(&mut out, offset as u64);
                     redo::put_varint(&mut out, bytes.len() as u64);
                     out.extend_from_slice(&bytes);
+                    if is_wide(before) {
+                        let mut delta = vec![0; 8];
+                        forge(&mut delta);
+                        delta.resize(8, 0);
+                        redo::put_varint(&mut out, offset as u64);
+                        out.push(0x80 | 8);
+                        redo::put_zigzag(&mut out, i64::from_le_bytes(delta.try_into().expect("eight")));
+                    }
                 }
             }
             _ => out.extend_from_slice(bytes),

@@ -1,8 +1,8 @@
 //! Redo records from any bytes.
 
 use super::edit::Script;
-use crate::row::FieldPatch;
-use crate::txn::redo::{self, Change, Patches};
+use crate::row::{FieldChange, FieldPatch};
+use crate::txn::redo::{self, Change, Operations, Patches};
 
 /// Reads the bytes as redo records. What is read, written again, is read as the same; patches change only what is there;
 /// a malformed record is an offset in the bytes, and the last item.
@@ -32,6 +32,7 @@ pub fn redo_records(data: &[u8]) {
                         redo::write_put(&mut again, record.table, record.key, numbered, &body);
                     }
                     Change::Patch(patches) => write_patches(&mut again, &record, *patches),
+                    Change::Operate(operations) => write_operations(&mut again, &record, *operations),
                     Change::Delete => {
                         redo::write_delete(&mut again, record.table, record.key);
                     }
@@ -48,6 +49,10 @@ pub fn redo_records(data: &[u8]) {
                     (Change::Patch(before), Change::Patch(after)) => {
                         assert_eq!((record.table, record.key), (same.table, same.key));
                         assert!(before.ranges().eq(after.ranges()));
+                    }
+                    (Change::Operate(before), Change::Operate(after)) => {
+                        assert_eq!((record.table, record.key), (same.table, same.key));
+                        assert!(before.changes().eq(after.changes()));
                     }
                     _ => assert_eq!(record, *same),
                 }
@@ -82,6 +87,39 @@ fn write_patches(out: &mut Vec<u8>, record: &redo::RedoRecord<'_>, patches: Patc
     }
 }
 
+fn write_operations(out: &mut Vec<u8>, record: &redo::RedoRecord<'_>, operations: Operations<'_>) {
+    let end = operations.changes().map(|(offset, change)| offset + change.len()).max().unwrap_or(0);
+    for length in [0, end / 2, end] {
+        let (mut row, before) = (vec![0x5a; length], vec![0x5a; length]);
+        let applied = operations.apply(&mut row);
+        assert_eq!(applied, operations.changes().all(|(offset, change)| offset + change.len() <= length));
+        let mut inside = vec![false; length];
+        for (offset, change) in operations.changes() {
+            let (from, to) = (offset.min(length), (offset + change.len()).min(length));
+            inside[from..to].fill(true);
+        }
+        let changed = (0..length).filter(|&at| row[at] != before[at]);
+        assert!(changed.into_iter().all(|at| inside[at]), "an operation changes only its own field");
+    }
+    // As `write_operations` of redo does, but of fields that need not come from one row.
+    redo::write_delete(out, record.table, record.key);
+    out[0] = redo::OPERATE;
+    redo::put_varint(out, operations.changes().count() as u64);
+    for (offset, change) in operations.changes() {
+        redo::put_varint(out, offset as u64);
+        match change {
+            FieldChange::Set(bytes) => {
+                out.push(bytes.len() as u8);
+                out.extend_from_slice(bytes);
+            }
+            FieldChange::Add { length, delta } => {
+                out.push(0x80 | length);
+                redo::put_zigzag(out, delta);
+            }
+        }
+    }
+}
+
 /// Some valid records.
 fn written(script: &mut Script<'_>) -> Vec<u8> {
     let mut out = Vec::new();
@@ -90,7 +128,7 @@ fn written(script: &mut Script<'_>) -> Vec<u8> {
         let length = script.below(12);
         let key = script.bytes(length);
         let row = [&[7; 40][..], key].concat();
-        match script.byte() % 4 {
+        match script.byte() % 5 {
             0 => redo::write_put(&mut out, table, key, script.byte().is_multiple_of(2), &row),
             1 => {
                 let first = FieldPatch::new(script.below(20) as u16, &row[..script.below(17)]);
@@ -98,6 +136,13 @@ fn written(script: &mut Script<'_>) -> Vec<u8> {
                 redo::write_patch(&mut out, table, key, &patches[..1 + script.below(2)])
             }
             2 => redo::write_delete(&mut out, table, key),
+            3 => {
+                let length = [2, 4, 8][script.below(3)];
+                let sum =
+                    FieldPatch::of_sum(script.below(20) as u16, &row[..length], script.number(8) as i64);
+                let patches = [sum, FieldPatch::new(3, &[7])];
+                redo::write_operations(&mut out, table, key, &patches[..1 + script.below(2)])
+            }
             _ => {
                 redo::write_load(&mut out, table, script.number(8));
                 redo::Placed::default()

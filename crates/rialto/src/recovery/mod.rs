@@ -15,6 +15,27 @@
 //! removed the row, or moved it, and a move logs it whole. So whatever state the copy has each row in, after the
 //! packet that last wrote it the row is right; and redoing any of it again changes nothing (I8).
 //!
+//! # Operations, beside a fuzzy copy too
+//!
+//! The paper runs action logging (AOPER) with action-consistent copies only: its records carry no place, so nothing says
+//! whether a fuzzy copy has an action or half of one. Ours recovers from any copy, because a row says it by its `Lsn`:
+//!
+//! - *A row's image is whole.* All that a packet does to a row is applied under one hold of its segment's latch, which
+//!   the sweep takes to copy it. So an image with `Lsn` w holds all of packet w's work on the row, and of no later one.
+//! - *An operation is done once.* It is redone only on an image of a lower `Lsn`, and sets the row's `Lsn` to its own
+//!   place under the same hold. It is its packet's first record for the row; what the same packet did to the row
+//!   afterwards is logged as values, so where w is the packet's own place the operation is skipped and the values are put
+//!   over what they were anyway (`txn/redo.rs`).
+//! - *It is done on the state that it was done on.* Every packet before the redo start was applied whole before the sweep
+//!   began, so an image lacks only packets that redo comes by, in log order: those with places from w on. If a row's
+//!   slots were copied at different moments, because it moved or went and came back, then
+//!   *twice*: the loader keeps the image with the higher `Lsn`; that is one image, and the rule above holds for it; or
+//!   *not at all*: then it moved, or was inserted, during the sweep, in a packet that redo comes by and that has the
+//!   row whole. Before that packet redo does nothing to the absent row, and from it on the row is right. An image of a
+//!   row that went during the sweep is brought up to its delete and then goes.
+//! - *Nothing puts a row at a place that it has not reached*, but a bulk load of the operation's own transaction: beside DDL
+//!   everything is logged as values (`txn/change.rs`).
+//!
 //! # Tables come and go meanwhile
 //!
 //! The catalog is rows, recovered like any others, so at each place the system tables say which tables there are, which

@@ -14,7 +14,7 @@ use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::index::{Admit, Index, Insert, MAX_KEY_BYTES, NodePool};
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
-use crate::txn::redo::{Change, Patches, RedoRecord};
+use crate::txn::redo::{Change, RedoRecord};
 
 /// A table during redo.
 pub(super) struct RedoTable {
@@ -278,7 +278,12 @@ impl RedoTable {
             return Err(senseless(self, lsn, "its key is too long"));
         }
         let found = self.primary.get(key).value.map(RecordRef);
-        if found.is_some_and(|found| segments.lsn(found) > lsn) {
+        // Values are put again where the row is at this place already; an operation is not done twice.
+        let newest_to_change = match record.change {
+            Change::Operate(_) => Lsn(lsn.0.saturating_sub(1)),
+            _ => lsn,
+        };
+        if found.is_some_and(|found| segments.lsn(found) > newest_to_change) {
             return Ok(false);
         }
         let numbered = self.description.numbered;
@@ -301,7 +306,13 @@ impl RedoTable {
             (Change::Patch(patches), Some(found)) => {
                 segments.read(found, &mut scratch.body);
                 let row_at = row_at(numbered);
-                self.check_patches(lsn, key, *patches, row_at, scratch)?;
+                self.check_changed(lsn, key, row_at, scratch, |schema, row| {
+                    patches.ranges().try_for_each(|(offset, bytes)| {
+                        schema
+                            .apply_patch(row, offset as u16, bytes)
+                            .map_err(|error| (offset, error.to_string()))
+                    })
+                })?;
                 segments.patch(found, patches.ranges().map(|(offset, bytes)| (row_at + offset, bytes)), lsn);
             }
             (Change::Delete, Some(found)) => {
@@ -309,32 +320,50 @@ impl RedoTable {
                 self.heap.release(scratch.thread, found);
                 self.heap.count_rows(scratch.thread, -1);
             }
-            (Change::Patch(_) | Change::Delete, None) => return Ok(false),
+            (Change::Operate(operations), Some(found)) => {
+                segments.read(found, &mut scratch.body);
+                let row_at = row_at(numbered);
+                self.check_changed(lsn, key, row_at, scratch, |schema, row| {
+                    operations.changes().try_for_each(|(offset, change)| {
+                        let mut field = [0; 128];
+                        let field = &mut field[..change.len()];
+                        if let Some(old) = row.get(offset..offset + change.len()) {
+                            field.copy_from_slice(old);
+                        }
+                        change.apply(field);
+                        schema
+                            .apply_patch(row, offset as u16, field)
+                            .map_err(|error| (offset, error.to_string()))
+                    })
+                })?;
+                segments.operate(
+                    found,
+                    operations.changes().map(|(offset, change)| (row_at + offset, change)),
+                    lsn,
+                );
+            }
+            (Change::Patch(_) | Change::Operate(_) | Change::Delete, None) => return Ok(false),
             (Change::Load { .. }, _) => unreachable!("a load is redone as puts"),
         }
         Ok(true)
     }
 
-    /// Whether the body in `scratch` is still a row with this key after the patches.
-    fn check_patches(
+    /// Whether the body in `scratch` is still a row with this key after `change`.
+    fn check_changed(
         &self,
         lsn: Lsn,
         key: &[u8],
-        patches: Patches<'_>,
         row_at: usize,
         scratch: &mut Scratch,
+        change: impl FnOnce(&Schema, &mut [u8]) -> Result<(), (usize, String)>,
     ) -> Result<()> {
         let Scratch { body, old, .. } = scratch;
         let row = &mut body[row_at..];
         old.clear();
         old.extend_from_slice(&row[..self.schema.row_bytes_min()]);
-        for (offset, bytes) in patches.ranges() {
-            self.schema
-                .apply_patch(row, offset as u16, bytes)
-                .map_err(|error| self.no_row(lsn, key, (offset, error.to_string())))?;
-        }
+        change(&self.schema, row).map_err(|what| self.no_row(lsn, key, what))?;
         if !self.schema.same_key_fields(old, row) {
-            return Err(self.no_row(lsn, key, (0, "a patch of the primary key".to_owned())));
+            return Err(self.no_row(lsn, key, (0, "a change of the primary key".to_owned())));
         }
         row::damage(&self.schema, row, Nulls::OverAnything)
             .map_or(Ok(()), |what| Err(self.no_row(lsn, key, what)))

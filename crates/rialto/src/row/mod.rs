@@ -41,6 +41,7 @@ pub use into_key::{IntoKey, KeyPart};
 pub use key::Key;
 pub use key_shape::KeyShape;
 pub use owned::Row;
+pub(crate) use patch::FieldChange;
 pub use patch::{FieldPatch, FieldPatches};
 pub use record::{CharField, DecimalField, DefaultType, Field, Record, fits, schema_of};
 pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Schema, WhichIndex};

@@ -1,4 +1,4 @@
-//! [`FieldPatch`]: a change to a fixed column as bytes to be put at an offset of the row.
+//! [`FieldPatch`]: a change to a fixed column as bytes to be put at an offset of the row, or as what is added to it.
 
 use smallvec::SmallVec;
 
@@ -13,7 +13,44 @@ use crate::{Error, Result};
 pub struct FieldPatch {
     offset: u16,
     len: u8,
+    /// An integer that was added to: what was added lies behind the new bytes, in the last eight.
+    adds: bool,
     bytes: [u8; 16],
+}
+
+/// What an operation does to a field: what action logging logs of it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldChange<'a> {
+    /// It has these bytes from then on.
+    Set(&'a [u8]),
+    /// It is an integer of so many bytes, and grows by this.
+    Add { length: u8, delta: i64 },
+}
+
+impl FieldChange<'_> {
+    /// Bytes of the field.
+    #[inline]
+    pub fn len(&self) -> usize {
+        match self {
+            FieldChange::Set(bytes) => bytes.len(),
+            FieldChange::Add { length, .. } => usize::from(*length),
+        }
+    }
+
+    /// Changes the field. An integer that passes its end (none does, unless the log was forged) wraps around.
+    #[inline]
+    pub fn apply(&self, field: &mut [u8]) {
+        match self {
+            FieldChange::Set(bytes) => field.copy_from_slice(bytes),
+            FieldChange::Add { delta, .. } => {
+                // Two's complement: the low bytes of a sum are those of the sum of the low bytes.
+                let mut sum = [0; 8];
+                sum[..field.len()].copy_from_slice(field);
+                let sum = u64::from_le_bytes(sum).wrapping_add(*delta as u64).to_le_bytes();
+                field.copy_from_slice(&sum[..field.len()]);
+            }
+        }
+    }
 }
 
 /// The patches of a few fields.
@@ -24,7 +61,42 @@ impl FieldPatch {
     pub(crate) fn new(offset: u16, bytes: &[u8]) -> FieldPatch {
         let mut all = [0; 16];
         all[..bytes.len()].copy_from_slice(bytes);
-        FieldPatch { offset, len: bytes.len() as u8, bytes: all }
+        FieldPatch { offset, len: bytes.len() as u8, adds: false, bytes: all }
+    }
+
+    /// An integer's new bytes, at most eight, and what was added to it.
+    #[inline]
+    pub(crate) fn of_sum(offset: u16, bytes: &[u8], delta: i64) -> FieldPatch {
+        let mut all = [0; 16];
+        all[..bytes.len()].copy_from_slice(bytes);
+        all[8..].copy_from_slice(&delta.to_le_bytes());
+        FieldPatch { offset, len: bytes.len() as u8, adds: true, bytes: all }
+    }
+
+    /// What was added, if that is how the field came to its new bytes.
+    #[inline]
+    pub(crate) fn delta(&self) -> Option<i64> {
+        self.adds.then(|| i64::from_le_bytes(*self.bytes.last_chunk().expect("sixteen bytes")))
+    }
+
+    /// The field as it becomes by this patch after an earlier one of the same bytes.
+    #[inline]
+    pub(crate) fn after(self, earlier: &FieldPatch) -> FieldPatch {
+        match (earlier.delta(), self.delta()) {
+            (Some(first), Some(second)) => {
+                FieldPatch::of_sum(self.offset, self.bytes(), first.wrapping_add(second))
+            }
+            _ => FieldPatch { adds: false, ..self },
+        }
+    }
+
+    /// As an operation.
+    #[inline]
+    pub(crate) fn change(&self) -> FieldChange<'_> {
+        match self.delta() {
+            Some(delta) => FieldChange::Add { length: self.len, delta },
+            None => FieldChange::Set(self.bytes()),
+        }
     }
 
     /// Where in the row.
@@ -46,7 +118,7 @@ impl FieldPatch {
         &self.bytes[..usize::from(self.len)]
     }
 
-    /// The new bytes, and as many zeros as make up the most that there can be.
+    /// The new bytes, and as many others as make up the most that there can be.
     #[inline]
     pub(crate) fn all_bytes(&self) -> &[u8; 16] {
         &self.bytes

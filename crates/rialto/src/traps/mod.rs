@@ -6,6 +6,7 @@
 mod apply;
 mod consistent;
 mod hooked;
+mod operations;
 mod rehoused;
 mod sweep;
 

@@ -97,7 +97,7 @@ fn a_copy_with_half_of_a_commit_that_the_log_lost_never_takes_effect() {
     }
 }
 
-fn at(segment: SegmentId) -> u64 {
+pub(super) fn at(segment: SegmentId) -> u64 {
     u64::from(segment.0) * SEGMENT_BYTES as u64
 }
 

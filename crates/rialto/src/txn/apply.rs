@@ -1,6 +1,6 @@
 //! Applying a write set: after its place is taken, before its locks are released (I2). Nothing here can fail (I10).
 
-use super::redo::Patches;
+use super::redo::{Operations, Patches};
 use super::transaction::Context;
 use super::write_set::{WriteKind, body_of, key_of};
 use crate::catalog::TableVersion;
@@ -33,6 +33,12 @@ impl Context {
                         Some(range) => segments.patch(write.record, [in_body(range)], lsn),
                         None => segments.patch(write.record, patches.ranges().map(in_body), lsn),
                     }
+                }
+                WriteKind::Operate if !write.rekeys => {
+                    let row_at = table.row_at();
+                    let changes = Operations::of(body_of(write, packet)).changes();
+                    let changes = changes.map(|(offset, change)| (row_at + offset, change));
+                    segments.operate(write.record, changes, lsn);
                 }
                 _ => self.apply_row(position as u32, packet, lsn),
             }

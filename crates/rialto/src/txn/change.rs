@@ -7,7 +7,12 @@ use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::lock::RecordMode;
-use crate::row::{Key, WhichIndex};
+use crate::row::{FieldPatch, Key, WhichIndex};
+
+/// Whether a field was added to.
+fn has_sum(patches: &[FieldPatch]) -> bool {
+    patches.iter().any(|patch| patch.delta().is_some())
+}
 
 impl Context {
     /// Changes the row whose key is in `self.key` by `edit`.
@@ -26,6 +31,7 @@ impl Context {
             }
         };
         let limit = self.core.options.write_set_bytes_max;
+        let operations = self.logs_operations(target.place);
         let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
             unreachable!("borrowed by check_write")
         };
@@ -38,17 +44,29 @@ impl Context {
             Edited::Fields => {
                 let packet = packet.bytes_mut();
                 let before = packet.len();
-                let placed = redo::write_patch(packet, table.id, key, patches);
+                let (kind, placed) = if operations && has_sum(patches) {
+                    (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
+                } else {
+                    (WriteKind::Patch, redo::write_patch(packet, table.id, key, patches))
+                };
                 let length = packet.len();
                 if length > limit {
                     packet.truncate(before);
                     return Err(Error::WriteSetTooLarge { length, limit });
                 }
-                writes.push(Write::new(table, target, Effect::of(WriteKind::Patch, record), placed), packet);
+                writes.push(Write::new(table, target, Effect::of(kind, record), placed), packet);
                 Ok(true)
             }
             edited => self.change_any(target, edited).map(|()| true),
         }
+    }
+
+    /// Whether increments of the row at this place are logged as such: in action logging, as the transaction's first
+    /// write to a row. (Later ones are values, so that redo may do them again; and beside DDL all are, since a row of a
+    /// bulk load has the packet's own place before any operation on it is redone.)
+    #[inline]
+    fn logs_operations(&self, place: Place) -> bool {
+        self.choices.operations && matches!(place, Place::Stored(_)) && self.ddl.is_none()
     }
 
     /// A change that may move keys.
@@ -75,6 +93,11 @@ impl Context {
         if edited == Edited::Whole {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, Effect { moved_to, rekeys, ..Effect::of(WriteKind::Put, record) });
+        } else if self.logs_operations(target.place) && has_sum(&self.patches) {
+            let table = self.tables.at(slot).id;
+            let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
+            let placed = redo::write_operations(packet, table, &self.key, &self.patches);
+            self.push_write(target, Effect { rekeys, ..Effect::of(WriteKind::Operate, record) }, placed);
         } else {
             self.push_patch(target, Effect { rekeys, ..Effect::of(WriteKind::Patch, record) });
         }

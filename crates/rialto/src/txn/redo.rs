@@ -1,4 +1,4 @@
-//! The redo records in a commit packet's payload (value logging, System M section 3).
+//! The redo records in a commit packet's payload: values, and with action logging operations (System M, section 3).
 //!
 //! ```text
 //! record   kind: u8   table: varint   key length: varint, key bytes   then by kind
@@ -6,13 +6,20 @@
 //!   patch    count: varint, then per patch  offset: varint, length: varint, bytes     (offsets count from the row)
 //!   delete   nothing
 //!   load     (the key is empty)  file number: u64
+//!   operate  count: varint, then per field  offset: varint, length: u8, bytes
+//!                                           or      offset: varint, 0x80 + length: u8, increment: zigzag varint
 //! ```
 //!
 //! The records of a packet are redone in their order, each when its packet's [`Lsn`](crate::Lsn) is not below its
 //! row's; doing all of a packet's records again gives the same rows, so redo is idempotent (I8).
+//!
+//! An *operate* record cannot be done again. It is done only when its packet's place is *above* its row's, and a packet
+//! has at most one for a row, before all others for it: what else the transaction did to the row afterwards is logged as
+//! values. So a row at the packet's own place has the operation, whatever of the packet was redone before, and the values
+//! may be put once more. (Why that is enough beside a fuzzy copy too: [`crate::recovery`].)
 
 use crate::ids::TableId;
-use crate::row::FieldPatch;
+use crate::row::{FieldChange, FieldPatch};
 
 /// One redo record, borrowing from the packet.
 #[derive(Debug, PartialEq, Eq)]
@@ -33,12 +40,18 @@ pub(crate) enum Change<'a> {
     Delete,
     /// The rows in the load file of this number.
     Load { file: u64 },
+    /// Operations on fields of the row.
+    Operate(Operations<'a>),
 }
 
 const PUT: u8 = 1;
 pub(crate) const PATCH: u8 = 2;
 const DELETE: u8 = 3;
 const LOAD: u8 = 4;
+pub(crate) const OPERATE: u8 = 5;
+
+/// In the length of a field: an increment follows.
+const ADDS: u8 = 0x80;
 
 #[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
@@ -49,7 +62,7 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -62,10 +75,20 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     None
 }
 
-fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
+pub(crate) fn take_bytes<'a>(bytes: &mut &'a [u8], length: u64) -> Option<&'a [u8]> {
     let (taken, rest) = bytes.split_at_checked(usize::try_from(length).ok()?)?;
     *bytes = rest;
     Some(taken)
+}
+
+/// A signed number so that small ones, of either sign, are few bytes.
+#[inline]
+pub(crate) fn put_zigzag(out: &mut Vec<u8>, value: i64) {
+    put_varint(out, (value << 1 ^ value >> 63) as u64);
+}
+
+pub(crate) fn take_zigzag(bytes: &mut &[u8]) -> Option<i64> {
+    take_varint(bytes).map(|value| (value >> 1) as i64 ^ -((value & 1) as i64))
 }
 
 /// Where a record's key and body ended up in the packet.
@@ -168,6 +191,33 @@ fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[Field
     placed
 }
 
+/// Appends operations on fields: sets, and of sums what was added.
+pub(crate) fn write_operations(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8],
+    patches: &[FieldPatch],
+) -> Placed {
+    let mut placed = begin(out, OPERATE, table, key);
+    placed.body_at = out.len() as u32;
+    put_varint(out, patches.len() as u64);
+    for patch in patches {
+        put_varint(out, u64::from(patch.offset()));
+        match patch.change() {
+            FieldChange::Set(bytes) => {
+                out.push(bytes.len() as u8);
+                out.extend_from_slice(bytes);
+            }
+            FieldChange::Add { length, delta } => {
+                out.push(ADDS | length);
+                put_zigzag(out, delta);
+            }
+        }
+    }
+    placed.body_bytes = out.len() as u32 - placed.body_at;
+    placed
+}
+
 /// Appends a delete.
 pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> Placed {
     begin(out, DELETE, table, key)
@@ -226,6 +276,62 @@ impl<'a> Patches<'a> {
     }
 }
 
+/// Operations on fields of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operations<'a> {
+    bytes: &'a [u8],
+}
+
+impl<'a> Operations<'a> {
+    /// The operations in `bytes`, which [`write_operations`] wrote or [`read`] has checked.
+    pub fn of(bytes: &'a [u8]) -> Operations<'a> {
+        Operations { bytes }
+    }
+
+    /// Offset in the row, and what is done to the field there.
+    pub fn changes(self) -> impl Iterator<Item = (usize, FieldChange<'a>)> {
+        let mut rest = self.bytes;
+        let count = take_varint(&mut rest).unwrap_or(0);
+        (0..count).map_while(move |_| take_operation(&mut rest))
+    }
+
+    /// Changes `row`. False when a field passes its end.
+    #[must_use]
+    pub fn apply(self, row: &mut [u8]) -> bool {
+        self.changes().all(|(offset, change)| match row.get_mut(offset..offset + change.len()) {
+            Some(field) => {
+                change.apply(field);
+                true
+            }
+            None => false,
+        })
+    }
+}
+
+fn take_operation<'a>(bytes: &mut &'a [u8]) -> Option<(usize, FieldChange<'a>)> {
+    let offset = u16::try_from(take_varint(bytes)?).ok()?;
+    let length = *take_bytes(bytes, 1)?.first()?;
+    let change = if length & ADDS == 0 {
+        FieldChange::Set(take_bytes(bytes, u64::from(length))?)
+    } else {
+        let length = length & !ADDS;
+        if !matches!(length, 2 | 4 | 8) {
+            return None;
+        }
+        FieldChange::Add { length, delta: take_zigzag(bytes)? }
+    };
+    Some((usize::from(offset), change))
+}
+
+fn take_operations<'a>(bytes: &mut &'a [u8]) -> Option<Operations<'a>> {
+    let all = *bytes;
+    let count = take_varint(bytes)?;
+    for _ in 0..count {
+        take_operation(bytes)?;
+    }
+    Some(Operations { bytes: &all[..all.len() - bytes.len()] })
+}
+
 fn take_patches<'a>(bytes: &mut &'a [u8]) -> Option<Patches<'a>> {
     let all = *bytes;
     let count = take_varint(bytes)?;
@@ -257,6 +363,7 @@ fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
         }
         PATCH => Change::Patch(take_patches(bytes)?),
         DELETE => Change::Delete,
+        OPERATE => Change::Operate(take_operations(bytes)?),
         LOAD => Change::Load { file: u64::from_le_bytes(take_bytes(bytes, 8)?.try_into().ok()?) },
         _ => return None,
     };
@@ -339,10 +446,38 @@ mod tests {
     }
 
     #[test]
+    fn operations_are_read_as_they_were_written_and_sums_wrap_within_their_fields() {
+        let patches = [
+            FieldPatch::of_sum(0, &7i64.to_le_bytes(), -9),
+            FieldPatch::new(8, b"set"),
+            FieldPatch::of_sum(300, &0i16.to_le_bytes(), i64::MIN),
+            FieldPatch::of_sum(11, &5i32.to_le_bytes(), 1),
+        ];
+        let mut out = Vec::new();
+        let placed = write_operations(&mut out, TableId(9), b"k", &patches);
+        let body = &out[placed.body_at as usize..][..placed.body_bytes as usize];
+        let records: Vec<_> = read(&out).collect::<Result<_, _>>().unwrap();
+        let [RedoRecord { table: TableId(9), key: b"k", change: Change::Operate(operations) }] = &records[..]
+        else {
+            panic!("{records:?}")
+        };
+        assert_eq!(*operations, Operations::of(body));
+        let changes: Vec<_> = operations.changes().collect();
+        assert_eq!(changes, patches.each_ref().map(|patch| (usize::from(patch.offset()), patch.change())));
+        let mut row = vec![0xff; 302];
+        row[..8].copy_from_slice(&16i64.to_le_bytes());
+        assert!(operations.apply(&mut row));
+        assert_eq!((&row[..8], &row[8..11]), (&7i64.to_le_bytes()[..], &b"set"[..]));
+        assert_eq!((&row[11..15], row[15], &row[300..]), (&[0; 4][..], 0xff, &[0xff; 2][..]));
+        assert!(!operations.apply(&mut row[..301]));
+    }
+
+    #[test]
     fn any_cut_or_flip_is_an_error_or_records_never_a_panic() {
         let mut out = Vec::new();
         write_patch(&mut out, TableId(2), b"k", &[FieldPatch::new(2, b"234"), FieldPatch::new(9, b"9")]);
         write_put(&mut out, TableId(300), b"key", true, b"12345678row");
+        write_operations(&mut out, TableId(2), b"k", &[FieldPatch::of_sum(2, b"abcd", -1_000_000)]);
         for cut in 0..out.len() {
             read(&out[..cut]).for_each(drop);
         }

@@ -90,6 +90,8 @@ pub(crate) struct Choices {
     pub procedure: ProcedureId,
     pub commit_stall: Option<Duration>,
     pub willing_to_wait: Option<Duration>,
+    /// Increments are logged as such ([`Logging::Action`](crate::Logging::Action)).
+    pub operations: bool,
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -6,7 +6,7 @@
 use hashbrown::HashTable;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::redo::{Patches, Placed};
+use super::redo::{Operations, Patches, Placed};
 use super::seek::Place;
 use crate::catalog::TableVersion;
 use crate::ids::{HeapId, TableId};
@@ -23,6 +23,8 @@ pub(crate) enum WriteKind {
     Put,
     /// Byte ranges of the row.
     Patch,
+    /// Operations on fields of the row.
+    Operate,
     /// The row goes.
     Delete,
 }
@@ -301,6 +303,15 @@ impl WriteSet {
                 }
                 let fits = Patches::of(body_of(write, packet)).apply(&mut body[row_at..]);
                 debug_assert!(fits, "a patch fits its row");
+            }
+            WriteKind::Operate => {
+                debug_assert!(
+                    write.previous.is_none(),
+                    "only the first write to a row is logged as operations"
+                );
+                base(write.record, body);
+                let fits = Operations::of(body_of(write, packet)).apply(&mut body[row_at..]);
+                debug_assert!(fits, "operations fit their row");
             }
         }
         true

@@ -22,6 +22,7 @@ use super::snapshots::{Snapshot, Snapshots, Stage};
 use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
+use crate::row::FieldChange;
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
 pub const SEGMENT_BYTES: usize = 64 * 1024;
@@ -608,6 +609,44 @@ impl Segments {
         let length = words.length();
         for (offset, bytes) in patches {
             assert!(offset + bytes.len() <= length, "a patch passes the end of its row");
+            words.patch(offset, bytes);
+        }
+        words.finish_write(length, lsn);
+    }
+
+    /// Does operations on fields of a committed body, written at `lsn`, all under one hold of the latch.
+    pub(crate) fn operate<'p>(
+        &self,
+        record: RecordRef,
+        changes: impl IntoIterator<Item = (usize, FieldChange<'p>)>,
+        lsn: Lsn,
+    ) {
+        let latched = self.latch(record.segment());
+        self.begin_change(&latched, record.segment());
+        announce_write();
+        let words = self.record(record);
+        let length = words.length();
+        for (offset, change) in changes {
+            assert!(offset + change.len() <= length, "an operation passes the end of its row");
+            let (mut sum2, mut sum4, mut sum8);
+            let bytes: &[u8] = match change {
+                FieldChange::Set(bytes) => bytes,
+                FieldChange::Add { length: 2, .. } => {
+                    sum2 = words.field::<2>(offset);
+                    change.apply(&mut sum2);
+                    &sum2
+                }
+                FieldChange::Add { length: 4, .. } => {
+                    sum4 = words.field::<4>(offset);
+                    change.apply(&mut sum4);
+                    &sum4
+                }
+                FieldChange::Add { .. } => {
+                    sum8 = words.field::<8>(offset);
+                    change.apply(&mut sum8);
+                    &sum8
+                }
+            };
             words.patch(offset, bytes);
         }
         words.finish_write(length, lsn);
