@@ -162,6 +162,9 @@ pub struct BenchArgs {
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
     pub spool: bool,
+    /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
+    #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
+    pub backup_copies: u32,
     /// How fast a checkpoint goes through memory; 0 is without a pause
     #[arg(long, value_name = "N")]
     pub sweep_bytes_per_s: Option<u64>,
@@ -489,6 +492,7 @@ impl BenchArgs {
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: self.checkpoint.into(),
             spool: self.spool,
+            backup_copies: self.backup_copies,
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),

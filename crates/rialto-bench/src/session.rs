@@ -98,6 +98,9 @@ pub(crate) fn open<W: Audited>(
     let place = data.clone().unwrap_or_else(|| disk.describe());
     let database = Database::open_on(disk.clone(), options.clone())
         .map_err(|cause| BenchError::Open { data: place.clone(), cause })?;
+    if let Some(fell_back) = database.recovery().and_then(|recovery| recovery.fell_back.as_ref()) {
+        say(&format!("warning: {place}: {fell_back}"));
+    }
     let workload = open_workload(open(&database, &mut |text| say(&format!("  {text}"))), &place)?;
     let audit = workload.audit().map_err(BenchError::during("reading the tables"))?;
     let found = workload.verdict(&audit, &audit, 0..=0);

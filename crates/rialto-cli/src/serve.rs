@@ -63,6 +63,9 @@ pub struct ServeArgs {
     group_commit: GroupCommitArgs,
     #[command(flatten)]
     log_writes: LogWritesArgs,
+    /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
+    #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
+    backup_copies: u32,
     /// The most connections at a time
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -96,6 +99,7 @@ impl ServeArgs {
             transactions_max: defaults
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
+            backup_copies: self.backup_copies,
             progress: Some(Arc::new(|text: &str| eprintln!("  {text}"))),
             ..defaults
         }
@@ -111,6 +115,9 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
             return ExitCode::from(error.exit_code());
         }
     };
+    if let Some(fell_back) = database.recovery().and_then(|recovery| recovery.fell_back.as_ref()) {
+        eprintln!("warning: {}: {fell_back}", args.data.display());
+    }
     match rialto_server::serve(database, args.serve_options()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -22,7 +22,7 @@ use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
-use crate::recovery::{Recovery, RecoveryRates, RecoveryReport};
+use crate::recovery::{Recovery, RecoveryRates, RecoveryReport, recover_either};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
 
@@ -277,6 +277,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         run: RunLength::Auto,
         snapshot_bytes_max: core.options.snapshot_bytes_max.unwrap_or(core.options.memory_bytes / 8),
         spool: core.options.spool,
+        copies: core.options.backup_copies,
     };
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
@@ -290,10 +291,14 @@ fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing
 }
 
 /// Memory for a database within the options' bound.
-pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>), OpenError> {
+pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>)> {
     let budget = Arc::new(Budget::new(options.memory_bytes));
-    let reserve =
-        |error: std::io::Error| OpenError::Io(format!("reserving address space for the tables: {error}"));
+    let reserve = |error: std::io::Error| Error::Io {
+        file: "memory".to_owned(),
+        offset: 0,
+        operation: "reserving address space for the tables".to_owned(),
+        cause: error.to_string(),
+    };
     let segments = Arc::new(Segments::reserve(budget.clone()).map_err(reserve)?);
     let nodes = NodePool::new(options.memory_bytes as usize, budget).map_err(reserve)?;
     Ok((segments, nodes))
@@ -338,18 +343,22 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
 }
 
 fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<Found, OpenError> {
-    let home = HomeFile::open(&**disk).map_err(|error| match error {
+    let mut home = HomeFile::open(&**disk).map_err(|error| match error {
         HomeError::NewerVersion { found, supported } => {
             OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
         }
         HomeError::Failed(error) => error.into(),
     })?;
-    let (segments, nodes) = memory(options)?;
     let tell = options.progress.clone();
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
-    let recovery =
-        Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
-    let recovered = recovery.run(home.block())?;
+    let ((segments, nodes, mut recovered), fell_back) = recover_either(&mut home, |block| {
+        let (segments, nodes) = memory(options)?;
+        let recovery =
+            Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
+        let recovered = recovery.run(block)?;
+        Ok((segments, nodes, recovered))
+    })?;
+    recovered.report.fell_back = fell_back;
     home.confirm()?;
     RecoveryRates::after(&recovered.report, &**disk)?;
     let database_id = home.block().database_id;

@@ -101,6 +101,11 @@ pub struct Options {
     /// for as long as copying takes; yes by default. Without, it is latched through the write, and whoever would change it
     /// waits for the disk.
     pub spool: bool,
+    /// How many backup copies of the segments are kept, 2 (the default) or 3. With three the two that are complete both stay
+    /// while the next one is written, with the log that the older one needs: should the newest be damaged when the database
+    /// is opened, the older one is recovered from, always. With two that can be done as long as the next checkpoint has not
+    /// begun to overwrite the older one. May be changed from one opening to the next.
+    pub backup_copies: u32,
     /// What the snapshot copies of a copy-on-update sweep may take, in bytes, on top of
     /// [`memory_bytes`](Options::memory_bytes); by default an eighth of those. Commits that need more wait until the sweep has
     /// written some; one that alone needs more than this gets it, and what is in flight at an action-consistent cut is not
@@ -152,6 +157,7 @@ impl Default for Options {
             checkpoint_interval: Duration::from_secs(30),
             sweep_bytes_per_s: None,
             spool: true,
+            backup_copies: 2,
             snapshot_bytes_max: None,
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
@@ -225,6 +231,9 @@ impl Options {
                 self.write_set_bytes_max,
                 1 << 29
             ));
+        }
+        if !(2..=3).contains(&self.backup_copies) {
+            return Some(format!("backup_copies is {}, expected 2 or 3", self.backup_copies));
         }
         if self.recovery_threads == 0 {
             return Some("recovery_threads is 0, expected at least 1".to_owned());

@@ -239,29 +239,140 @@ fn a_checkpoint_that_fails_leaves_the_last_one_in_force() {
 
 // ---- files are damaged, or missing
 
+/// What an opening says of a damaged newest copy, having counted the rows.
+fn falls_back(disk: Arc<MemoryDisk>, options: Options) -> (u64, String) {
+    let db = Database::open_on(disk, options).unwrap();
+    let fell_back = db.recovery().unwrap().fell_back.clone().expect("it falls back");
+    (count(&db), without_checksums(&fell_back.to_string()))
+}
+
 #[test]
-fn a_corrupt_backup_copy_is_named() {
-    // Checkpoint 3 is the second one, in backup-1.
+fn a_damaged_newest_copy_falls_back_to_the_older_one_and_says_so() {
+    // Checkpoint 3 is the second one, in backup-1; between the two is one packet.
     let disk = database(2);
     flip(&*disk, "backup-1", 70);
+    let expected = "\"backup-1\" of checkpoint 3 is damaged at offset 0: the checksum of segment 0's image is #, its bytes \
+                    have #: they are damaged, or another database's; recovered from checkpoint 2 in \"backup-0\" instead, \
+                    with redo from place 3 on, 1 packets longer; the next checkpoint writes the damaged copy anew";
+    for _ in 0..2 {
+        // It is said again until a checkpoint has written the copy anew.
+        assert_eq!(falls_back(disk.clone(), options()), (650, expected.to_owned()));
+    }
+    let db = open(disk.clone());
+    db.checkpoint().unwrap();
+    drop(db);
+    let db = open(disk.clone());
+    let report = db.recovery().unwrap();
+    assert_eq!((count(&db), report.checkpoint, report.fell_back.is_some()), (650, 3, false));
+    drop(db);
+
+    let disk = database(2);
+    disk.open("backup-1", Open::Existing, Caching::Buffered).unwrap().set_length(65_536 + 10).unwrap();
+    let (rows, text) = falls_back(disk, options());
+    assert_eq!(rows, 650);
+    assert!(
+        text.contains("at offset 65536: expected a segment's image, but the file ends 10 bytes behind;"),
+        "{text}"
+    );
+
+    // Before the first checkpoint everything is in the log.
+    let disk = database(1);
+    flip(&*disk, "backup-0", 70);
+    let (rows, text) = falls_back(disk, options());
+    assert_eq!(rows, 350);
+    assert!(
+        text.contains("recovered from the log alone instead, with redo from place 1 on, 2 packets longer"),
+        "{text}"
+    );
+}
+
+#[test]
+fn damage_of_both_copies_is_one_error_that_names_both() {
+    let disk = database(2);
+    flip(&*disk, "backup-0", 70);
+    flip(&*disk, "backup-1", 65_536 + 70);
     let (text, code) = refused(disk);
     assert_eq!(
         without_checksums(&text),
-        "\"backup-1\" is corrupt at offset 0: the checksum of segment 0's image is #, its bytes have #: they are \
-         damaged, or another database's"
+        "\"backup-1\" is corrupt at offset 65536: the checksum of segment 1's image is #, its bytes have #: they are \
+         damaged, or another database's; the older checkpoint cannot stand in for it: \"backup-0\" is corrupt at offset \
+         0: the checksum of segment 0's image is #, its bytes have #: they are damaged, or another database's"
     );
     assert_eq!(code, 1);
-    let disk = database(2);
-    disk.open("backup-1", Open::Existing, Caching::Buffered).unwrap().set_length(65_536 + 10).unwrap();
-    assert_eq!(
-        refused(disk),
-        (
-            "\"backup-1\" is corrupt at offset 65536: expected a segment's image, but the file ends 10 bytes behind"
-                .to_owned(),
-            1
-        )
-    );
-    // The copy that is not in force is not read.
+}
+
+/// Once the next sweep has begun, the older copy is given up; but for a third one.
+#[test]
+fn a_damaged_copy_while_the_next_is_written() {
+    for copies in [2, 3] {
+        let options = || Options { backup_copies: copies, ..options() };
+        let faulty = FaultyDisk::new(Random::seed_from_environment());
+        let db = Database::open_on(faulty.clone(), options()).unwrap();
+        things(&db);
+        for round in 0..2 {
+            put(&db, round * 1000..round * 1000 + 300);
+            db.checkpoint().unwrap();
+        }
+        put(&db, 5000..5100);
+        faulty.fail(FaultKind::Write, "backup-", 1);
+        db.checkpoint().unwrap_err();
+        faulty.kill();
+        drop(db);
+        let faulty = faulty.restart();
+        flip(&*faulty, "backup-1", 70);
+        match (Database::open_on(faulty, options()), copies) {
+            (Err(error), 2) => assert_eq!(
+                without_checksums(&error.to_string()),
+                "\"backup-1\" is corrupt at offset 0: the checksum of segment 0's image is #, its bytes have #: they are \
+                 damaged, or another database's; the older checkpoint cannot stand in for it: a later one may have begun \
+                 to overwrite its copy, or there is none"
+            ),
+            (Ok(db), 3) => {
+                let fell_back = db.recovery().unwrap().fell_back.clone().expect("it falls back");
+                assert_eq!((count(&db), fell_back.newest, fell_back.older), (700, 3, 2));
+            }
+            (other, _) => panic!("{copies} copies: {other:?}"),
+        }
+    }
+}
+
+/// The number of copies is chosen anew at each opening; whichever is the newest, it may be damaged.
+#[test]
+fn two_copies_become_three_and_two_again() {
+    let disk = MemoryDisk::new();
+    let db = open(disk.clone());
+    things(&db);
+    drop(db);
+    let mut rows = 0;
+    for (round, copies) in [2, 3, 3, 3, 2, 2, 3, 2, 2].into_iter().enumerate() {
+        let options = Options { backup_copies: copies, ..options() };
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        assert_eq!(count(&db), rows);
+        let from = round as i32 * 100;
+        put(&db, from..from + 50);
+        rows += 50;
+        let report = db.checkpoint().unwrap();
+        drop(db);
+        let names: Vec<String> =
+            disk.list().unwrap().into_iter().filter(|name| name.starts_with("backup-")).collect();
+        let damaged: Vec<bool> = names
+            .iter()
+            .map(|name| {
+                flip(&*disk, name, 70);
+                let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+                assert_eq!(count(&db), rows, "round {round}, {name} damaged");
+                let fell_back = db.recovery().unwrap().fell_back.clone();
+                flip(&*disk, name, 70);
+                fell_back.is_some_and(|fell_back| fell_back.newest == report.sequence)
+            })
+            .collect();
+        assert_eq!(damaged.iter().filter(|&&damaged| damaged).count(), 1, "round {round}: one is the newest");
+    }
+    assert!(!disk.list().unwrap().contains(&"backup-2".to_owned()), "two are enough");
+}
+
+#[test]
+fn a_copy_that_is_not_in_force_is_not_read() {
     let disk = database(2);
     flip(&*disk, "backup-0", 70);
     assert_eq!(count(&open(disk)), 650);
@@ -319,7 +430,14 @@ fn a_corrupt_home_block_falls_back_only_to_one_in_force() {
 fn a_missing_backup_copy_is_named() {
     let disk = database(2);
     disk.remove("backup-1").unwrap();
-    let expected = "\"backup-1\" is corrupt at offset 0: \"home\" names this backup copy, and it is missing";
+    let (rows, text) = falls_back(disk.clone(), options());
+    let expected = "\"backup-1\" of checkpoint 3 is damaged at offset 0: \"home\" names this backup copy, and it is missing; \
+                    recovered from checkpoint 2";
+    assert!(rows == 650 && text.starts_with(expected), "{text}");
+    disk.remove("backup-0").unwrap();
+    let expected = "\"backup-1\" is corrupt at offset 0: \"home\" names this backup copy, and it is missing; the older \
+                    checkpoint cannot stand in for it: \"backup-0\" is corrupt at offset 0: \"home\" names this backup copy, \
+                    and it is missing";
     assert_eq!(refused(disk), (expected.to_owned(), 1));
 }
 
@@ -406,7 +524,7 @@ fn data_of_another_version_is_refused() {
     let disk = database(2);
     for block in [0, 4096] {
         change(&*disk, "home", block, 4096, |bytes| {
-            bytes[8..12].copy_from_slice(&2u32.to_le_bytes());
+            bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
             let checksum = xxh3_64(&bytes[..4088]);
             bytes[4088..].copy_from_slice(&checksum.to_le_bytes());
         });
@@ -414,7 +532,7 @@ fn data_of_another_version_is_refused() {
     assert_eq!(
         refused(disk),
         (
-            "\"memory (lost when the process ends)\" has format version 2, this program reads up to 1: use a newer one"
+            "\"memory (lost when the process ends)\" has format version 3, this program reads up to 2: use a newer one"
                 .to_owned(),
             3
         )

@@ -10,7 +10,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
-use super::home::{HomeBlock, HomeFile, NewHome};
+use super::home::{HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
 use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
@@ -82,7 +82,7 @@ pub(crate) struct CheckpointOptions {
     pub interval: Duration,
     /// How fast a background sweep writes; 0 for no pause. None: it takes an interval, or less if the log fills up.
     pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log. With half of it behind the redo start a checkpoint begins, whatever the interval; at three
+    /// The bound on the log. With half of it (of three copies, a third) behind the redo start a checkpoint begins, whatever the interval; at three
     /// quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at once.
     pub log_bytes_max: u64,
     /// How many images are written at once.
@@ -91,9 +91,17 @@ pub(crate) struct CheckpointOptions {
     pub snapshot_bytes_max: u64,
     /// Whether segments are unlatched before they are written.
     pub spool: bool,
+    /// How many backup copies there are, 2 or 3.
+    pub copies: u32,
 }
 
 impl CheckpointOptions {
+    /// Log behind the redo start with which a checkpoint begins, whatever the interval: the copies that count, and the one
+    /// that is made, share the room.
+    fn log_bytes_due(&self) -> u64 {
+        self.log_bytes_max / u64::from(self.copies)
+    }
+
     /// Log beyond which nothing waits.
     fn log_bytes_pressing(&self) -> u64 {
         self.log_bytes_max / 4 * 3
@@ -296,12 +304,16 @@ impl Checkpointer {
 
     /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does.
     fn make_room(&self, redo_start: Lsn) {
+        if self.options.copies > 2 {
+            // The older one is what the third copy is for.
+            return;
+        }
         let Some(mut home) = self.home.try_lock() else { return };
         if std::mem::replace(&mut self.state.lock().freed_before, redo_start) >= redo_start {
             return;
         }
-        let current = *home.block();
-        let freed = home.retire_other().map_err(Error::from).and_then(|()| self.free_before(&current));
+        let needed_from = home.block().redo_start;
+        let freed = home.retire_other().map_err(Error::from).and_then(|()| self.free_before(needed_from));
         if let Err(error) = freed {
             let mut state = self.state.lock();
             state.freed_before = Lsn::ZERO;
@@ -315,7 +327,7 @@ impl Checkpointer {
             return false;
         }
         let log_bytes = self.source.log_bytes_since(redo_start);
-        let pressing = log_bytes > self.options.log_bytes_max / 2;
+        let pressing = log_bytes > self.options.log_bytes_due();
         if log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
@@ -374,11 +386,14 @@ impl Checkpointer {
         }
 
         let number = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
-        // What only the older checkpoint needs goes, once that cannot be believed any more.
-        home.retire_other()?;
-        self.free_before(&current)?;
+        // What only the older checkpoint needs goes, once that cannot be believed any more; of three, what neither needs.
+        let needed_from = home.make_way(self.options.copies)?;
+        self.free_before(needed_from)?;
+        if self.options.copies == 2 && current.copy != Some(Copy::Third) {
+            self.remove_third_copy()?;
+        }
 
-        let copy = current.copy.map_or(Copy::Ping, Copy::other);
+        let copy = home.next_copy(self.options.copies);
         let name = backup_name(copy);
         let file = match self.disk.open(&name, Open::Existing, Caching::Direct) {
             Err(error) if error.is_missing() => {
@@ -456,6 +471,11 @@ impl Checkpointer {
 
         let (segments, redo_start) = (swept.end, cut.redo_start);
         home.publish(NewHome { copy, segments, redo_start, next_id, sweep: number, clearance })?;
+        if self.options.copies > 2 {
+            // Now, because commits may wait for the room. What goes wrong here the next checkpoint meets, and says.
+            let needed_from = home.older().unwrap_or(home.block()).redo_start;
+            let _ = self.free_before(needed_from);
+        }
         let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
         report.cut_held = cut.held;
         report.snapshot_bytes = if consistency.is_some() { snapshot_bytes } else { 0 };
@@ -487,11 +507,20 @@ impl Checkpointer {
         }
     }
 
-    fn free_before(&self, current: &HomeBlock) -> Result<()> {
-        self.source.free_log_before(current.redo_start)?;
+    /// Of three copies two are left, and no block names the third.
+    fn remove_third_copy(&self) -> Result<()> {
+        let name = backup_name(Copy::Third);
+        match remove_in_steps(&*self.disk, &name) {
+            Err(error) if !error.is_missing() => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    fn free_before(&self, needed_from: Lsn) -> Result<()> {
+        self.source.free_log_before(needed_from)?;
         let mut unneeded = Vec::new();
         self.source.loads().lock().retain(|load| {
-            let needed = load.lsn >= current.redo_start;
+            let needed = load.lsn >= needed_from;
             if !needed {
                 unneeded.push(*load);
             }

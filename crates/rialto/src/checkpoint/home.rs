@@ -8,7 +8,7 @@
 //!   12  flags            u32    bit 0: retired
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
-//!   40  copy             u32    0 none yet, 1 ping, 2 pong
+//!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third (format 2)
 //!   44  segments         u32    images in the copy
 //!   48  redo start       u64    place
 //!   56  next identifier  u32    of tables, indexes, heaps and load files
@@ -29,6 +29,20 @@
 //! - *damaged, retired*: no crash does this. Believing the retired block would be reading a copy that is half
 //!   overwritten, so it is corruption.
 //!
+//! With *three copies* a sweep goes to the one that neither block names, so nothing has to be retired: *current, older* holds
+//! during a checkpoint too, and what the older one needs of the log is kept until the next one is complete. The write that
+//! publishes it overwrites the older block: *current, torn* after a crash in its midst. Only a block of which it is not known
+//! what the disk has (its last write failed) is retired first, because it may name the copy that is swept next. Two copies
+//! become three by the next checkpoint's choice of its copy; three become two when it retires the older block as it
+//! always does with two.
+//!
+//! # A damaged copy
+//!
+//! *current, older* is also what lets an opening fall back ([`HomeFile::fall_back`]): the older block is in force as long as it
+//! is not retired, so its copy is whole, and its log and load files are there. It only has to redo more. The newer block is not
+//! overwritten by that; a crash finds both blocks again, and falls back again. The next checkpoint retires the newer block
+//! before it writes anything to the damaged copy, and takes its number.
+//!
 //! The file is made under another name and renamed, so a `home` that is there was once whole.
 
 use std::sync::Arc;
@@ -44,8 +58,10 @@ use crate::store::memory::segments::Copy;
 /// The file's name.
 pub const HOME_FILE: &str = "home";
 const NEW_HOME_FILE: &str = "home.new";
-/// The newest format that this program reads, and the one that it writes.
-pub const FORMAT_VERSION: u32 = 1;
+/// The newest format that this program reads.
+pub const FORMAT_VERSION: u32 = 2;
+/// The format of blocks that do not name the third copy.
+const FORMAT_OF_TWO_COPIES: u32 = 1;
 
 const BLOCK_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BLOCK_BYTES - 8;
@@ -128,7 +144,8 @@ impl HomeBlock {
     fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
-        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let version = if self.copy == Some(Copy::Third) { FORMAT_VERSION } else { FORMAT_OF_TWO_COPIES };
+        block[8..12].copy_from_slice(&version.to_le_bytes());
         block[12..16].copy_from_slice(&(if self.retired { RETIRED } else { 0 }).to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -162,9 +179,10 @@ impl HomeBlock {
         }
         let copy = match u32_at(block, 40) {
             0 => None,
-            1 => Some(Copy::Ping),
-            2 => Some(Copy::Pong),
-            _ => return damaged("the home block's checksum is right, but no such backup copy exists"),
+            number => match Copy::FILES.get(number as usize - 1) {
+                Some(&copy) => Some(copy),
+                None => return damaged("the home block's checksum is right, but no such backup copy exists"),
+            },
         };
         // Number 0 is what a block in place of a damaged first one is retired with.
         let (sequence, retired) = (u64_at(block, 32), u32_at(block, 12) & RETIRED != 0);
@@ -269,6 +287,8 @@ pub struct HomeFile {
     block: HomeBlock,
     /// What is known of the other block; `Damaged` also after a write of it failed.
     other: HomeSlot,
+    /// The number of the sweep that made the copy which was fallen back from.
+    fell_back_from: u32,
 }
 
 /// What a checkpoint that completes puts into the home block.
@@ -311,7 +331,7 @@ impl HomeFile {
         disk.rename(NEW_HOME_FILE, HOME_FILE)?;
         disk.sync_directory()?;
         let file = disk.open(HOME_FILE, Open::Existing, Caching::Buffered)?;
-        Ok(HomeFile { file, current: 0, block, other: HomeSlot::Blank })
+        Ok(HomeFile { file, current: 0, block, other: HomeSlot::Blank, fell_back_from: 0 })
     }
 
     /// Whether the directory holds a database.
@@ -330,7 +350,7 @@ impl HomeFile {
         let [first, second] = slots;
         let (chosen, other) = if current == 0 { (first, second) } else { (second, first) };
         match chosen {
-            HomeSlot::Valid(block) => Ok(HomeFile { file, current, block, other }),
+            HomeSlot::Valid(block) => Ok(HomeFile { file, current, block, other, fell_back_from: 0 }),
             _ => unreachable!("only a valid block is chosen"),
         }
     }
@@ -378,8 +398,47 @@ impl HomeFile {
     pub fn last_sweep(&self) -> u32 {
         match &self.other {
             HomeSlot::Valid(other) => self.block.sweep.max(other.sweep),
-            _ => self.block.sweep,
+            _ => self.block.sweep.max(self.fell_back_from),
         }
+    }
+
+    /// The other block, while it is in force too.
+    pub fn older(&self) -> Option<&HomeBlock> {
+        match &self.other {
+            HomeSlot::Valid(block) if !block.retired => Some(block),
+            _ => None,
+        }
+    }
+
+    /// Believes the older block from here on, because the copy that the newer one names is damaged. Writes nothing. False if
+    /// the older one is not in force.
+    pub fn fall_back(&mut self) -> bool {
+        let Some(older) = self.older().copied() else { return false };
+        self.fell_back_from = self.block.sweep;
+        self.block = older;
+        self.current = 1 - self.current;
+        // It is retired before its copy is written, however many copies there are.
+        self.other = HomeSlot::Damaged("the backup copy that it names is damaged".to_owned());
+        true
+    }
+
+    /// The copy that the next checkpoint sweeps to, of two or three.
+    pub fn next_copy(&self, copies: u32) -> Copy {
+        let (current, older) = (self.block.copy, self.older().and_then(|block| block.copy));
+        let first = current.map_or(0, |copy| copy.number() as usize + 1);
+        let in_turn = (0..copies as usize).map(|n| Copy::FILES[(first + n) % copies as usize]);
+        let unnamed = |copy: &Copy| Some(*copy) != current && (copies == 2 || Some(*copy) != older);
+        in_turn.into_iter().find(unnamed).expect("one copy more than there are that count")
+    }
+
+    /// Makes sure that nothing believes what the next checkpoint, of two or three copies, overwrites. Gives the place from
+    /// which the log is needed still.
+    pub fn make_way(&mut self, copies: u32) -> DiskResult<Lsn> {
+        match self.older() {
+            Some(older) if copies > 2 => return Ok(older.redo_start.min(self.block.redo_start)),
+            _ => self.retire_other()?,
+        }
+        Ok(self.block.redo_start)
     }
 
     /// The number of the checkpoint that comes next.
@@ -390,8 +449,8 @@ impl HomeFile {
     /// Puts a completed checkpoint in force, with one write and sync of the block that is not current.
     pub fn publish(&mut self, new: NewHome) -> DiskResult<()> {
         debug_assert!(
-            !matches!(&self.other, HomeSlot::Valid(block) if !block.retired),
-            "I5: the block that is overwritten is retired first"
+            self.older().is_none_or(|older| older.copy != Some(new.copy)),
+            "I5: the block that names the copy is retired before it is written"
         );
         debug_assert!(self.block.copy != Some(new.copy), "I5: ping-pong");
         let block = HomeBlock {

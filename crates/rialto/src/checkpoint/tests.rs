@@ -35,6 +35,7 @@ fn options() -> CheckpointOptions {
         run: RunLength::Segments(3),
         snapshot_bytes_max: 8 * SEGMENT_BYTES as u64,
         spool: true,
+        copies: 2,
     }
 }
 
@@ -113,6 +114,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
     let base = Random::seed_from_environment();
     let until = std::time::Instant::now() + Random::test_time_from_environment();
     let (mut rounds, mut crashes, mut operations, mut adjacent) = (0, 0, 0, 0);
+    let mut fallen_back = 0;
     while rounds < 3 || std::time::Instant::now() < until {
         let seed = base.wrapping_add(rounds);
         rounds += 1;
@@ -128,6 +130,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
         let options = CheckpointOptions {
             run: RunLength::Segments(1 + random.below(8) as usize),
             spool: random.chance(2, 3),
+            copies: 2 + random.below(2) as u32,
             ..options()
         };
         let made = create_with(disk.clone(), options);
@@ -167,18 +170,31 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             let mut log = engine.log.lock().clone();
             let durable = engine.durable.load(Ordering::SeqCst);
             log.truncate((durable + random.below(log.len() as u64 - durable + 1)) as usize);
-            engine = Engine::recover(&*disk, &log, log_freed)
+            let mut home = HomeFile::open(&*disk).unwrap();
+            let newest = *home.block();
+            let damages = random.chance(1, 3) && home.older().is_some() && newest.segments > 0;
+            if damages {
+                let segment = random.below(u64::from(newest.segments)) * SEGMENT_BYTES as u64;
+                let name = image::backup_name(newest.copy.unwrap());
+                disk.damage(&name, segment + random.below(64), 1).unwrap();
+            }
+            let (recovered, fell_back) = Engine::recover_either(&*disk, &log, log_freed, &mut home)
                 .unwrap_or_else(|error| panic!("RIALTO_SEED={seed}, crash at {crash_at}: {error}"));
+            // (A copy that was fallen back from before stays damaged until a checkpoint writes it.)
+            assert!(fell_back.is_some() || !damages, "RIALTO_SEED={seed}, crash at {crash_at}");
+            fallen_back += u64::from(fell_back.is_some());
+            engine = recovered;
             assert!(engine.contents() == model(&log), "RIALTO_SEED={seed}, crash at {crash_at}");
             engine.freed_before.store(log_freed, Ordering::SeqCst);
-            let home = HomeFile::open(&*disk).unwrap();
             let clock = Arc::new(VirtualClock::new());
+            let options = CheckpointOptions { copies: 2 + random.below(2) as u32, ..options };
             checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
             checkpointer.choose(strategy);
             disk.crash_at(disk.steps() + 1 + random.below(60));
         }
     }
     assert!(adjacent > 4, "the test's own premise: sweeps have runs of several segments");
+    assert!(fallen_back > 0, "the test's own premise: some newest copies are damaged");
     println!(
         "tally: checkpoints under crashes, {rounds} seeds, {crashes} crashes, {operations} operations, \
          RIALTO_SEED={base}"
@@ -402,12 +418,12 @@ fn missing_cut_or_damaged_copies_are_named() {
     }
     checkpointer.run_now().unwrap();
     let log = engine.log.lock().clone();
-    let expect = |expected: u64| match Engine::recover(&*disk, &log, 0) {
-        Err(Error::Corrupt { file, offset, .. }) => {
-            assert_eq!((file.as_str(), offset), ("backup-0", expected))
-        }
-        Err(other) => panic!("expected corruption at {expected}, found {other}"),
-        Ok(_) => panic!("expected corruption at {expected}"),
+    let expect = |expected: u64| {
+        let mut home = HomeFile::open(&*disk).unwrap();
+        let (recovered, fell_back) = Engine::recover_either(&*disk, &log, 0, &mut home).unwrap();
+        let fell_back = fell_back.expect("the copy is damaged, and the log alone has it all");
+        assert_eq!((fell_back.file.as_str(), fell_back.offset), ("backup-0", expected));
+        assert_eq!(recovered.contents(), engine.contents());
     };
     let file = disk.open("backup-0", Open::Existing, Caching::Buffered).unwrap();
     let mut byte = [0];
@@ -487,4 +503,55 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     engine.commit(vec![(1, Some(vec![2]))]);
     checkpointer.run_now().unwrap();
     assert_eq!((there(), engine.loads.lock().len()), (0, 0));
+}
+
+/// Of three copies the two that count both stay, with the log that the older one needs, until the next one is complete.
+#[test]
+fn three_copies_always_leave_an_older_one_to_fall_back_to() {
+    let disk = FaultyDisk::new(1);
+    let (engine, checkpointer) =
+        create_with(disk.clone(), CheckpointOptions { copies: 3, ..options() }).unwrap();
+    let mut named = Vec::new();
+    for round in 0..7 {
+        engine.commit((0..20).map(|key| (key, Some(vec![round as u8; 3_000]))).collect());
+        if round == 5 {
+            // In the middle of a sweep nothing is given up.
+            disk.fail(FaultKind::Write, "backup", 0);
+            checkpointer.run_now().unwrap_err();
+            disk.mend();
+        }
+        let home = HomeFile::open(&*disk).unwrap();
+        if round >= 2 {
+            let (current, older) = (home.block(), home.older().expect("it is in force"));
+            assert!(
+                current.copy != older.copy
+                    && engine.freed_before.load(Ordering::SeqCst) <= older.redo_start.0
+            );
+        }
+        checkpointer.run_now().unwrap();
+        named.push(HomeFile::open(&*disk).unwrap().block().copy.unwrap());
+    }
+    let in_turn = [Copy::Ping, Copy::Pong, Copy::Third];
+    assert_eq!(named, (0..7).map(|round| in_turn[round % 3]).collect::<Vec<_>>());
+    let freed = engine.freed_before.load(Ordering::SeqCst);
+    let log = engine.log.lock().clone();
+
+    let mut home = HomeFile::open(&*disk).unwrap();
+    disk.damage("backup-0", 100, 1).unwrap();
+    let (recovered, fell_back) = Engine::recover_either(&*disk, &log, freed, &mut home).unwrap();
+    assert_eq!(recovered.contents(), model(&log));
+    let fell_back = fell_back.expect("backup-0 is the newest");
+    assert_eq!((fell_back.file.as_str(), fell_back.offset, fell_back.longer_by), ("backup-0", 0, 1));
+
+    // Back to two: the third goes when nothing names it any more.
+    let clock = Arc::new(VirtualClock::new());
+    let checkpointer = Checkpointer::new(disk.clone(), clock, home, recovered.clone(), options());
+    for round in 0..3 {
+        recovered.commit(vec![(0, Some(vec![round; 10]))]);
+        checkpointer.run_now().unwrap();
+    }
+    assert!(!disk.list().unwrap().contains(&"backup-2".to_owned()));
+    let log = recovered.log.lock().clone();
+    let freed = recovered.freed_before.load(Ordering::SeqCst);
+    assert_eq!(Engine::recover(&*disk, &log, freed).unwrap().contents(), model(&log));
 }

@@ -121,7 +121,19 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
         .push(format!("home: checkpoint {} is in force, redo from place {}", home.sequence, home.redo_start));
     if let Some(copy) = home.copy {
         check_copy(&**disk, &home, copy, &mut report);
-        check_other_copy(&**disk, &home, copy.other(), &mut report);
+        let older = slots.iter().find_map(|slot| match slot {
+            HomeSlot::Valid(block) if !block.retired && *block != home => Some(*block),
+            _ => None,
+        });
+        for other in Copy::FILES.into_iter().filter(|&other| other != copy) {
+            check_other_copy(&**disk, &home, other, &mut report);
+        }
+        if let Some(older) = older.filter(|_| !report.is_sound()) {
+            report.note(format!(
+                "an opening falls back to checkpoint {}, which is in force too, with redo from place {} on",
+                older.sequence, older.redo_start
+            ));
+        }
     }
     if report.is_sound() {
         match recover(disk, &home, memory_bytes, threads, &mut report) {
@@ -168,6 +180,7 @@ fn check_other_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut 
             backup_name(copy)
         )),
         Ok(()) => {}
+        Err(Error::Corrupt { .. }) if copy == Copy::Third => return,
         Err(Error::Corrupt { .. }) => report.note(format!("\"{}\" is not there yet", backup_name(copy))),
         Err(error) => report.damage(error),
     }

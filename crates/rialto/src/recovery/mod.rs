@@ -36,6 +36,11 @@
 //! - *Nothing puts a row at a place that it has not reached*, but a bulk load of the operation's own transaction: beside DDL
 //!   everything is logged as values (`txn/change.rs`).
 //!
+//! # A damaged copy
+//!
+//! If the copy that the newest home block names is damaged, the older one is recovered from, while its block is in force
+//! ([`fall_back`]): it is another start of the same redo.
+//!
 //! # Tables come and go meanwhile
 //!
 //! The catalog is rows, recovered like any others, so at each place the system tables say which tables there are, which
@@ -53,6 +58,7 @@
 
 mod catalog;
 pub mod check;
+mod fall_back;
 mod indexes;
 pub mod inspect;
 pub(crate) mod load;
@@ -64,6 +70,8 @@ mod table;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub use self::fall_back::FellBack;
+pub(crate) use self::fall_back::recover_either;
 pub(crate) use self::progress::Progress;
 use self::progress::{Step, Tell, coarse};
 pub use self::rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
@@ -97,6 +105,8 @@ pub struct RecoveryReport {
     /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
     /// the database: they are lost.
     pub unlogged: u64,
+    /// The older backup copy stood in for the newest, which is damaged. Users should be told.
+    pub fell_back: Option<FellBack>,
     /// User tables.
     pub tables: u64,
     /// Rows in them.

@@ -6,6 +6,8 @@ use std::sync::atomic::AtomicU64;
 use parking_lot::Mutex;
 
 use super::*;
+use crate::checkpoint::home::HomeBlock;
+use crate::recovery::{FellBack, recover_either};
 use crate::store::memory::{Heap, RecordRef, Unclaimed};
 
 /// One change of a packet: a row by its key, whole, or its end.
@@ -117,11 +119,29 @@ impl Engine {
         durable_log: &[Vec<Change>],
         freed_before: u64,
     ) -> Result<Arc<Engine>> {
-        let home = HomeFile::open(disk).unwrap();
+        let mut home = HomeFile::open(disk).unwrap();
+        Engine::recover_either(disk, durable_log, freed_before, &mut home).map(|(engine, _)| engine)
+    }
+
+    /// As [`Engine::recover`], and whether the newest copy is damaged, so that it comes from the older one.
+    pub(super) fn recover_either(
+        disk: &dyn Disk,
+        durable_log: &[Vec<Change>],
+        freed_before: u64,
+        home: &mut HomeFile,
+    ) -> Result<(Arc<Engine>, Option<FellBack>)> {
+        recover_either(home, |block| Engine::recover_from(disk, durable_log, freed_before, block))
+    }
+
+    fn recover_from(
+        disk: &dyn Disk,
+        durable_log: &[Vec<Change>],
+        freed_before: u64,
+        block: &HomeBlock,
+    ) -> Result<Arc<Engine>> {
         let engine = Engine::new();
-        let block = *home.block();
         assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
-        let loaded = load::load(disk, &block, &engine.segments, 2, &Progress::new(None))?;
+        let loaded = load::load(disk, block, &engine.segments, 2, &Progress::new(None))?;
         let mut body = Vec::new();
         for (id, heap) in loaded.segments {
             assert_eq!(heap, HEAP);

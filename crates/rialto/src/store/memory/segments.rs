@@ -81,27 +81,43 @@ pub struct SegmentMeta {
     used: AtomicU32,
 }
 
-/// One of the two backup copies.
+/// What segments are copied to; each has a dirty bit for it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Copy {
-    /// The first.
+    /// The first backup copy.
     Ping,
     /// The second.
     Pong,
+    /// The third, if there are three.
+    Third,
+    /// What a user takes away ([`Database::backup`](crate::Database::backup)); no file of the database.
+    Elsewhere,
 }
 
 impl Copy {
-    /// The other copy.
+    /// The backup copies that are files of the database.
+    pub const FILES: [Copy; 3] = [Copy::Ping, Copy::Pong, Copy::Third];
+
+    /// Of the first two, the one that this is not.
     pub fn other(self) -> Copy {
         match self {
             Copy::Ping => Copy::Pong,
-            Copy::Pong => Copy::Ping,
+            _ => Copy::Ping,
         }
     }
 
-    /// 0 or 1, for file names.
+    /// 0 to 2, for file names.
     pub fn number(self) -> u8 {
         self as u8
+    }
+
+    pub(super) fn of_number(number: u8) -> Copy {
+        match number {
+            0 => Copy::Ping,
+            1 => Copy::Pong,
+            2 => Copy::Third,
+            _ => Copy::Elsewhere,
+        }
     }
 
     fn bit(self) -> u8 {
@@ -109,11 +125,11 @@ impl Copy {
     }
 }
 
-/// Dirty for both copies.
-const BOTH_COPIES: u8 = 3;
+/// Dirty for all copies.
+const ALL_COPIES: u8 = 15;
 /// The sweep at a cut has not met the segment yet, nor has it changed since the cut (System M's paint bit, 0 being black:
 /// what no such sweep is about is black).
-const WHITE: u8 = 4;
+const WHITE: u8 = 16;
 
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
@@ -168,7 +184,7 @@ impl Segments {
         let count = (budget.limit() as usize / SEGMENT_BYTES).max(1);
         let words = Region::reserve(count * SEGMENT_BYTES)?;
         // Dirty from the start: a segment that a sweep meets between its number and its claim gets an image too.
-        let fresh = || SegmentMeta { marks: AtomicU8::new(BOTH_COPIES), ..SegmentMeta::default() };
+        let fresh = || SegmentMeta { marks: AtomicU8::new(ALL_COPIES), ..SegmentMeta::default() };
         let metas = (0..count).map(|_| fresh()).collect();
         let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
         Ok(Segments { words, metas, free, budget, snapshots: Snapshots::new() })
@@ -323,7 +339,7 @@ impl Segments {
         (!meta.latch.swap(true, Ordering::Acquire)).then(|| Latched { meta })
     }
 
-    /// Sets the dirty bit for one copy: after a failed sweep, and for the copy that recovery did not load.
+    /// Sets the dirty bit for one copy: after a failed sweep, and for the copies that recovery did not load.
     pub fn set_dirty(&self, id: SegmentId, copy: Copy) {
         let latched = self.latch(id);
         latched.set_marks(latched.marks() | copy.bit());
@@ -376,25 +392,25 @@ impl Segments {
         freed.into_iter().for_each(|id| self.free_now(id));
     }
 
-    /// Before a committed row of the segment changes, or goes: both copies lack it from here on, and the sweep at a cut gets
+    /// Before a committed row of the segment changes, or goes: all copies lack it from here on, and the sweep at a cut gets
     /// what the cut had.
     #[inline]
     fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks != BOTH_COPIES {
+        if marks != ALL_COPIES {
             self.begin_change_slowly(latched, id, marks);
         }
     }
 
-    /// The segment changes, but no committed row of it: both copies lack it from here on, and what the sweep at a cut takes of
+    /// The segment changes, but no committed row of it: all copies lack it from here on, and what the sweep at a cut takes of
     /// it stays the same.
     #[inline]
     fn mark_dirty(&self, latched: &Latched<'_>) {
         let marks = latched.marks();
-        if marks & BOTH_COPIES != BOTH_COPIES {
+        if marks & ALL_COPIES != ALL_COPIES {
             // A copy that has what the cut had needs no more of it.
             let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
-            latched.set_marks(BOTH_COPIES | if is_in_copy { 0 } else { marks & WHITE });
+            latched.set_marks(ALL_COPIES | if is_in_copy { 0 } else { marks & WHITE });
         }
     }
 
@@ -408,7 +424,7 @@ impl Segments {
             }
             white = 0;
         }
-        latched.set_marks(BOTH_COPIES | white);
+        latched.set_marks(ALL_COPIES | white);
     }
 
     /// Copies what was kept of the segment for the sweep at a cut, if it was: no latch is needed for that.

@@ -129,10 +129,7 @@ impl Snapshots {
 
     /// The copy that is written.
     pub(super) fn copy(&self) -> Copy {
-        match self.copy.load(Ordering::Relaxed) {
-            0 => Copy::Ping,
-            _ => Copy::Pong,
-        }
+        Copy::of_number(self.copy.load(Ordering::Relaxed))
     }
 
     /// Keeps a segment. The caller holds its latch; `fill` copies it and gives its heap and the bytes in use.
