@@ -10,6 +10,7 @@ use crate::checkpoint::image::{self, seed_of};
 use crate::checkpoint::load_file;
 use crate::io::{Disk, MemoryDisk};
 use crate::log::{ForgedBlock, forge_log_file, recover};
+use crate::recovery::FellBack;
 use crate::recovery::check::{Severity, check};
 use crate::row::{Column, ColumnType, Value};
 use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
@@ -237,9 +238,17 @@ fn forge_image(bytes: &mut [u8], seed: u64, base: &Base, forge: &mut impl FnMut(
     bytes[..written].copy_from_slice(&image[..written]);
 }
 
-/// Opens the files: the database, with rows that are rows and indexes that lead to them, or what is corrupt.
+/// Opens the files: the database, with rows that are rows and indexes that lead to them, or what is corrupt, also if an older
+/// copy could stand in for it.
 pub(super) fn open(files: &Files) -> Result<(), OpenError> {
-    let opened = Database::open_on(disk_of(files), options()).map(|db| db.close().unwrap());
+    let opened = Database::open_on(disk_of(files), options()).and_then(|db| {
+        let fell_back = db.recovery().and_then(|recovery| recovery.fell_back.clone());
+        db.close().unwrap();
+        match fell_back {
+            Some(FellBack { file, offset, what, .. }) => Err(OpenError::Corrupt { file, offset, what }),
+            None => Ok(()),
+        }
+    });
     let shared: Arc<dyn Disk> = disk_of(files);
     let report = check(&shared, 64 << 20, 1).unwrap();
     // Recovery lets that be, see `Nulls::OverAnything`.
