@@ -2,12 +2,16 @@
 
 #![allow(unsafe_code)]
 
+mod small_pages;
+
 use std::alloc::{GlobalAlloc, Layout};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use rialto::growth::Growing;
+
+pub use self::small_pages::keep_small_pages;
 
 const SHARDS: usize = 128;
 

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
 use rialto_bench::BenchArgs;
-use rialto_bench::alloc::CountingAllocator;
+use rialto_bench::alloc::{CountingAllocator, keep_small_pages};
 use rialto_bench::figures::FiguresArgs;
 
 #[global_allocator]
@@ -69,6 +69,9 @@ fn figures(args: &FiguresArgs) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    if let Err(error) = keep_small_pages() {
+        eprintln!("warning: the program takes some 15 MB more than it needs: {error}");
+    }
     match Program::parse().command {
         Command::Bench(args) => bench(&args),
         Command::Figures(args) => figures(&args),
