@@ -7,6 +7,7 @@ use crossbeam_utils::CachePadded;
 use parking_lot::Mutex;
 
 use crate::account::Accounts;
+use crate::account::processor::ProcessorTime;
 use crate::catalog::Catalog;
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
@@ -54,12 +55,21 @@ pub(crate) struct Core {
     pub in_flight: Arc<InFlight>,
     pub accounts: Accounts,
     pub contexts: Contexts,
+    /// Processor time of the servers that callers start.
+    pub server_times: CallersServers,
     pub procedures: Procedures,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
+}
+
+/// Processor time of the servers that callers start.
+#[derive(Default)]
+pub(crate) struct CallersServers {
+    pub transaction: ProcessorTime,
+    pub message: ProcessorTime,
 }
 
 pub(crate) use crate::checkpoint::LoadFile;

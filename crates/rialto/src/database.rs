@@ -50,10 +50,10 @@ thread_local! {
 }
 
 /// Marks the thread as inside a body, until dropped.
-struct InBody;
+pub(crate) struct InBody;
 
 impl InBody {
-    fn enter() -> Result<InBody> {
+    pub(crate) fn enter() -> Result<InBody> {
         if IN_BODY.replace(true) { Err(Error::Nested) } else { Ok(InBody) }
     }
 }
@@ -61,6 +61,41 @@ impl InBody {
 impl Drop for InBody {
     fn drop(&mut self) {
         IN_BODY.set(false);
+    }
+}
+
+/// How one run of a transaction ended.
+pub(crate) enum Run<T> {
+    /// It has its place.
+    Placed(T, Committed),
+    /// Without effect, so that others can go on: it is to run again, at once or after a rest (of zero: when others have
+    /// had their turn).
+    Again(Option<Duration>),
+    /// The transaction is still open: what it read has to be settled before its error is told (I3).
+    Failed(Transaction, Error),
+    /// There was no transaction.
+    NotBegun(Error),
+}
+
+/// What the runs of one transaction have in common.
+pub(crate) struct Runs {
+    attempts: u32,
+    /// When the first began.
+    started: Option<Instant>,
+    /// What their thread had waited for before.
+    waits: waits::Waits,
+    /// How long those that ended without effect waited for locks.
+    lock_wait_ns: u64,
+}
+
+impl Runs {
+    pub(crate) fn new() -> Runs {
+        Runs { attempts: 0, started: None, waits: waits::now(), lock_wait_ns: 0 }
+    }
+
+    /// The next run may be on another thread than those before it: their waits for latches are forgotten.
+    pub(crate) fn on_this_thread(self) -> Runs {
+        Runs { waits: waits::now(), ..self }
     }
 }
 
@@ -191,44 +226,65 @@ impl Database {
         mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Committed)> {
         let in_body = InBody::enter()?;
-        let mut started = None;
-        let (waits, mut lock_wait_ns) = (waits::now(), 0);
-        for attempt in 0.. {
-            let mut transaction = self.start(options, started)?;
-            started = started.or(Some(transaction.context().began));
-            // The first run of a transaction that only reads takes no locks.
-            let unlocked = options.read_only && attempt == 0;
-            transaction.context().read_unlocked(unlocked);
-            let outcome = if unlocked {
-                match catch_unwind(AssertUnwindSafe(|| body(&mut transaction))) {
-                    Err(_) if transaction.context().is_spoiled() => continue,
-                    Err(panic) => resume_unwind(panic),
-                    Ok(Err(_)) if transaction.context().is_spoiled() => continue,
-                    Ok(outcome) => outcome,
+        let mut runs = Runs::new();
+        loop {
+            match self.run_once(options, &mut runs, &mut body) {
+                Run::Placed(value, committed) => return Ok((value, committed)),
+                Run::Again(None) => {}
+                Run::Again(Some(rest)) if rest.is_zero() => std::thread::yield_now(),
+                Run::Again(Some(rest)) => std::thread::sleep(rest),
+                Run::NotBegun(error) => return Err(error),
+                Run::Failed(transaction, error) => {
+                    drop(in_body);
+                    transaction.abort()?;
+                    return Err(error);
                 }
-            } else {
-                body(&mut transaction)
-            };
-            let error = match outcome {
-                Ok(value) => match transaction.take_place(started, waits, lock_wait_ns) {
-                    Ok(committed) => return Ok((value, committed)),
-                    Err(_) if unlocked && transaction.context().is_spoiled() => continue,
-                    Err(error) => error,
-                },
-                Err(error) => error,
-            };
-            // A victim says nothing of what it read: it runs again.
-            if matches!(error, Error::Deadlock { .. }) && attempt < self.core().options.deadlock_retries_max {
-                lock_wait_ns += transaction.give_up();
-                drop(transaction);
-                back_off(attempt);
-                continue;
             }
-            drop(in_body);
-            transaction.abort()?;
-            return Err(error);
         }
-        unreachable!("the loop ends by returning")
+    }
+
+    /// Runs `body` as a transaction, once. The thread is inside a body meanwhile.
+    #[inline(always)]
+    pub(crate) fn run_once<T>(
+        &self,
+        options: &TxOptions,
+        runs: &mut Runs,
+        body: &mut impl FnMut(&mut Transaction) -> Result<T>,
+    ) -> Run<T> {
+        let attempt = runs.attempts;
+        runs.attempts += 1;
+        let mut transaction = match self.start(options, runs.started) {
+            Ok(transaction) => transaction,
+            Err(error) => return Run::NotBegun(error),
+        };
+        runs.started = runs.started.or(Some(transaction.context().began));
+        // The first run of a transaction that only reads takes no locks.
+        let unlocked = options.read_only && attempt == 0;
+        transaction.context().read_unlocked(unlocked);
+        let outcome = if unlocked {
+            match catch_unwind(AssertUnwindSafe(|| body(&mut transaction))) {
+                Err(_) if transaction.context().is_spoiled() => return Run::Again(None),
+                Err(panic) => resume_unwind(panic),
+                Ok(Err(_)) if transaction.context().is_spoiled() => return Run::Again(None),
+                Ok(outcome) => outcome,
+            }
+        } else {
+            body(&mut transaction)
+        };
+        let error = match outcome {
+            Ok(value) => match transaction.take_place(runs.started, runs.waits, runs.lock_wait_ns) {
+                Ok(committed) => return Run::Placed(value, committed),
+                Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
+                Err(error) => error,
+            },
+            Err(error) => error,
+        };
+        // A victim says nothing of what it read: it runs again.
+        if matches!(error, Error::Deadlock { .. }) && attempt < self.core().options.deadlock_retries_max {
+            runs.lock_wait_ns += transaction.give_up();
+            return Run::Again(Some(back_off(attempt)));
+        }
+        Run::Failed(transaction, error)
     }
 
     /// The table of this name.
@@ -358,11 +414,11 @@ impl Database {
     }
 }
 
-/// Gives the transaction that won the deadlock some time.
-fn back_off(attempt: u32) {
+/// How long to rest before the next run, so that the transaction that won the deadlock has some time.
+fn back_off(attempt: u32) -> Duration {
     match attempt {
-        0..4 => std::thread::yield_now(),
-        _ => std::thread::sleep(Duration::from_micros(50 << attempt.min(10))),
+        0..4 => Duration::ZERO,
+        _ => Duration::from_micros(50 << attempt.min(10)),
     }
 }
 
@@ -407,6 +463,17 @@ impl Committed {
         if let Some(context) = self.context.take() {
             core.contexts.give_back(context);
         }
+    }
+
+    /// The end, if the outcome is durable already; else what tells when it is.
+    pub(crate) fn finish_or_ticket(mut self) -> Result<(), Ticket> {
+        let context = self.context.as_ref().expect("until dropped");
+        if !context.core.log.has_reached(self.lsn, context.choices.durability) {
+            return Err(self.ticket());
+        }
+        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        accounts.committed(context.number, procedure, &self.ledger.spent(None, Instant::now()));
+        Ok(())
     }
 
     /// What tells when the outcome is durable, in place of a wait here.

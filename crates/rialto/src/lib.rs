@@ -34,10 +34,13 @@ pub mod store;
 mod traps;
 pub mod txn;
 
-pub use account::{ProcedureAccount, ProcedureId, TimeAccount, TimeHistogram};
+pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
-pub use engine::{Action, ActionMode, Arguments, Flow, Outputs, Procedure};
+pub use engine::{
+    Action, ActionMode, Arguments, Flow, MessageServer, Outputs, Procedure, TransactionServer,
+    TransactionServerOptions,
+};
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};
 pub use lock::{LockForm, LockPolicy};

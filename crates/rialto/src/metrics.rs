@@ -1,6 +1,6 @@
 //! [`Metrics`]: what a database has done since it was opened.
 
-use crate::account::ProcedureAccount;
+use crate::account::{ProcedureAccount, ServerTimes};
 use crate::checkpoint::CheckpointStats;
 use crate::lock::LockCounters;
 use crate::log::{LogStats, WritePath};
@@ -33,6 +33,8 @@ pub struct Metrics {
     pub log_writes: WritePath,
     /// Checkpoints, their bytes, and why the last one failed if it did.
     pub checkpoints: CheckpointStats,
+    /// Processor time of the servers.
+    pub servers: ServerTimes,
     /// Bytes of segments and index nodes in use.
     pub memory_used: u64,
     /// The bound on them.

@@ -6,13 +6,13 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use crate::account::{Accounts, ProcedureAccount};
+use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
 use crate::checkpoint::{
     CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, RunLength,
 };
-use crate::core::{Contexts, Core, LoadFile, first_row_number};
+use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
 use crate::engine::Procedures;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -262,6 +262,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
         accounts: Accounts::new(options.transactions_max),
         contexts: Contexts::new(options.transactions_max),
+        server_times: CallersServers::default(),
         procedures: Procedures::default(),
         loads: Arc::new(Mutex::new(found.loads)),
         opened_at,
@@ -399,6 +400,12 @@ impl Running {
             log: core.log.stats(),
             log_writes: core.log.write_path(),
             checkpoints: self.checkpointer.stats(),
+            servers: ServerTimes {
+                transaction: core.server_times.transaction.read(),
+                message: core.server_times.message.read(),
+                log: core.log.server_time(),
+                checkpoint: self.checkpointer.server_time(),
+            },
             memory_used: core.segments.budget().used(),
             memory_limit: core.segments.budget().limit(),
         }

@@ -8,6 +8,7 @@
 //! - [`waits`]: what a thread has waited for, from the places deep in the kernel that know no transaction;
 //! - [`cells`]: counters, one set for each context and procedure, with one writer each; tickets share a few more;
 //! - [`histogram`]: how the times are spread;
+//! - [`processor`]: what the servers use of processors;
 //! - [`procedure`]: the names under which accounts are kept, and what callers see.
 //!
 //! What is counted where:
@@ -22,11 +23,13 @@
 mod cells;
 mod histogram;
 mod procedure;
+pub(crate) mod processor;
 pub(crate) mod waits;
 
 pub(crate) use cells::Accounts;
 pub use histogram::TimeHistogram;
 pub use procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
+pub use processor::ServerTimes;
 
 use std::time::Instant;
 

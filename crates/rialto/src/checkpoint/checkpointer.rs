@@ -15,6 +15,7 @@ use super::image::{backup_name, seed_of};
 use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
+use crate::account::processor;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
@@ -272,6 +273,11 @@ impl Checkpointer {
         self.state.lock().stats.clone()
     }
 
+    /// Processor time of those who made checkpoints, of the one that goes on included.
+    pub fn server_time(&self) -> Duration {
+        self.control.server_time.read()
+    }
+
     fn serve(&self) {
         loop {
             let mut state = self.state.lock();
@@ -343,11 +349,13 @@ impl Checkpointer {
         }
         let began = self.clock.now();
         let cpu_before = thread_cpu();
+        processor::begin();
         self.state.lock().began = Some(began);
         let outcome = self.checkpoint(&mut home, began).map(|mut report| {
             report.cpu = thread_cpu().saturating_sub(cpu_before);
             report
         });
+        self.control.server_time.lap();
         if self.demands.load(Ordering::SeqCst) == 0 {
             self.control.set_urgent(false);
         }

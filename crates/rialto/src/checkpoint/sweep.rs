@@ -7,6 +7,7 @@ use parking_lot::{Condvar, Mutex};
 
 use super::image::ImageHeader;
 use super::image_run::{ImageRun, RunLength};
+use crate::account::processor::ProcessorTime;
 use crate::error::{Error, Result};
 use crate::io::{Clock, File};
 use crate::store::memory::segments::{Copy, Swept};
@@ -84,6 +85,8 @@ pub(crate) enum Pace<'a> {
 pub(crate) struct SweepControl {
     urgent: AtomicBool,
     stop: AtomicBool,
+    /// Processor time of those who sweep.
+    pub server_time: ProcessorTime,
     /// Held between the look at the two and the wait.
     lock: Mutex<()>,
     changed: Condvar,
@@ -114,6 +117,7 @@ impl SweepControl {
     /// Rests for as long, or until it is told something. Whether there is a reason not to rest any more.
     fn rest(&self, clock: &dyn Clock, time: Duration) -> bool {
         let told = || self.urgent.load(Ordering::SeqCst) || self.is_stopped();
+        self.server_time.lap();
         let mut lock = self.lock.lock();
         if !told() {
             clock.wait(&self.changed, &mut lock, time);

@@ -15,28 +15,29 @@ use crate::txn::Transaction;
 use crate::txn::transaction::Context;
 use crate::txn::write_set::key_of;
 
-/// Runs a flow inside a transaction and gives its outputs.
+/// Runs a flow inside a transaction; `outputs` are then what it gave.
 pub(super) fn run(
     procedure: &Registered,
     transaction: &mut Transaction,
     arguments: &[Value],
-) -> Result<Vec<Value>> {
-    let mut outputs = Outputs::default();
+    outputs: &mut Outputs,
+) -> Result<()> {
+    outputs.clear();
     for phase in procedure.flow().phases() {
         for action in phase {
             match &action.target {
                 Some(target) => {
-                    run_on(procedure, action, target, transaction, arguments, &mut outputs)?;
+                    run_on(procedure, action, target, transaction, arguments, outputs)?;
                 }
                 None => {
                     let arguments = Arguments { procedure, values: arguments, table: None };
-                    (action.body)(transaction, &arguments, &mut outputs)?;
+                    (action.body)(transaction, &arguments, outputs)?;
                 }
             }
         }
         outputs.rendezvous();
     }
-    Ok(outputs.into_values())
+    Ok(())
 }
 
 /// Runs an action on its table.

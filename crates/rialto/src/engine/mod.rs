@@ -2,7 +2,8 @@
 //!
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
-//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks.
+//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks;
+//! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
 //! its own phase only those of earlier actions whose identifiers overlap its own. So this engine, on which an action
@@ -12,7 +13,9 @@
 pub(crate) mod conventional;
 pub mod flow;
 pub mod procedure;
+pub mod transaction_server;
 
 pub use flow::{Action, ActionMode, Flow, IdentifierPart};
 pub(crate) use procedure::Procedures;
 pub use procedure::{Arguments, Outputs, Procedure};
+pub use transaction_server::{MessageServer, TransactionServer, TransactionServerOptions};

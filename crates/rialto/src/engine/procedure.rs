@@ -156,8 +156,15 @@ impl Outputs {
         self.earlier = self.values.len();
     }
 
-    pub(super) fn into_values(self) -> Vec<Value> {
-        self.values
+    /// All of them.
+    pub(super) fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// Forgets what an earlier run gave; its memory stays.
+    pub(super) fn clear(&mut self) {
+        self.values.clear();
+        self.earlier = 0;
     }
 }
 
@@ -186,12 +193,16 @@ impl Registered {
     }
 
     /// These options, with the procedure's own account unless they name another.
-    fn options(&self, options: &TxOptions) -> TxOptions {
+    pub(super) fn options(&self, options: &TxOptions) -> TxOptions {
         TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
     }
 
     pub fn flow(&self) -> &Flow {
         &self.procedure.flow
+    }
+
+    pub fn name(&self) -> &str {
+        &self.procedure.name
     }
 
     #[cold]
@@ -201,7 +212,7 @@ impl Registered {
 
     /// The arguments as values of their declared types: the same values, unless one is of a type or form that stands
     /// for it (an int4 for an int8, a decimal of another scale).
-    fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
+    pub(super) fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
         if values.len() != self.arguments.len() {
             return Err(self.wrong_arguments(values, None));
         }
@@ -230,8 +241,21 @@ impl Registered {
         self.error(reason)
     }
 
-    fn run(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
-        conventional::run(self, transaction, arguments)
+    /// Runs the flow inside a transaction; `outputs` are then what it gave.
+    pub(super) fn run(
+        &self,
+        transaction: &mut Transaction,
+        arguments: &[Value],
+        outputs: &mut Outputs,
+    ) -> Result<()> {
+        conventional::run(self, transaction, arguments, outputs)
+    }
+
+    /// As [`Registered::run`], for a caller who gives the outputs away.
+    fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
+        let mut outputs = Outputs::default();
+        self.run(transaction, arguments, &mut outputs)?;
+        Ok(outputs.values)
     }
 }
 
@@ -267,7 +291,7 @@ impl Procedures {
         Ok(())
     }
 
-    fn find(&self, name: &str) -> Result<Arc<Registered>> {
+    pub(super) fn find(&self, name: &str) -> Result<Arc<Registered>> {
         let by_name = self.by_name.read();
         by_name.get(name).cloned().ok_or_else(|| {
             let mut names: Vec<_> = by_name.keys().map(|name| format!("\"{name}\"")).collect();
@@ -308,7 +332,9 @@ impl Database {
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
-        self.transact_with(&procedure.options(options), |transaction| procedure.run(transaction, &arguments))
+        self.transact_with(&procedure.options(options), |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        })
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
@@ -332,6 +358,8 @@ impl Database {
     ) -> Result<(Vec<Value>, Ticket)> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
-        self.submit_with(&procedure.options(options), |transaction| procedure.run(transaction, &arguments))
+        self.submit_with(&procedure.options(options), |transaction| {
+            procedure.run_to_values(transaction, &arguments)
+        })
     }
 }

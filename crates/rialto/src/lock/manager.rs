@@ -19,6 +19,7 @@ use super::slot::{
 };
 use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::{IndexId, TableId};
 
 /// The number of partitions of the hash of lock heads.
@@ -383,6 +384,8 @@ impl LockManager {
         look_a_while(|| slot.flags() != 0);
         let mut check_interval = self.options.deadlock_check_after;
         let mut next_check = since + check_interval;
+        // No latch is held here.
+        let mut blocked = None;
         loop {
             match slot.flags() {
                 flags if flags & GRANTED != 0 => return Woke::Granted,
@@ -416,6 +419,7 @@ impl LockManager {
             if let Some(deadline) = wait.deadline {
                 limit = limit.min(deadline - now);
             }
+            blocked.get_or_insert_with(Blocked::enter);
             slot.sleep(limit, || {
                 slot.flags() != 0
                     || self.shutdown.load(Ordering::Acquire)

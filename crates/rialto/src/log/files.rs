@@ -353,7 +353,8 @@ impl FileTable {
     }
 
     /// The preparer thread's loop.
-    pub(crate) fn serve(&self) {
+    /// `made` is told after each file.
+    pub(crate) fn serve(&self, made: impl Fn()) {
         let mut inner = self.inner.lock();
         while !inner.closed {
             if inner.wanted <= self.prepared() {
@@ -361,10 +362,11 @@ impl FileTable {
                 continue;
             }
             drop(inner);
-            let made = self.prepare();
+            let prepared = self.prepare();
+            made();
             inner = self.inner.lock();
             inner.attempts += 1;
-            inner.problem = made.err().map(|error| match error {
+            inner.problem = prepared.err().map(|error| match error {
                 Error::LogFull { reason } => reason,
                 error => error.to_string(),
             });

@@ -23,6 +23,7 @@ use super::writer::{Counters, Flight, GroupWriter, LogStats};
 use super::{
     Durability, HELD_BY_BYTES, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience,
 };
+use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
 use crate::io::DiskError;
 use crate::{Error, Lsn, Result};
@@ -55,6 +56,8 @@ pub(crate) struct Core {
     tickets: Mutex<Vec<Ticket>>,
     tickets_open: AtomicU64,
     counters: Arc<Counters>,
+    /// Processor time of the log's threads.
+    server_time: ProcessorTime,
     marks: Mutex<Marks>,
     closed: AtomicBool,
     flush_interval: Duration,
@@ -95,6 +98,7 @@ impl Log {
             tickets: Mutex::new(Vec::new()),
             tickets_open: AtomicU64::new(0),
             counters: parts.counters,
+            server_time: ProcessorTime::default(),
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
             flush_interval: options.memory_flush_interval,
@@ -107,9 +111,9 @@ impl Log {
         debug_assert!(core.ring.released() == position);
         let log = Arc::new(Log { core, threads: Mutex::new(Vec::new()) });
         if options.threads == LogThreads::Background {
-            let (server, files) = (log.core.clone(), log.core.files.clone());
+            let (server, preparer) = (log.core.clone(), log.core.clone());
             log.spawn("rialto-log", move || server.serve())?;
-            log.spawn("rialto-log-file", move || files.serve())?;
+            log.spawn("rialto-log-file", move || preparer.files.serve(|| preparer.server_time.lap()))?;
         } else {
             log.core.writer.close();
         }
@@ -339,6 +343,11 @@ impl Log {
     /// What the log has written since it was opened.
     pub fn stats(&self) -> LogStats {
         self.core.counters.read(self.core.writer.waits())
+    }
+
+    /// Processor time of the log's own threads: the log server, and who prepares files.
+    pub(crate) fn server_time(&self) -> Duration {
+        self.core.server_time.read()
     }
 
     /// Adds to the stalls of all committers from now on, in place of what was added before; zero for nothing. Designs
@@ -624,7 +633,10 @@ impl Core {
     fn serve(&self) {
         let place = || self.pool.place().0;
         let stand_in = || Committer::stand_in(place());
-        self.writer.serve(self.flush_interval, stand_in, place, |turn| _ = self.write_group(turn));
+        self.writer.serve(self.flush_interval, stand_in, place, |turn| {
+            self.write_group(turn);
+            self.server_time.lap();
+        });
     }
 }
 

@@ -45,8 +45,13 @@ impl Ticket {
         self
     }
 
+    /// How durable the log has to be.
+    pub(crate) fn durability(&self) -> Durability {
+        self.durability
+    }
+
     /// Somebody has waited, until now.
-    fn account(&mut self) {
+    pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = placed.elapsed().as_nanos() as u64;
             self.core.accounts.ticket_waited(procedure, waited_ns, before_ns);
@@ -67,7 +72,7 @@ impl Ticket {
             return done;
         }
         let outcome = self.core.log.wait(self.lsn, self.durability, &self.patience);
-        self.account();
+        self.account_wait();
         outcome
     }
 
@@ -85,7 +90,7 @@ impl Future for Ticket {
         match ticket.core.log.register_waker(ticket.lsn, ticket.durability, context.waker()) {
             Some(outcome) => {
                 if ticket.waited {
-                    ticket.account();
+                    ticket.account_wait();
                 }
                 Poll::Ready(outcome)
             }

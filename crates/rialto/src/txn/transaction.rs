@@ -17,6 +17,7 @@ use crate::account::ProcedureId;
 use crate::account::waits::{self, Waiting};
 use crate::canary;
 use crate::core::{Core, Lease};
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
@@ -424,6 +425,7 @@ impl Context {
                     }
                     core.in_flight.leave(self.number);
                     let _waiting = Waiting::for_latch();
+                    let _blocked = Blocked::enter();
                     core.segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
                 }
                 Gate::Closed => {

@@ -1,0 +1,347 @@
+//! [`Dispatch`]: the request queue, and who runs.
+//!
+//! One latch guards all of it; it is held for a few instructions. The invariants are checked after each step (in debug
+//! builds):
+//!
+//! - **D1** At most one executor runs: the one that `running` names, whose seat says so.
+//! - **D2** Nobody runs only if nobody could: no executor is ready, and there is no request to be run or no idle executor.
+//! - **D3** A blocked executor that may go on is ready, in the order in which their waits ended, and runs before the next
+//!   request does.
+//! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
+//!   the restarts. After the close each is still run.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::{BinaryHeap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use smallvec::SmallVec;
+
+use super::sync::{Condvar, Mutex, MutexGuard};
+
+/// The executor that runs what there is to run; the others stand by.
+const PRIORITY: usize = 0;
+/// So many requests may rest before they run again; then no new one is begun.
+pub(super) const RESTARTS_MAX: usize = 1_024;
+
+/// Whoever waits for room in the queue.
+pub(super) trait Waiter {
+    /// There is room.
+    fn tell_of_room(&self);
+}
+
+/// What an executor does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Seat {
+    /// Sleeps until it is given something to do.
+    Idle,
+    Running,
+    /// Waits for what its transaction needs.
+    Blocked,
+    /// Does so no longer, and waits for its turn.
+    Ready,
+    /// Its thread has ended.
+    Gone,
+}
+
+/// A request that rests before it runs again.
+struct Restart<J> {
+    due: Instant,
+    number: u64,
+    job: J,
+}
+
+impl<J> PartialEq for Restart<J> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl<J> Eq for Restart<J> {}
+
+impl<J> PartialOrd for Restart<J> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl<J> Ord for Restart<J> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        (self.due, self.number).cmp(&(other.due, other.number))
+    }
+}
+
+/// What was counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct DispatchCounts {
+    pub put: u64,
+    pub refused: u64,
+    pub restarted: u64,
+    pub blocked: u64,
+    pub stood_in: u64,
+    pub queued_max: usize,
+    /// Executors that wait for their turn now.
+    pub ready: usize,
+}
+
+struct State<J, W> {
+    requests: VecDeque<J>,
+    restarts: BinaryHeap<Reverse<Restart<J>>>,
+    seats: Vec<Seat>,
+    running: Option<usize>,
+    ready: VecDeque<usize>,
+    /// Those who found the queue full.
+    waiters: Vec<Arc<W>>,
+    closed: bool,
+    counts: DispatchCounts,
+}
+
+/// Told that there is room once the latch is given back.
+type Told<W> = SmallVec<[Arc<W>; 4]>;
+
+/// Why a request was not put on the queue.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused<J> {
+    /// The queue is full.
+    Full(J),
+    /// It takes no more.
+    Closed(J),
+}
+
+/// See the module.
+pub(super) struct Dispatch<J, W> {
+    state: Mutex<State<J, W>>,
+    /// One for each executor, to sleep on with the latch.
+    bells: Box<[Condvar]>,
+    /// The length of the queue.
+    length: usize,
+}
+
+impl<J, W> State<J, W> {
+    fn restart_is_due(&self) -> bool {
+        self.restarts.peek().is_some_and(|Reverse(first)| first.due <= Instant::now())
+    }
+
+    /// Whether there is something to run now.
+    fn has_work(&self) -> bool {
+        !self.requests.is_empty() && self.restarts.len() < RESTARTS_MAX || self.restart_is_due()
+    }
+
+    /// Everything that was put on the queue has been run, and nothing more will be.
+    fn is_over(&self) -> bool {
+        self.closed
+            && self.requests.is_empty()
+            && self.restarts.is_empty()
+            && self.seats.iter().all(|seat| matches!(seat, Seat::Idle | Seat::Gone))
+    }
+
+    fn first_idle(&self) -> Option<usize> {
+        self.seats.iter().position(|&seat| seat == Seat::Idle)
+    }
+
+    /// D1 to D3.
+    fn check(&self) {
+        if cfg!(debug_assertions) {
+            let running = self.seats.iter().filter(|&&seat| seat == Seat::Running).count();
+            assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.seats);
+            assert!(self.running.is_none_or(|at| self.seats[at] == Seat::Running), "D1: {:?}", self.seats);
+            // A restart may have become due just now: who sleeps until then is about to wake up.
+            let has_request = !self.requests.is_empty() && self.restarts.len() < RESTARTS_MAX;
+            assert!(
+                self.running.is_some()
+                    || self.ready.is_empty() && !(has_request && self.first_idle().is_some()),
+                "D2: {:?}",
+                self.seats
+            );
+            let ready = self.seats.iter().filter(|&&seat| seat == Seat::Ready).count();
+            assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
+        }
+    }
+}
+
+impl<J, W: Waiter> Dispatch<J, W> {
+    /// A queue of this length and so many executors, the priority one among them.
+    pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
+        let state = State {
+            requests: VecDeque::with_capacity(length),
+            restarts: BinaryHeap::new(),
+            seats: vec![Seat::Idle; executors],
+            running: None,
+            ready: VecDeque::with_capacity(executors),
+            waiters: Vec::new(),
+            closed: false,
+            counts: DispatchCounts::default(),
+        };
+        let bells = (0..executors).map(|_| Condvar::default()).collect();
+        Dispatch { state: Mutex::new(state), bells, length }
+    }
+
+    /// Puts a request on the queue. `waiter` is told of room if there is none.
+    pub fn put(&self, job: J, waiter: &Arc<W>) -> Result<(), Refused<J>> {
+        let mut state = self.state.lock();
+        if state.closed {
+            return Err(Refused::Closed(job));
+        }
+        if state.requests.len() >= self.length {
+            state.counts.refused += 1;
+            if !state.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
+                state.waiters.push(waiter.clone());
+            }
+            return Err(Refused::Full(job));
+        }
+        state.requests.push_back(job);
+        state.counts.put += 1;
+        state.counts.queued_max = state.counts.queued_max.max(state.requests.len());
+        if state.running.is_none() {
+            self.appoint(&mut state);
+        }
+        state.check();
+        Ok(())
+    }
+
+    /// The next thing to run, for an executor that has run the one before; none once all is over. `nap` is called before
+    /// each sleep, without the latch.
+    pub fn next(&self, me: usize, nap: impl Fn()) -> Option<J> {
+        let mut told = Told::new();
+        let mut state = self.state.lock();
+        if state.running == Some(me) {
+            // A standby runs one request, then it is the priority executor's turn.
+            let others_turn = !state.ready.is_empty()
+                || me != PRIORITY && state.seats[PRIORITY] == Seat::Idle && state.has_work();
+            if others_turn {
+                self.step_down(&mut state, me, Seat::Idle);
+            }
+        }
+        let mut has_napped = false;
+        loop {
+            if state.running == Some(me) {
+                if let Some(job) = self.take(&mut state, &mut told) {
+                    state.check();
+                    drop(state);
+                    told.iter().for_each(|waiter| waiter.tell_of_room());
+                    return Some(job);
+                }
+                self.step_down(&mut state, me, Seat::Idle);
+            }
+            state.check();
+            if state.is_over() {
+                state.seats[me] = Seat::Gone;
+                // The others are as idle.
+                self.bells.iter().for_each(Condvar::notify_all);
+                return None;
+            }
+            if !has_napped {
+                has_napped = true;
+                drop(state);
+                nap();
+                state = self.state.lock();
+                continue;
+            }
+            let first = state.restarts.peek().filter(|_| state.running.is_none());
+            let limit = first.map(|Reverse(first)| first.due.saturating_duration_since(Instant::now()));
+            state = self.bells[me].wait(state, limit);
+            has_napped = false;
+            if state.running.is_none() {
+                self.appoint(&mut state);
+            }
+        }
+    }
+
+    /// Takes what is to be run next off the queue. Those who wait for room are told of it when half of the queue is free:
+    /// told of each place, they would wake for each.
+    fn take(&self, state: &mut State<J, W>, told: &mut Told<W>) -> Option<J> {
+        if state.restart_is_due() {
+            return state.restarts.pop().map(|Reverse(first)| first.job);
+        }
+        if state.restarts.len() >= RESTARTS_MAX {
+            return None;
+        }
+        let job = state.requests.pop_front()?;
+        if !state.waiters.is_empty() && state.requests.len() <= self.length / 2 {
+            told.extend(state.waiters.drain(..));
+        }
+        Some(job)
+    }
+
+    /// The request is to run again, after a rest.
+    pub fn restart(&self, job: J, rest: Duration) {
+        let mut state = self.state.lock();
+        state.counts.restarted += 1;
+        let number = state.counts.restarted;
+        state.restarts.push(Reverse(Restart { due: Instant::now() + rest, number, job }));
+    }
+
+    /// The executor that runs is about to block: another one may run.
+    pub fn leave(&self, me: usize) {
+        let mut state = self.state.lock();
+        debug_assert_eq!(state.running, Some(me), "only who runs can block");
+        state.counts.blocked += 1;
+        self.step_down(&mut state, me, Seat::Blocked);
+        state.check();
+    }
+
+    /// What it was blocked for is there: returns when it runs again.
+    pub fn come_back(&self, me: usize) {
+        let mut state = self.state.lock();
+        debug_assert_eq!(state.seats[me], Seat::Blocked);
+        state.seats[me] = Seat::Ready;
+        state.ready.push_back(me);
+        if state.running.is_none() {
+            self.appoint(&mut state);
+        }
+        state.check();
+        while state.running != Some(me) {
+            state = self.bells[me].wait(state, None);
+        }
+    }
+
+    /// An executor has no thread.
+    pub fn retire(&self, me: usize) {
+        self.state.lock().seats[me] = Seat::Gone;
+    }
+
+    /// Takes no more requests. Those that are there are run.
+    pub fn close(&self) {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let told: Told<W> = state.waiters.drain(..).collect();
+        drop(state);
+        self.bells.iter().for_each(Condvar::notify_all);
+        told.iter().for_each(|waiter| waiter.tell_of_room());
+    }
+
+    /// How many requests are on the queue, and what was counted so far.
+    pub fn counts(&self) -> (usize, DispatchCounts) {
+        let state = self.state.lock();
+        (state.requests.len(), DispatchCounts { ready: state.ready.len(), ..state.counts })
+    }
+
+    /// The executor that runs does so no longer.
+    fn step_down(&self, state: &mut MutexGuard<'_, State<J, W>>, me: usize, seat: Seat) {
+        state.seats[me] = seat;
+        state.running = None;
+        self.appoint(state);
+    }
+
+    /// Nobody runs: chooses who does.
+    fn appoint(&self, state: &mut MutexGuard<'_, State<J, W>>) {
+        debug_assert_eq!(state.running, None, "D1");
+        let idle = state.first_idle();
+        let chosen = match state.ready.pop_front() {
+            Some(ready) => Some(ready),
+            None if state.has_work() => idle,
+            None => None,
+        };
+        if let Some(chosen) = chosen {
+            if chosen != PRIORITY && state.seats[chosen] == Seat::Idle {
+                state.counts.stood_in += 1;
+            }
+            state.seats[chosen] = Seat::Running;
+            state.running = Some(chosen);
+            self.bells[chosen].notify_all();
+        } else if let (Some(idle), false) = (idle, state.restarts.is_empty()) {
+            // It sleeps until the first of them is due.
+            self.bells[idle].notify_all();
+        }
+    }
+}

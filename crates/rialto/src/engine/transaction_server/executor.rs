@@ -1,0 +1,194 @@
+//! An executor's life: take a request, run it to its place, go on to the next.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+use super::blocked::{Turns, take_turns};
+use super::dispatch::Dispatch;
+use super::forwarder::{Forwarder, Places};
+use super::mailbox::Mailbox;
+use super::request::Letter;
+use crate::account::processor;
+use crate::core::{Core, Lease};
+use crate::database::{Database, InBody, Run, Runs};
+use crate::error::Error;
+use crate::ids::Lsn;
+use crate::log::Durability;
+use crate::txn::Ticket;
+
+/// After so many requests without a sleep an executor counts its processor time.
+const REQUESTS_A_LAP: u32 = 64;
+
+/// A request, and what came of earlier runs of it.
+pub(super) struct Job {
+    pub letter: Box<Letter>,
+    pub runs: Option<Runs>,
+}
+
+/// A response that waits for the log.
+pub(super) struct Reply {
+    ticket: Ticket,
+    letter: Box<Letter>,
+    /// Whether the transaction committed: its wait is part of its account then.
+    is_counted: bool,
+}
+
+/// The log, as far as responses wait for it.
+pub(super) struct LogPlaces(Lease);
+
+impl Places for LogPlaces {
+    type Place = (Lsn, Durability);
+    type Response = Reply;
+
+    fn place(reply: &Reply) -> (Lsn, Durability) {
+        (reply.ticket.lsn(), reply.ticket.durability())
+    }
+
+    fn has_reached(&self, (lsn, durability): (Lsn, Durability)) -> bool {
+        self.0.log.is_done(lsn, durability).is_some()
+    }
+
+    fn call(&self, (lsn, durability): (Lsn, Durability), forwarder: &Arc<Forwarder<Self>>) -> bool {
+        self.0.log.register_waker(lsn, durability, &forwarder.clone().into()).is_none()
+    }
+
+    fn send(&self, reply: Reply) {
+        let Reply { mut ticket, letter, is_counted } = reply;
+        let outcome = ticket.poll_done().expect("the log has reached its place, or has stopped");
+        if is_counted {
+            ticket.account_wait();
+        }
+        answer(letter, outcome.err());
+    }
+}
+
+impl std::task::Wake for Forwarder<LogPlaces> {
+    fn wake(self: Arc<Self>) {
+        self.forward();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        self.forward();
+    }
+}
+
+/// Puts a response on the queue of who asked. An error of the log's goes before the transaction's own.
+fn answer(mut letter: Box<Letter>, error: Option<Error>) {
+    if let Some(error) = error {
+        letter.outcome = Err(error);
+    }
+    let sender = letter.sender.clone();
+    sender.put(letter);
+}
+
+/// What a transaction server's executors share.
+pub(super) struct Shared {
+    pub core: Arc<Core>,
+    pub dispatch: Dispatch<Job, Mailbox<Box<Letter>>>,
+    /// Responses that wait for the log in memory, and on disk.
+    forwarders: [Arc<Forwarder<LogPlaces>>; 2],
+}
+
+impl Shared {
+    pub fn new(core: &Arc<Core>, queue: usize, executors: usize) -> Shared {
+        let forwarders = [(); 2].map(|()| Forwarder::new(LogPlaces(Lease::new(core))));
+        Shared { core: core.clone(), dispatch: Dispatch::new(queue, executors), forwarders }
+    }
+
+    /// Waits until no response waits for the log.
+    pub fn wait_until_answered(&self) {
+        self.forwarders.iter().for_each(|forwarder| forwarder.wait_until_empty());
+    }
+
+    /// Sends the response when its ticket is done.
+    fn answer_when_durable(&self, ticket: Ticket, letter: Box<Letter>, is_counted: bool) {
+        if let Some(outcome) = ticket.poll_done() {
+            return answer(letter, outcome.err());
+        }
+        let forwarder = match ticket.durability() {
+            Durability::Memory => &self.forwarders[0],
+            Durability::Disk => &self.forwarders[1],
+        };
+        forwarder.wait_for_log(Reply { ticket, letter, is_counted });
+    }
+}
+
+/// One executor.
+pub(super) struct Executor {
+    pub shared: Arc<Shared>,
+    pub me: usize,
+}
+
+impl Turns for Executor {
+    fn leave(&self) {
+        self.shared.core.server_times.transaction.lap();
+        self.shared.dispatch.leave(self.me);
+    }
+
+    fn come_back(&self) {
+        self.shared.dispatch.come_back(self.me);
+    }
+}
+
+impl Executor {
+    /// Runs requests until the server is closed and all are run.
+    pub fn serve(self, database: &Database) {
+        let executor = Arc::new(self);
+        let (shared, me) = (executor.shared.clone(), executor.me);
+        take_turns(executor.clone());
+        // Its procedures are bodies: what they call must not begin transactions of its own.
+        let Ok(_in_body) = InBody::enter() else { unreachable!("the thread is new") };
+        processor::begin();
+        let lap = || shared.core.server_times.transaction.lap();
+        let mut requests = 0;
+        while let Some(job) = shared.dispatch.next(me, lap) {
+            requests += 1;
+            if requests % REQUESTS_A_LAP == 0 {
+                lap();
+            }
+            executor.run(database, job);
+        }
+        lap();
+    }
+
+    fn run(&self, database: &Database, job: Job) {
+        let Job { mut letter, runs } = job;
+        // What its thread waits for is counted by thread.
+        let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        let Letter { procedure, options, arguments, outputs, .. } = &mut *letter;
+        let ended = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let mut body = |transaction: &mut _| procedure.run(transaction, arguments, outputs);
+                match database.run_once(options, &mut runs, &mut body) {
+                    Run::Again(None) => {}
+                    ended => return ended,
+                }
+            }
+        }));
+        match ended {
+            Ok(Run::Placed((), committed)) => {
+                letter.outcome = Ok(());
+                match committed.finish_or_ticket() {
+                    Ok(()) => answer(letter, None),
+                    Err(ticket) => self.shared.answer_when_durable(ticket, letter, true),
+                }
+            }
+            Ok(Run::Again(rest)) => {
+                self.shared.dispatch.restart(Job { letter, runs: Some(runs) }, rest.unwrap_or_default());
+            }
+            Ok(Run::Failed(mut transaction, error)) => {
+                letter.outcome = Err(error);
+                let settled = transaction.settled();
+                drop(transaction);
+                self.shared.answer_when_durable(settled, letter, false);
+            }
+            Ok(Run::NotBegun(error)) => answer(letter, Some(error)),
+            Err(panic) => {
+                let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+                let error = letter.procedure.error(format!("its body panicked: {said}"));
+                answer(letter, Some(error));
+            }
+        }
+    }
+}

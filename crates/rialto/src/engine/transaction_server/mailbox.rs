@@ -1,0 +1,102 @@
+//! [`Mailbox`]: a message server's response queue, and what it sleeps on.
+
+use std::collections::VecDeque;
+
+use super::dispatch::Waiter;
+use super::sync::{Condvar, Mutex};
+
+/// What a message server waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A response.
+    Response,
+    /// Room in the request queue.
+    Room,
+    /// Whichever comes first.
+    Either,
+}
+
+struct Inbox<R> {
+    responses: VecDeque<R>,
+    /// There was room since [`Mailbox::forget_room`].
+    has_room: bool,
+    /// What its server sleeps for, if it sleeps.
+    awaited: Option<Awaited>,
+}
+
+/// Of one message server; others put into it.
+pub(super) struct Mailbox<R> {
+    inbox: Mutex<Inbox<R>>,
+    bell: Condvar,
+}
+
+impl<R> Inbox<R> {
+    fn has(&self, awaited: Awaited) -> bool {
+        match awaited {
+            Awaited::Response => !self.responses.is_empty(),
+            Awaited::Room => self.has_room,
+            Awaited::Either => !self.responses.is_empty() || self.has_room,
+        }
+    }
+
+    /// Whether its server sleeps for what is there now.
+    fn is_to_wake(&mut self) -> bool {
+        let is_there = self.awaited.is_some_and(|awaited| self.has(awaited));
+        if is_there {
+            self.awaited = None;
+        }
+        is_there
+    }
+}
+
+impl<R> Mailbox<R> {
+    pub fn new() -> Mailbox<R> {
+        let inbox = Inbox { responses: VecDeque::new(), has_room: false, awaited: None };
+        Mailbox { inbox: Mutex::new(inbox), bell: Condvar::default() }
+    }
+
+    /// Puts a response into it.
+    pub fn put(&self, response: R) {
+        let mut inbox = self.inbox.lock();
+        inbox.responses.push_back(response);
+        if inbox.is_to_wake() {
+            drop(inbox);
+            self.bell.notify_all();
+        }
+    }
+
+    /// The oldest response.
+    pub fn take(&self) -> Option<R> {
+        self.inbox.lock().responses.pop_front()
+    }
+
+    /// To be called before the look that may find the queue full: room from then on counts.
+    pub fn forget_room(&self) {
+        self.inbox.lock().has_room = false;
+    }
+
+    /// Sleeps until it is there. `nap` is called first if it is not, without the latch.
+    pub fn wait(&self, awaited: Awaited, nap: impl FnOnce()) {
+        if self.inbox.lock().has(awaited) {
+            return;
+        }
+        nap();
+        let mut inbox = self.inbox.lock();
+        while !inbox.has(awaited) {
+            inbox.awaited = Some(awaited);
+            inbox = self.bell.wait(inbox, None);
+        }
+        inbox.awaited = None;
+    }
+}
+
+impl<R> Waiter for Mailbox<R> {
+    fn tell_of_room(&self) {
+        let mut inbox = self.inbox.lock();
+        inbox.has_room = true;
+        if inbox.is_to_wake() {
+            drop(inbox);
+            self.bell.notify_all();
+        }
+    }
+}

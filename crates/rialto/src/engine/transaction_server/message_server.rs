@@ -1,0 +1,178 @@
+//! [`MessageServer`]: puts requests and takes responses, as the telecommunications monitor of a bank would.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Instant;
+
+use super::dispatch::Refused;
+use super::executor::{Job, Shared};
+use super::mailbox::{Awaited, Mailbox};
+use super::request::{Letter, Request, Response};
+use super::server::ServedProcedure;
+use crate::account::processor;
+use crate::error::{Error, Result};
+
+/// After so many requests without a sleep a message server counts its processor time.
+const REQUESTS_A_LAP: u32 = 64;
+
+/// Puts requests on a [`TransactionServer`](super::TransactionServer)'s queue and takes responses from its own.
+///
+/// Its thread is the message server: what the thread uses of processors from the first call on, between the calls too, is
+/// [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing.
+pub struct MessageServer {
+    shared: Arc<Shared>,
+    mailbox: Arc<Mailbox<Box<Letter>>>,
+    /// To be used again.
+    spare: Vec<Request>,
+    /// Requests whose responses were not taken yet.
+    outstanding: usize,
+    /// The queue was full when it was asked last.
+    wants_room: bool,
+    /// Whose processor time is counted.
+    thread: Option<ThreadId>,
+    requests: u32,
+}
+
+impl MessageServer {
+    pub(super) fn new(shared: Arc<Shared>) -> MessageServer {
+        MessageServer {
+            shared,
+            mailbox: Arc::new(Mailbox::new()),
+            spare: Vec::new(),
+            outstanding: 0,
+            wants_room: false,
+            thread: None,
+            requests: 0,
+        }
+    }
+
+    /// A request without arguments.
+    pub fn request(&mut self, procedure: &ServedProcedure) -> Request {
+        match self.spare.pop() {
+            Some(mut spare) => {
+                spare.renew(procedure);
+                spare
+            }
+            None => Request::new(procedure, &self.mailbox),
+        }
+    }
+
+    /// Puts a request on the queue; waits while that is full.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::Closed`] if the server is.
+    pub fn put(&mut self, request: Request) -> Result<()> {
+        let mut request = request;
+        while let Some(refused) = self.try_put(request)? {
+            request = refused;
+            let Self { mailbox, shared, .. } = self;
+            mailbox.wait(Awaited::Room, || shared.core.server_times.message.lap());
+        }
+        Ok(())
+    }
+
+    /// Puts a request on the queue, or gives it back if that is full.
+    ///
+    /// # Errors
+    /// As [`MessageServer::put`].
+    pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
+        self.count();
+        let Request(mut letter) = request;
+        if let Cow::Owned(arguments) = letter.procedure.check(&letter.arguments)? {
+            letter.arguments = arguments;
+        }
+        if self.wants_room {
+            self.mailbox.forget_room();
+        }
+        letter.put = Instant::now();
+        match self.shared.dispatch.put(Job { letter, runs: None }, &self.mailbox) {
+            Ok(()) => {
+                self.outstanding += 1;
+                self.wants_room = false;
+                Ok(None)
+            }
+            Err(Refused::Full(job)) => {
+                self.wants_room = true;
+                Ok(Some(Request(job.letter)))
+            }
+            Err(Refused::Closed(_)) => Err(Error::Closed),
+        }
+    }
+
+    /// Takes a response, the one that came first; waits for one. None if there is none to come.
+    pub fn take(&mut self) -> Option<Response> {
+        loop {
+            if let Some(response) = self.try_take() {
+                return Some(response);
+            }
+            if self.outstanding == 0 {
+                return None;
+            }
+            let Self { mailbox, shared, .. } = self;
+            mailbox.wait(Awaited::Response, || shared.core.server_times.message.lap());
+        }
+    }
+
+    /// Takes a response, if one is there.
+    pub fn try_take(&mut self) -> Option<Response> {
+        let mut letter = self.mailbox.take()?;
+        self.outstanding -= 1;
+        letter.taken = Instant::now();
+        Some(Response(letter))
+    }
+
+    /// Sleeps until there is a response, or, if the queue was full when a request was last put on it, room there. Returns at
+    /// once if neither is to come.
+    pub fn wait(&mut self) {
+        let awaited = match (self.outstanding > 0, self.wants_room) {
+            (true, true) => Awaited::Either,
+            (true, false) => Awaited::Response,
+            (false, true) => Awaited::Room,
+            (false, false) => return,
+        };
+        let Self { mailbox, shared, .. } = self;
+        mailbox.wait(awaited, || shared.core.server_times.message.lap());
+    }
+
+    /// Requests that were put on the queue, and whose responses were not taken yet.
+    pub fn outstanding(&self) -> usize {
+        self.outstanding
+    }
+
+    /// Gives a response's memory back, for the next request.
+    pub fn recycle(&mut self, response: Response) {
+        let Response(letter) = response;
+        // One of another message server's would answer there.
+        if Arc::ptr_eq(&letter.sender, &self.mailbox) {
+            self.spare.push(Request(letter));
+        }
+    }
+
+    /// Adds what the thread has used to the message servers' processor time: exact until here. Otherwise it is behind by up to
+    /// some requests.
+    pub fn count_processor_time(&mut self) {
+        self.requests = 0;
+        if self.thread.is_some() {
+            self.shared.core.server_times.message.lap();
+        }
+    }
+
+    fn count(&mut self) {
+        if self.requests == 0 {
+            let thread = std::thread::current().id();
+            match self.thread.replace(thread) {
+                Some(before) if before == thread => self.shared.core.server_times.message.lap(),
+                _ => processor::begin(),
+            }
+        }
+        self.requests = (self.requests + 1) % REQUESTS_A_LAP;
+    }
+}
+
+impl fmt::Debug for MessageServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MessageServer").field("outstanding", &self.outstanding).finish_non_exhaustive()
+    }
+}

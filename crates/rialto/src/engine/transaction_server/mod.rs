@@ -1,0 +1,91 @@
+//! System M's transaction server (its paper, sections 2.1, 2.2 and 2.4): requests come through one bounded queue, one
+//! executor runs them one after the other, and each message server has a response queue of its own.
+//!
+//! ```text
+//!  message server ─┐                  ┌─ priority executor ─┐   log server
+//!  message server ─┼▶ request queue ──┤  (one runs at a     ├─▶ forwards when ─┬▶ response queue of the
+//!  message server ─┘    bounded       └─ standby executors ─┘   durable        └▶ message server that asked
+//! ```
+//!
+//! - A [`TransactionServer`] has one *priority executor*, which takes requests off the queue and runs them to their commit,
+//!   serially. If the transaction that it runs has to wait for a lock, a *standby executor* runs the next request meanwhile;
+//!   so at most one executor runs at any time. The blocked one goes on when its lock has come and the running request is
+//!   done, before the next one is begun.
+//! - A transaction never waits for the log: with its place taken the executor goes on to the next request, and the response
+//!   goes out when the log is as durable as was asked (flush pipelining). The thread that made it so, the log server,
+//!   forwards all responses of its group.
+//! - A run that a deadlock ended is put on the restart queue, and runs again after a rest, on whichever executor.
+//! - A [`MessageServer`] puts [`Request`]s on the queue and takes [`Response`]s, each with the times when it was put and
+//!   taken. Any number of them may be made; each is one thread's.
+//! - Processor time by server is in [`Metrics::servers`](crate::Metrics::servers).
+//!
+//! This is the data-oriented engine with one executor: the executor's loop, and standbys for the actions that wait.
+//!
+//! What still makes an executor wait with the others: a log or memory that is full, a cut, and a segment that an unspooled
+//! sweep is writing.
+//!
+//! ```
+//! use rialto::io::MemoryDisk;
+//! use rialto::row::{Column, ColumnType, Value};
+//! use rialto::{Action, Database, Flow, Options, Procedure, TableDef, TransactionServer, TransactionServerOptions};
+//!
+//! let database = Database::open_on(MemoryDisk::new(), Options::default())?;
+//! let columns = vec![Column::new("id", ColumnType::Int4), Column::new("balance", ColumnType::Int8)];
+//! let accounts = TableDef::new("accounts", columns).with_primary_key(&["id"]);
+//! database.transact(|transaction| {
+//!     let table = transaction.create_table(&accounts)?;
+//!     transaction.insert(&table, &[Value::Int4(7), Value::Int8(100)])
+//! })?;
+//! let deposit = Action::exclusive("accounts", |transaction, arguments, outputs| {
+//!     let (id, amount): (i32, i64) = (arguments.get(0)?, arguments.get(1)?);
+//!     let mut balance = 0;
+//!     transaction.modify(arguments.table()?, id, |fields| {
+//!         balance = fields.add_i64(1, amount)?;
+//!         Ok(())
+//!     })?;
+//!     outputs.push(balance);
+//!     Ok(())
+//! });
+//! let arguments = [ColumnType::Int4, ColumnType::Int8];
+//! database.register(Procedure::new("deposit", arguments, Flow::from(deposit.by_argument(0))))?;
+//!
+//! let server = TransactionServer::start(&database, &TransactionServerOptions { queue: 8, ..Default::default() })?;
+//! let deposit = server.procedure("deposit")?;
+//! let mut message_server = server.message_server();
+//! for amount in [5, 10] {
+//!     let mut request = message_server.request(&deposit);
+//!     request.push(7).push(i64::from(amount));
+//!     message_server.put(request)?;
+//! }
+//! for balance in [105, 115] {
+//!     let response = message_server.take().expect("both are on their way");
+//!     assert_eq!(response.outcome(), &Ok(()));
+//!     assert_eq!(response.outputs(), [Value::Int8(balance)]);
+//!     message_server.recycle(response);
+//! }
+//! assert!(message_server.take().is_none());
+//! server.close();
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! Inside: [`dispatch`] (the request queue, and who runs: the invariants are there), [`mailbox`] (a response queue),
+//! [`forwarder`] (responses that wait for the log), [`executor`], [`blocked`] (how a wait deep in the kernel lets a standby
+//! run). `model.rs` checks the first three under a model checker.
+
+pub(crate) mod blocked;
+mod dispatch;
+mod executor;
+mod forwarder;
+mod mailbox;
+mod message_server;
+#[cfg(test)]
+mod model;
+mod request;
+mod server;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+pub use message_server::MessageServer;
+pub use request::{Request, Response};
+pub use server::{ServedProcedure, TransactionServer, TransactionServerOptions, TransactionServerStats};

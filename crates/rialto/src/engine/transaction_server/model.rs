@@ -1,0 +1,354 @@
+//! The request queue, the hand-over, the response queues and the forwarder under a model checker: the same source files,
+//! compiled against shuttle's primitives and run under many schedules. A lost request or wake-up is a deadlock here, which
+//! shuttle reports; that at most one executor runs is asserted by the dispatch (D1) and by the model.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use shuttle::thread;
+
+/// `super::sync` as the model sees it.
+mod sync {
+    use super::Duration;
+
+    pub(super) use shuttle::sync::MutexGuard;
+
+    pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    impl<T> Mutex<T> {
+        pub fn new(value: T) -> Mutex<T> {
+            Mutex(shuttle::sync::Mutex::new(value))
+        }
+
+        pub fn lock(&self) -> MutexGuard<'_, T> {
+            self.0.lock().expect("no task panics with it")
+        }
+    }
+
+    #[derive(Default)]
+    pub(super) struct Condvar(shuttle::sync::Condvar);
+
+    impl Condvar {
+        /// A sleep with a limit may end at any time.
+        pub fn wait<'a, T>(&self, guard: MutexGuard<'a, T>, limit: Option<Duration>) -> MutexGuard<'a, T> {
+            if limit.is_some_and(|limit| limit < super::FOR_EVER) {
+                // The latch has to be free meanwhile, which only a wait can do: somebody is there to end it.
+                shuttle::thread::yield_now();
+                return guard;
+            }
+            self.0.wait(guard).expect("no task panics with it")
+        }
+
+        pub fn notify_all(&self) {
+            self.0.notify_all();
+        }
+    }
+}
+
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "dispatch.rs"]
+mod dispatch;
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "forwarder.rs"]
+mod forwarder;
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "mailbox.rs"]
+mod mailbox;
+
+use dispatch::{Dispatch, Refused};
+use forwarder::{Forwarder, Places};
+use mailbox::{Awaited, Mailbox};
+
+const FOR_EVER: Duration = Duration::from_secs(3_600);
+/// Schedules tried per model.
+const SCHEDULES: usize = 2_000;
+
+/// A request: who asked, and its number there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Job {
+    sender: usize,
+    number: u32,
+}
+
+/// A lock that a request may need, which a thread outside of the server gives back at some time.
+#[derive(Default)]
+struct Lock {
+    is_free: sync::Condvar,
+    taken: Option<sync::Mutex<bool>>,
+}
+
+impl Lock {
+    fn taken() -> Lock {
+        Lock { taken: Some(sync::Mutex::new(true)), ..Lock::default() }
+    }
+
+    /// As a wait for a lock does it: leave, sleep, come back.
+    fn wait(&self, dispatch: &Dispatch<Job, Mailbox<Job>>, me: usize) {
+        let Some(taken) = &self.taken else { return };
+        if *taken.lock() {
+            dispatch.leave(me);
+            let mut taken = taken.lock();
+            while *taken {
+                taken = self.is_free.wait(taken, None);
+            }
+            drop(taken);
+            dispatch.come_back(me);
+        }
+    }
+
+    fn give_back(&self) {
+        if let Some(taken) = &self.taken {
+            *taken.lock() = false;
+            self.is_free.notify_all();
+        }
+    }
+}
+
+/// What a model runs.
+#[derive(Debug, Clone, Copy)]
+struct Case {
+    queue: usize,
+    executors: usize,
+    senders: usize,
+    each: u32,
+    /// Every request with this number waits for the lock.
+    blocks: Option<u32>,
+    /// Every request with this number runs twice.
+    restarts: Option<u32>,
+    /// Whether the server is closed before everything is answered.
+    closes_early: bool,
+}
+
+const CASES: [Case; 7] = [
+    Case { queue: 1, executors: 1, senders: 2, each: 2, blocks: None, restarts: None, closes_early: false },
+    Case {
+        queue: 2,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: Some(0),
+        restarts: None,
+        closes_early: false,
+    },
+    Case {
+        queue: 1,
+        executors: 3,
+        senders: 2,
+        each: 3,
+        blocks: Some(1),
+        restarts: None,
+        closes_early: false,
+    },
+    // Everybody blocks.
+    Case {
+        queue: 4,
+        executors: 2,
+        senders: 3,
+        each: 1,
+        blocks: Some(0),
+        restarts: None,
+        closes_early: false,
+    },
+    Case {
+        queue: 2,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: None,
+        restarts: Some(1),
+        closes_early: false,
+    },
+    Case {
+        queue: 2,
+        executors: 2,
+        senders: 2,
+        each: 2,
+        blocks: Some(0),
+        restarts: Some(1),
+        closes_early: true,
+    },
+    Case { queue: 1, executors: 2, senders: 2, each: 2, blocks: Some(0), restarts: None, closes_early: true },
+];
+
+/// Runs one case; every request that was put on the queue is answered, once.
+fn serve(case: Case) {
+    let dispatch = Arc::new(Dispatch::<Job, Mailbox<Job>>::new(case.queue, case.executors));
+    let mailboxes: Arc<Vec<_>> = Arc::new((0..case.senders).map(|_| Arc::new(Mailbox::new())).collect());
+    let lock = Arc::new(if case.blocks.is_some() { Lock::taken() } else { Lock::default() });
+    let running = Arc::new(AtomicU32::new(0));
+    let executors: Vec<_> = (0..case.executors)
+        .map(|me| {
+            let (dispatch, mailboxes, lock, running) =
+                (dispatch.clone(), mailboxes.clone(), lock.clone(), running.clone());
+            thread::spawn(move || {
+                let mut rerun = Vec::new();
+                while let Some(job) = dispatch.next(me, || {}) {
+                    assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "D1: two executors run");
+                    if case.blocks == Some(job.number) {
+                        running.fetch_sub(1, Ordering::SeqCst);
+                        lock.wait(&dispatch, me);
+                        assert_eq!(running.fetch_add(1, Ordering::SeqCst), 0, "D1: two executors run");
+                    }
+                    thread::yield_now();
+                    running.fetch_sub(1, Ordering::SeqCst);
+                    if case.restarts == Some(job.number) && !rerun.contains(&job) {
+                        rerun.push(job);
+                        dispatch.restart(job, Duration::ZERO);
+                    } else {
+                        mailboxes[job.sender].put(job);
+                    }
+                }
+            })
+        })
+        .collect();
+    let senders: Vec<_> = (0..case.senders)
+        .map(|sender| {
+            let (dispatch, mailbox) = (dispatch.clone(), mailboxes[sender].clone());
+            thread::spawn(move || {
+                let (mut put, mut answered) = (0, Vec::new());
+                let mut is_closed = false;
+                while put < case.each && !is_closed || answered.len() < put as usize {
+                    let mut awaited = Awaited::Response;
+                    if put < case.each && !is_closed {
+                        mailbox.forget_room();
+                        match dispatch.put(Job { sender, number: put }, &mailbox) {
+                            Ok(()) => {
+                                put += 1;
+                                continue;
+                            }
+                            Err(Refused::Closed(_)) => {
+                                is_closed = true;
+                                continue;
+                            }
+                            Err(Refused::Full(_)) => {
+                                awaited = if answered.len() < put as usize {
+                                    Awaited::Either
+                                } else {
+                                    Awaited::Room
+                                };
+                            }
+                        }
+                    }
+                    match mailbox.take() {
+                        Some(job) => answered.push(job),
+                        None => mailbox.wait(awaited, || {}),
+                    }
+                }
+                answered.sort_by_key(|job| job.number);
+                let expected: Vec<_> = (0..put).map(|number| Job { sender, number }).collect();
+                assert_eq!(answered, expected, "each once");
+                assert!(is_closed || put == case.each);
+            })
+        })
+        .collect();
+    let owner = thread::spawn({
+        let lock = lock.clone();
+        move || {
+            thread::yield_now();
+            lock.give_back();
+        }
+    });
+    if case.closes_early {
+        dispatch.close();
+    }
+    senders.into_iter().for_each(|sender| sender.join().unwrap());
+    dispatch.close();
+    executors.into_iter().for_each(|executor| executor.join().unwrap());
+    owner.join().unwrap();
+}
+
+#[test]
+fn every_request_is_answered_once_and_one_executor_runs_at_a_time() {
+    for case in CASES {
+        eprintln!("{case:?}");
+        shuttle::check_random(move || serve(case), SCHEDULES);
+        shuttle::check_pct(move || serve(case), SCHEDULES, 3);
+    }
+}
+
+/// A log without bytes: who writes it calls those who asked.
+struct World {
+    reached: AtomicU64,
+    asked: sync::Mutex<Vec<(u64, Arc<Forwarder<Log>>)>>,
+    sent: sync::Mutex<Vec<u64>>,
+}
+
+struct Log(Arc<World>);
+
+impl Places for Log {
+    type Place = u64;
+    type Response = u64;
+
+    fn place(response: &u64) -> u64 {
+        *response
+    }
+
+    fn has_reached(&self, place: u64) -> bool {
+        self.0.reached.load(Ordering::SeqCst) >= place
+    }
+
+    /// As the log does it: enter, then look again.
+    fn call(&self, place: u64, forwarder: &Arc<Forwarder<Log>>) -> bool {
+        if self.has_reached(place) {
+            return false;
+        }
+        self.0.asked.lock().push((place, forwarder.clone()));
+        if self.has_reached(place) {
+            self.0.call_all();
+        }
+        true
+    }
+
+    fn send(&self, response: u64) {
+        assert!(self.has_reached(response), "not durable yet");
+        self.0.sent.lock().push(response);
+    }
+}
+
+impl World {
+    fn call_all(&self) {
+        let reached = self.reached.load(Ordering::SeqCst);
+        let called: Vec<_> = {
+            let mut asked = self.asked.lock();
+            let all = std::mem::take(&mut *asked);
+            let (due, later) = all.into_iter().partition(|(place, _)| *place <= reached);
+            *asked = later;
+            due
+        };
+        called.into_iter().for_each(|(_, forwarder)| forwarder.forward());
+    }
+}
+
+fn forward(writes: &'static [u64]) {
+    const RESPONSES: u64 = 4;
+    let world = Arc::new(World {
+        reached: AtomicU64::new(0),
+        asked: sync::Mutex::new(Vec::new()),
+        sent: sync::Mutex::new(Vec::new()),
+    });
+    let forwarder = Forwarder::new(Log(world.clone()));
+    let writer = thread::spawn({
+        let world = world.clone();
+        move || {
+            for &upto in writes {
+                world.reached.store(upto, Ordering::SeqCst);
+                world.call_all();
+            }
+        }
+    });
+    for place in 1..=RESPONSES {
+        forwarder.wait_for_log(place);
+    }
+    forwarder.wait_until_empty();
+    assert_eq!(*world.sent.lock(), (1..=RESPONSES).collect::<Vec<_>>(), "each once, in order");
+    writer.join().unwrap();
+}
+
+#[test]
+fn every_response_is_forwarded_once_it_is_durable() {
+    for writes in [&[4][..], &[1, 2, 3, 4], &[0, 3, 4], &[2, 9]] {
+        shuttle::check_random(move || forward(writes), SCHEDULES);
+        shuttle::check_pct(move || forward(writes), SCHEDULES, 3);
+    }
+}

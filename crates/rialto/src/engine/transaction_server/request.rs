@@ -1,0 +1,155 @@
+//! [`Request`] and [`Response`]: the same letter, on its way there and back.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::mailbox::Mailbox;
+use super::server::ServedProcedure;
+use crate::error::Result;
+use crate::log::Durability;
+use crate::row::Value;
+use crate::txn::options::TxOptions;
+
+use super::super::procedure::{Outputs, Registered};
+
+/// What goes from a message server to an executor and back. It is used again, with its memory.
+pub(super) struct Letter {
+    pub procedure: Arc<Registered>,
+    pub options: TxOptions,
+    pub arguments: Vec<Value>,
+    pub outputs: Outputs,
+    pub outcome: Result<()>,
+    pub tag: u64,
+    /// Whose response queue it goes to.
+    pub sender: Arc<Mailbox<Box<Letter>>>,
+    pub put: Instant,
+    pub taken: Instant,
+}
+
+/// A call of a registered procedure, to be put on the request queue. [`MessageServer::request`](super::MessageServer::request)
+/// makes one.
+pub struct Request(pub(super) Box<Letter>);
+
+impl Request {
+    pub(super) fn new(to: &ServedProcedure, sender: &Arc<Mailbox<Box<Letter>>>) -> Request {
+        let now = Instant::now();
+        Request(Box::new(Letter {
+            procedure: to.procedure.clone(),
+            options: to.options.clone(),
+            arguments: Vec::new(),
+            outputs: Outputs::default(),
+            outcome: Ok(()),
+            tag: 0,
+            sender: sender.clone(),
+            put: now,
+            taken: now,
+        }))
+    }
+
+    /// A new request of the same sender, in this one's memory.
+    pub(super) fn renew(&mut self, to: &ServedProcedure) {
+        let letter = &mut *self.0;
+        if !Arc::ptr_eq(&letter.procedure, &to.procedure) {
+            letter.procedure = to.procedure.clone();
+        }
+        letter.options.clone_from(&to.options);
+        letter.arguments.clear();
+        letter.outputs.clear();
+        letter.tag = 0;
+    }
+
+    /// Adds an argument.
+    pub fn push(&mut self, argument: impl Into<Value>) -> &mut Request {
+        self.0.arguments.push(argument.into());
+        self
+    }
+
+    /// The arguments so far.
+    pub fn arguments(&self) -> &[Value] {
+        &self.0.arguments
+    }
+
+    /// A number that the response will have, too, for the caller's use; 0 unless set.
+    pub fn set_tag(&mut self, tag: u64) -> &mut Request {
+        self.0.tag = tag;
+        self
+    }
+
+    /// How durable the transaction has to be before its response goes out; the database's unless set.
+    pub fn set_durability(&mut self, durability: Durability) -> &mut Request {
+        self.0.options.durability = Some(durability);
+        self
+    }
+
+    /// The name of the procedure.
+    pub fn procedure(&self) -> &str {
+        self.0.procedure.name()
+    }
+}
+
+/// What came of a [`Request`].
+pub struct Response(pub(super) Box<Letter>);
+
+impl Response {
+    /// Whether the transaction has committed, and is as durable as was asked; its error, if not.
+    pub fn outcome(&self) -> &Result<()> {
+        &self.0.outcome
+    }
+
+    /// What the procedure gave; nothing if it failed.
+    pub fn outputs(&self) -> &[Value] {
+        match self.0.outcome {
+            Ok(()) => self.0.outputs.values(),
+            Err(_) => &[],
+        }
+    }
+
+    /// The number that the request was given.
+    pub fn tag(&self) -> u64 {
+        self.0.tag
+    }
+
+    /// The name of the procedure.
+    pub fn procedure(&self) -> &str {
+        self.0.procedure.name()
+    }
+
+    /// The request's arguments.
+    pub fn arguments(&self) -> &[Value] {
+        &self.0.arguments
+    }
+
+    /// When the request was put on the request queue.
+    pub fn put_at(&self) -> Instant {
+        self.0.put
+    }
+
+    /// When the response was taken from the response queue.
+    pub fn taken_at(&self) -> Instant {
+        self.0.taken
+    }
+
+    /// The time between the two: what the paper measures (section 4.3).
+    pub fn response_time(&self) -> Duration {
+        self.0.taken.saturating_duration_since(self.0.put)
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Request");
+        debug
+            .field("procedure", &self.procedure())
+            .field("arguments", &self.arguments())
+            .finish_non_exhaustive()
+    }
+}
+
+impl fmt::Debug for Response {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Response");
+        debug.field("procedure", &self.procedure()).field("outcome", self.outcome());
+        debug.field("outputs", &self.outputs()).finish_non_exhaustive()
+    }
+}

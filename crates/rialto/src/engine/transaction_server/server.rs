@@ -1,0 +1,191 @@
+//! [`TransactionServer`]: its executors' threads, and how it ends.
+
+use std::fmt;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use super::MessageServer;
+use super::executor::{Executor, Shared};
+use crate::database::Database;
+use crate::engine::ActionMode;
+use crate::engine::procedure::Registered;
+use crate::error::{Error, Result};
+use crate::txn::options::TxOptions;
+
+/// The longest request queue.
+const QUEUE_MAX: usize = 1 << 20;
+/// The most standby executors.
+const STANDBYS_MAX: usize = 1_000;
+
+/// How a [`TransactionServer`] is set.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TransactionServerOptions {
+    /// The length of the request queue: so many requests may wait for an executor. A longer one keeps the executor busy while
+    /// message servers sleep; a request waits in it for as long as those before it take (System M's paper, section 4.3).
+    pub queue: usize,
+    /// How many executors stand by for when the priority executor is blocked: so many transactions, and one more, can wait for
+    /// locks before nothing runs any more.
+    pub standbys: usize,
+}
+
+impl Default for TransactionServerOptions {
+    fn default() -> TransactionServerOptions {
+        TransactionServerOptions { queue: 64, standbys: 4 }
+    }
+}
+
+/// What a [`TransactionServer`] has done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionServerStats {
+    /// Requests put on the queue.
+    pub requests: u64,
+    /// Requests on the queue now.
+    pub queued: usize,
+    /// The most that were on the queue at a time.
+    pub queued_max: usize,
+    /// How often a message server found the queue full.
+    pub found_full: u64,
+    /// How often an executor was blocked, and let another one run.
+    pub blocked: u64,
+    /// How often a standby executor began to run requests.
+    pub stood_in: u64,
+    /// Runs that were ended without effect and put on the restart queue.
+    pub restarted: u64,
+}
+
+/// Runs registered procedures for message servers, one at a time. See the [module](super).
+///
+/// Dropping it closes it.
+pub struct TransactionServer {
+    shared: Arc<Shared>,
+    database: Database,
+    threads: Vec<JoinHandle<()>>,
+    options: TransactionServerOptions,
+}
+
+/// A registered procedure that a transaction server runs. Versions registered later are not meant.
+#[derive(Debug, Clone)]
+pub struct ServedProcedure {
+    pub(super) procedure: Arc<Registered>,
+    pub(super) options: TxOptions,
+}
+
+impl ServedProcedure {
+    /// Its name.
+    pub fn name(&self) -> &str {
+        self.procedure.name()
+    }
+}
+
+impl TransactionServer {
+    /// Starts a server of the database, which stays open until the server is closed, or it is closed itself.
+    ///
+    /// # Errors
+    /// [`Error::BadDefinition`] for options that make no sense; [`Error::Unsupported`] if the system has no threads left.
+    pub fn start(database: &Database, options: &TransactionServerOptions) -> Result<TransactionServer> {
+        let TransactionServerOptions { queue, standbys } = *options;
+        for (name, value, least, most) in
+            [("queue", queue, 1, QUEUE_MAX), ("standbys", standbys, 0, STANDBYS_MAX)]
+        {
+            if !(least..=most).contains(&value) {
+                let reason = format!("it is {value}, expected {least} to {most}");
+                return Err(Error::BadDefinition {
+                    name: format!("TransactionServerOptions::{name}"),
+                    reason,
+                });
+            }
+        }
+        let executors = 1 + standbys;
+        let shared = Arc::new(Shared::new(database.core(), queue, executors));
+        let mut server = TransactionServer {
+            shared,
+            database: database.clone(),
+            threads: Vec::with_capacity(executors),
+            options: options.clone(),
+        };
+        for me in 0..executors {
+            let (executor, database) = (Executor { shared: server.shared.clone(), me }, database.clone());
+            let spawned = std::thread::Builder::new()
+                .name(format!("rialto-executor-{me}"))
+                .spawn(move || executor.serve(&database));
+            match spawned {
+                Ok(thread) => server.threads.push(thread),
+                // Those that are there end when the server is dropped.
+                Err(error) => {
+                    (me..executors).for_each(|missing| server.shared.dispatch.retire(missing));
+                    return Err(Error::Unsupported {
+                        what: format!(
+                            "starting a thread for each of {executors} executors ({error}); use fewer standbys"
+                        ),
+                    });
+                }
+            }
+        }
+        Ok(server)
+    }
+
+    /// The registered procedure of this name, to make requests of.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is none.
+    pub fn procedure(&self, name: &str) -> Result<ServedProcedure> {
+        let procedure = self.database.core().procedures.find(name)?;
+        // Its actions say whether they write, so it can read without locks.
+        let mut actions = procedure.flow().phases().iter().flatten();
+        let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
+        let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
+        Ok(ServedProcedure { procedure, options })
+    }
+
+    /// Another message server, with a response queue of its own.
+    pub fn message_server(&self) -> MessageServer {
+        MessageServer::new(self.shared.clone())
+    }
+
+    /// How it is set.
+    pub fn options(&self) -> &TransactionServerOptions {
+        &self.options
+    }
+
+    /// What it has done so far.
+    pub fn stats(&self) -> TransactionServerStats {
+        let (queued, counts) = self.shared.dispatch.counts();
+        TransactionServerStats {
+            requests: counts.put,
+            queued,
+            queued_max: counts.queued_max,
+            found_full: counts.refused,
+            blocked: counts.blocked,
+            stood_in: counts.stood_in,
+            restarted: counts.restarted,
+        }
+    }
+
+    /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
+    /// Message servers can take them there still.
+    pub fn close(mut self) {
+        self.end();
+    }
+
+    fn end(&mut self) {
+        self.shared.dispatch.close();
+        for thread in self.threads.drain(..) {
+            // A panic of an executor's own is a bug of ours; bodies' are answered.
+            let _ = thread.join();
+        }
+        self.shared.wait_until_answered();
+    }
+}
+
+impl Drop for TransactionServer {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl fmt::Debug for TransactionServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("TransactionServer").field("options", &self.options).finish_non_exhaustive()
+    }
+}

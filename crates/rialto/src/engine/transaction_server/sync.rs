@@ -1,0 +1,25 @@
+//! What the hand-over is built on, behind one door: the model compiles the same sources against primitives whose every step
+//! a model checker schedules (`model.rs`).
+
+use std::time::Duration;
+
+pub(super) use parking_lot::{Mutex, MutexGuard};
+
+/// A condition variable that takes its guard by value.
+#[derive(Debug, Default)]
+pub(super) struct Condvar(parking_lot::Condvar);
+
+impl Condvar {
+    /// Sleeps until notified; at most for `limit`, if there is one. May return early.
+    pub fn wait<'a, T>(&self, mut guard: MutexGuard<'a, T>, limit: Option<Duration>) -> MutexGuard<'a, T> {
+        match limit {
+            Some(limit) => drop(self.0.wait_for(&mut guard, limit)),
+            None => self.0.wait(&mut guard),
+        }
+        guard
+    }
+
+    pub fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}

@@ -1,0 +1,122 @@
+//! The request queue and a response queue alone, step by step.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::super::dispatch::{Dispatch, RESTARTS_MAX, Refused, Waiter};
+use super::super::mailbox::{Awaited, Mailbox};
+
+struct Nobody;
+
+impl Waiter for Nobody {
+    fn tell_of_room(&self) {}
+}
+
+fn dispatch(length: usize, executors: usize) -> (Dispatch<u32, Nobody>, Arc<Nobody>) {
+    (Dispatch::new(length, executors), Arc::new(Nobody))
+}
+
+fn next(dispatch: &Dispatch<u32, Nobody>, me: usize) -> Option<u32> {
+    dispatch.next(me, || {})
+}
+
+#[test]
+fn a_full_queue_and_a_closed_one_refuse() {
+    let (dispatch, waiter) = dispatch(2, 1);
+    assert_eq!((dispatch.put(1, &waiter), dispatch.put(2, &waiter)), (Ok(()), Ok(())));
+    assert_eq!(dispatch.put(3, &waiter), Err(Refused::Full(3)));
+    assert_eq!(next(&dispatch, 0), Some(1));
+    assert_eq!(dispatch.put(3, &waiter), Ok(()));
+    dispatch.close();
+    assert_eq!(dispatch.put(4, &waiter), Err(Refused::Closed(4)));
+    // What is there is run all the same.
+    assert_eq!([next(&dispatch, 0), next(&dispatch, 0), next(&dispatch, 0)], [Some(2), Some(3), None]);
+    let (queued, counts) = dispatch.counts();
+    assert_eq!((queued, counts.put, counts.refused, counts.queued_max), (0, 3, 1, 2));
+}
+
+#[test]
+fn a_standby_runs_while_the_priority_executor_is_blocked_and_it_resumes_first() {
+    let (dispatch, waiter) = dispatch(8, 2);
+    (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
+    assert_eq!(next(&dispatch, 0), Some(1));
+    dispatch.leave(0);
+    assert_eq!(next(&dispatch, 1), Some(2));
+    std::thread::scope(|scope| {
+        // Its turn comes when the standby has run its request, not before.
+        let back = scope.spawn(|| {
+            dispatch.come_back(0);
+            next(&dispatch, 0)
+        });
+        while dispatch.counts().1.ready == 0 {
+            std::thread::yield_now();
+        }
+        let standby = scope.spawn(|| next(&dispatch, 1));
+        assert_eq!(back.join().unwrap(), Some(3), "the blocked one goes on, and takes the next request");
+        dispatch.close();
+        assert_eq!(next(&dispatch, 0), None);
+        assert_eq!(standby.join().unwrap(), None);
+    });
+    let (_, counts) = dispatch.counts();
+    assert_eq!((counts.blocked, counts.stood_in), (1, 1));
+}
+
+#[test]
+fn a_restart_rests_and_goes_before_new_requests() {
+    let (dispatch, waiter) = dispatch(8, 1);
+    (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
+    assert_eq!(next(&dispatch, 0), Some(1));
+    dispatch.restart(1, Duration::from_millis(30));
+    let rested = Instant::now();
+    assert_eq!(next(&dispatch, 0), Some(2));
+    dispatch.restart(2, Duration::ZERO);
+    assert_eq!(next(&dispatch, 0), Some(2), "due, so before the third");
+    assert_eq!(next(&dispatch, 0), Some(3));
+    assert_eq!(next(&dispatch, 0), Some(1), "slept until it was due");
+    assert!(rested.elapsed() >= Duration::from_millis(29));
+}
+
+#[test]
+fn no_more_requests_are_begun_while_too_many_rest() {
+    let (dispatch, waiter) = dispatch(4, 1);
+    for job in 0..RESTARTS_MAX as u32 {
+        dispatch.put(job, &waiter).unwrap();
+        assert_eq!(next(&dispatch, 0), Some(job));
+        dispatch.restart(job, Duration::from_millis(200));
+    }
+    dispatch.put(u32::MAX, &waiter).unwrap();
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    assert_eq!(next(&dispatch, 0), Some(1));
+    dispatch.close();
+}
+
+#[test]
+fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
+    let mailbox = Mailbox::new();
+    assert_eq!(mailbox.take(), None);
+    (1..=3).for_each(|response| mailbox.put(response));
+    let naps = Cell::new(0);
+    let wait = |awaited| mailbox.wait(awaited, || naps.set(naps.get() + 1));
+    wait(Awaited::Response);
+    wait(Awaited::Either);
+    assert_eq!(
+        [mailbox.take(), mailbox.take(), mailbox.take(), mailbox.take()],
+        [Some(1), Some(2), Some(3), None]
+    );
+    mailbox.tell_of_room();
+    wait(Awaited::Either);
+    wait(Awaited::Room);
+    assert_eq!(naps.get(), 0);
+    mailbox.forget_room();
+    std::thread::scope(|scope| {
+        scope.spawn(|| mailbox.put(4));
+        wait_for(&mailbox, Awaited::Response);
+        scope.spawn(|| mailbox.tell_of_room());
+        wait_for(&mailbox, Awaited::Room);
+    });
+}
+
+fn wait_for(mailbox: &Mailbox<i32>, awaited: Awaited) {
+    mailbox.wait(awaited, || {});
+}
