@@ -1,7 +1,7 @@
 //! [`Metrics`]: what a database has done since it was opened.
 
 use crate::account::{ProcedureAccount, ServerTimes};
-use crate::checkpoint::CheckpointStats;
+use crate::checkpoint::{CheckpointStats, RecoveryForecast};
 use crate::lock::LockCounters;
 use crate::log::{LogStats, WritePath};
 
@@ -35,6 +35,8 @@ pub struct Metrics {
     pub checkpoints: CheckpointStats,
     /// Processor time of the servers.
     pub servers: ServerTimes,
+    /// What a recovery from now would take, and whether it stays within its target.
+    pub recovery: RecoveryForecast,
     /// Bytes of segments and index nodes in use.
     pub memory_used: u64,
     /// The bound on them.

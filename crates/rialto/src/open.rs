@@ -153,6 +153,8 @@ pub(crate) struct Found {
     pub loads: Vec<LoadFile>,
     /// None for a new database.
     pub recovery: Option<RecoveryReport>,
+    /// What a recovery's parts cost.
+    pub recovery_rates: RecoveryRates,
 }
 
 /// The gate, closed for a cut; opened when dropped.
@@ -234,6 +236,23 @@ impl CheckpointSource for Source {
     fn loads(&self) -> &Mutex<Vec<LoadFile>> {
         &self.0.loads
     }
+
+    fn log_position(&self) -> u64 {
+        self.0.log.end_position()
+    }
+
+    fn forward_ns(&self) -> Option<f64> {
+        let core = &*self.0;
+        let packets = core.log.place().0 - core.opened_at.0;
+        let run_ns: u64 = core.accounts.read().iter().map(|account| account.time.run_ns).sum();
+        (packets > 0).then(|| run_ns as f64 / packets as f64 / core.options.recovery_threads as f64)
+    }
+
+    fn tell(&self, text: &str) {
+        if let Some(tell) = &self.0.options.progress {
+            tell(text);
+        }
+    }
 }
 
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {
@@ -279,6 +298,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         snapshot_bytes_max: core.options.snapshot_bytes_max.unwrap_or(core.options.memory_bytes / 8),
         spool: core.options.spool,
         copies: core.options.backup_copies,
+        recovery_within: core.options.recovery_within,
+        recovery_rates: found.recovery_rates,
     };
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
@@ -340,7 +361,17 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
     let log = Log::create(disk, database_id, &log_options(options))?;
     let next_id = catalog.next_id();
     let home = HomeFile::create(&**disk, database_id, next_id)?;
-    Ok(Found { database_id, segments, nodes, catalog, log, home, loads: Vec::new(), recovery: None })
+    Ok(Found {
+        database_id,
+        segments,
+        nodes,
+        catalog,
+        log,
+        home,
+        loads: Vec::new(),
+        recovery: None,
+        recovery_rates: RecoveryRates::default(),
+    })
 }
 
 fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<Found, OpenError> {
@@ -361,7 +392,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     })?;
     recovered.report.fell_back = fell_back;
     home.confirm()?;
-    RecoveryRates::after(&recovered.report, &**disk)?;
+    let recovery_rates = RecoveryRates::after(&recovered.report, &**disk)?;
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
     let catalog = Catalog::new(recovered.next_id);
@@ -369,7 +400,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
         catalog.publish(table);
     }
     let (loads, report) = (recovered.loads, Some(recovered.report));
-    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, recovery: report })
+    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, recovery: report, recovery_rates })
 }
 
 fn random_id() -> u128 {
@@ -406,6 +437,7 @@ impl Running {
                 log: core.log.server_time(),
                 checkpoint: self.checkpointer.server_time(),
             },
+            recovery: self.checkpointer.forecast(),
             memory_used: core.segments.budget().used(),
             memory_limit: core.segments.budget().limit(),
         }
@@ -421,6 +453,10 @@ impl Running {
         self.core.check_open()?;
         if self.core.options.logging == Logging::None && checkpoint != Checkpointing::None {
             let what = format!("checkpoint {checkpoint:?} with Options::logging none");
+            return Err(Error::Unsupported { what });
+        }
+        if self.core.options.recovery_within.is_some() && checkpoint == Checkpointing::None {
+            let what = "checkpoint None with Options::recovery_within".to_owned();
             return Err(Error::Unsupported { what });
         }
         choose_checkpoint(&self.checkpointer, checkpoint)

@@ -93,6 +93,14 @@ pub struct Options {
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
     /// default.
     pub checkpoint_interval: Duration,
+    /// The longest time that a recovery should take; none by default. With it, background checkpoints begin when the log to
+    /// redo asks for one, so that a recovery (load, indexes, and the redo that comes up until the checkpoint completes) is
+    /// predicted to stay within this time: more often when the log grows faster, not at all while it does not.
+    /// [`checkpoint_interval`](Options::checkpoint_interval) is then no least time between them, but the longest time that
+    /// a sweep takes. What it rests on is measured by each recovery and kept
+    /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). A time that cannot be kept is told to
+    /// [`progress`](Options::progress) with the figures, and by [`Metrics::recovery`](crate::Metrics::recovery).
+    pub recovery_within: Option<Duration>,
     /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pause. None, the default, follows
     /// the log: a sweep takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would
     /// else come near its bound.
@@ -141,7 +149,8 @@ pub struct Options {
     pub log_wait_max: Duration,
     /// How many threads recovery uses; one for each core by default.
     pub recovery_threads: usize,
-    /// Told of each step of a long recovery; nothing by default.
+    /// Told of each step of a long recovery, and when [`recovery_within`](Options::recovery_within) cannot be kept; nothing
+    /// by default.
     pub progress: Option<Progress>,
     /// Whether a directory without a database becomes one; yes by default.
     pub create: bool,
@@ -155,6 +164,7 @@ impl Default for Options {
             logging: Logging::Value,
             checkpoint: Checkpointing::Fuzzy,
             checkpoint_interval: Duration::from_secs(30),
+            recovery_within: None,
             sweep_bytes_per_s: None,
             spool: true,
             backup_copies: 2,
@@ -185,6 +195,7 @@ impl fmt::Debug for Options {
             .field("memory_bytes", &self.memory_bytes)
             .field("logging", &self.logging)
             .field("checkpoint", &self.checkpoint)
+            .field("recovery_within", &self.recovery_within)
             .field("log_bytes_max", &self.log_bytes_max)
             .field("locks", &self.locks)
             .field("group_commit", &self.group_commit)
@@ -200,6 +211,10 @@ fn machine_memory() -> u64 {
 
 /// The least memory that a database can work with, in bytes.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
+
+/// What [`Options::recovery_within`] may be.
+const RECOVERY_WITHIN_MIN: Duration = Duration::from_millis(10);
+const RECOVERY_WITHIN_MAX: Duration = Duration::from_secs(86_400);
 
 impl Options {
     /// What is wrong with the options, if anything: which one, what it may be.
@@ -234,6 +249,20 @@ impl Options {
         }
         if !(2..=3).contains(&self.backup_copies) {
             return Some(format!("backup_copies is {}, expected 2 or 3", self.backup_copies));
+        }
+        if let Some(within) = self.recovery_within {
+            if self.checkpoint == Checkpointing::None {
+                return Some(
+                    "recovery_within needs checkpoints, and checkpoint is none: nothing else keeps the log short; expected \
+                     another checkpoint, or no recovery_within"
+                        .to_owned(),
+                );
+            }
+            if !(RECOVERY_WITHIN_MIN..=RECOVERY_WITHIN_MAX).contains(&within) {
+                return Some(format!(
+                    "recovery_within is {within:?}, expected {RECOVERY_WITHIN_MIN:?} to {RECOVERY_WITHIN_MAX:?}"
+                ));
+            }
         }
         if self.recovery_threads == 0 {
             return Some("recovery_threads is 0, expected at least 1".to_owned());

@@ -14,12 +14,14 @@ use super::home::{HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
 use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
+use super::readiness::{Readiness, RecoveryForecast};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
 use crate::options::Checkpointing;
+use crate::recovery::RecoveryRates;
 use crate::store::memory::Segments;
 use crate::store::memory::segments::Copy;
 
@@ -28,6 +30,10 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// How often a sweep that makes pauses looks at the log's room, for a bound on the log of 1 GiB or more; for a smaller one
 /// more often, in proportion, so that the room is not used up between two looks.
 const LOOK_AT_LOG_EVERY: Duration = Duration::from_millis(250);
+/// How often at least while it keeps a recovery target: so often in the time that it may take, but not at shorter times than
+/// this.
+const LOOKS_IN_A_SWEEP: u32 = 20;
+const LOOK_AT_LOG_MIN: Duration = Duration::from_millis(5);
 /// After a failure, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
@@ -74,6 +80,12 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn next_id(&self) -> u32;
     /// The load files that are there.
     fn loads(&self) -> &Mutex<Vec<LoadFile>>;
+    /// The end of the log.
+    fn log_position(&self) -> u64;
+    /// What a transaction that logs has run for in the mean, shared by the threads of a recovery, in nanoseconds.
+    fn forward_ns(&self) -> Option<f64>;
+    /// Tells the user.
+    fn tell(&self, text: &str);
 }
 
 /// When checkpoints are made, and how fast.
@@ -94,6 +106,11 @@ pub(crate) struct CheckpointOptions {
     pub spool: bool,
     /// How many backup copies there are, 2 or 3.
     pub copies: u32,
+    /// The longest time that a recovery should take. If there is one, checkpoints begin when it asks for one, and not when
+    /// the interval is over, which is then the longest time that a sweep takes.
+    pub recovery_within: Option<Duration>,
+    /// What a recovery's parts cost.
+    pub recovery_rates: RecoveryRates,
 }
 
 impl CheckpointOptions {
@@ -176,6 +193,7 @@ pub(crate) struct Checkpointer {
     /// The number of the last sweep that was begun: a failed one's is not used again.
     sweeps: AtomicU32,
     control: SweepControl,
+    readiness: Readiness,
     state: Mutex<State>,
     wake: Condvar,
 }
@@ -213,6 +231,7 @@ impl Checkpointer {
             home: Mutex::new(home),
             demands: AtomicU64::new(0),
             control: SweepControl::default(),
+            readiness: Readiness::new(&options),
             state: Mutex::new(state),
             wake: Condvar::new(),
         })
@@ -278,6 +297,12 @@ impl Checkpointer {
         self.control.server_time.read()
     }
 
+    /// How long a recovery from now would take.
+    pub fn forecast(&self) -> RecoveryForecast {
+        let redo_start = self.state.lock().redo_start;
+        self.readiness.forecast(&*self.source, &*self.disk, redo_start)
+    }
+
     fn serve(&self) {
         loop {
             let mut state = self.state.lock();
@@ -334,12 +359,14 @@ impl Checkpointer {
         }
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_due();
+        let plan = self.readiness.look(now, &*self.source, &*self.disk, redo_start);
         if log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
         // The first interval counts from the clock's origin.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
-        pressing || rested && self.source.place() >= redo_start
+        let due = plan.map_or(rested, |plan| plan.begin);
+        pressing || due && self.source.place() >= redo_start
     }
 
     fn run(&self) -> Result<CheckpointReport> {
@@ -413,9 +440,16 @@ impl Checkpointer {
         };
         let log_bytes = || self.source.log_bytes_since(Lsn::ZERO);
         let (log_begins, log_ends) = (log_bytes(), self.options.log_bytes_pressing());
-        let log_used = || match log_ends.checked_sub(log_begins) {
+        // What the recovery target leaves for this sweep.
+        let plan = self.readiness.look(began, &*self.source, &*self.disk, current.redo_start);
+        let redo_began = self.readiness.redo_clock(&*self.source);
+        let room_used = || match log_ends.checked_sub(log_begins) {
             Some(room) if room > 0 => log_bytes().saturating_sub(log_begins) as f64 / room as f64,
             _ => 1.0,
+        };
+        let log_used = || {
+            let of_target = plan.map_or(0.0, |plan| self.readiness.used(&plan, redo_began, &*self.source));
+            room_used().max(of_target)
         };
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
         let consistency = match strategy {
@@ -443,6 +477,12 @@ impl Checkpointer {
         };
         let look_at_log_every =
             LOOK_AT_LOG_EVERY.mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0));
+        let look_at_log_every = match plan {
+            Some(plan) => look_at_log_every.min((plan.sweep / LOOKS_IN_A_SWEEP).max(LOOK_AT_LOG_MIN)),
+            None => look_at_log_every,
+        };
+        let swept_from = self.clock.now();
+        let rested_before = self.control.rested();
         let sweep = Sweep {
             segments,
             copy,
@@ -453,7 +493,7 @@ impl Checkpointer {
             pace: match self.options.sweep_bytes_per_s {
                 Some(bytes) => Pace::Bytes(bytes),
                 None => Pace::Follow {
-                    within: self.options.interval,
+                    within: plan.map_or(self.options.interval, |plan| plan.sweep),
                     look_every: look_at_log_every,
                     log_used: &log_used,
                 },
@@ -471,6 +511,9 @@ impl Checkpointer {
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
         let swept = swept?;
+        let now = self.clock.now();
+        let busy = (now - swept_from).saturating_sub(self.control.rested() - rested_before);
+        self.readiness.swept(now, &*self.source, swept.written_bytes, busy);
 
         // Clearance: all that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();

@@ -8,7 +8,8 @@
 //! - [`image`]: a segment's image in a backup copy; `image_run`: several, written at once; `load_file`: those of a bulk
 //!   load;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`]: the policies that say which and when;
-//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them.
+//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `recovery_target`: when one begins so
+//!   that a recovery stays within a time; `readiness`: what that needs to know.
 //!
 //! Kept here:
 //!
@@ -27,6 +28,8 @@ pub mod home;
 pub(crate) mod image;
 mod image_run;
 pub(crate) mod load_file;
+mod readiness;
+mod recovery_target;
 pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
@@ -35,3 +38,5 @@ pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer,
 pub use checkpointer::{CheckpointReport, CheckpointStats};
 pub(crate) use image_run::RunLength;
 pub(crate) use load_file::LoadFile;
+pub use readiness::RecoveryForecast;
+pub use recovery_target::Outlook;

@@ -1,6 +1,6 @@
 //! [`Sweep`]: the mechanism that copies segments to a backup copy. Which ones, in which order, a [`SweepPolicy`] says.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -90,6 +90,7 @@ pub(crate) struct SweepControl {
     /// Held between the look at the two and the wait.
     lock: Mutex<()>,
     changed: Condvar,
+    rested_ns: AtomicU64,
 }
 
 impl SweepControl {
@@ -120,9 +121,16 @@ impl SweepControl {
         self.server_time.lap();
         let mut lock = self.lock.lock();
         if !told() {
+            let began = clock.now();
             clock.wait(&self.changed, &mut lock, time);
+            self.rested_ns.fetch_add((clock.now() - began).as_nanos() as u64, Ordering::Relaxed);
         }
         told()
+    }
+
+    /// How long sweeps have rested so far.
+    pub fn rested(&self) -> Duration {
+        Duration::from_nanos(self.rested_ns.load(Ordering::Relaxed))
     }
 }
 

@@ -3,6 +3,7 @@
 mod copy_on_update;
 mod engine;
 mod pace;
+mod readiness;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,6 +21,7 @@ use crate::io::{
     Caching, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
 use crate::options::Checkpointing;
+use crate::recovery::RecoveryRates;
 use crate::recovery::{Progress, load};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
@@ -36,6 +38,8 @@ fn options() -> CheckpointOptions {
         snapshot_bytes_max: 8 * SEGMENT_BYTES as u64,
         spool: true,
         copies: 2,
+        recovery_within: None,
+        recovery_rates: RecoveryRates::default(),
     }
 }
 

@@ -330,6 +330,11 @@ impl Log {
         self.core.ring.filled().saturating_sub(from)
     }
 
+    /// The end of the stream, with what is not written yet.
+    pub(crate) fn end_position(&self) -> u64 {
+        self.core.ring.filled()
+    }
+
     /// Log files that exist now, prepared ones included.
     pub fn file_count(&self) -> usize {
         self.core.files.extent().1

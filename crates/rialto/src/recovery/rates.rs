@@ -25,6 +25,8 @@ const RECORD_BYTES_MAX: u64 = 4096;
 const TIME_MIN: Duration = Duration::from_millis(50);
 /// Fewer packets than this say nothing of the speed.
 const PACKETS_MIN: u64 = 10_000;
+/// What is believed of how long transactions run: bodies may wait for anything.
+const FORWARD_NS: (f64, f64) = (200.0, 20_000.0);
 /// No cost is higher: a second for a byte.
 const COST_MAX: f64 = 1e9;
 
@@ -126,6 +128,13 @@ impl RecoveryRates {
     /// How long so much log will take.
     pub fn redo(&self, log_bytes: u64, packets: u64) -> Duration {
         self.log.of(log_bytes) + self.packet.of(packets)
+    }
+
+    /// Without a measurement: what running a packet's transaction takes is about what redoing it takes.
+    pub(crate) fn assume_packet(&mut self, forward_ns: f64) {
+        if !self.packet.is_measured {
+            self.packet.ns = forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1);
+        }
     }
 
     /// Takes over what a recovery measured. Whether it measured anything.

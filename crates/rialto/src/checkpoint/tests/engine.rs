@@ -28,6 +28,8 @@ pub(super) struct Engine {
     commits: Mutex<()>,
     pub(super) log_broken: AtomicBool,
     pub(super) loads: Mutex<Vec<LoadFile>>,
+    /// What the user was told.
+    pub(super) told: Mutex<Vec<String>>,
 }
 
 impl Engine {
@@ -44,6 +46,7 @@ impl Engine {
             commits: Mutex::default(),
             log_broken: AtomicBool::new(false),
             loads: Mutex::default(),
+            told: Mutex::default(),
         })
     }
 
@@ -223,5 +226,17 @@ impl CheckpointSource for Engine {
 
     fn loads(&self) -> &Mutex<Vec<LoadFile>> {
         &self.loads
+    }
+
+    fn log_position(&self) -> u64 {
+        self.place().0 * 100
+    }
+
+    fn forward_ns(&self) -> Option<f64> {
+        None
+    }
+
+    fn tell(&self, text: &str) {
+        self.told.lock().push(text.to_owned());
     }
 }
