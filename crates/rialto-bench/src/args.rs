@@ -26,7 +26,11 @@ use crate::error::BenchError;
 use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
 
-fn seconds(text: &str) -> Result<Duration, String> {
+/// Seconds on the command line.
+///
+/// # Errors
+/// What was expected.
+pub fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse().ok().filter(|seconds: &f64| (0.0..=1e6).contains(seconds));
     seconds.map(Duration::from_secs_f64).ok_or_else(|| "expected seconds, 0 to 1000000".to_owned())
 }
@@ -158,6 +162,10 @@ pub struct BenchArgs {
     /// The shortest time from one checkpoint's begin to the next one's
     #[arg(long, value_name = "S", value_parser = seconds)]
     pub checkpoint_interval_s: Option<Duration>,
+    /// The longest time that a recovery should take: checkpoints begin when the log asks for one, and the interval is the
+    /// longest time that a sweep takes
+    #[arg(long, value_name = "S", value_parser = seconds)]
+    pub recovery_within_s: Option<Duration>,
     /// Whether a checkpoint copies a segment before it writes it, or keeps it latched through the write
     #[arg(long, value_name = "true|false", default_value_t = true, num_args = 0..=1, require_equals = true,
         default_missing_value = "true", action = clap::ArgAction::Set)]
@@ -324,6 +332,7 @@ impl BenchArgs {
         for (given, option) in [
             (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
             (self.sweep_bytes_per_s.is_some(), "--sweep-bytes-per-s"),
+            (self.recovery_within_s.is_some(), "--recovery-within-s"),
         ] {
             if given && no_checkpoints {
                 return usage(format!(
@@ -494,6 +503,7 @@ impl BenchArgs {
             spool: self.spool,
             backup_copies: self.backup_copies,
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
+            recovery_within: self.recovery_within_s,
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             locks: self.locks.into(),

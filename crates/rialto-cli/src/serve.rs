@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::Args;
 use rialto::{Database, Options};
@@ -66,6 +67,9 @@ pub struct ServeArgs {
     /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     backup_copies: u32,
+    /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one
+    #[arg(long, value_name = "S", value_parser = rialto_bench::args::seconds)]
+    recovery_within_s: Option<Duration>,
     /// The most connections at a time
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -94,6 +98,7 @@ impl ServeArgs {
         Options {
             durability: self.durability.into(),
             group_commit: self.group_commit.options(),
+            recovery_within: self.recovery_within_s,
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),
             transactions_max: defaults

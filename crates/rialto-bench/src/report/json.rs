@@ -1,5 +1,9 @@
 //! The contract's JSON object.
 
+use std::time::Duration;
+
+use rialto::checkpoint::{Outlook, RecoveryForecast};
+
 use super::not_counted::{PERCENTS_OF_PEAK, reasons};
 use super::time::TimeAccount;
 use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
@@ -57,6 +61,7 @@ impl Measured {
             ("cuts", self.cuts().map(|cuts| cuts.made).into()),
             ("cut_held_us_max", self.cuts().map(|cuts| cuts.held_max.as_secs_f64() * 1e6).into()),
             ("snapshot_bytes_max", self.cuts().map(|cuts| cuts.snapshot_bytes_max).into()),
+            ("recovery", self.recovery_json()),
             ("overdue", self.offered_per_s.map(|_| self.outcome.overdue.count()).into()),
             ("callgrind_instructions_per_txn", Json::Null),
             ("locks_by_form_per_100_txn", Json::object([("thin", Json::Null), ("head", Json::Null)])),
@@ -92,6 +97,21 @@ impl Measured {
     }
 
     /// The context switches of all threads, and of the clients among them.
+    /// What a recovery would have taken at the end of the window.
+    fn recovery_json(&self) -> Json {
+        let RecoveryForecast { estimate, until_checkpoint, within, outlook, .. } = &self.metrics.1.recovery;
+        let seconds = |time: Duration| Json::from(time.as_secs_f64());
+        Json::object([
+            ("seconds", seconds(estimate.total())),
+            ("load", seconds(estimate.load)),
+            ("indexes", seconds(estimate.primary + estimate.secondary)),
+            ("redo", seconds(estimate.redo)),
+            ("until_checkpoint", seconds(*until_checkpoint)),
+            ("within", within.map_or(Json::Null, seconds)),
+            ("kept", within.map_or(Json::Null, |_| Json::Bool(*outlook == Outlook::Kept))),
+        ])
+    }
+
     fn switches_json(&self) -> Json {
         let (all, clients) = (self.counts.switches, self.outcome.client_switches);
         let per = |usage, kind| Json::from(self.switches_per_transaction(usage, kind));

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use rialto::checkpoint::{Outlook, RecoveryForecast};
 use rialto::log::{GROUP_SIZE_CLASSES, WRITE_TIME_CLASSES};
 
 use super::time::TimeAccount;
@@ -59,6 +60,7 @@ impl Measured {
                 format!("{made}, commits kept back {held} at most, snapshots of {snapshots} at most"),
             );
         }
+        table.row("recovery", self.recovery_text());
         let (row, higher) = self.locks_per_100();
         table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
         self.count_rows(&mut table, setting);
@@ -128,6 +130,23 @@ impl Measured {
         let Some(sweeps) = self.sweeps() else { return "none completed in the window".to_owned() };
         let Sweeps { completed, copied_bytes, cpu_ms_per_gb } = sweeps;
         format!("{completed} completed, {} copied, {cpu_ms_per_gb:.0} core-ms a GB", bytes(copied_bytes))
+    }
+
+    /// What a recovery would have taken at the end of the window.
+    fn recovery_text(&self) -> String {
+        let RecoveryForecast { estimate, until_checkpoint, within, outlook, .. } = &self.metrics.1.recovery;
+        let target = within.map_or(String::new(), |within| {
+            let kept = match outlook {
+                Outlook::Kept => "kept",
+                Outlook::Growth => "not kept: the log grows too fast for sweeps",
+                Outlook::Load => "not kept: load and indexes alone take longer",
+            };
+            format!("; {} s at most asked for: {kept}", figure(Some(within.as_secs_f64())))
+        });
+        format!(
+            "{estimate} if it had died at the end, {:.3} s before a checkpoint completes{target}",
+            until_checkpoint.as_secs_f64()
+        )
     }
 
     fn log_rows(&self, table: &mut Table, seconds: f64) {

@@ -236,7 +236,7 @@ mod tests {
         let base = Simulated { within_s: 10.0, fixed_s: 2.0, sweep_min_s: 1.0, grows: |_| 0.0 };
         let bursts: [fn(f64) -> f64; 3] = [
             // Ten seconds of each.
-            |now| if (now / 10.0) as u64 % 2 == 0 { 0.02 } else { 1.0 },
+            |now| if ((now / 10.0) as u64).is_multiple_of(2) { 0.02 } else { 1.0 },
             // All at once, after a long time of nothing.
             |now| if now > 300.0 { 1.5 } else { 0.0 },
             // Once a minute a second in which as much comes up as in the rest.
