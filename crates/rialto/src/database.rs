@@ -2,12 +2,14 @@
 
 use std::cell::Cell;
 use std::fmt;
+use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::account::{Ledger, ProcedureId, waits};
+use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
@@ -344,6 +346,41 @@ impl Database {
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core().check_logged("checkpoint")?;
         self.running.checkpoint()
+    }
+
+    /// Takes a backup to a directory, which is made if it is not there, while transactions run: all that has committed when it
+    /// begins, and nothing that commits later. It becomes a database again by [`restore`](crate::backup::restore).
+    ///
+    /// It waits for a checkpoint that is being made, which hurries, and checkpoints wait for it; commits wait only for its cut
+    /// (microseconds) and, as with a copy-on-update checkpoint, when [`Options::snapshot_bytes_max`] leaves no room. It goes as
+    /// fast as the directory takes it.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the directory holds a backup or a database already, and with
+    /// [`Logging::None`](crate::Logging::None); [`Error::Io`] and [`Error::DiskFull`]; [`Error::LogFull`] if the log comes near
+    /// its bound before the backup is done. Nothing is taken for a backup then, and the next one has what this one would
+    /// have had.
+    pub fn backup(&self, to: impl AsRef<Path>, kind: BackupKind) -> Result<BackupReport> {
+        self.backup_on(FileDisk::create(to)?, kind)
+    }
+
+    /// As [`Database::backup`], to the directory that a disk is.
+    ///
+    /// # Errors
+    /// As [`Database::backup`].
+    pub fn backup_on(&self, disk: Arc<dyn Disk>, kind: BackupKind) -> Result<BackupReport> {
+        self.core().check_logged("backup")?;
+        self.running.backup(kind, Destination::Directory(disk))
+    }
+
+    /// As [`Database::backup`], to a stream. One that takes nothing any more holds up checkpoints, and commits when there is no
+    /// room for snapshots left.
+    ///
+    /// # Errors
+    /// As [`Database::backup`]. What was written before is of no use.
+    pub fn backup_to(&self, out: &mut dyn Write, kind: BackupKind) -> Result<BackupReport> {
+        self.core().check_logged("backup")?;
+        self.running.backup(kind, Destination::Stream(out))
     }
 
     /// What recovery did when the database was opened; none if it was made then.

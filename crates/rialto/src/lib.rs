@@ -6,6 +6,7 @@
 #![deny(unsafe_code)]
 
 pub mod account;
+pub mod backup;
 #[doc(hidden)]
 pub mod canary;
 pub mod catalog;
@@ -35,6 +36,7 @@ mod traps;
 pub mod txn;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
+pub use backup::{BackupKind, BackupReport};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{

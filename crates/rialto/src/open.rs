@@ -7,6 +7,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
+use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
 use crate::checkpoint::{
@@ -137,6 +138,7 @@ impl From<DiskError> for OpenError {
 pub(crate) struct Running {
     core: Arc<Core>,
     checkpointer: Arc<Checkpointer>,
+    backups: Backups,
     recovery: Option<RecoveryReport>,
     closing: Mutex<bool>,
     _directory: DirectoryLock,
@@ -295,7 +297,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         sweep_bytes_per_s: core.options.sweep_bytes_per_s,
         log_bytes_max: core.options.log_bytes_max,
         run: RunLength::Auto,
-        snapshot_bytes_max: core.options.snapshot_bytes_max.unwrap_or(core.options.memory_bytes / 8),
+        snapshot_bytes_max: core.options.snapshot_bytes_max(),
         spool: core.options.spool,
         copies: core.options.backup_copies,
         recovery_within: core.options.recovery_within,
@@ -304,7 +306,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
     choose_checkpoint(&checkpointer, core.options.checkpoint)?;
-    Ok(Running { core, checkpointer, recovery: found.recovery, closing: Mutex::new(false), _directory: lock })
+    Ok(Running {
+        core,
+        checkpointer,
+        backups: Backups::default(),
+        recovery: found.recovery,
+        closing: Mutex::new(false),
+        _directory: lock,
+    })
 }
 
 fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing) -> Result<()> {
@@ -340,6 +349,13 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
 }
 
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
+    if disk.list()?.iter().any(|name| name == RESTORING) {
+        let what = format!(
+            "\"{RESTORING}\" says that a restore to this directory did not come to its end: restore to it again, or use an empty \
+             directory"
+        );
+        return Err(OpenError::Unsupported { what });
+    }
     // Of these a creation makes none, so none is left by one that was cut short.
     let older =
         disk.list()?.into_iter().find(|name| name.starts_with("backup-") || name.starts_with("load-"));
@@ -403,7 +419,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     Ok(Found { database_id, segments, nodes, catalog, log, home, loads, recovery: report, recovery_rates })
 }
 
-fn random_id() -> u128 {
+pub(crate) fn random_id() -> u128 {
     use std::hash::{BuildHasher, RandomState};
     let half = || u128::from(RandomState::new().hash_one(std::process::id()));
     half() << 64 | half()
@@ -446,6 +462,26 @@ impl Running {
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
         self.core.check_open()?;
         self.checkpointer.run_now()
+    }
+
+    /// See [`Database::backup`](crate::Database::backup).
+    pub fn backup(&self, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
+        let core = &self.core;
+        core.check_open()?;
+        // Checkpoints wait for the backup: with a log that is half full already one comes before it.
+        if core.log.bytes_since(Lsn::ZERO) > core.options.log_bytes_max / 2 {
+            self.checkpointer.run_now()?;
+        }
+        self.checkpointer.between_checkpoints(|source, is_stopped| {
+            let taking = Taking {
+                source,
+                database: core.database_id,
+                snapshot_bytes_max: core.options.snapshot_bytes_max(),
+                log_bytes_max: core.options.log_bytes_max,
+                is_stopped,
+            };
+            self.backups.take(&taking, kind, to)
+        })
     }
 
     /// See [`Database::set_checkpoint`](crate::Database::set_checkpoint).

@@ -217,6 +217,10 @@ const RECOVERY_WITHIN_MIN: Duration = Duration::from_millis(10);
 const RECOVERY_WITHIN_MAX: Duration = Duration::from_secs(86_400);
 
 impl Options {
+    pub(crate) fn snapshot_bytes_max(&self) -> u64 {
+        self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
+    }
+
     /// What is wrong with the options, if anything: which one, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
         if let Some(problem) = self.logging.refuses(self.checkpoint) {

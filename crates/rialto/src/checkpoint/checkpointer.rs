@@ -287,6 +287,26 @@ impl Checkpointer {
         report
     }
 
+    /// Runs `take` while no checkpoint runs and none begins; it is told how to see that the database closes. A sweep that
+    /// goes on is hurried.
+    pub fn between_checkpoints<T>(
+        &self,
+        take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
+    ) -> Result<T> {
+        self.demands.fetch_add(1, Ordering::SeqCst);
+        self.control.set_urgent(true);
+        let home = self.home.lock();
+        let taken = match self.control.is_stopped() {
+            true => Err(Error::Closed),
+            false => take(&*self.source, &|| self.control.is_stopped()),
+        };
+        drop(home);
+        if self.demands.fetch_sub(1, Ordering::SeqCst) == 1 {
+            self.control.set_urgent(false);
+        }
+        taken
+    }
+
     /// What checkpoints came to so far.
     pub fn stats(&self) -> CheckpointStats {
         self.state.lock().stats.clone()

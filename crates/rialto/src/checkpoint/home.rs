@@ -308,21 +308,59 @@ pub struct NewHome {
     pub clearance: Lsn,
 }
 
+/// What a restored database begins with.
+#[derive(Debug, Clone, Copy)]
+pub struct RestoredHome {
+    /// Its identity.
+    pub database_id: u128,
+    /// The images in its first copy.
+    pub segments: u32,
+    /// See [`HomeBlock::next_id`].
+    pub next_id: u32,
+    /// The last place that the copy holds, as all before it.
+    pub place: Lsn,
+}
+
 impl HomeFile {
     /// Makes the home file of a new database: the last step of making one, because a directory with a home file is a
     /// database. Redo begins at the first place.
     pub fn create(disk: &dyn Disk, database_id: u128, next_id: u32) -> DiskResult<HomeFile> {
-        let block = HomeBlock {
-            database_id,
-            sequence: 1,
-            copy: None,
-            segments: 0,
-            redo_start: Lsn(1),
-            next_id,
-            sweep: 0,
-            clearance: Lsn::ZERO,
-            retired: false,
-        };
+        HomeFile::make(
+            disk,
+            HomeBlock {
+                database_id,
+                sequence: 1,
+                copy: None,
+                segments: 0,
+                redo_start: Lsn(1),
+                next_id,
+                sweep: 0,
+                clearance: Lsn::ZERO,
+                retired: false,
+            },
+        )
+    }
+
+    /// Makes that of a restored database, whose first copy holds all up to a place: as [`HomeFile::create`].
+    pub fn restore(disk: &dyn Disk, restored: &RestoredHome) -> DiskResult<HomeFile> {
+        let RestoredHome { database_id, segments, next_id, place } = *restored;
+        HomeFile::make(
+            disk,
+            HomeBlock {
+                database_id,
+                sequence: 1,
+                copy: Some(Copy::Ping),
+                segments,
+                redo_start: place.next(),
+                next_id,
+                sweep: 0,
+                clearance: place,
+                retired: false,
+            },
+        )
+    }
+
+    fn make(disk: &dyn Disk, block: HomeBlock) -> DiskResult<HomeFile> {
         let file = disk.open(NEW_HOME_FILE, Open::Create, Caching::Buffered)?;
         let mut both = block.encode();
         both.resize(2 * BLOCK_BYTES, 0);

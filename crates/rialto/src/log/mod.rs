@@ -218,6 +218,18 @@ pub struct LogOptions {
 impl LogOptions {
     /// The most packet slots.
     pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
+
+    /// For a log that is made and closed, without a packet.
+    pub(crate) fn of_a_log_that_is_only_made() -> LogOptions {
+        LogOptions {
+            ring_bytes: gather::RING_MIN,
+            packet_slots: 16,
+            caching: Some(Caching::Buffered),
+            writes_in_flight: Some(1),
+            threads: LogThreads::None,
+            ..LogOptions::default()
+        }
+    }
 }
 
 impl Default for LogOptions {

@@ -13,7 +13,7 @@ use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, PAGE};
 use crate::io::{AlignedBuffer, Disk};
-use crate::{Error, Result};
+use crate::{Error, Lsn, Result};
 
 /// What a log is made of.
 pub(super) struct Parts {
@@ -65,8 +65,21 @@ impl LogOptions {
 impl Log {
     /// Makes the log of a new database.
     ///
-    /// Refuses a directory that holds a log already; what an interrupted creation left behind is replaced.
+    /// # Errors
+    /// As [`Log::create_at`].
     pub fn create(disk: &Arc<dyn Disk>, database: u128, options: &LogOptions) -> Result<Arc<Log>> {
+        Log::create_at(disk, database, options, Lsn::ZERO)
+    }
+
+    /// Makes a log whose next place is the one after `place`, for a database that begins with all that others had up to it.
+    ///
+    /// Refuses a directory that holds a log already; what an interrupted creation left behind is replaced.
+    pub fn create_at(
+        disk: &Arc<dyn Disk>,
+        database: u128,
+        options: &LogOptions,
+        place: Lsn,
+    ) -> Result<Arc<Log>> {
         options.check()?;
         for name in disk.list()? {
             let Some(sequence) = files::sequence(&name) else { continue };
@@ -87,7 +100,7 @@ impl Log {
             FileTable::new(disk.clone(), database, options, WritePath::default().caching, Vec::new())?;
         table.prepare()?;
         let files = vec![table.at(0).expect("the first file was made just now")];
-        Log::open(disk, database, options, LogEnd::empty(files))
+        Log::open(disk, database, options, LogEnd::empty(files, place))
     }
 
     /// Goes on behind a recovered log (see [`recover`](super::recover)).

@@ -50,8 +50,8 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    pub(super) fn empty(files: Vec<Arc<LogFile>>) -> LogEnd {
-        let (position, lsn, checksum, incarnation, tail_start) = (0, 0, 0, 0, 0);
+    pub(super) fn empty(files: Vec<Arc<LogFile>>, place: Lsn) -> LogEnd {
+        let (position, lsn, checksum, incarnation, tail_start) = (0, place.0, 0, 0, 0);
         LogEnd {
             files,
             position,

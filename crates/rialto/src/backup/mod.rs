@@ -1,0 +1,159 @@
+//! Backups that a user takes away, and what becomes a database of them again.
+//!
+//! ```text
+//!  running database ──cut──▶ BACKUP (take.rs) ──▶ one framed, checksummed stream (stream.rs), in a file or anywhere
+//!  its log files, as they are freed ──▶ ARCHIVE (archive.rs)                     │
+//!                                          │                                     ▼
+//!                                          └──────── redo up to a place ──▶ RESTORE (restore.rs) ──▶ a new database
+//! ```
+//!
+//! # What a backup holds
+//!
+//! The segments at a transaction-consistent cut, whatever the checkpoints' strategy: the state that all packets up to the
+//! cut's place make, and nothing else. So it needs no log of its own. It uses the mechanism of copy-on-update
+//! ([`Snapshots`](crate::store::memory::segments::Segments::snapshots)) with a dirty bit of its own, and touches neither
+//! backup copies nor home block. There is one cut at a time, so a backup waits for a sweep that goes on (and hurries it),
+//! and checkpoints wait for the backup.
+//!
+//! An *increment* holds the segments that have changed since the last backup: those with the dirty bit. The bits live in
+//! memory, so the first backup of an opening is always a full one, and says so.
+//!
+//! # Invariants kept here
+//!
+//! - A backup that is complete is a prefix of the log that is durable (I5's clearance): its end is written after the log is
+//!   on disk up to the cut. Of one that is not complete nothing is taken for one: it has no end, in a directory no name.
+//! - A failed backup changes nothing: what it cleared is dirty again.
+//! - A restored directory is a database of its own: see `restore.rs` for its crash argument.
+//! - **I9** Each frame is checksummed; errors name the file, or the stream, and the offset of the frame.
+
+mod restore;
+mod stream;
+mod take;
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::restore::RESTORING;
+pub use self::restore::{Restore, RestoreReport, restore};
+pub(crate) use self::take::{Backups, Destination, Taking};
+use crate::ids::Lsn;
+use crate::io::{Caching, Disk, File, FileDisk, Open};
+use crate::open::OpenError;
+
+/// The file that a backup is in a directory.
+pub const BACKUP_FILE: &str = "backup.rialto";
+const UNFINISHED: &str = "backup.unfinished";
+
+/// How much a backup holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum BackupKind {
+    /// Everything.
+    #[default]
+    Full,
+    /// What has changed since the last backup of the same opening; everything if there was none.
+    Incremental,
+}
+
+/// A backup that was taken.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackupReport {
+    /// Its identity, which an increment on it names.
+    pub id: u128,
+    /// The identity of the backup that it is an increment on; none for a full one.
+    pub base: Option<u128>,
+    /// The last place in the log that it holds, as all before it.
+    pub place: Lsn,
+    /// Segments in it.
+    pub segments: u64,
+    /// Bytes written.
+    pub bytes: u64,
+    /// How long the cut kept commits from their places.
+    pub cut_held: Duration,
+    /// From begin to end, waiting for a sweep included.
+    pub took: Duration,
+    /// Why it is full although an increment was asked for.
+    pub why_full: Option<String>,
+}
+
+impl std::fmt::Display for BackupReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let BackupReport { id, base, place, segments, bytes, .. } = self;
+        match base {
+            None => write!(f, "full backup {id:032x}")?,
+            Some(base) => write!(f, "backup {id:032x}, an increment on {base:032x}")?,
+        }
+        write!(
+            f,
+            ", up to place {place}: {segments} segments, {bytes} bytes, {:.3} s",
+            self.took.as_secs_f64()
+        )?;
+        match &self.why_full {
+            Some(why) => write!(f, " (full, because {why})"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A backup that is there.
+pub struct Backup {
+    name: String,
+    from: Box<dyn Read + Send>,
+}
+
+impl Backup {
+    /// The one in a directory.
+    ///
+    /// # Errors
+    /// [`OpenError::Missing`] if there is no directory, or no backup in it; [`OpenError::Io`].
+    pub fn in_directory(path: impl AsRef<Path>) -> Result<Backup, OpenError> {
+        let path = path.as_ref();
+        let directory = path.display().to_string();
+        let disk = FileDisk::open(path).map_err(|error| OpenError::directory(&directory, &error))?;
+        Backup::on(disk, &directory)
+    }
+
+    /// The one on a disk, which errors call by this name.
+    ///
+    /// # Errors
+    /// As [`Backup::in_directory`].
+    pub fn on(disk: Arc<dyn Disk>, directory: &str) -> Result<Backup, OpenError> {
+        let file = match disk.open(BACKUP_FILE, Open::ReadOnly, Caching::Buffered) {
+            Err(error) if error.is_missing() => {
+                let what = format!("a backup (\"{BACKUP_FILE}\")");
+                return Err(OpenError::Missing { directory: directory.to_owned(), what });
+            }
+            file => file?,
+        };
+        Ok(Backup { name: format!("{directory}/{BACKUP_FILE}"), from: Box::new(FileReader { file, at: 0 }) })
+    }
+
+    /// One that comes as a stream, which errors call by this name.
+    pub fn stream(name: &str, from: impl Read + Send + 'static) -> Backup {
+        Backup { name: name.to_owned(), from: Box::new(from) }
+    }
+}
+
+impl std::fmt::Debug for Backup {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Backup({})", self.name)
+    }
+}
+
+/// A file of a disk, from its beginning to its end.
+struct FileReader {
+    file: Arc<dyn File>,
+    at: u64,
+}
+
+impl Read for FileReader {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let other = |error: crate::io::DiskError| std::io::Error::other(error.source.to_string());
+        let left = self.file.length().map_err(other)?.saturating_sub(self.at);
+        let count = left.min(buffer.len() as u64) as usize;
+        self.file.read_at(&mut buffer[..count], self.at).map_err(other)?;
+        self.at += count as u64;
+        Ok(count)
+    }
+}

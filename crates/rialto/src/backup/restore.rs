@@ -1,0 +1,247 @@
+//! Making a database of a backup.
+//!
+//! # The crash argument
+//!
+//! A restored database has an *identity of its own*. Every image is sealed anew for it, and its log begins with a file and a
+//! pad of its own: the checksums of images, commit blocks and load files are seeded with the database's identity, a log file's
+//! header, the ring and the home block name it. So nothing that the old database wrote, before the place that was restored to
+//! or after it, ever verifies in the new one: no block of the tail that was given up can chain on, no image or load file of it
+//! be taken for the new one's. Places go on from the one restored to, so that the rows' `Lsn`s stay in their order; that the
+//! old database had other packets at these places is nothing that the new one's files could tell. The archive of the new
+//! one's log has a directory of its own.
+//!
+//! The home block is written *last*, after all else is durable. Until then the directory is no database: a crash, or an error
+//! whose cleaning up fails too, leaves a file that says so ([`RESTORING`]), which opening refuses; a restore begins anew
+//! over it.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::stream::{Header, StreamReader};
+use super::{BACKUP_FILE, Backup};
+use crate::checkpoint::home::{HOME_FILE, HomeFile, RestoredHome};
+use crate::checkpoint::image::{self, ImageHeader, backup_name, seed_of};
+use crate::error::Error;
+use crate::ids::Lsn;
+use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
+use crate::log::{Log, LogOptions};
+use crate::open::{OpenError, random_id};
+use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
+
+/// Says in a directory that a restore to it is not complete.
+pub(crate) const RESTORING: &str = "restore-unfinished";
+/// The number of the checkpoint that a restored database begins with.
+const FIRST_CHECKPOINT: u64 = 1;
+
+/// What is restored, and how far.
+#[derive(Debug)]
+pub struct Restore {
+    /// A full backup, and the increments on it in the order in which they were taken.
+    pub backups: Vec<Backup>,
+}
+
+/// What a restore did.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RestoreReport {
+    /// The database that was backed up.
+    pub from: u128,
+    /// The identity of the one that was made.
+    pub database: u128,
+    /// The last place that it holds.
+    pub place: Lsn,
+    /// Bytes of its segments.
+    pub bytes: u64,
+    /// Backups that were given and not needed, because a later one is full.
+    pub needless: Vec<String>,
+}
+
+impl fmt::Display for RestoreReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RestoreReport { from, database, place, bytes, needless } = self;
+        write!(
+            f,
+            "restored database {from:032x} up to place {place}, {bytes} bytes, as database {database:032x}"
+        )?;
+        for name in needless {
+            write!(f, "\nnot needed: {name}, because a full backup follows it")?;
+        }
+        Ok(())
+    }
+}
+
+impl Restore {
+    /// Makes a database in a directory, which is made if it is not there, and otherwise has to be empty.
+    ///
+    /// # Errors
+    /// As [`restore`].
+    pub fn to_directory(self, path: impl AsRef<Path>) -> Result<RestoreReport, OpenError> {
+        let path = path.as_ref();
+        let failed = |error| OpenError::directory(&path.display().to_string(), &error);
+        restore(self, FileDisk::create(path).map_err(failed)?)
+    }
+}
+
+/// Makes a database of backups on an empty disk. After an error it is empty again.
+///
+/// # Errors
+/// [`OpenError::Unsupported`] if the disk is not empty, or the backups do not follow each other; [`OpenError::Corrupt`] with
+/// file and offset for a damaged or cut backup; [`OpenError::Locked`]; [`OpenError::Io`].
+pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
+    let directory = to.describe();
+    let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
+    make_empty(&*to, &directory)?;
+    to.open(RESTORING, Open::Create, Caching::Buffered)?.sync()?;
+    to.sync_directory()?;
+    let mut target = Target::new(to.clone())?;
+    let restored = restore.run(&mut target);
+    if restored.is_err() {
+        // What the first error was is told; what cannot be removed is no database.
+        let _ = clear(&*to);
+    }
+    drop(lock);
+    restored
+}
+
+/// Refuses a directory that holds something, but for what a restore left that did not come to its end.
+fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
+    let names = to.list()?;
+    if names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE) {
+        return Ok(clear(to)?);
+    }
+    match names.first() {
+        None => Ok(()),
+        Some(name) => {
+            let what = format!(
+                "cannot restore to {directory}: it is not empty (it holds \"{name}\"); use an empty or a new directory"
+            );
+            Err(OpenError::Unsupported { what })
+        }
+    }
+}
+
+/// Removes everything, what says that it is unfinished last.
+fn clear(to: &dyn Disk) -> Result<(), Error> {
+    for name in to.list()?.into_iter().filter(|name| name != RESTORING) {
+        to.remove(&name)?;
+    }
+    to.sync_directory()?;
+    match to.remove(RESTORING) {
+        Err(error) if !error.is_missing() => Err(error.into()),
+        _ => Ok(to.sync_directory()?),
+    }
+}
+
+/// The database that is made.
+struct Target {
+    disk: Arc<dyn Disk>,
+    database: u128,
+    copy: Arc<dyn File>,
+    buffer: AlignedBuffer,
+}
+
+impl Target {
+    fn new(disk: Arc<dyn Disk>) -> Result<Target, Error> {
+        let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
+        let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
+        Ok(Target { disk, database: random_id(), copy, buffer })
+    }
+
+    fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
+        let used = IMAGE_HEADER_BYTES + bytes.len();
+        self.buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(bytes);
+        let header = ImageHeader { heap, segment: number, used, sequence: FIRST_CHECKPOINT };
+        let image = image::seal(&mut self.buffer, &header, seed_of(self.database));
+        Ok(self.copy.write_at(image, u64::from(number) * SEGMENT_BYTES as u64)?)
+    }
+
+    /// All is there: makes it a database whose next place is the one after `place`.
+    fn finish(&self, place: Lsn, segments: u32, next_id: u32) -> Result<(), Error> {
+        self.copy.sync()?;
+        let options = LogOptions::of_a_log_that_is_only_made();
+        Log::create_at(&self.disk, self.database, &options, place)?.close()?;
+        let home = RestoredHome { database_id: self.database, segments, next_id, place };
+        HomeFile::restore(&*self.disk, &home)?;
+        self.disk.remove(RESTORING)?;
+        Ok(self.disk.sync_directory()?)
+    }
+}
+
+impl Restore {
+    fn run(self, target: &mut Target) -> Result<RestoreReport, OpenError> {
+        let mut chain = Chain::default();
+        for mut backup in self.backups {
+            chain.add(&mut backup, target)?;
+        }
+        let Some((_, header)) = &chain.last else {
+            return Err(OpenError::Options { what: "a restore without a backup".to_owned() });
+        };
+        if let Some(missing) = (0..header.segments).find(|number| !chain.there.contains(number)) {
+            let (file, what) =
+                (chain.name(), format!("the backup lacks segment {missing} of {}", header.segments));
+            return Err(OpenError::Corrupt { file, offset: 0, what });
+        }
+        let (from, place, bytes) =
+            (header.database, header.place, u64::from(header.segments) * SEGMENT_BYTES as u64);
+        let (segments, next_id) = (header.segments, header.next_id);
+        let report =
+            RestoreReport { from, database: target.database, place, bytes, needless: chain.needless };
+        target.finish(place, segments, next_id)?;
+        Ok(report)
+    }
+}
+
+/// Backups that follow each other.
+#[derive(Default)]
+struct Chain {
+    last: Option<(String, Header)>,
+    there: HashSet<u32>,
+    needless: Vec<String>,
+}
+
+impl Chain {
+    fn name(&self) -> String {
+        self.last.as_ref().map_or(BACKUP_FILE.to_owned(), |(name, _)| name.clone())
+    }
+
+    fn add(&mut self, backup: &mut Backup, target: &mut Target) -> Result<(), OpenError> {
+        let Backup { name, from } = backup;
+        let mut reader = StreamReader::begin(&mut **from, name)?;
+        let header = reader.header;
+        self.check(name, &header)?;
+        if header.base.is_none() {
+            self.needless.extend(self.last.take().map(|(name, _)| name));
+            self.there.clear();
+        }
+        while let Some(segment) = reader.next()? {
+            target.put(segment.number, segment.heap, segment.bytes)?;
+            self.there.insert(segment.number);
+        }
+        self.last = Some((name.clone(), header));
+        Ok(())
+    }
+
+    /// Whether the backup follows the ones before it.
+    fn check(&self, name: &str, header: &Header) -> Result<(), OpenError> {
+        let refuse = |what: String| Err(OpenError::Unsupported { what });
+        let Some((base, base_place)) = header.base else { return Ok(()) };
+        match &self.last {
+            None => refuse(format!(
+                "\"{name}\" is an increment on backup {base:032x} (place {base_place}): give the full backup that it \
+                 follows first, and the increments between"
+            )),
+            Some((before, last)) if last.database != header.database => refuse(format!(
+                "\"{name}\" is a backup of database {:032x}, \"{before}\" of database {:032x}: they do not go together",
+                header.database, last.database
+            )),
+            Some((before, last)) if last.id != base => refuse(format!(
+                "\"{name}\" is an increment on backup {base:032x} (place {base_place}), but \"{before}\" is backup {:032x} \
+                 (place {}): give the increments in the order in which they were taken, and leave out none",
+                last.id, last.place
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! The form of a backup: frames, one after the other. All numbers are little endian.
+//!
+//! ```text
+//!  0       4      8        12     16       24         32
+//!  +-------+------+--------+------+--------+----------+---------
+//!  | magic | kind | length | zero | number | checksum | payload, `length` bytes
+//!  +-------+------+--------+------+--------+----------+---------
+//!   "RLBF"         of the           of the   xxh3 of bytes 0..24 and the payload, seeded with the backup's
+//!                  payload          frame    identity (of the first frame with 0)
+//!
+//!  begin (1), the first:   version u32, u32 0, database u128, backup u128, base u128 (0: full), place u64,
+//!                          segments u32, next identifier u32, time u64 (ms since 1970), base's place u64
+//!  segment (2):            number u32, heap u32 (0: free), the segment's bytes from 64 to its end
+//!  end (3), the last:      segments u64, bytes of all frames before this one u64
+//! ```
+//!
+//! The checksum of a frame covers its number and the backup's identity, so a frame that is missing, twice, or of another
+//! backup is noticed; without the end nothing is believed.
+
+use std::io::{self, Read, Write};
+
+use xxhash_rust::xxh3::Xxh3;
+
+use crate::error::{Error, Result};
+use crate::ids::{HeapId, Lsn};
+use crate::open::OpenError;
+use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
+
+const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
+/// The format of backups that this program reads and writes.
+pub(super) const VERSION: u32 = 1;
+const FRAME_HEADER: usize = 32;
+const CHECKSUM: std::ops::Range<usize> = 24..32;
+const BEGIN: u32 = 1;
+const SEGMENT: u32 = 2;
+const END: u32 = 3;
+const BEGIN_BYTES: usize = 88;
+const END_BYTES: usize = 16;
+const PAYLOAD_MAX: usize = SEGMENT_BYTES;
+
+/// What a backup says of itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Header {
+    pub database: u128,
+    pub id: u128,
+    /// Of an increment: the backup that it is to be put onto, and its place.
+    pub base: Option<(u128, Lsn)>,
+    pub place: Lsn,
+    /// The segments of the database: those below this number.
+    pub segments: u32,
+    pub next_id: u32,
+    /// When it was taken, in milliseconds since 1970.
+    pub time_ms: u64,
+}
+
+fn seed_of(id: u128) -> u64 {
+    id as u64 ^ (id >> 64) as u64
+}
+
+impl Header {
+    fn encode(&self) -> [u8; BEGIN_BYTES] {
+        let mut bytes = [0; BEGIN_BYTES];
+        let (base, base_place) = self.base.unwrap_or_default();
+        bytes[..4].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.database.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.id.to_le_bytes());
+        bytes[40..56].copy_from_slice(&base.to_le_bytes());
+        bytes[56..64].copy_from_slice(&self.place.0.to_le_bytes());
+        bytes[64..68].copy_from_slice(&self.segments.to_le_bytes());
+        bytes[68..72].copy_from_slice(&self.next_id.to_le_bytes());
+        bytes[72..80].copy_from_slice(&self.time_ms.to_le_bytes());
+        bytes[80..88].copy_from_slice(&base_place.0.to_le_bytes());
+        bytes
+    }
+
+    fn decode(bytes: &[u8]) -> Header {
+        let u128_at = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
+        let base = u128_at(40);
+        Header {
+            database: u128_at(8),
+            id: u128_at(24),
+            base: (base != 0).then(|| (base, Lsn(u64_at(bytes, 80)))),
+            place: Lsn(u64_at(bytes, 56)),
+            segments: u32_at(bytes, 64),
+            next_id: u32_at(bytes, 68),
+            time_ms: u64_at(bytes, 72),
+        }
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
+}
+
+/// Writes a backup.
+pub(super) struct StreamWriter<'a> {
+    out: &'a mut dyn Write,
+    name: &'a str,
+    seed: u64,
+    frames: u64,
+    pub segments: u64,
+    pub bytes: u64,
+}
+
+impl<'a> StreamWriter<'a> {
+    pub fn begin(out: &'a mut dyn Write, name: &'a str, header: &Header) -> Result<StreamWriter<'a>> {
+        let mut writer = StreamWriter { out, name, seed: 0, frames: 0, segments: 0, bytes: 0 };
+        writer.frame(BEGIN, &[], &header.encode())?;
+        writer.seed = seed_of(header.id);
+        Ok(writer)
+    }
+
+    /// A segment, whose bytes lie in `bytes` behind the room of an image header.
+    pub fn segment(&mut self, number: u32, heap: Option<HeapId>, bytes: &[u8]) -> Result<()> {
+        let mut head = [0; 8];
+        head[..4].copy_from_slice(&number.to_le_bytes());
+        head[4..].copy_from_slice(&heap.map_or(0, |heap| heap.0).to_le_bytes());
+        self.segments += 1;
+        self.frame(SEGMENT, &head, bytes.get(IMAGE_HEADER_BYTES..).unwrap_or_default())
+    }
+
+    pub fn end(mut self) -> Result<(u64, u64)> {
+        let mut payload = [0; END_BYTES];
+        payload[..8].copy_from_slice(&self.segments.to_le_bytes());
+        payload[8..].copy_from_slice(&self.bytes.to_le_bytes());
+        self.frame(END, &[], &payload)?;
+        Ok((self.segments, self.bytes))
+    }
+
+    fn frame(&mut self, kind: u32, head: &[u8], rest: &[u8]) -> Result<()> {
+        let mut header = [0; FRAME_HEADER];
+        header[..4].copy_from_slice(&MAGIC.to_le_bytes());
+        header[4..8].copy_from_slice(&kind.to_le_bytes());
+        header[8..12].copy_from_slice(&((head.len() + rest.len()) as u32).to_le_bytes());
+        header[16..24].copy_from_slice(&self.frames.to_le_bytes());
+        let mut hash = Xxh3::with_seed(self.seed);
+        [&header[..24], head, rest].into_iter().for_each(|bytes| hash.update(bytes));
+        header[CHECKSUM].copy_from_slice(&hash.digest().to_le_bytes());
+        for bytes in [&header, head, rest] {
+            self.out.write_all(bytes).map_err(|error| write_error(self.name, self.bytes, &error))?;
+        }
+        self.frames += 1;
+        self.bytes += (FRAME_HEADER + head.len() + rest.len()) as u64;
+        Ok(())
+    }
+}
+
+/// What a failed write of a backup is.
+pub(super) fn write_error(name: &str, offset: u64, error: &io::Error) -> Error {
+    // A disk's own error is inside, with the file's name in the directory.
+    if let Some(inner) = error.get_ref().and_then(|inner| inner.downcast_ref::<crate::io::DiskError>()) {
+        return Error::from(inner.clone());
+    }
+    let (file, operation) = (name.to_owned(), "write".to_owned());
+    match error.kind() {
+        io::ErrorKind::StorageFull => Error::DiskFull { file, offset, operation },
+        _ => Error::Io { file, offset, operation, cause: error.to_string() },
+    }
+}
+
+/// A segment that was read.
+pub(super) struct ReadSegment<'a> {
+    pub number: u32,
+    pub heap: Option<HeapId>,
+    /// Its bytes from 64 on.
+    pub bytes: &'a [u8],
+}
+
+/// Reads a backup.
+pub(super) struct StreamReader<'a> {
+    from: &'a mut dyn Read,
+    name: &'a str,
+    pub header: Header,
+    seed: u64,
+    frames: u64,
+    segments: u64,
+    /// Where the next frame begins.
+    at: u64,
+    payload: Vec<u8>,
+}
+
+impl<'a> StreamReader<'a> {
+    /// # Errors
+    /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format;
+    /// [`OpenError::Io`].
+    pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
+        let header =
+            Header { database: 0, id: 0, base: None, place: Lsn::ZERO, segments: 0, next_id: 0, time_ms: 0 };
+        let payload = Vec::new();
+        let mut reader = StreamReader { from, name, header, seed: 0, frames: 0, segments: 0, at: 0, payload };
+        let kind = reader.frame()?;
+        if kind != BEGIN || reader.payload.len() < 4 {
+            return Err(reader.corrupt(0, "expected the begin of a backup, found another frame"));
+        }
+        let version = u32_at(&reader.payload, 0);
+        if version != VERSION {
+            let what = format!(
+                "\"{name}\" has backup format {version}, this program reads format {VERSION}: use a matching version"
+            );
+            return Err(OpenError::Unsupported { what });
+        }
+        if reader.payload.len() != BEGIN_BYTES {
+            return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
+        }
+        reader.header = Header::decode(&reader.payload);
+        reader.seed = seed_of(reader.header.id);
+        Ok(reader)
+    }
+
+    /// The next segment, or none at the end.
+    pub fn next(&mut self) -> Result<Option<ReadSegment<'_>>, OpenError> {
+        let at = self.at;
+        match self.frame()? {
+            SEGMENT if self.payload.len() >= 8 => {
+                let (number, heap, length) =
+                    (u32_at(&self.payload, 0), u32_at(&self.payload, 4), self.payload.len() - 8);
+                if number >= self.header.segments
+                    || length > SEGMENT_BYTES - IMAGE_HEADER_BYTES
+                    || !length.is_multiple_of(UNIT_BYTES)
+                {
+                    return Err(self.corrupt(at, "a segment that the backup cannot have"));
+                }
+                self.segments += 1;
+                let heap = (heap != 0).then_some(HeapId(heap));
+                Ok(Some(ReadSegment { number, heap, bytes: &self.payload[8..] }))
+            }
+            END if self.payload.len() == END_BYTES => {
+                let found = (u64_at(&self.payload, 0), u64_at(&self.payload, 8));
+                if found != (self.segments, at) {
+                    return Err(
+                        self.corrupt(at, "the end of the backup counts other segments or bytes than came")
+                    );
+                }
+                let mut more = [0];
+                match self.from.read(&mut more) {
+                    Ok(0) => Ok(None),
+                    Ok(_) => Err(self.corrupt(self.at, "bytes follow the end of the backup")),
+                    Err(error) => Err(self.failed(&error)),
+                }
+            }
+            _ => Err(self.corrupt(at, "a frame of a kind or length that no backup has")),
+        }
+    }
+
+    fn corrupt(&self, offset: u64, what: &str) -> OpenError {
+        OpenError::Corrupt { file: self.name.to_owned(), offset, what: what.to_owned() }
+    }
+
+    fn failed(&self, error: &io::Error) -> OpenError {
+        OpenError::Io(format!("read of \"{}\" at offset {} failed: {error}", self.name, self.at))
+    }
+
+    /// Reads the next frame into `payload`, and gives its kind.
+    fn frame(&mut self) -> Result<u32, OpenError> {
+        let mut header = [0; FRAME_HEADER];
+        self.fill(0, &mut header)?;
+        if u32_at(&header, 0) != MAGIC {
+            let what = match self.frames {
+                0 => "expected a backup, found other bytes",
+                _ => "expected a frame of the backup, found other bytes",
+            };
+            return Err(self.corrupt(self.at, what));
+        }
+        let length = u32_at(&header, 8) as usize;
+        if length > PAYLOAD_MAX {
+            return Err(self.corrupt(self.at, &format!("a frame of {length} bytes makes no sense")));
+        }
+        let mut payload = std::mem::take(&mut self.payload);
+        payload.resize(length, 0);
+        let filled = self.fill(FRAME_HEADER, &mut payload);
+        self.payload = payload;
+        filled?;
+        let mut hash = Xxh3::with_seed(self.seed);
+        hash.update(&header[..24]);
+        hash.update(&self.payload);
+        let (expected, found) = (u64_at(&header, CHECKSUM.start), hash.digest());
+        if expected != found || u64_at(&header, 16) != self.frames {
+            return Err(self.corrupt(
+                self.at,
+                &format!(
+                    "the checksum of frame {} is {expected:016x}, its bytes have {found:016x}: they are damaged, or of \
+                     another backup",
+                    self.frames
+                ),
+            ));
+        }
+        self.frames += 1;
+        self.at += (FRAME_HEADER + length) as u64;
+        Ok(u32_at(&header, 4))
+    }
+
+    fn fill(&mut self, before: usize, buffer: &mut [u8]) -> Result<(), OpenError> {
+        let mut filled = 0;
+        while filled < buffer.len() {
+            match self.from.read(&mut buffer[filled..]) {
+                Ok(0) => {
+                    let what = format!(
+                        "the backup is cut: it ends after {} bytes, before its end",
+                        self.at + (before + filled) as u64
+                    );
+                    return Err(self.corrupt(self.at, &what));
+                }
+                Ok(count) => filled += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,260 @@
+//! Taking a backup of a running database.
+
+use std::io::{self, Write};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use parking_lot::Mutex;
+
+use super::stream::{Header, StreamWriter, write_error};
+use super::{BACKUP_FILE, BackupKind, BackupReport, UNFINISHED};
+use crate::checkpoint::home::HOME_FILE;
+use crate::checkpoint::{CheckpointSource, Consistency};
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::io::{Caching, Disk, File, Open};
+use crate::open::random_id;
+use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
+use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
+
+/// Bytes that are written at once.
+const WRITE_BYTES: usize = 1 << 20;
+/// How many segments are copied between two looks at the log.
+const LOOK_EVERY: u32 = 64;
+
+/// Where a backup goes.
+pub(crate) enum Destination<'a> {
+    /// To a file of its own on a disk, whose name is made durable.
+    Directory(Arc<dyn Disk>),
+    /// Anywhere.
+    Stream(&'a mut dyn Write),
+}
+
+/// What a database remembers of its backups while it is open.
+#[derive(Default)]
+pub(crate) struct Backups {
+    last: Mutex<Option<(u128, Lsn)>>,
+}
+
+/// What a backup needs of an open database, none of whose checkpoints runs.
+pub(crate) struct Taking<'a> {
+    pub source: &'a dyn CheckpointSource,
+    pub database: u128,
+    pub snapshot_bytes_max: u64,
+    pub log_bytes_max: u64,
+    /// The database is being closed.
+    pub is_stopped: &'a dyn Fn() -> bool,
+}
+
+impl Backups {
+    /// Takes one. Nothing is swept meanwhile.
+    pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
+        let began = Instant::now();
+        let mut last = self.last.lock();
+        let base = if kind == BackupKind::Full { None } else { *last };
+        let why_full = (kind == BackupKind::Incremental && base.is_none())
+            .then(|| "no backup was taken since the database was opened".to_owned());
+        let segments = taking.source.segments();
+        if base.is_none() {
+            (0..segments.high_water())
+                .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
+        }
+        let mut cleared = Vec::new();
+        let taken = taking.write(base, to, &mut cleared);
+        if taken.is_err() {
+            cleared.into_iter().for_each(|id| segments.set_dirty(id, Copy::Elsewhere));
+        }
+        let (header, segments, bytes, cut_held) = taken?;
+        *last = Some((header.id, header.place));
+        Ok(BackupReport {
+            id: header.id,
+            base: base.map(|base| base.0),
+            place: header.place,
+            segments,
+            bytes,
+            cut_held,
+            took: began.elapsed(),
+            why_full,
+        })
+    }
+}
+
+impl Taking<'_> {
+    fn write(
+        &self,
+        base: Option<(u128, Lsn)>,
+        to: Destination<'_>,
+        cleared: &mut Vec<SegmentId>,
+    ) -> Result<(Header, u64, u64, Duration)> {
+        match to {
+            Destination::Directory(disk) => {
+                let name = format!("{}/{BACKUP_FILE}", disk.describe());
+                let mut out = BackupFile::create(disk)?;
+                let written = self.stream(base, &mut out, &name, cleared)?;
+                out.finish()?;
+                Ok(written)
+            }
+            Destination::Stream(out) => {
+                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
+                let name = "the backup's stream";
+                let written = self.stream(base, &mut out, name, cleared)?;
+                out.flush().map_err(|error| write_error(name, written.2, &error))?;
+                Ok(written)
+            }
+        }
+    }
+
+    fn stream(
+        &self,
+        base: Option<(u128, Lsn)>,
+        out: &mut dyn Write,
+        name: &str,
+        cleared: &mut Vec<SegmentId>,
+    ) -> Result<(Header, u64, u64, Duration)> {
+        let segments = self.source.segments();
+        let uncut = Uncut(self.source);
+        segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
+        let cut = self.source.cut(Consistency::Transaction);
+        let header = Header {
+            database: self.database,
+            id: random_id(),
+            base,
+            place: Lsn(cut.redo_start.0 - 1),
+            segments: cut.end,
+            next_id: self.source.next_id(),
+            time_ms: now_ms(),
+        };
+        let mut writer = StreamWriter::begin(out, name, &header)?;
+        self.copy(segments, cut.end, &mut writer, cleared)?;
+        drop(uncut);
+        // Clearance: what is in the backup must not be lost by the database that it was taken of.
+        self.source.wait_durable(header.place)?;
+        let (count, bytes) = writer.end()?;
+        Ok((header, count, bytes, cut.held))
+    }
+
+    /// The segments below `end` that the last backup lacks, as they were at the cut.
+    fn copy(
+        &self,
+        segments: &Segments,
+        end: u32,
+        writer: &mut StreamWriter<'_>,
+        cleared: &mut Vec<SegmentId>,
+    ) -> Result<()> {
+        let mut buffer = vec![0; SEGMENT_BYTES];
+        let mut next = 0;
+        while next < end {
+            // Commits may wait for the room that a snapshot takes.
+            let in_the_way = if segments.snapshots().is_short() { segments.snapshots().any() } else { None };
+            let id = in_the_way.unwrap_or(SegmentId(next));
+            if in_the_way.is_none() {
+                next += 1;
+                if next.is_multiple_of(LOOK_EVERY) {
+                    self.check_log()?;
+                }
+            }
+            if (self.is_stopped)() {
+                return Err(Error::Closed);
+            }
+            if !segments.is_dirty(id, Copy::Elsewhere) {
+                continue;
+            }
+            let mut swept = segments.sweep_snapshot(id, &mut buffer);
+            if swept.is_none() {
+                swept = segments.sweep(segments.latch(id), id, Copy::Elsewhere, &mut buffer);
+            }
+            // The last backup may have what the cut had.
+            let Some(Swept { heap, used, latched }) = swept else { continue };
+            drop(latched);
+            cleared.push(id);
+            writer.segment(id.0, heap, &buffer[..used.max(IMAGE_HEADER_BYTES)])?;
+        }
+        Ok(())
+    }
+
+    /// Checkpoints wait for the backup, so it must not go on until the log is full.
+    fn check_log(&self) -> Result<()> {
+        let used = self.source.log_bytes_since(Lsn::ZERO);
+        if used > self.log_bytes_max / 8 * 7 {
+            let reason = format!(
+                "a backup keeps checkpoints waiting, and the log has come to {used} of at most {} bytes \
+                 (log_bytes_max); the backup is given up",
+                self.log_bytes_max
+            );
+            return Err(Error::LogFull { reason });
+        }
+        Ok(())
+    }
+}
+
+/// Sees to it that the cut does not outlast the backup.
+struct Uncut<'a>(&'a dyn CheckpointSource);
+
+impl Drop for Uncut<'_> {
+    fn drop(&mut self) {
+        self.0.forget_cut();
+    }
+}
+
+/// Milliseconds since 1970, by the machine's clock.
+pub(super) fn now_ms() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A backup in a directory, under another name until it is complete.
+struct BackupFile {
+    disk: Arc<dyn Disk>,
+    file: Arc<dyn File>,
+    buffer: Vec<u8>,
+    at: u64,
+}
+
+impl BackupFile {
+    fn create(disk: Arc<dyn Disk>) -> Result<BackupFile> {
+        for name in disk.list()? {
+            let what = match name.as_str() {
+                BACKUP_FILE => "a backup",
+                HOME_FILE => "a database",
+                _ => continue,
+            };
+            let what = format!(
+                "a backup to {}: it holds {what} (\"{name}\") already; use another directory",
+                disk.describe()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
+        // One that was cut short may have left its own.
+        file.set_length(0)?;
+        Ok(BackupFile { disk, file, buffer: Vec::with_capacity(WRITE_BYTES), at: 0 })
+    }
+
+    fn write_buffer(&mut self) -> io::Result<()> {
+        self.file.write_at(&self.buffer, self.at).map_err(io::Error::other)?;
+        self.at += self.buffer.len() as u64;
+        self.buffer.clear();
+        Ok(())
+    }
+
+    /// Makes it durable, and then gives it its name.
+    fn finish(mut self) -> Result<()> {
+        self.write_buffer().map_err(|error| write_error(UNFINISHED, self.at, &error))?;
+        self.file.sync()?;
+        self.disk.rename(UNFINISHED, BACKUP_FILE)?;
+        Ok(self.disk.sync_directory()?)
+    }
+}
+
+impl Write for BackupFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.buffer.extend_from_slice(bytes);
+        if self.buffer.len() >= WRITE_BYTES {
+            self.write_buffer()?;
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.write_buffer()
+    }
+}
