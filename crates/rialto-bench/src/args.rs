@@ -173,6 +173,9 @@ pub struct BenchArgs {
     /// How many backup copies of the tables are kept: with three, a damaged one can always be done without
     #[arg(long, value_name = "2|3", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=3))]
     pub backup_copies: u32,
+    /// With --checkpoint acbw or tcbw: how long a transaction waits that touched both colours, before it runs again
+    #[arg(long, value_name = "US")]
+    pub colour_retry_us: Option<u64>,
     /// How fast a checkpoint goes through memory; 0 is without a pause
     #[arg(long, value_name = "N")]
     pub sweep_bytes_per_s: Option<u64>,
@@ -336,9 +339,19 @@ impl BenchArgs {
         ] {
             if given && no_checkpoints {
                 return usage(format!(
-                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou"
+                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou, acbw, tcbw"
                 ));
             }
+        }
+        if self.colour_retry_us.is_some()
+            && !matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw)
+        {
+            return usage(
+                "--colour-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
+            );
+        }
+        if let Some(us) = self.colour_retry_us.filter(|&us| us > 60_000_000) {
+            return usage(format!("--colour-retry-us {us}: expected at most 60000000"));
         }
         Ok(())
     }
@@ -502,6 +515,7 @@ impl BenchArgs {
             checkpoint: self.checkpoint.into(),
             spool: self.spool,
             backup_copies: self.backup_copies,
+            colour_retry: self.colour_retry_us.map_or(defaults.colour_retry, Duration::from_micros),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),

@@ -70,6 +70,7 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("", "context_switches_per_txn"),
         ("context_switches_per_txn", "voluntary involuntary clients_voluntary clients_involuntary"),
         ("", "device_bytes_per_txn sweep_bytes_per_txn sweep_copied_bytes sweep_cpu_ms_per_gb"),
+        ("", "aborted_colour sweep_latches sweep_latch_conflicts latch_conflicts"),
         ("", "cuts cut_held_us_max snapshot_bytes_max overdue"),
         ("", "callgrind_instructions_per_txn locks_by_form_per_100_txn"),
         ("locks_by_form_per_100_txn", "thin head"),

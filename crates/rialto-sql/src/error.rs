@@ -92,6 +92,7 @@ impl SqlError {
             self.cause.as_deref(),
             Some(
                 Error::Deadlock { .. }
+                    | Error::MixedColours
                     | Error::LockTimeout { .. }
                     | Error::Timeout { .. }
                     | Error::Cancelled

@@ -77,6 +77,8 @@ sqlstates! {
     NoSuchPortal = "34000", "invalid_cursor_name";
     /// No savepoint of this name.
     NoSuchSavepoint = "3B001", "invalid_savepoint_specification";
+    /// The transaction touched both colours of a black/white checkpoint.
+    SerializationFailure = "40001", "serialization_failure";
     /// Chosen as a deadlock's victim.
     Deadlock = "40P01", "deadlock_detected";
     /// Text that is no SQL.
@@ -141,6 +143,7 @@ sqlstates! {
 pub fn of(error: &Error) -> SqlState {
     match error {
         Error::Deadlock { .. } => SqlState::Deadlock,
+        Error::MixedColours => SqlState::SerializationFailure,
         Error::LockTimeout { .. } | Error::WouldWait { .. } => SqlState::LockNotAvailable,
         Error::Cancelled | Error::Timeout { .. } => SqlState::Cancelled,
         Error::DuplicateKey { .. } => SqlState::UniqueViolation,
@@ -184,7 +187,9 @@ impl From<Error> for SqlError {
             _ => None,
         };
         answer.hint = match &error {
-            Error::Deadlock { .. } => Some("Roll back and run the transaction again.".to_string()),
+            Error::Deadlock { .. } | Error::MixedColours => {
+                Some("Roll back and run the transaction again.".to_string())
+            }
             Error::Stopped { .. } | Error::OutcomeUnknown { .. } => {
                 Some("Restart the server: it recovers from the log.".to_string())
             }
@@ -217,6 +222,7 @@ mod tests {
         let io = || (text(), 0, text());
         let cases = [
             (Error::Deadlock { waiting_for: text() }, "40P01"),
+            (Error::MixedColours, "40001"),
             (Error::LockTimeout { lock: text(), waited_ms: 1 }, "55P03"),
             (Error::Cancelled, "57014"),
             (Error::Timeout { limit_ms: 1 }, "57014"),

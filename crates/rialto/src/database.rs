@@ -19,7 +19,7 @@ use crate::lock::LockMode;
 use crate::log::GroupCommitDesign;
 use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
-use crate::options::{Checkpointing, Options};
+use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
 use crate::recovery::RecoveryReport;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
@@ -82,6 +82,8 @@ pub(crate) enum Run<T> {
 /// What the runs of one transaction have in common.
 pub(crate) struct Runs {
     attempts: u32,
+    /// Of those, how many a black/white checkpoint ended.
+    mixed: u32,
     /// When the first began.
     started: Option<Instant>,
     /// What their thread had waited for before.
@@ -92,7 +94,7 @@ pub(crate) struct Runs {
 
 impl Runs {
     pub(crate) fn new() -> Runs {
-        Runs { attempts: 0, started: None, waits: waits::now(), lock_wait_ns: 0 }
+        Runs { attempts: 0, mixed: 0, started: None, waits: waits::now(), lock_wait_ns: 0 }
     }
 
     /// The next run may be on another thread than those before it: their waits for latches are forgotten.
@@ -163,8 +165,8 @@ impl Database {
         self.start(options, None)
     }
 
-    /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock the body
-    /// runs again: it may run several times, and sees its own writes. If it fails, or panics, nothing of it is kept.
+    /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
+    /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees its own writes. If it fails, or panics, nothing of it is kept.
     ///
     /// # Errors
     /// What the body gives; what keeps the commit from taking place; [`Error::OutcomeUnknown`]; [`Error::Nested`] inside
@@ -260,6 +262,9 @@ impl Database {
             Err(error) => return Run::NotBegun(error),
         };
         runs.started = runs.started.or(Some(transaction.context().began));
+        if runs.mixed == COLOUR_RETRIES_MAX {
+            transaction.context().colours.patient = true;
+        }
         // The first run of a transaction that only reads takes no locks.
         let unlocked = options.read_only && attempt == 0;
         transaction.context().read_unlocked(unlocked);
@@ -282,9 +287,16 @@ impl Database {
             Err(error) => error,
         };
         // A victim says nothing of what it read: it runs again.
-        if matches!(error, Error::Deadlock { .. }) && attempt < self.core().options.deadlock_retries_max {
+        let deadlocks = attempt - runs.mixed;
+        if matches!(error, Error::Deadlock { .. }) && deadlocks < self.core().options.deadlock_retries_max {
             runs.lock_wait_ns += transaction.give_up();
-            return Run::Again(Some(back_off(attempt)));
+            return Run::Again(Some(back_off(deadlocks)));
+        }
+        // Nor does who came between the halves of a checkpoint; it is aborted already.
+        if error == Error::MixedColours && runs.mixed < COLOUR_RETRIES_MAX {
+            runs.mixed += 1;
+            runs.lock_wait_ns += transaction.context().lock_wait_ns;
+            return Run::Again(Some(self.core().options.colour_retry));
         }
         Run::Failed(transaction, error)
     }

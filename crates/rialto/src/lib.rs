@@ -49,7 +49,7 @@ pub use lock::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
 pub use open::OpenError;
-pub use options::{Checkpointing, Logging, Options, Progress};
+pub use options::{COLOUR_RETRIES_MAX, Checkpointing, Logging, Options, Progress};
 pub use records::Records;
 pub use row::Record;
 pub use txn::{

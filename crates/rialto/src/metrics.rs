@@ -15,6 +15,11 @@ pub struct Metrics {
     pub aborted: u64,
     /// Of those, the ones that were a deadlock's victim and ran again.
     pub aborted_deadlock: u64,
+    /// Of the aborted ones, those that touched both colours of a transaction-consistent black/white checkpoint, or moved a
+    /// row between them under an action-consistent one. Those that were closures ran again.
+    pub aborted_colour: u64,
+    /// How often a commit on its way, or an insert, found the latch of its segment taken, by the checkpointer or by another.
+    pub latch_conflicts: u64,
     /// Transactions that committed, running: what is left of their response times.
     pub run_ns: u64,
     /// The same transactions, waiting for locks.

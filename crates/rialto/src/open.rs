@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -204,6 +204,21 @@ impl CheckpointSource for Source {
         };
         let end = core.segments.cut();
         Cut { redo_start, end, held: began.elapsed() }
+    }
+
+    fn paint(&self, consistency: Consistency) -> Cut {
+        let core = &*self.0;
+        core.in_flight.open_gate(Gate::Colours);
+        // Those who have settled no colour are in the copy: it begins when they are applied.
+        core.in_flight.outlast();
+        let place = core.log.place();
+        let redo_start = match consistency {
+            Consistency::Action => core.in_flight.oldest(place),
+            // All that has a place by now is white, or applied already: so the copy has it whole.
+            Consistency::Transaction => place.next(),
+        };
+        core.segments.painting().set_black_from(place.next());
+        Cut { redo_start, end: core.segments.paint(), held: Duration::ZERO }
     }
 
     fn forget_cut(&self) {
@@ -438,6 +453,8 @@ impl Running {
             committed: sum(|account| account.committed),
             aborted: sum(|account| account.aborted),
             aborted_deadlock: sum(|account| account.deadlocks),
+            aborted_colour: sum(|account| account.colours),
+            latch_conflicts: core.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),
             lock_wait_ns: sum(|account| account.time.lock_wait_ns),
             latch_wait_ns: sum(|account| account.time.latch_wait_ns),

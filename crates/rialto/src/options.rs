@@ -22,6 +22,14 @@ pub enum Checkpointing {
     /// Copy-on-update, transaction-consistent (System M's TCCOU): likewise, and when the sweep begins no commit is applied in
     /// part: commits wait before their place until those that have one are applied. The backup is a prefix of the log.
     TransactionCopyOnUpdate,
+    /// Black/white, action-consistent (System M's ACBW, section 3.2): segments are copied as they are and painted; no action
+    /// touches both painted and unpainted ones. An action is the change of one row, so only those that move a row to another
+    /// segment can: their transactions are run again.
+    ActionBlackWhite,
+    /// Black/white, transaction-consistent (System M's TCBW): no transaction that writes touches both, reads included. One
+    /// that does is aborted and run again, after [`Options::colour_retry`]. The backup is what the transactions that touched
+    /// unpainted segments have made.
+    TransactionBlackWhite,
     /// Not in the background: the log grows up to its bound, and recovery takes as long as it does. To measure what
     /// checkpoints cost. [`Database::checkpoint`](crate::Database::checkpoint) makes one still.
     None,
@@ -29,8 +37,13 @@ pub enum Checkpointing {
 
 impl Checkpointing {
     /// All that make checkpoints.
-    pub const ALL: [Checkpointing; 3] =
-        [Checkpointing::Fuzzy, Checkpointing::ActionCopyOnUpdate, Checkpointing::TransactionCopyOnUpdate];
+    pub const ALL: [Checkpointing; 5] = [
+        Checkpointing::Fuzzy,
+        Checkpointing::ActionCopyOnUpdate,
+        Checkpointing::TransactionCopyOnUpdate,
+        Checkpointing::ActionBlackWhite,
+        Checkpointing::TransactionBlackWhite,
+    ];
 }
 
 /// What goes into the log (System M, sections 2.1 and 4.1). The log on disk may be mixed: each packet says what it is, and
@@ -119,6 +132,10 @@ pub struct Options {
     /// written some; one that alone needs more than this gets it, and what is in flight at an action-consistent cut is not
     /// counted.
     pub snapshot_bytes_max: Option<u64>,
+    /// How long a transaction waits that a black/white checkpoint has aborted before it runs again (System M's retry time);
+    /// 1 ms by default. Each time the checkpoint is told which segments were in its way and copies those next; after
+    /// [`COLOUR_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again.
+    pub colour_retry: Duration,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
     /// transactions wait; 4 GiB by default.
     pub log_bytes_max: u64,
@@ -169,6 +186,7 @@ impl Default for Options {
             spool: true,
             backup_copies: 2,
             snapshot_bytes_max: None,
+            colour_retry: Duration::from_millis(1),
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             group_commit: GroupCommitOptions::default(),
@@ -209,6 +227,12 @@ fn machine_memory() -> u64 {
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
 }
 
+/// How often a transaction is aborted for its colours ([`Options::colour_retry`]) before it waits at its commit instead.
+pub const COLOUR_RETRIES_MAX: u32 = 10;
+
+/// The longest [`Options::colour_retry`].
+const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
+
 /// The least memory that a database can work with, in bytes.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
 
@@ -228,6 +252,12 @@ impl Options {
         }
         if let Some(problem) = self.group_commit.problem() {
             return Some(problem);
+        }
+        if self.colour_retry > COLOUR_RETRY_MAX {
+            return Some(format!(
+                "colour_retry is {:?}, expected at most {COLOUR_RETRY_MAX:?}",
+                self.colour_retry
+            ));
         }
         if self.memory_bytes < MEMORY_BYTES_MIN {
             return Some(format!(

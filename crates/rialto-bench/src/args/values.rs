@@ -104,6 +104,10 @@ pub enum CheckpointName {
     Accou,
     /// Likewise, transaction-consistent
     Tccou,
+    /// Black/white, action-consistent: what moves a row between what is copied and what is not runs again
+    Acbw,
+    /// Black/white, transaction-consistent: so does every transaction that touches both
+    Tcbw,
     /// Not at all: to measure what checkpoints cost
     None,
 }
@@ -114,6 +118,8 @@ impl From<CheckpointName> for Checkpointing {
             CheckpointName::Fuzzy => Checkpointing::Fuzzy,
             CheckpointName::Accou => Checkpointing::ActionCopyOnUpdate,
             CheckpointName::Tccou => Checkpointing::TransactionCopyOnUpdate,
+            CheckpointName::Acbw => Checkpointing::ActionBlackWhite,
+            CheckpointName::Tcbw => Checkpointing::TransactionBlackWhite,
             CheckpointName::None => Checkpointing::None,
         }
     }

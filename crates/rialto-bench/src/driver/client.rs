@@ -291,7 +291,7 @@ impl<W: Workload> Client<'_, W> {
                 Ok(None)
             }
             // The kernel has counted it.
-            Err(Error::Deadlock { .. }) => Ok(None),
+            Err(Error::Deadlock { .. } | Error::MixedColours) => Ok(None),
             Err(error) => Err(error),
         }
     }

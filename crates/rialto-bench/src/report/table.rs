@@ -24,9 +24,13 @@ impl Measured {
         let seconds = self.outcome.window.as_secs_f64();
         table.row("committed", format!("{} in {seconds:.2} s", thousands(self.outcome.committed() as f64)));
         let deadlocks = self.grown(|metrics| metrics.aborted_deadlock);
+        let colours = self.grown(|metrics| metrics.aborted_colour);
         table.row(
             "aborted",
-            format!("{} by themselves, {deadlocks} deadlock victims run again", self.outcome.aborted_user),
+            format!(
+                "{} by themselves; run again: {deadlocks} deadlock victims, {colours} for their colours",
+                self.outcome.aborted_user
+            ),
         );
         table.row(
             "latency",
@@ -53,6 +57,19 @@ impl Measured {
         self.time_rows(&mut table, setting);
         self.log_rows(&mut table, seconds);
         table.row("checkpoints", self.sweeps_text());
+        let latches = self.grown(|metrics| metrics.checkpoints.latches);
+        if latches > 0 {
+            let conflicts = self.grown(|metrics| metrics.checkpoints.latch_conflicts);
+            let share = conflicts as f64 * 100.0 / latches as f64;
+            table.row(
+                "their latches",
+                format!(
+                    "{} asked for, {} not free ({share:.4}%)",
+                    thousands(latches as f64),
+                    thousands(conflicts as f64)
+                ),
+            );
+        }
         if let Some(Cuts { made, held_max, snapshot_bytes_max }) = self.cuts() {
             let (held, snapshots) = (time(held_max.as_secs_f64() * 1e6), bytes(snapshot_bytes_max));
             table.row(

@@ -38,6 +38,7 @@ struct Cell {
     committed: AtomicU64,
     aborted: AtomicU64,
     deadlocks: AtomicU64,
+    colours: AtomicU64,
     lock_wait_ns: AtomicU64,
     latch_wait_ns: AtomicU64,
     run_ns: AtomicU64,
@@ -78,6 +79,7 @@ impl Cell {
         total.committed += get(&self.committed);
         total.aborted += get(&self.aborted);
         total.deadlocks += get(&self.deadlocks);
+        total.colours += get(&self.colours);
         total.time.lock_wait_ns += get(&self.lock_wait_ns);
         total.time.latch_wait_ns += get(&self.latch_wait_ns);
         total.time.run_ns += get(&self.run_ns);
@@ -160,6 +162,11 @@ impl Accounts {
     /// A run was a deadlock's victim and will be tried again.
     pub fn deadlock(&self, context: usize, procedure: ProcedureId) {
         Writers::One.add(&self.contexts[context].cell(procedure).deadlocks, 1);
+    }
+
+    /// A run touched both colours of a black/white checkpoint.
+    pub fn mixed(&self, context: usize, procedure: ProcedureId) {
+        Writers::One.add(&self.contexts[context].cell(procedure).colours, 1);
     }
 
     /// The accounts that something was counted in.

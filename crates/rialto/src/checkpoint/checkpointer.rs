@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::black_white::BlackWhite;
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
 use super::home::{HomeFile, NewHome};
@@ -23,6 +24,7 @@ use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
 use crate::options::Checkpointing;
 use crate::recovery::RecoveryRates;
 use crate::store::memory::Segments;
+use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
 
 /// How often the thread looks whether a checkpoint is due.
@@ -37,13 +39,24 @@ const LOOK_AT_LOG_MIN: Duration = Duration::from_millis(5);
 /// After a failure, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-/// What is whole in a cut.
+/// How a sweep comes to its segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Consistency {
-    /// Every write of a row.
-    Action,
-    /// Every transaction.
-    Transaction,
+enum Method {
+    Fuzzy,
+    CopyOnUpdate(Consistency),
+    BlackWhite(Consistency),
+}
+
+impl Method {
+    fn of(strategy: Checkpointing) -> Method {
+        match strategy {
+            Checkpointing::Fuzzy | Checkpointing::None => Method::Fuzzy,
+            Checkpointing::ActionCopyOnUpdate => Method::CopyOnUpdate(Consistency::Action),
+            Checkpointing::TransactionCopyOnUpdate => Method::CopyOnUpdate(Consistency::Transaction),
+            Checkpointing::ActionBlackWhite => Method::BlackWhite(Consistency::Action),
+            Checkpointing::TransactionBlackWhite => Method::BlackWhite(Consistency::Transaction),
+        }
+    }
 }
 
 /// A cut that was made.
@@ -66,7 +79,10 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// Cuts, the segments being white: no commit takes its place meanwhile, and for a transaction-consistent cut all that
     /// have one are applied.
     fn cut(&self, consistency: Consistency) -> Cut;
-    /// The sweep at the cut is over.
+    /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
+    /// colour, and what has come before is applied. Nobody is kept waiting.
+    fn paint(&self, consistency: Consistency) -> Cut;
+    /// The sweep at the cut is over, or the black/white one.
     fn forget_cut(&self);
     /// The last place taken.
     fn place(&self) -> Lsn;
@@ -135,7 +151,10 @@ pub struct CheckpointReport {
     pub skipped: bool,
     /// Segments written.
     pub segments: u64,
-    /// Segments that were latched when the sweep came by, and were left for its end.
+    /// Segment latches that it asked for.
+    pub latches: u64,
+    /// Of those, the ones that it did not get at once: somebody had the segment latched, or a commit on its way held it white
+    /// (black/white).
     pub busy: u64,
     /// Bytes written to the backup copy.
     pub written_bytes: u64,
@@ -168,6 +187,10 @@ pub struct CheckpointStats {
     pub copied_bytes: u64,
     /// Processor time of the threads that made them.
     pub cpu: Duration,
+    /// Segment latches that sweeps asked for: one a segment visited.
+    pub latches: u64,
+    /// Of those, the ones that were not free (System M's lock conflicts, Table 4.2).
+    pub latch_conflicts: u64,
     /// Cuts made.
     pub cuts: u64,
     /// The longest time that a cut kept commits from their places.
@@ -192,7 +215,7 @@ pub(crate) struct Checkpointer {
     demands: AtomicU64,
     /// The number of the last sweep that was begun: a failed one's is not used again.
     sweeps: AtomicU32,
-    control: SweepControl,
+    control: Arc<SweepControl>,
     readiness: Readiness,
     state: Mutex<State>,
     wake: Condvar,
@@ -222,6 +245,9 @@ impl Checkpointer {
         options: CheckpointOptions,
     ) -> Arc<Checkpointer> {
         let state = State { redo_start: home.block().redo_start, ..State::default() };
+        let control = Arc::new(SweepControl::default());
+        let nudged = control.clone();
+        source.segments().painting().when_asked(move || nudged.nudge());
         Arc::new(Checkpointer {
             disk,
             clock,
@@ -230,7 +256,7 @@ impl Checkpointer {
             sweeps: AtomicU32::new(home.last_sweep()),
             home: Mutex::new(home),
             demands: AtomicU64::new(0),
-            control: SweepControl::default(),
+            control,
             readiness: Readiness::new(&options),
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -239,7 +265,12 @@ impl Checkpointer {
 
     /// How checkpoints are made, from the next one on.
     pub fn choose(&self, strategy: Checkpointing) {
-        self.state.lock().strategy = strategy;
+        let mut state = self.state.lock();
+        state.strategy = strategy;
+        // Not taken back before the sweep that goes on is over.
+        if strategy == Checkpointing::TransactionBlackWhite {
+            self.source.segments().painting().note_reads(true);
+        }
     }
 
     /// Starts the thread that makes checkpoints in the background, if there is none yet.
@@ -407,6 +438,8 @@ impl Checkpointer {
             self.control.set_urgent(false);
         }
         let mut state = self.state.lock();
+        let noted = state.strategy == Checkpointing::TransactionBlackWhite;
+        self.source.segments().painting().note_reads(noted);
         match &outcome {
             Ok(report) => {
                 state.redo_start = report.redo_start;
@@ -417,6 +450,8 @@ impl Checkpointer {
                     state.stats.written_bytes += report.written_bytes;
                     state.stats.copied_bytes += report.copied_bytes;
                     state.stats.cpu += report.cpu;
+                    state.stats.latches += report.latches;
+                    state.stats.latch_conflicts += report.busy;
                     state.stats.snapshot_bytes_max =
                         state.stats.snapshot_bytes_max.max(report.snapshot_bytes);
                     state.stats.last = Some(*report);
@@ -472,15 +507,11 @@ impl Checkpointer {
             room_used().max(of_target)
         };
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
-        let consistency = match strategy {
-            Checkpointing::Fuzzy | Checkpointing::None => None,
-            Checkpointing::ActionCopyOnUpdate => Some(Consistency::Action),
-            Checkpointing::TransactionCopyOnUpdate => Some(Consistency::Transaction),
-        };
+        let method = Method::of(strategy);
         let mut uncut = Uncut { source: &*self.source, is_cut: false };
         // As late as possible: redo is the shorter.
-        let cut = match consistency {
-            Some(consistency) => {
+        let cut = match method {
+            Method::CopyOnUpdate(consistency) => {
                 uncut.is_cut = true;
                 segments.whiten(copy, self.options.snapshot_bytes_max);
                 let cut = self.source.cut(consistency);
@@ -490,7 +521,15 @@ impl Checkpointer {
                 // An entry that was made meanwhile may say an earlier place than it takes.
                 Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
             }
-            None => {
+            Method::BlackWhite(consistency) => {
+                uncut.is_cut = true;
+                // The number first: who finds a white segment is held by this sweep.
+                segments.painting().begin(number, consistency);
+                segments.whiten(copy, 0);
+                let begun = self.source.paint(consistency);
+                Cut { redo_start: begun.redo_start.max(redo_start), ..begun }
+            }
+            Method::Fuzzy => {
                 let redo_start = self.source.redo_start().max(redo_start);
                 Cut { redo_start, end: segments.high_water(), held: Duration::ZERO }
             }
@@ -523,9 +562,10 @@ impl Checkpointer {
             clock: &*self.clock,
             control: &self.control,
         };
-        let policy: &mut dyn SweepPolicy = match consistency {
-            Some(_) => &mut CopyOnUpdate::default(),
-            None => &mut Fuzzy::default(),
+        let policy: &mut dyn SweepPolicy = match method {
+            Method::CopyOnUpdate(_) => &mut CopyOnUpdate::default(),
+            Method::BlackWhite(_) => &mut BlackWhite::default(),
+            Method::Fuzzy => &mut Fuzzy::default(),
         };
         let swept = sweep.run(policy);
         let snapshot_bytes = segments.snapshots().most_bytes();
@@ -549,7 +589,7 @@ impl Checkpointer {
         }
         let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
         report.cut_held = cut.held;
-        report.snapshot_bytes = if consistency.is_some() { snapshot_bytes } else { 0 };
+        report.snapshot_bytes = if matches!(method, Method::CopyOnUpdate(_)) { snapshot_bytes } else { 0 };
         Ok(report)
     }
 
@@ -565,6 +605,7 @@ impl Checkpointer {
             sequence,
             skipped,
             segments: swept.segments,
+            latches: swept.latches,
             busy: swept.busy,
             written_bytes: swept.written_bytes,
             copied_bytes: swept.copied_bytes,

@@ -7,7 +7,8 @@
 //! - [`home`]: the home block, and its crash argument;
 //! - [`image`]: a segment's image in a backup copy; `image_run`: several, written at once; `load_file`: those of a bulk
 //!   load;
-//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`]: the policies that say which and when;
+//! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that say
+//!   which and when;
 //! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `recovery_target`: when one begins so
 //!   that a recovery stays within a time; `readiness`: what that needs to know.
 //!
@@ -21,6 +22,7 @@
 //! - **I9** Images and home blocks are checksummed; the checksum depends on the database.
 //! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
 
+pub(crate) mod black_white;
 pub(crate) mod checkpointer;
 pub(crate) mod copy_on_update;
 pub(crate) mod fuzzy;
@@ -34,7 +36,8 @@ pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer, Consistency, Cut};
+pub(crate) use crate::store::memory::painting::Consistency;
+pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer, Cut};
 pub use checkpointer::{CheckpointReport, CheckpointStats};
 pub(crate) use image_run::RunLength;
 pub(crate) use load_file::LoadFile;

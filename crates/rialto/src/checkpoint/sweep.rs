@@ -10,7 +10,7 @@ use super::image_run::{ImageRun, RunLength};
 use crate::account::processor::ProcessorTime;
 use crate::error::{Error, Result};
 use crate::io::{Clock, File};
-use crate::store::memory::segments::{Copy, Swept};
+use crate::store::memory::segments::{Copy, Swept, Visit};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
 /// A pause is made when it has come to this much.
@@ -34,6 +34,16 @@ impl SweepView<'_> {
         self.segments.is_dirty(SegmentId(segment), self.copy)
     }
 
+    /// Whether a sweep that made segments white has not met this one.
+    pub fn is_white(&self, segment: u32) -> bool {
+        self.segments.is_white(SegmentId(segment))
+    }
+
+    /// The white segment that commits asked for first. It is waited for, and no commit comes to hold it any more.
+    pub fn asked_for(&self) -> Option<SegmentId> {
+        self.segments.next_asked()
+    }
+
     /// A segment whose snapshot copy takes room that transactions wait for.
     pub fn snapshot_in_the_way(&self) -> Option<SegmentId> {
         let snapshots = self.segments.snapshots();
@@ -54,7 +64,9 @@ pub(crate) struct SweepStats {
     pub end: u32,
     /// Segments copied.
     pub segments: u64,
-    /// Segments that were latched when the sweep came by, and were left for its end.
+    /// Segment latches that it asked for.
+    pub latches: u64,
+    /// Of those, the ones that it did not get at once: the segment was latched, or a commit held it white.
     pub busy: u64,
     /// Bytes copied under latches.
     pub copied_bytes: u64,
@@ -87,7 +99,9 @@ pub(crate) struct SweepControl {
     stop: AtomicBool,
     /// Processor time of those who sweep.
     pub server_time: ProcessorTime,
-    /// Held between the look at the two and the wait.
+    /// Somebody asks the sweep for something.
+    nudged: AtomicBool,
+    /// Held between the look at these and the wait.
     lock: Mutex<()>,
     changed: Condvar,
     rested_ns: AtomicU64,
@@ -97,6 +111,11 @@ impl SweepControl {
     /// Whether to make no more pauses: someone waits for the checkpoint, or the log needs its room.
     pub fn set_urgent(&self, urgent: bool) {
         self.set(&self.urgent, urgent);
+    }
+
+    /// Ends the pause that the sweep makes, if it does.
+    pub fn nudge(&self) {
+        self.set(&self.nudged, true);
     }
 
     /// The database closes.
@@ -109,6 +128,11 @@ impl SweepControl {
         self.stop.load(Ordering::SeqCst)
     }
 
+    /// Before it looks at what it was asked.
+    fn forget_nudge(&self) {
+        self.nudged.store(false, Ordering::SeqCst);
+    }
+
     fn set(&self, flag: &AtomicBool, value: bool) {
         flag.store(value, Ordering::SeqCst);
         let _lock = self.lock.lock();
@@ -117,7 +141,8 @@ impl SweepControl {
 
     /// Rests for as long, or until it is told something. Whether there is a reason not to rest any more.
     fn rest(&self, clock: &dyn Clock, time: Duration) -> bool {
-        let told = || self.urgent.load(Ordering::SeqCst) || self.is_stopped();
+        let is = |flag: &AtomicBool| flag.load(Ordering::SeqCst);
+        let told = || is(&self.urgent) || is(&self.nudged) || self.is_stopped();
         self.server_time.lap();
         let mut lock = self.lock.lock();
         if !told() {
@@ -182,7 +207,9 @@ impl Sweep<'_> {
         let began = self.clock.now();
         let pause = |written_bytes: u64, segments: u64| {
             self.pause(|| match self.pace {
-                _ if self.segments.snapshots().is_short() => Duration::ZERO,
+                _ if self.segments.snapshots().is_short() || self.segments.painting().is_pressed() => {
+                    Duration::ZERO
+                }
                 Pace::Bytes(0) => Duration::ZERO,
                 Pace::Bytes(a_second) => {
                     let due = began + Duration::from_secs_f64(written_bytes as f64 / a_second as f64);
@@ -198,6 +225,9 @@ impl Sweep<'_> {
                 }
             })
         };
+        if self.segments.is_painted() {
+            stats.latches += self.segments.paint_clean(self.copy, self.end);
+        }
         // Segments that somebody had latched: they are waited for when all others are done.
         let mut busy = Vec::new();
         loop {
@@ -223,21 +253,14 @@ impl Sweep<'_> {
             }
             run.begin(id.0);
             let held = self.clock.now();
-            let mut swept = self.segments.sweep_snapshot(id, run.room());
-            if swept.is_none() {
-                let latched = match self.segments.try_latch(id) {
-                    Some(latched) => latched,
-                    None if waits => self.segments.latch(id),
-                    None => {
-                        stats.busy += 1;
-                        busy.push(id);
-                        continue;
-                    }
-                };
-                swept = self.segments.sweep(latched, id, self.copy, run.room());
-            }
-            // The copy may have what the cut had.
-            let Some(Swept { heap, used, latched }) = swept else { continue };
+            let Swept { heap, used, latched } = match self.visit(id, waits, run.room(), &mut stats) {
+                Visit::Copied(swept) => swept,
+                Visit::Needless => continue,
+                Visit::Held => {
+                    busy.push(id);
+                    continue;
+                }
+            };
             cleared.push(id);
             // Whoever takes a free segment into use must not wait for the disk.
             let latched = latched.filter(|_| !self.spool && heap.is_some());
@@ -251,16 +274,44 @@ impl Sweep<'_> {
                 drop(latched);
                 given_back = self.clock.now();
             }
+            self.segments.note_painted();
             stats.hold_max = stats.hold_max.max(given_back - held);
         }
+        debug_assert!(
+            !self.segments.is_painted() || !(0..view.end).any(|segment| view.is_white(segment)),
+            "all is painted in the end"
+        );
         run.write()?;
         pause(stats.written_bytes, stats.segments)?;
         self.file.sync()?;
         Ok(stats)
     }
 
+    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it.
+    fn visit<'a>(&'a self, id: SegmentId, waits: bool, room: &mut [u8], stats: &mut SweepStats) -> Visit<'a> {
+        let segments = self.segments;
+        if let Some(swept) = segments.sweep_snapshot(id, room) {
+            return Visit::Copied(swept);
+        }
+        stats.latches += 1;
+        let visit = match segments.try_latch(id) {
+            Some(latched) => segments.sweep(latched, id, self.copy, room),
+            None => Visit::Held,
+        };
+        if !matches!(visit, Visit::Held) {
+            return visit;
+        }
+        stats.busy += 1;
+        // What commits wait for is waited for at once.
+        if waits || segments.is_called(id) {
+            return segments.sweep(segments.call(id), id, self.copy, room);
+        }
+        visit
+    }
+
     /// Rests as long as the sweep is `ahead` of its pace.
     fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
+        self.control.forget_nudge();
         let mut look_every = match self.pace {
             Pace::Bytes(_) => Duration::MAX,
             Pace::Follow { look_every, .. } => look_every,

@@ -139,7 +139,7 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
         };
         let made = create_with(disk.clone(), options);
         let Ok((mut engine, mut checkpointer)) = made else { continue };
-        let strategy = Checkpointing::ALL[random.below(3) as usize];
+        let strategy = Checkpointing::ALL[random.below(Checkpointing::ALL.len() as u64) as usize];
         checkpointer.choose(strategy);
         let mut disk = disk;
         for _ in 0..3 {

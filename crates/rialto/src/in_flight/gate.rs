@@ -15,6 +15,8 @@ pub(crate) enum Gate {
     Open,
     /// A sweep at a cut goes on: what the commit changes may have to be kept for it.
     Snapshots,
+    /// A black/white sweep goes on: the commit's colour has to be settled.
+    Colours,
     /// A cut is being made: no commit takes its place.
     Closed,
 }
@@ -63,6 +65,7 @@ impl InFlight {
         match self.gate.load(Ordering::Acquire) {
             0 => Gate::Open,
             1 => Gate::Snapshots,
+            2 => Gate::Colours,
             _ => Gate::Closed,
         }
     }
@@ -86,6 +89,20 @@ impl InFlight {
         while self.places.iter().any(|place| place.load(Ordering::SeqCst) != IDLE) {
             looks += 1;
             look_later(looks);
+        }
+    }
+
+    /// Waits until what is in flight now is applied, or has left. What enters from here on sees the gate as it is now, or as
+    /// it is later.
+    pub fn outlast(&self) {
+        fence(Ordering::SeqCst);
+        for place in &self.places {
+            let seen = place.load(Ordering::SeqCst);
+            let mut looks = 0;
+            while seen != IDLE && place.load(Ordering::SeqCst) == seen {
+                looks += 1;
+                look_later(looks);
+            }
         }
     }
 

@@ -220,6 +220,17 @@ impl Owner {
         self.body.tables.iter().rev().find(|held| held.table == table).map(|held| held.mode)
     }
 
+    /// The tables that it holds as a whole.
+    pub fn whole_tables(&self) -> impl Iterator<Item = TableId> {
+        let tables = if self.body.whole { &self.body.tables[..] } else { &[] };
+        tables.iter().filter(|held| held.mode.is_whole()).map(|held| held.table)
+    }
+
+    /// Whether it holds what is not a record in its place: a key by its name, or an interval.
+    pub fn holds_names(&self) -> bool {
+        !self.body.records.is_empty() || !self.body.intervals.is_empty()
+    }
+
     /// How many locks on records and tables it holds.
     pub fn locks_held(&self) -> usize {
         self.body.records.len() + self.body.tables.len() + self.body.thin

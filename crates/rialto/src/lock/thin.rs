@@ -282,6 +282,12 @@ impl LockManager {
         owner.body.thin += 1;
     }
 
+    /// The records that the owner holds in the thin form, by address.
+    pub fn held_records(&self, owner: &Owner) -> impl Iterator<Item = u64> {
+        let list = &self.slots[usize::from(owner.id())].thin;
+        (0..owner.body.thin).map(|at| list.get(at)).filter(|&record| record != VOID)
+    }
+
     /// Locks a slot that no index names yet, exclusively, before an entry for it is published. False: its lock bits are
     /// still in use by those who held or sought the record that was there before; take another slot.
     pub fn lock_fresh(&self, owner: &mut Owner, word: &AtomicU64, record: u64) -> bool {

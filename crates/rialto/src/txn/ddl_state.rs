@@ -115,6 +115,17 @@ impl DdlState {
         })
     }
 
+    /// The storage of all tables that it is about, before and after.
+    pub(super) fn heaps(&self) -> impl Iterator<Item = &Arc<Heap>> {
+        self.changes
+            .iter()
+            .flat_map(|change| match change {
+                DdlChange::Create(version) | DdlChange::Drop(version) => [Some(&version.heap), None],
+                DdlChange::Replace { old, new, .. } => [Some(&old.heap), Some(&new.heap)],
+            })
+            .flatten()
+    }
+
     /// Whether nobody else can see this heap.
     pub(super) fn is_private(&self, heap: HeapId) -> bool {
         self.changes.iter().any(|change| match change {

@@ -42,10 +42,15 @@ impl Context {
 
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
+        let absences = self.colours.absences();
         let place = self.seek_new(slot)?;
         match place {
             Place::Absent if self.ddl.is_some() && self.inserts_directly(slot) => self.insert_direct(slot),
-            Place::Absent => self.insert_new(slot),
+            Place::Absent => {
+                self.insert_new(slot)?;
+                self.colours.forget_absences_after(absences);
+                Ok(())
+            }
             Place::Own(position) if self.writes.get(position).kind == WriteKind::Delete => {
                 self.check_unique(slot, None)?;
                 let record = self.writes.get(position).lands_in();
@@ -236,6 +241,14 @@ impl Context {
             table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
             table.schema.index_key_of_row(position, row, &primary, &mut has);
             taken = has == *key && primary != self.key;
+        }
+        if self.colours.noted {
+            let index = self.tables.at(slot).index_id(WhichIndex::Secondary(position));
+            match record {
+                // It is not locked, but that its row has the key is.
+                Some(record) if taken => self.colours.note_record(record),
+                _ => self.colours.note_absence(index, removal),
+            }
         }
         self.depend(if taken { lsn } else { removal });
         taken

@@ -5,6 +5,7 @@
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
+//! - `colour`: which side of a black/white sweep a commit is on;
 //! - `apply`: the writes after it;
 //! - [`ticket`]: outcomes on their way to being durable.
 //!
@@ -20,6 +21,7 @@
 mod apply;
 mod bulk_load;
 mod change;
+pub(crate) mod colour;
 mod ddl;
 mod ddl_state;
 pub mod fields;

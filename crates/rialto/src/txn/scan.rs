@@ -8,6 +8,7 @@ use super::transaction::{Context, Transaction};
 use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
+use crate::ids::Lsn;
 use crate::lock::{LockForm, LockMode, RecordMode};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
@@ -168,7 +169,7 @@ impl Context {
             match self.lock_present(slot, which, Some(entry), Some((record, leaf)), mode)? {
                 Probe::Present(locked) => record = locked,
                 Probe::Absent { removal, .. } => {
-                    self.depend(removal);
+                    self.depend_on_removal(removal);
                     return Ok(false);
                 }
             }
@@ -227,7 +228,7 @@ impl Context {
         let table = self.tables.at(slot);
         let (record, removal, there) = table.read_by_entry(which, entry, &mut self.body);
         if record.is_none() {
-            self.depend(removal);
+            self.depend_on_removal(removal);
             return None;
         }
         let body = std::mem::take(&mut self.body);
@@ -319,6 +320,9 @@ impl Context {
         let version = self.tables.shared(slot).clone();
         let floor = version.floor();
         self.depend(floor);
+        if self.colours.noted {
+            self.colours.note_absence(index_id, Lsn::ZERO);
+        }
         let ScanScratch { batch, body, key } = scratch;
         batch.begin();
         if let Some(limit) = scan.limit {
@@ -328,7 +332,7 @@ impl Context {
         let mut rows = 0;
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
-            self.depend(batch.removal());
+            self.depend_on_removal(batch.removal());
             let leaf = batch.leaf();
             if unlocked {
                 self.note_leaf(slot, scan.index, leaf)?;
@@ -356,6 +360,14 @@ impl Context {
 }
 
 impl Context {
+    /// The transaction has seen the gap that this removal left (I3), or an earlier one.
+    fn depend_on_removal(&mut self, removal: Lsn) {
+        self.depend(removal);
+        if self.colours.noted {
+            self.colours.note_removal(removal);
+        }
+    }
+
     /// Swaps locks on many rows for one on their table.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
         let whole = match mode {

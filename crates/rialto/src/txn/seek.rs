@@ -273,6 +273,9 @@ impl Context {
     fn absent(&mut self, slot: u32, removal: Lsn) -> Place {
         let floor = self.tables.at(slot).floor();
         self.depend(removal.max(floor));
+        if self.colours.noted {
+            self.colours.note_absence(self.tables.at(slot).primary_id, removal);
+        }
         Place::Absent
     }
 
@@ -285,6 +288,10 @@ impl Context {
         }
         let lsn = table.segments().lsn(record).max(table.floor());
         self.depend(lsn);
+        // In the thin form the lock tells.
+        if self.colours.noted && self.core.locks.form() == LockForm::Central {
+            self.colours.note_record(record);
+        }
         Place::Stored(record)
     }
 

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::scan::ScanScratch;
@@ -24,11 +25,14 @@ use crate::in_flight::Gate;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, PacketSlot, Patience};
+use crate::options::Logging;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 
 /// How often a commit looks again that waits for room for snapshots.
 const SNAPSHOT_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often a commit looks again that waits for a black/white sweep to paint some segments.
+const COLOUR_LOOK_EVERY: Duration = Duration::from_millis(2);
 
 /// A transaction: the handle that a body of [`Database::transact`](crate::Database::transact) works with, or that
 /// [`Database::begin`](crate::Database::begin) gives for use across calls. It is `Send`; dropping it aborts.
@@ -73,6 +77,10 @@ pub(crate) struct Context {
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
     pub reads: UnlockedReads,
+    /// Its side of a black/white sweep.
+    pub colours: Colours,
+    /// Snapshots that its commit was promised room for.
+    pub promised: usize,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -154,6 +162,8 @@ impl Context {
             began: Instant::now(),
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
+            colours: Colours::default(),
+            promised: 0,
             forget_tables: false,
             doomed: None,
         })
@@ -172,6 +182,7 @@ impl Context {
         self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
         self.tables.begin();
         self.read_unlocked(false);
+        self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
@@ -371,8 +382,8 @@ impl Context {
         }
         let mut packet = self.packet.take().expect("a writing transaction has a packet");
         // I5: in flight from before its push until the last of its writes is applied.
-        let promised = match self.enter_flight() {
-            Ok(promised) => promised,
+        let owes = match self.enter_flight() {
+            Ok(owes) => owes,
             Err(error) => {
                 self.packet = Some(packet);
                 self.abort();
@@ -384,59 +395,97 @@ impl Context {
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
-        let lsn = self.core.log.push(&mut packet, self.core.packet_kind());
+        let lsn = match self.held_by() {
+            Some(sweep) if self.is_replayed_whole() => {
+                self.core.log.push_held(&mut packet, self.core.packet_kind(), sweep)
+            }
+            _ => self.core.log.push(&mut packet, self.core.packet_kind()),
+        };
         let whole = WholeOrNothing;
         self.apply(&packet, lsn);
         std::mem::forget(whole);
         self.core.in_flight.leave(self.number);
-        if promised > 0 {
-            self.core.segments.snapshots().keep_promise(promised);
+        if owes {
+            self.end_flight();
         }
         self.core.log.applied(packet);
         self.finish();
         Ok(lsn)
     }
 
-    /// Passes the gate before the place. Gives how many snapshots the commit may have to make, which are promised to it
-    /// (I10). After an error it is not in flight.
+    /// Whether the packet is replayed as a whole, by what it calls, so that it must not be where the backup copy holds it.
+    /// Values and actions are redone row by row, as the rows' places say.
+    fn is_replayed_whole(&self) -> bool {
+        match self.core.options.logging {
+            Logging::Value | Logging::Action | Logging::None => false,
+        }
+    }
+
+    /// Passes the gate before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what
+    /// it is white on for a black/white sweep it holds. Gives whether there is any of both, for [`Context::end_flight`]. After
+    /// an error it is not in flight.
     #[inline]
-    fn enter_flight(&mut self) -> Result<usize> {
-        let promised = match self.core.in_flight.enter(self.number, self.core.log.place()) {
-            Gate::Open => 0,
+    fn enter_flight(&mut self) -> Result<bool> {
+        let owes = match self.core.in_flight.enter(self.number, self.core.log.place()) {
+            Gate::Open => false,
             gate => self.enter_flight_slowly(gate)?,
         };
-        self.core.check_open().inspect_err(|_| {
+        if let Err(error) = self.core.check_open() {
             self.core.in_flight.leave(self.number);
-            self.core.segments.snapshots().keep_promise(promised);
-        })?;
-        Ok(promised)
+            self.end_flight();
+            return Err(error);
+        }
+        Ok(owes)
+    }
+
+    /// Gives back what the commit had of a sweep on its way.
+    #[cold]
+    fn end_flight(&mut self) {
+        self.core.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
+        self.end_colour();
     }
 
     #[cold]
-    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<usize> {
-        let core = &*self.core;
+    fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool> {
         loop {
+            let segments = &self.core.segments;
             match gate {
-                Gate::Open => return Ok(0),
+                Gate::Open => return Ok(false),
                 Gate::Snapshots => {
-                    let segments = self.segments_to_keep();
-                    if core.segments.snapshots().promise(segments) {
-                        return Ok(segments);
+                    let needed = self.segments_to_keep();
+                    if segments.snapshots().promise(needed) {
+                        self.promised = needed;
+                        return Ok(needed > 0);
                     }
-                    core.in_flight.leave(self.number);
+                    self.core.in_flight.leave(self.number);
                     let _waiting = Waiting::for_latch();
                     let _blocked = Blocked::enter();
-                    core.segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                    segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                }
+                Gate::Colours => {
+                    let settled = self.settle_colour();
+                    if settled == Settled::OneColour {
+                        return Ok(true);
+                    }
+                    self.core.in_flight.leave(self.number);
+                    let waits = self.colours.patient || self.ddl.is_some();
+                    if settled == Settled::Mixed && !waits {
+                        self.core.accounts.mixed(self.number, self.choices.procedure);
+                        return Err(Error::MixedColours);
+                    }
+                    let _waiting = Waiting::for_latch();
+                    let _blocked = Blocked::enter();
+                    self.core.segments.painting().wait(COLOUR_LOOK_EVERY);
                 }
                 Gate::Closed => {
-                    core.in_flight.leave(self.number);
+                    self.core.in_flight.leave(self.number);
                     let _waiting = Waiting::for_latch();
-                    core.in_flight.wait_at_gate();
+                    self.core.in_flight.wait_at_gate();
                 }
             }
-            core.check_open()?;
+            self.core.check_open()?;
             self.check()?;
-            gate = core.in_flight.enter(self.number, core.log.place());
+            gate = self.core.in_flight.enter(self.number, self.core.log.place());
         }
     }
 
@@ -606,6 +655,7 @@ impl Transaction {
         let state = context.savepoints[position];
         context.savepoints.truncate(position + 1);
         context.roll_back_to(&state.mark);
+        context.colours.note_anything_absent();
         context.roll_back_ddl(&state);
         Ok(())
     }

@@ -80,6 +80,7 @@ impl Context {
     fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
         let (length, limit) = (self.packet_bytes().len(), self.core.options.write_set_bytes_max);
         self.roll_back_to(mark);
+        self.colours.note_anything_absent();
         outcome.and(Err(Error::WriteSetTooLarge { length, limit }))
     }
 

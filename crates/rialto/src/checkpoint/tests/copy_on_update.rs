@@ -5,7 +5,7 @@ use crate::checkpoint::copy_on_update::CopyOnUpdate;
 
 /// Copies a segment to the first copy: its heap and the bytes in use.
 fn sweep_one(segments: &Segments, id: SegmentId, buffer: &mut [u8]) -> Option<(Option<HeapId>, usize)> {
-    let swept = segments.sweep(segments.latch(id), id, Copy::Ping, buffer)?;
+    let swept = segments.sweep(segments.latch(id), id, Copy::Ping, buffer).copied()?;
     Some((swept.heap, swept.used))
 }
 

@@ -195,6 +195,12 @@ impl CheckpointSource for Engine {
         Cut { redo_start: self.redo_start(), end: self.segments.cut(), held: Duration::ZERO }
     }
 
+    fn paint(&self, _: Consistency) -> Cut {
+        // Packets here are of one thread, and are applied whole before the next.
+        let _commits = self.commits.lock();
+        Cut { redo_start: self.redo_start(), end: self.segments.paint(), held: Duration::ZERO }
+    }
+
     fn forget_cut(&self) {
         self.segments.forget_cut();
     }

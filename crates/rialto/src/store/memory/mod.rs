@@ -2,7 +2,8 @@
 //!
 //! - [`segments`]: the arena of segments, each with its latch, two dirty bits and paint bit; records with a 16-byte
 //!   header inside, which `words` reads and changes.
-//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's.
+//! - [`snapshots`]: segments as they were at a cut, for a sweep that wants one moment's; [`painting`]: what a sweep that
+//!   divides commits into white and black ones and those commits tell each other.
 //! - [`heap`]: which slots of which segments a table uses, and where its next record goes.
 //! - [`index`]: ordered indexes, key to [`RecordRef`]; never logged.
 //! - [`budget`]: the one bound on memory that all of them draw on.
@@ -15,6 +16,7 @@
 pub mod budget;
 pub mod heap;
 pub mod index;
+pub mod painting;
 mod region;
 pub mod segments;
 pub mod snapshots;

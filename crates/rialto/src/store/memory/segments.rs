@@ -13,12 +13,13 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
-use crossbeam_utils::Backoff;
+use crossbeam_utils::{Backoff, CachePadded};
 use parking_lot::Mutex;
 
 use super::Budget;
+use super::painting::Painting;
 use super::region::{Region, copy_words};
-use super::snapshots::{Snapshot, Snapshots, Stage};
+use super::snapshots::{Snapshots, Stage};
 use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
@@ -73,8 +74,11 @@ impl RecordRef {
 #[derive(Default)]
 pub struct SegmentMeta {
     latch: AtomicBool,
-    /// A dirty bit for each copy, and [`WHITE`]. Changed under the latch.
+    /// A dirty bit for each copy, [`WHITE`] and [`CALLED`]. Changed under the latch.
     marks: AtomicU8,
+    /// Commits before the end of their apply that are white on this segment: a black/white sweep leaves it until there is
+    /// none. One comes under the latch, and goes without it.
+    holders: AtomicU32,
     /// The heap, or 0 while the segment is free.
     heap: AtomicU32,
     /// Bytes handed out to slots, the image header included.
@@ -127,9 +131,13 @@ impl Copy {
 
 /// Dirty for all copies.
 const ALL_COPIES: u8 = 15;
-/// The sweep at a cut has not met the segment yet, nor has it changed since the cut (System M's paint bit, 0 being black:
-/// what no such sweep is about is black).
+/// The sweep has not met the segment yet (System M's paint bit, 0 being black: what no such sweep is about is black). With
+/// copy-on-update, nor has it changed since the cut: who changes it paints it.
 const WHITE: u8 = 16;
+/// Of a white segment: the sweep waits for it, so no more commits come to hold it white.
+const CALLED: u8 = 32;
+/// All that says how a segment stands to the sweep.
+const PAINT: u8 = WHITE | CALLED;
 
 /// A held segment latch; released when dropped.
 pub struct Latched<'a> {
@@ -154,16 +162,6 @@ impl Drop for Latched<'_> {
     }
 }
 
-/// A segment that a sweep has copied.
-pub struct Swept<'a> {
-    /// The heap that it belongs to, none if it is free.
-    pub heap: Option<HeapId>,
-    /// Bytes in use, the image header's room included.
-    pub used: usize,
-    /// Its latch still, if that was needed.
-    pub latched: Option<Latched<'a>>,
-}
-
 /// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand.
 pub struct Segments {
     words: Region,
@@ -171,6 +169,8 @@ pub struct Segments {
     free: Mutex<FreeSegments>,
     budget: Arc<Budget>,
     snapshots: Snapshots,
+    painting: Painting,
+    latch_conflicts: CachePadded<AtomicU64>,
 }
 
 struct FreeSegments {
@@ -187,7 +187,9 @@ impl Segments {
         let fresh = || SegmentMeta { marks: AtomicU8::new(ALL_COPIES), ..SegmentMeta::default() };
         let metas = (0..count).map(|_| fresh()).collect();
         let free = Mutex::new(FreeSegments { fresh: 0, free: Vec::new() });
-        Ok(Segments { words, metas, free, budget, snapshots: Snapshots::new() })
+        let (snapshots, painting, latch_conflicts) =
+            (Snapshots::new(), Painting::new(), CachePadded::new(AtomicU64::new(0)));
+        Ok(Segments { words, metas, free, budget, snapshots, painting, latch_conflicts })
     }
 
     /// The budget that segments are drawn from.
@@ -198,6 +200,11 @@ impl Segments {
     /// The snapshot copies of a sweep at a cut.
     pub fn snapshots(&self) -> &Snapshots {
         &self.snapshots
+    }
+
+    /// What a black/white sweep and commits tell each other.
+    pub fn painting(&self) -> &Painting {
+        &self.painting
     }
 
     /// The segments that the arena has room for.
@@ -237,7 +244,8 @@ impl Segments {
     fn claim(&self, id: SegmentId, heap: HeapId) {
         let latched = self.latch(id);
         match self.snapshots.stage() {
-            Stage::Idle => {}
+            // Painting: it is of the colour that it was when it was free; behind the end of the sweep that is black.
+            Stage::Idle | Stage::Painting => {}
             // Its rows may be committed before the cut, which will find it in use.
             Stage::Whitening => latched.set_marks(latched.marks() | WHITE),
             Stage::Cut => self.leave_free(&latched, id),
@@ -246,17 +254,6 @@ impl Segments {
         meta.used.store(IMAGE_HEADER_BYTES as u32, Ordering::Relaxed);
         meta.heap.store(heap.0, Ordering::Relaxed);
         self.mark_dirty(&latched);
-    }
-
-    /// The cut has had a white segment without rows: for the sweep it is free, whatever becomes of it.
-    fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
-        let marks = latched.marks();
-        if marks & WHITE != 0 {
-            if marks & self.snapshots.copy().bit() != 0 {
-                self.snapshots.keep_free(id);
-            }
-            latched.set_marks(marks & !WHITE);
-        }
     }
 
     /// Takes exactly the segment `id`, for recovery, which calls [`Segments::rebuild_free_list`] when it has taken all.
@@ -327,9 +324,20 @@ impl Segments {
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
         let meta = self.meta(id);
         if meta.latch.swap(true, Ordering::Acquire) {
-            wait_for_latch(&meta.latch);
+            self.wait_for_latch(&meta.latch);
         }
         Latched { meta }
+    }
+
+    #[cold]
+    fn wait_for_latch(&self, latch: &AtomicBool) {
+        self.latch_conflicts.fetch_add(1, Ordering::Relaxed);
+        wait_for_latch(latch);
+    }
+
+    /// How often a latch was waited for.
+    pub fn latch_conflicts(&self) -> u64 {
+        self.latch_conflicts.load(Ordering::Relaxed)
     }
 
     /// Latches the segment if nobody has.
@@ -354,118 +362,6 @@ impl Segments {
     /// Whether the segment has changed since it was last copied to `copy`.
     pub fn is_dirty(&self, id: SegmentId, copy: Copy) -> bool {
         self.meta(id).marks.load(Ordering::Relaxed) & copy.bit() != 0
-    }
-
-    /// Whether a sweep at a cut is yet to meet the segment as it is.
-    pub fn is_white(&self, id: SegmentId) -> bool {
-        self.meta(id).marks.load(Ordering::Relaxed) & WHITE != 0
-    }
-
-    /// Makes all segments white, for a sweep to this copy: until [`Segments::cut`] that means nothing. Snapshots may then
-    /// take so many bytes.
-    pub fn whiten(&self, copy: Copy, bytes_max: u64) {
-        // Before the first is white: a segment that is taken into use from here on is made so by whoever takes it.
-        self.snapshots.begin(copy, bytes_max);
-        for number in 0..self.high_water() {
-            let latched = self.latch(SegmentId(number));
-            latched.set_marks(latched.marks() | WHITE);
-        }
-    }
-
-    /// The cut: from here on white segments are kept before they change. Gives the end of the segments that the cut has.
-    ///
-    /// No commit may take its place meanwhile. One that has its place and is not applied whole is in the cut in part, row by
-    /// row.
-    pub fn cut(&self) -> u32 {
-        let free = self.free.lock();
-        self.snapshots.cut();
-        free.fresh
-    }
-
-    /// The sweep at the cut is over, well or not: nothing is white any more, and no snapshot is left.
-    pub fn forget_cut(&self) {
-        let freed = self.snapshots.end();
-        for number in 0..self.high_water() {
-            let latched = self.latch(SegmentId(number));
-            latched.set_marks(latched.marks() & !WHITE);
-        }
-        freed.into_iter().for_each(|id| self.free_now(id));
-    }
-
-    /// Before a committed row of the segment changes, or goes: all copies lack it from here on, and the sweep at a cut gets
-    /// what the cut had.
-    #[inline]
-    fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
-        let marks = latched.marks();
-        if marks != ALL_COPIES {
-            self.begin_change_slowly(latched, id, marks);
-        }
-    }
-
-    /// The segment changes, but no committed row of it: all copies lack it from here on, and what the sweep at a cut takes of
-    /// it stays the same.
-    #[inline]
-    fn mark_dirty(&self, latched: &Latched<'_>) {
-        let marks = latched.marks();
-        if marks & ALL_COPIES != ALL_COPIES {
-            // A copy that has what the cut had needs no more of it.
-            let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
-            latched.set_marks(ALL_COPIES | if is_in_copy { 0 } else { marks & WHITE });
-        }
-    }
-
-    #[cold]
-    fn begin_change_slowly(&self, latched: &Latched<'_>, id: SegmentId, marks: u8) {
-        let mut white = marks & WHITE;
-        if white != 0 && self.snapshots.stage() != Stage::Whitening {
-            let is_lacked = marks & self.snapshots.copy().bit() != 0;
-            if self.snapshots.stage() == Stage::Cut && is_lacked {
-                self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer));
-            }
-            white = 0;
-        }
-        latched.set_marks(ALL_COPIES | white);
-    }
-
-    /// Copies what was kept of the segment for the sweep at a cut, if it was: no latch is needed for that.
-    pub fn sweep_snapshot(&self, id: SegmentId, buffer: &mut [u8]) -> Option<Swept<'static>> {
-        match self.snapshots.take(id)? {
-            Snapshot::Free => Some(Swept { heap: None, used: 0, latched: None }),
-            Snapshot::Bytes(kept) => {
-                let used = kept.used.max(IMAGE_HEADER_BYTES);
-                buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(&kept.bytes[IMAGE_HEADER_BYTES..used]);
-                let swept = Swept { heap: kept.heap, used: kept.used, latched: None };
-                self.snapshots.give_back(kept);
-                Some(swept)
-            }
-        }
-    }
-
-    /// Whether a commit that changes the segment now has to keep it first.
-    pub fn is_to_be_kept(&self, id: SegmentId) -> bool {
-        let marks = self.meta(id).marks.load(Ordering::Relaxed);
-        marks & WHITE != 0 && marks & self.snapshots.copy().bit() != 0
-    }
-
-    /// Copies the segment, latched by the caller, for `copy`: as it is, clearing its dirty bit under the same latch hold,
-    /// which is what makes a fuzzy sweep miss nothing (a change is either in the copy or marks the segment again); or as it
-    /// was at the cut, if there was one. None if the copy has what the cut had. `buffer` is one segment long and its first
-    /// [`IMAGE_HEADER_BYTES`] are left alone.
-    pub fn sweep<'a>(
-        &'a self,
-        latched: Latched<'a>,
-        id: SegmentId,
-        copy: Copy,
-        buffer: &mut [u8],
-    ) -> Option<Swept<'a>> {
-        let marks = latched.marks();
-        if self.snapshots.stage() == Stage::Cut && marks & WHITE == 0 {
-            drop(latched);
-            return self.sweep_snapshot(id, buffer);
-        }
-        latched.set_marks(marks & !(copy.bit() | WHITE));
-        let (heap, used) = self.copy_latched(id, buffer);
-        Some(Swept { heap, used, latched: Some(latched) })
     }
 
     /// Copies the segment under its latch and changes nothing: for load files. As [`Segments::sweep`] otherwise.
@@ -722,7 +618,6 @@ impl Segments {
     }
 }
 
-#[cold]
 fn wait_for_latch(latch: &AtomicBool) {
     let _waiting = Waiting::for_latch();
     let backoff = Backoff::new();
@@ -736,5 +631,10 @@ fn wait_for_latch(latch: &AtomicBool) {
     }
 }
 
+mod cut;
+mod paint;
 #[cfg(test)]
 mod tests;
+
+pub use cut::{Swept, Visit};
+pub use paint::Paint;

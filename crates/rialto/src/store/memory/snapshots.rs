@@ -32,6 +32,8 @@ pub(super) enum Stage {
     Whitening,
     /// The cut has been: white segments are kept before they change.
     Cut,
+    /// A black/white sweep goes on: white segments stay white until it has met them.
+    Painting,
 }
 
 /// A segment as it was at the cut.
@@ -99,7 +101,8 @@ impl Snapshots {
         match self.stage.load(Ordering::Acquire) {
             0 => Stage::Idle,
             1 => Stage::Whitening,
-            _ => Stage::Cut,
+            2 => Stage::Cut,
+            _ => Stage::Painting,
         }
     }
 
@@ -114,6 +117,10 @@ impl Snapshots {
 
     pub(super) fn cut(&self) {
         self.stage.store(Stage::Cut as u8, Ordering::Release);
+    }
+
+    pub(super) fn paint(&self) {
+        self.stage.store(Stage::Painting as u8, Ordering::Release);
     }
 
     /// The sweep is over. Gives the segments that were given back meanwhile.

@@ -6,7 +6,7 @@ fn arena() -> Segments {
 
 /// Copies a segment to the first copy: its heap and the bytes in use.
 fn sweep_one(segments: &Segments, id: SegmentId, buffer: &mut [u8]) -> Option<(Option<HeapId>, usize)> {
-    let swept = segments.sweep(segments.latch(id), id, Copy::Ping, buffer)?;
+    let swept = segments.sweep(segments.latch(id), id, Copy::Ping, buffer).copied()?;
     Some((swept.heap, swept.used))
 }
 

@@ -1,0 +1,32 @@
+//! Black/white checkpoints (System M, section 3.2): every segment is white when the sweep begins and painted when it is
+//! copied, and nothing that has to be whole touches both colours. What does is run again by the engine (`txn::colour`); the
+//! sweep is told which segments were in its way, and takes those next.
+//!
+//! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind the
+//! redo start, and black ones lie among them. Redo by rows finds out from the rows' places which is which; a packet that is
+//! replayed whole says it itself ([`Packet::held_by`](crate::log::Packet)).
+
+use super::sweep::{SweepPolicy, SweepView};
+use crate::store::memory::SegmentId;
+
+/// Visits the segments that it is asked for, else the white ones in order.
+#[derive(Debug, Default)]
+pub(crate) struct BlackWhite {
+    at: u32,
+}
+
+impl SweepPolicy for BlackWhite {
+    fn next(&mut self, view: &SweepView<'_>) -> Option<SegmentId> {
+        if let Some(asked) = view.asked_for() {
+            return Some(asked);
+        }
+        while self.at < view.end {
+            let segment = self.at;
+            self.at += 1;
+            if view.is_white(segment) {
+                return Some(SegmentId(segment));
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,220 @@
+//! [`Painting`]: a black/white sweep, as commits see it (System M, section 3.2).
+//!
+//! The sweep paints each segment black when it has copied it; all are white when it begins. Which colour a commit has is
+//! settled before its place (`txn::colour`), and this is what the two sides tell each other beside the segments' own paint:
+//! the sweep's number, the segments that it is asked to paint next, and what black transactions leave behind for those
+//! who come later where there is no record to leave it with.
+//!
+//! Nothing here is looked at while no such sweep goes on.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use hashbrown::HashSet;
+use parking_lot::{Condvar, Mutex};
+
+use super::segments::SegmentId;
+use crate::ids::{IndexId, Lsn};
+
+/// What is whole in a backup copy, without its log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Consistency {
+    /// Every write of a row.
+    Action,
+    /// Every transaction.
+    Transaction,
+}
+
+/// The state of a black/white sweep that is not in the segments.
+pub struct Painting {
+    /// The number of the sweep that goes on, or of the last one.
+    sweep: AtomicU32,
+    by_transaction: AtomicBool,
+    /// The first place that a black transaction may have; [`Lsn::MAX`] while nothing is black.
+    black_from: AtomicU64,
+    /// Whether transactions that begin now note what they read.
+    noted: AtomicBool,
+    asked: Mutex<Asked>,
+    /// Whether segments are asked for, or the sweep is to hurry.
+    pressed: AtomicBool,
+    /// Commits that wait for the sweep.
+    waiting: AtomicU32,
+    /// Segments were painted, or the sweep is over.
+    changed: Condvar,
+    absences: Mutex<Absences>,
+    nudge: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+#[derive(Default)]
+struct Asked {
+    /// A sweep goes on.
+    going: bool,
+    hurry: bool,
+    segments: VecDeque<SegmentId>,
+}
+
+/// Where black transactions of this sweep have read that there is no row.
+#[derive(Default)]
+struct Absences {
+    indexes: HashSet<IndexId>,
+    anywhere: bool,
+}
+
+impl Painting {
+    pub(super) fn new() -> Painting {
+        Painting {
+            sweep: AtomicU32::new(0),
+            by_transaction: AtomicBool::new(false),
+            black_from: AtomicU64::new(Lsn::MAX.0),
+            noted: AtomicBool::new(false),
+            asked: Mutex::default(),
+            pressed: AtomicBool::new(false),
+            waiting: AtomicU32::new(0),
+            changed: Condvar::new(),
+            absences: Mutex::default(),
+            nudge: OnceLock::new(),
+        }
+    }
+
+    /// Calls this when the sweep is asked for something, so that it ends its pause. The first caller is heard.
+    pub fn when_asked(&self, nudge: impl Fn() + Send + Sync + 'static) {
+        let _ = self.nudge.set(Box::new(nudge));
+    }
+
+    /// A sweep of this number begins. Before any segment is white for it.
+    pub fn begin(&self, sweep: u32, consistency: Consistency) {
+        self.black_from.store(Lsn::MAX.0, Ordering::Relaxed);
+        self.by_transaction.store(consistency == Consistency::Transaction, Ordering::Relaxed);
+        *self.absences.lock() = Absences::default();
+        self.asked.lock().going = true;
+        self.sweep.store(sweep, Ordering::Release);
+    }
+
+    /// From here on segments are painted: no packet with a place before this one is black.
+    pub fn set_black_from(&self, place: Lsn) {
+        self.black_from.store(place.0, Ordering::Release);
+    }
+
+    /// The sweep is over, well or not.
+    pub(super) fn end(&self) {
+        let mut asked = self.asked.lock();
+        *asked = Asked::default();
+        self.pressed.store(false, Ordering::SeqCst);
+        self.changed.notify_all();
+    }
+
+    /// The number of the sweep.
+    pub fn sweep(&self) -> u32 {
+        self.sweep.load(Ordering::Acquire)
+    }
+
+    /// What has to be of one colour in it.
+    pub fn consistency(&self) -> Consistency {
+        match self.by_transaction.load(Ordering::Relaxed) {
+            true => Consistency::Transaction,
+            false => Consistency::Action,
+        }
+    }
+
+    /// Whether what has this place may be black.
+    pub fn may_be_black(&self, place: Lsn) -> bool {
+        place.0 >= self.black_from.load(Ordering::Acquire)
+    }
+
+    /// Has transactions note what they read, from their beginning on, or not any more.
+    pub fn note_reads(&self, noted: bool) {
+        self.noted.store(noted, Ordering::SeqCst);
+    }
+
+    /// Whether a transaction that begins now notes what it reads.
+    #[inline]
+    pub fn is_noted(&self) -> bool {
+        self.noted.load(Ordering::Relaxed)
+    }
+
+    /// A black transaction has read that there is no row, in these indexes, or nobody knows where.
+    pub fn leave_absences(&self, indexes: &[IndexId], anywhere: bool) {
+        if !indexes.is_empty() || anywhere {
+            let mut absences = self.absences.lock();
+            absences.indexes.extend(indexes);
+            absences.anywhere |= anywhere;
+        }
+    }
+
+    /// Whether a black transaction may have read that there is no row where an entry comes into the index.
+    pub fn has_absence(&self, index: IndexId) -> bool {
+        let absences = self.absences.lock();
+        absences.anywhere || absences.indexes.contains(&index)
+    }
+
+    /// Asks the sweep to paint these segments next.
+    pub fn ask(&self, segments: &[SegmentId]) {
+        let mut asked = self.asked.lock();
+        if asked.going && !segments.is_empty() {
+            asked.segments.extend(segments);
+            self.press(asked);
+        }
+    }
+
+    /// Asks the sweep to make no more pauses.
+    pub fn hurry(&self) {
+        let mut asked = self.asked.lock();
+        if asked.going && !asked.hurry {
+            asked.hurry = true;
+            self.press(asked);
+        }
+    }
+
+    fn press(&self, asked: parking_lot::MutexGuard<'_, Asked>) {
+        self.pressed.store(true, Ordering::SeqCst);
+        drop(asked);
+        if let Some(nudge) = self.nudge.get() {
+            nudge();
+        }
+    }
+
+    /// Whether the sweep is asked for something.
+    pub fn is_pressed(&self) -> bool {
+        self.pressed.load(Ordering::SeqCst)
+    }
+
+    /// The segment that was asked for first.
+    pub(super) fn next_asked(&self) -> Option<SegmentId> {
+        if !self.is_pressed() {
+            return None;
+        }
+        let mut asked = self.asked.lock();
+        let next = asked.segments.pop_front();
+        if asked.segments.is_empty() && !asked.hurry {
+            self.pressed.store(false, Ordering::SeqCst);
+        }
+        next
+    }
+
+    /// A segment is painted.
+    pub(super) fn painted(&self) {
+        if self.waiting.load(Ordering::SeqCst) > 0 {
+            let _asked = self.asked.lock();
+            self.changed.notify_all();
+        }
+    }
+
+    /// Waits until a segment is painted or the sweep is over, at most so long.
+    pub fn wait(&self, limit: Duration) {
+        let mut asked = self.asked.lock();
+        if asked.going {
+            self.waiting.fetch_add(1, Ordering::SeqCst);
+            self.changed.wait_for(&mut asked, limit);
+            self.waiting.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
+
+impl fmt::Debug for Painting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Painting").field("sweep", &self.sweep()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,185 @@
+//! Segments and the sweeps over them: what makes a segment white, what a change does to its marks, and copying it (System M,
+//! sections 3.1 to 3.3).
+
+use super::super::snapshots::{Snapshot, Stage};
+use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
+use crate::ids::HeapId;
+use std::sync::atomic::Ordering;
+
+/// A segment that a sweep has copied.
+pub struct Swept<'a> {
+    /// The heap that it belongs to, none if it is free.
+    pub heap: Option<HeapId>,
+    /// Bytes in use, the image header's room included.
+    pub used: usize,
+    /// Its latch still, if that was needed.
+    pub latched: Option<Latched<'a>>,
+}
+
+/// What a sweep came to at a segment.
+pub enum Visit<'a> {
+    /// It is copied.
+    Copied(Swept<'a>),
+    /// The copy has what it should.
+    Needless,
+    /// A commit that is white on it is on its way: later.
+    Held,
+}
+
+impl<'a> Visit<'a> {
+    /// The copy, if there is one.
+    pub fn copied(self) -> Option<Swept<'a>> {
+        match self {
+            Visit::Copied(swept) => Some(swept),
+            Visit::Needless | Visit::Held => None,
+        }
+    }
+}
+
+impl Segments {
+    /// The cut has had a white segment without rows: for the sweep it is free, whatever becomes of it.
+    pub(super) fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
+        let marks = latched.marks();
+        if marks & WHITE != 0 {
+            if marks & self.snapshots.copy().bit() != 0 {
+                self.snapshots.keep_free(id);
+            }
+            latched.set_marks(marks & !WHITE);
+        }
+    }
+
+    /// Whether a sweep that made segments white is yet to meet the segment.
+    pub fn is_white(&self, id: SegmentId) -> bool {
+        self.meta(id).marks.load(Ordering::Relaxed) & WHITE != 0
+    }
+
+    /// Makes all segments white, for a sweep to this copy: until [`Segments::cut`] that means nothing. Snapshots may then
+    /// take so many bytes.
+    pub fn whiten(&self, copy: Copy, bytes_max: u64) {
+        // Before the first is white: a segment that is taken into use from here on is made so by whoever takes it.
+        self.snapshots.begin(copy, bytes_max);
+        for number in 0..self.high_water() {
+            let latched = self.latch(SegmentId(number));
+            latched.set_marks(latched.marks() | WHITE);
+        }
+    }
+
+    /// The cut: from here on white segments are kept before they change. Gives the end of the segments that the cut has.
+    ///
+    /// No commit may take its place meanwhile. One that has its place and is not applied whole is in the cut in part, row by
+    /// row.
+    pub fn cut(&self) -> u32 {
+        let free = self.free.lock();
+        self.snapshots.cut();
+        free.fresh
+    }
+
+    /// From here on a black/white sweep paints white segments as it copies them, and nobody else does. Gives the end of the
+    /// segments that it is about.
+    pub fn paint(&self) -> u32 {
+        let free = self.free.lock();
+        self.snapshots.paint();
+        free.fresh
+    }
+
+    /// The sweep that made segments white is over, well or not: nothing is white any more, and no snapshot is left.
+    pub fn forget_cut(&self) {
+        self.painting.end();
+        let freed = self.snapshots.end();
+        for number in 0..self.high_water() {
+            let latched = self.latch(SegmentId(number));
+            latched.set_marks(latched.marks() & !PAINT);
+        }
+        freed.into_iter().for_each(|id| self.free_now(id));
+    }
+
+    /// Before a committed row of the segment changes, or goes: all copies lack it from here on, and the sweep at a cut gets
+    /// what the cut had.
+    #[inline]
+    pub(super) fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
+        let marks = latched.marks();
+        if marks != ALL_COPIES {
+            self.begin_change_slowly(latched, id, marks);
+        }
+    }
+
+    /// The segment changes, but no committed row of it: all copies lack it from here on, and what the sweep at a cut takes of
+    /// it stays the same.
+    #[inline]
+    pub(super) fn mark_dirty(&self, latched: &Latched<'_>) {
+        let marks = latched.marks();
+        if marks & ALL_COPIES != ALL_COPIES {
+            // A copy that has what the cut had needs no more of it.
+            let is_in_copy = self.snapshots.stage() == Stage::Cut && marks & self.snapshots.copy().bit() == 0;
+            latched.set_marks(ALL_COPIES | if is_in_copy { 0 } else { marks & PAINT });
+        }
+    }
+
+    #[cold]
+    fn begin_change_slowly(&self, latched: &Latched<'_>, id: SegmentId, marks: u8) {
+        let mut paint = marks & PAINT;
+        if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
+            let is_lacked = marks & self.snapshots.copy().bit() != 0;
+            if self.snapshots.stage() == Stage::Cut && is_lacked {
+                self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer));
+            }
+            paint = 0;
+        }
+        latched.set_marks(ALL_COPIES | paint);
+    }
+
+    /// Copies what was kept of the segment for the sweep at a cut, if it was: no latch is needed for that.
+    pub fn sweep_snapshot(&self, id: SegmentId, buffer: &mut [u8]) -> Option<Swept<'static>> {
+        if self.snapshots.stage() != Stage::Cut {
+            return None;
+        }
+        match self.snapshots.take(id)? {
+            Snapshot::Free => Some(Swept { heap: None, used: 0, latched: None }),
+            Snapshot::Bytes(kept) => {
+                let used = kept.used.max(IMAGE_HEADER_BYTES);
+                buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(&kept.bytes[IMAGE_HEADER_BYTES..used]);
+                let swept = Swept { heap: kept.heap, used: kept.used, latched: None };
+                self.snapshots.give_back(kept);
+                Some(swept)
+            }
+        }
+    }
+
+    /// Whether a commit that changes the segment now has to keep it first.
+    pub fn is_to_be_kept(&self, id: SegmentId) -> bool {
+        let marks = self.meta(id).marks.load(Ordering::Relaxed);
+        marks & WHITE != 0 && marks & self.snapshots.copy().bit() != 0
+    }
+
+    /// Copies the segment, latched by the caller, for `copy`: as it is, clearing its dirty bit under the same latch hold,
+    /// which is what makes a fuzzy sweep miss nothing (a change is either in the copy or marks the segment again); or as it
+    /// was at the cut, if there was one. A black/white sweep paints it under the same hold. `buffer` is one segment long and
+    /// its first [`IMAGE_HEADER_BYTES`] are left alone.
+    pub fn sweep<'a>(
+        &'a self,
+        latched: Latched<'a>,
+        id: SegmentId,
+        copy: Copy,
+        buffer: &mut [u8],
+    ) -> Visit<'a> {
+        let marks = latched.marks();
+        match self.snapshots.stage() {
+            Stage::Cut if marks & WHITE == 0 => {
+                drop(latched);
+                return self.sweep_snapshot(id, buffer).map_or(Visit::Needless, Visit::Copied);
+            }
+            Stage::Painting if marks & WHITE == 0 => return Visit::Needless,
+            Stage::Painting if self.is_held(id) => return Visit::Held,
+            Stage::Painting if marks & copy.bit() == 0 => {
+                latched.set_marks(marks & !PAINT);
+                drop(latched);
+                self.painting.painted();
+                return Visit::Needless;
+            }
+            _ => {}
+        }
+        latched.set_marks(marks & !(copy.bit() | PAINT));
+        let (heap, used) = self.copy_latched(id, buffer);
+        Visit::Copied(Swept { heap, used, latched: Some(latched) })
+    }
+}

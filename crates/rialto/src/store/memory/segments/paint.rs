@@ -1,0 +1,114 @@
+//! Segments of two colours (System M, section 3.2): how a commit holds them white, and how the sweep paints them all the same.
+
+use std::sync::atomic::Ordering;
+
+use crossbeam_utils::Backoff;
+
+use super::super::snapshots::Stage;
+use super::{CALLED, Copy, Latched, PAINT, SegmentId, Segments, WHITE};
+
+/// The colour of a segment, as a commit found it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Paint {
+    /// The sweep has not copied it yet, and does not before [`Segments::let_go`].
+    White,
+    /// The sweep has met it.
+    Black,
+    /// It is about to be painted.
+    Called,
+}
+
+impl Segments {
+    /// The segment's colour, held if it is white.
+    pub fn hold_white(&self, id: SegmentId) -> Paint {
+        let colour = |marks: u8| match marks & PAINT {
+            WHITE => Paint::White,
+            0 => Paint::Black,
+            _ => Paint::Called,
+        };
+        // What is black stays so until the next sweep, which waits for this commit before it copies anything.
+        let seen = colour(self.meta(id).marks.load(Ordering::Acquire));
+        if seen != Paint::White {
+            return seen;
+        }
+        let latched = self.latch(id);
+        let seen = colour(latched.marks());
+        if seen == Paint::White {
+            self.meta(id).holders.fetch_add(1, Ordering::Relaxed);
+        }
+        seen
+    }
+
+    /// Ends a hold.
+    pub fn let_go(&self, id: SegmentId) {
+        let before = self.meta(id).holders.fetch_sub(1, Ordering::Release);
+        debug_assert!(before > 0, "held white before");
+    }
+
+    /// Whether a commit holds the segment white.
+    pub(super) fn is_held(&self, id: SegmentId) -> bool {
+        self.meta(id).holders.load(Ordering::Acquire) > 0
+    }
+
+    /// Whether the sweep waits for the segment.
+    pub fn is_called(&self, id: SegmentId) -> bool {
+        self.meta(id).marks.load(Ordering::Relaxed) & CALLED != 0
+    }
+
+    /// Latches the segment when no commit holds it white. Meanwhile no other comes to hold it.
+    pub fn call(&self, id: SegmentId) -> Latched<'_> {
+        loop {
+            let latched = self.latch(id);
+            let marks = latched.marks();
+            if marks & WHITE == 0 || !self.is_held(id) {
+                return latched;
+            }
+            latched.set_marks(marks | CALLED);
+            drop(latched);
+            // They have settled their colour, and wait for nothing but latches.
+            let backoff = Backoff::new();
+            while self.is_held(id) {
+                backoff.snooze();
+            }
+        }
+    }
+
+    /// The segment that a black/white sweep was asked for first, if it is white still. It is called.
+    pub fn next_asked(&self) -> Option<SegmentId> {
+        while let Some(id) = self.painting.next_asked() {
+            let latched = self.latch(id);
+            let marks = latched.marks();
+            if marks & WHITE != 0 {
+                latched.set_marks(marks | CALLED);
+                return Some(id);
+            }
+        }
+        None
+    }
+
+    /// A segment was painted, and its latch given back: for those who wait for that.
+    pub fn note_painted(&self) {
+        self.painting.painted();
+    }
+
+    /// Whether a black/white sweep goes on.
+    pub fn is_painted(&self) -> bool {
+        self.snapshots.stage() == Stage::Painting
+    }
+
+    /// Paints the segments below `end` that this copy has as they are, as far as nobody is in the way. Gives how many it
+    /// asked for.
+    pub fn paint_clean(&self, copy: Copy, end: u32) -> u64 {
+        let mut asked = 0;
+        for id in (0..end).map(SegmentId).filter(|&id| !self.is_dirty(id, copy)) {
+            asked += 1;
+            if let Some(latched) = self.try_latch(id) {
+                let marks = latched.marks();
+                if marks & copy.bit() == 0 && !self.is_held(id) {
+                    latched.set_marks(marks & !PAINT);
+                }
+            }
+        }
+        asked
+    }
+}

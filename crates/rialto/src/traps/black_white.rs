@@ -1,0 +1,333 @@
+//! Commits on both sides of a black/white sweep that is held between two segments.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::consistent::{Found, backup_alone};
+use super::hooked::{About, HookedDisk};
+use super::*;
+use crate::io::MemoryDisk;
+use crate::lock::LockForm;
+use crate::store::memory::SEGMENT_BYTES;
+use crate::txn::colour::IGNORES_READS;
+use crate::{COLOUR_RETRIES_MAX, Error};
+
+/// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
+/// black, that one too, rows behind it are white.
+struct Held {
+    disk: Arc<HookedDisk>,
+    memory: Arc<dyn Disk>,
+    db: Database,
+    table: Table,
+    open: Arc<AtomicBool>,
+}
+
+const BLACK: i32 = 1;
+const ALSO_BLACK: i32 = 9;
+const AT: i32 = 18;
+const WHITE: i32 = 30;
+const ALSO_WHITE: i32 = 40;
+
+impl Held {
+    /// Runs `test` while the sweep is held, and lets it go on when it is over. Then, or when the test has let it, the
+    /// checkpoint has to succeed. What the copy has of the table, alone, by row.
+    fn sweep(checkpoint: Checkpointing, options: Options, test: impl FnOnce(&Held)) -> (Held, Found) {
+        let memory: Arc<dyn Disk> = MemoryDisk::new();
+        let disk = HookedDisk::new(memory.clone());
+        let (db, table) = filled_with(disk.clone(), options);
+        // All is dirty, so all is white when the sweep begins.
+        db.transact(|tx| (0..ROWS).try_for_each(|id| set_n(tx, &table, id, 1))).unwrap();
+        db.set_checkpoint(checkpoint).unwrap();
+        let (held, open) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+        let at = u64::from(record_of(&table, AT).segment().0) * SEGMENT_BYTES as u64;
+        disk.before({
+            let (held, open) = (held.clone(), open.clone());
+            move |file: &str, about: About| {
+                if file.starts_with("backup") && about == About::Write(at) {
+                    held.store(true, Ordering::SeqCst);
+                    until("the test lets the sweep go on", || open.load(Ordering::SeqCst));
+                }
+            }
+        });
+        let this = Held { disk, memory, db, table, open };
+        let sequence = std::thread::scope(|scope| {
+            let sweep = scope.spawn(|| this.db.checkpoint().unwrap());
+            until("the sweep is there", || held.load(Ordering::SeqCst));
+            test(&this);
+            this.go_on();
+            sweep.join().unwrap().sequence
+        });
+        assert!(sequence > 1);
+        this.disk.unhook();
+        let [found] = backup_alone(&this.memory, ["t"]);
+        (this, found)
+    }
+
+    fn go_on(&self) {
+        self.open.store(true, Ordering::SeqCst);
+    }
+
+    /// Writes `n` to these rows, as a closure that runs again.
+    fn write(&self, rows: &[i32], n: i64) -> u32 {
+        let mut runs = 0;
+        self.db
+            .transact_with(&level_1(), |tx| {
+                runs += 1;
+                rows.iter().try_for_each(|&id| set_n(tx, &self.table, id, n))
+            })
+            .unwrap();
+        runs
+    }
+
+    fn aborted(&self) -> u64 {
+        self.db.metrics().aborted_colour
+    }
+}
+
+fn tcbw() -> Checkpointing {
+    Checkpointing::TransactionBlackWhite
+}
+
+fn forms() -> [Options; 2] {
+    [LockForm::Thin, LockForm::Central].map(|locks| Options { locks, ..options() })
+}
+
+/// One colour commits at once; both are aborted and run again; a handle hears of it; who only reads may touch both.
+#[test]
+fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
+    for options in forms() {
+        let runs = AtomicU32::new(0);
+        let (held, found) = Held::sweep(tcbw(), options, |held| {
+            let (db, table) = (&held.db, &held.table);
+            assert_eq!(held.write(&[WHITE, ALSO_WHITE], 2), 1, "white");
+            assert_eq!(held.write(&[BLACK, ALSO_BLACK], 3), 1, "black");
+            let both =
+                db.transact(|tx| Ok((tx.get(table, BLACK)?.is_some(), tx.get(table, ALSO_WHITE)?.is_some())));
+            assert_eq!(both.unwrap(), (true, true), "it only reads");
+            assert_eq!(held.aborted(), 0);
+            // By what it writes, and by what it reads.
+            let mut handle = db.begin().unwrap();
+            set_n(&mut handle, table, BLACK, 4).unwrap();
+            set_n(&mut handle, table, WHITE, 4).unwrap();
+            assert_eq!(handle.commit(), Err(Error::MixedColours));
+            let mut handle = db.begin().unwrap();
+            assert!(handle.get(table, BLACK).unwrap().is_some());
+            set_n(&mut handle, table, WHITE, 4).unwrap();
+            assert_eq!(handle.commit(), Err(Error::MixedColours));
+            assert_eq!(held.aborted(), 2);
+            std::thread::scope(|scope| {
+                let mixed = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
+                until("it is aborted", || held.aborted() > 2);
+                // Its locks are free meanwhile, sooner or later; what it asked for is called, not painted.
+                held.go_on();
+                runs.store(mixed.join().unwrap(), Ordering::SeqCst);
+            });
+        });
+        assert!(runs.load(Ordering::SeqCst) > 1);
+        // White transactions whole, black ones not at all; the mixed one was black in the end.
+        let n = |id: i32| found[&id].0;
+        assert_eq!((n(WHITE), n(ALSO_WHITE)), (2, 2));
+        assert_eq!((n(BLACK), n(ALSO_BLACK)), (1, 1));
+        let all = rows(&held.db);
+        assert_eq!([BLACK, ALSO_BLACK, WHITE, ALSO_WHITE].map(|id| n_of(&all, id)), [3, 5, 5, 2]);
+        held.db.close().unwrap();
+        let db = Database::open_on(held.memory, super::options()).unwrap();
+        assert_eq!(rows(&db), all, "with its log");
+    }
+}
+
+/// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.
+#[test]
+fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
+    for options in forms() {
+        let runs = AtomicU32::new(0);
+        let options = Options { colour_retry: Duration::from_micros(50), ..options };
+        Held::sweep(tcbw(), options, |held| {
+            std::thread::scope(|scope| {
+                let mixed = scope.spawn(|| {
+                    let mut own = 0;
+                    held.db
+                        .transact_with(&level_1(), |tx| {
+                            own += 1;
+                            runs.fetch_add(1, Ordering::SeqCst);
+                            set_n(tx, &held.table, BLACK, 2)?;
+                            set_n(tx, &held.table, WHITE, 2)
+                        })
+                        .unwrap();
+                    own
+                });
+                until("it has been aborted so often", || held.aborted() == u64::from(COLOUR_RETRIES_MAX));
+                until("it runs once more", || runs.load(Ordering::SeqCst) == COLOUR_RETRIES_MAX + 1);
+                // It holds its locks now, and others of one colour go on.
+                assert_eq!(held.write(&[ALSO_WHITE], 3), 1);
+                assert_eq!(held.write(&[ALSO_BLACK], 3), 1);
+                assert!(!mixed.is_finished(), "the sweep stands still");
+                held.go_on();
+                assert_eq!(mixed.join().unwrap(), COLOUR_RETRIES_MAX + 1);
+            });
+            assert_eq!(held.aborted(), u64::from(COLOUR_RETRIES_MAX));
+        });
+    }
+}
+
+/// DDL is not run again for its colours: its commit waits for the sweep.
+#[test]
+fn ddl_of_both_colours_waits() {
+    let (held, _) = Held::sweep(tcbw(), options(), |held| {
+        std::thread::scope(|scope| {
+            let mut runs = 0;
+            let ddl = scope.spawn(move || {
+                held.db
+                    .transact(|tx| {
+                        runs += 1;
+                        tx.create_index("t", "by_id_and_n", &["id", "n"], true)
+                    })
+                    .unwrap();
+                runs
+            });
+            // It has locked the table as a whole, so it is of all its segments.
+            until("it has the table", || {
+                let mut tx = held.db.begin().unwrap();
+                tx.set_lock_policy(crate::lock::LockPolicy::Refuse);
+                matches!(tx.get_for_update(&held.table, BLACK), Err(Error::WouldWait { .. }))
+            });
+            assert!(!ddl.is_finished());
+            held.go_on();
+            assert_eq!(ddl.join().unwrap(), 1);
+        });
+        assert_eq!(held.aborted(), 0);
+    });
+    held.db.close().unwrap();
+    let db = Database::open_on(held.memory, options()).unwrap();
+    assert_eq!(db.table("t").unwrap().version().secondaries.len(), 2);
+}
+
+/// Two that conflict over a row that is not there: it has no segment, and yet the white one must not come after the black
+/// one.
+#[test]
+fn what_is_not_there_has_a_colour_too() {
+    for options in forms() {
+        // A black transaction reads that there is no row, and a white one inserts it.
+        Held::sweep(tcbw(), options.clone(), |held| {
+            let (db, table) = (&held.db, &held.table);
+            let insert_into_white = |id: i32| {
+                let mut tx = db.begin().unwrap();
+                set_n(&mut tx, table, ALSO_WHITE, 2).unwrap();
+                tx.insert(table, &[Value::Int4(id), Value::Int8(0), text(7_000)]).unwrap();
+                tx.commit()
+            };
+            assert_eq!(
+                insert_into_white(1_000),
+                Ok(()),
+                "the test's own premise: the new row's segment is white"
+            );
+            commit(db, |tx| {
+                assert!(tx.get(table, 1_001)?.is_none());
+                set_n(tx, table, BLACK, 2)
+            });
+            assert_eq!(insert_into_white(1_001), Err(Error::MixedColours));
+        });
+        // A black one removes a row, and a white one reads that there is none.
+        Held::sweep(tcbw(), options.clone(), |held| {
+            let (db, table) = (&held.db, &held.table);
+            let read_and_write = |n: i64| {
+                let mut tx = db.begin().unwrap();
+                assert!(tx.get(table, 2_000).unwrap().is_none());
+                let scan = Scan {
+                    lower: KeyBound::Included(vec![Value::Int4(0)]),
+                    upper: KeyBound::Excluded(vec![Value::Int4(0)]),
+                    ..Scan::all()
+                };
+                tx.scan(table, &scan, |_, _| Ok(ControlFlow::Continue(()))).unwrap();
+                set_n(&mut tx, table, WHITE, n).unwrap();
+                tx.commit()
+            };
+            assert_eq!(read_and_write(2), Ok(()));
+            commit(db, |tx| tx.delete(table, BLACK).map(|there| assert!(there)));
+            let mut tx = db.begin().unwrap();
+            assert!(tx.get(table, BLACK).unwrap().is_none());
+            set_n(&mut tx, table, WHITE, 3).unwrap();
+            assert_eq!(tx.commit(), Err(Error::MixedColours));
+        });
+    }
+}
+
+/// Action-consistent, only a row that moves between the colours is in the way.
+#[test]
+fn an_action_of_both_colours_is_a_move() {
+    let (held, found) = Held::sweep(Checkpointing::ActionBlackWhite, options(), |held| {
+        assert_eq!(held.write(&[BLACK, WHITE], 2), 1, "two actions");
+        let moves = |id: i32| {
+            let mut tx = held.db.begin().unwrap();
+            let longer = [(1, Value::Int8(9)), (2, text(9_500))];
+            assert!(tx.update(&held.table, id, &longer).unwrap());
+            tx.commit()
+        };
+        // What does not fit its place goes behind all others, where it is white.
+        assert_eq!(moves(ALSO_BLACK), Err(Error::MixedColours));
+        assert_eq!(moves(WHITE), Ok(()));
+        assert_eq!(held.aborted(), 1);
+    });
+    assert_eq!((found[&BLACK].0, found[&WHITE]), (1, (9, 9_500)));
+    assert_eq!(found.len(), ROWS as usize);
+    assert_eq!(n_of(&rows(&held.db), BLACK), 2);
+}
+
+/// What the paint is for, and its check of reads: one thread raises a number, another copies it to a row that is always
+/// behind or equal. A copy of the database in which it is ahead is of no state that ever was.
+fn ahead(ignores_reads: bool, seed: u64) -> u32 {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let options = Options {
+        sweep_bytes_per_s: Some(2 << 20),
+        checkpoint_interval: Duration::from_millis(1),
+        ..options()
+    };
+    let (db, table) = filled_with(disk.clone(), options);
+    db.set_checkpoint(tcbw()).unwrap();
+    let stop = AtomicBool::new(false);
+    let completed = || db.metrics().checkpoints.completed;
+    let mut ahead = 0;
+    std::thread::scope(|scope| {
+        let worker = |copies: bool| {
+            let (db, table, stop) = (&db, &table, &stop);
+            move || {
+                IGNORES_READS.set(ignores_reads);
+                let mut random = Random::new(seed.wrapping_add(u64::from(copies)));
+                while !stop.load(Ordering::Relaxed) {
+                    // The pair of a low row and a high one.
+                    let low = random.below(ROWS as u64 / 2) as i32;
+                    let high = low + ROWS / 2;
+                    let done = db.transact_with(&level_1(), |tx| match copies {
+                        false => tx.modify(table, low, |row| row.add_i64(1, 1).map(drop)).map(drop),
+                        true => {
+                            let n = tx.get(table, low)?.expect("it is there").view().get_i64(1)?;
+                            set_n(tx, table, high, n)
+                        }
+                    });
+                    done.unwrap();
+                }
+            }
+        };
+        scope.spawn(worker(false));
+        scope.spawn(worker(true));
+        let began = Instant::now();
+        for round in 0.. {
+            let before = completed();
+            until("a checkpoint is complete", || completed() > before);
+            let [found] = backup_alone(&disk, ["t"]);
+            ahead += (0..ROWS / 2).filter(|low| found[&(low + ROWS / 2)].0 > found[low].0).count() as u32;
+            let enough = if ignores_reads { ahead > 0 } else { round == 8 };
+            if enough || began.elapsed() > Duration::from_secs(50) {
+                break;
+            }
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+    ahead
+}
+
+#[test]
+fn what_was_read_counts() {
+    let seed = seed();
+    assert_eq!(ahead(false, seed), 0, "RIALTO_SEED={seed}");
+    assert!(ahead(true, seed) > 0, "the test's own premise: without the reads' colour a copy is of no state");
+}

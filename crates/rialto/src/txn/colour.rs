@@ -1,0 +1,268 @@
+//! Which side of a black/white sweep a commit is on (System M, section 3.2).
+//!
+//! A sweep paints each segment black when it has copied it. So that the copy is the state after some transactions and no
+//! others, each transaction that writes is *white* (all that it read and wrote is unpainted, and stays so until it is
+//! applied: the copy has it whole) or *black* (all is painted: the copy has nothing of it). One that is *mixed* is aborted
+//! and runs again. Whoever only reads is of no colour.
+//!
+//! **The copy is a state that could have been.** No white transaction comes after a black one in the order of their
+//! conflicts: what the black one touched was painted when its colour was settled, under its locks, so whoever touches it
+//! afterwards is not white. That holds for records. Where a black transaction left none, or found none, there is no paint,
+//! and this stands in for it:
+//! - *it removed a row, and a later one reads that there is none*: the index's removal `Lsn` there is then of a place at
+//!   which transactions may have been black already, and the reader is not white. So it is with what DDL made or removed;
+//! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
+//!   ([`Painting::leave_absences`](crate::store::memory::painting::Painting)), and who puts an entry in there is not white.
+//!
+//! Both err to one side only: one that need not be is taken for mixed.
+//!
+//! The colour is settled at the commit and not before, so an open transaction is in nobody's way. What a transaction has
+//! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
+//! wholly; in the central form each record is noted as it is read. A transaction that began before this was asked for
+//! ([`Painting::note_reads`](crate::store::memory::painting::Painting)) and of which not all is known is mixed.
+//!
+//! **Nobody starves.** A mixed transaction names the segments that were white, and the sweep paints those next, without a
+//! pause. Nothing that is black becomes white again while the sweep lasts, so a transaction that touches the same again is
+//! black once these are painted. One that was aborted [`COLOUR_RETRIES_MAX`](crate::options::COLOUR_RETRIES_MAX) times, or
+//! that cannot be run again for little (DDL), does not abort any more: it waits at its commit, with its locks, until they
+//! are, which takes as many writes as segments were asked for before. The sweep waits for no lock, only for commits that
+//! have settled their colour.
+//!
+//! *Action-consistent*, an action is the change of one row. It is made under one hold of its segment's latch, so the copy
+//! has it whole or not at all, whatever its colour. Only an action that moves its row touches two segments; if they differ
+//! the copy might have the row in neither, and its transaction is run again. That is the paper's rule, for what is an action
+//! here.
+
+use smallvec::SmallVec;
+
+use super::transaction::Context;
+use crate::ids::{IndexId, Lsn};
+use crate::lock::LockForm;
+use crate::row::WhichIndex;
+use crate::store::memory::painting::Consistency;
+use crate::store::memory::segments::Paint;
+use crate::store::memory::{RecordRef, SegmentId};
+
+/// What a transaction knows of its colour.
+#[derive(Default)]
+pub(crate) struct Colours {
+    /// Reads are noted, as far as locks do not tell of them.
+    pub noted: bool,
+    /// Does not abort when it is mixed, but waits.
+    pub patient: bool,
+    /// Segments of records read, in the central form.
+    touched: Vec<SegmentId>,
+    /// Indexes in which it has read that there is no row.
+    absent_in: SmallVec<[IndexId; 4]>,
+    /// It has done so somewhere, and forgotten where.
+    absent_anywhere: bool,
+    /// The last removal that it has seen the gap of.
+    removal: Lsn,
+    /// Segments that it holds white.
+    held: SmallVec<[SegmentId; 16]>,
+    /// The sweep whose copy has it: it is white.
+    held_by: Option<u32>,
+}
+
+/// What settling came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Settled {
+    /// It is white or black.
+    OneColour,
+    /// It is both.
+    Mixed,
+    /// The sweep waits for a segment of it, which is soon black.
+    Later,
+}
+
+impl Colours {
+    /// For a fresh transaction.
+    #[inline]
+    pub fn begin(&mut self, noted: bool) {
+        if noted || self.noted || self.patient {
+            self.begin_slowly(noted);
+        }
+    }
+
+    #[cold]
+    fn begin_slowly(&mut self, noted: bool) {
+        (self.noted, self.patient) = (noted, false);
+        self.touched.clear();
+        self.absent_in.clear();
+        self.absent_anywhere = false;
+        self.removal = Lsn::ZERO;
+    }
+
+    /// A record was read.
+    #[cold]
+    pub fn note_record(&mut self, record: RecordRef) {
+        if self.touched.last() != Some(&record.segment()) {
+            self.touched.push(record.segment());
+        }
+    }
+
+    /// It was read that there is no row.
+    #[cold]
+    pub fn note_absence(&mut self, index: IndexId, removal: Lsn) {
+        self.note_removal(removal);
+        if !self.absent_in.contains(&index) {
+            self.absent_in.push(index);
+        }
+    }
+
+    /// The gap that this removal left, or an earlier one, was read.
+    #[cold]
+    pub fn note_removal(&mut self, removal: Lsn) {
+        self.removal = self.removal.max(removal);
+    }
+
+    /// What was read may be known no more.
+    pub fn note_anything_absent(&mut self) {
+        self.absent_anywhere = self.noted;
+    }
+
+    /// In how many indexes there was something absent.
+    pub fn absences(&self) -> usize {
+        self.absent_in.len()
+    }
+
+    /// What was absent after so many is there now, and tells by itself.
+    pub fn forget_absences_after(&mut self, before: usize) {
+        self.absent_in.truncate(before);
+    }
+}
+
+#[cfg(test)]
+thread_local! {
+    /// A bug for this thread's commits: what they have read has no colour.
+    pub(crate) static IGNORES_READS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
+}
+
+fn ignores_reads() -> bool {
+    #[cfg(test)]
+    return IGNORES_READS.get();
+    #[cfg(not(test))]
+    false
+}
+
+impl Context {
+    /// Settles the transaction's colour: it is on its way, and has no place yet. Unless it is of one colour it holds nothing
+    /// afterwards.
+    #[cold]
+    pub fn settle_colour(&mut self) -> Settled {
+        debug_assert!(self.colours.held.is_empty() && self.colours.held_by.is_none());
+        let settled = match self.core.segments.painting().consistency() {
+            Consistency::Action => self.settle_actions(),
+            Consistency::Transaction => self.settle_transaction(),
+        };
+        if settled != Settled::OneColour {
+            if settled == Settled::Mixed {
+                self.core.segments.painting().ask(&self.colours.held);
+            }
+            self.end_colour();
+        }
+        settled
+    }
+
+    /// Nothing is held white any more: the writes are applied, or will not be.
+    pub fn end_colour(&mut self) {
+        let Context { core, colours, .. } = self;
+        colours.held.drain(..).for_each(|id| core.segments.let_go(id));
+        colours.held_by = None;
+    }
+
+    /// The sweep that holds all that the transaction writes, its place being behind the redo start of that sweep's
+    /// checkpoint.
+    pub fn held_by(&self) -> Option<u32> {
+        self.colours.held_by
+    }
+
+    fn settle_actions(&mut self) -> Settled {
+        let moves = self.writes.writes().iter().filter_map(|write| Some([write.record, write.moved_to?]));
+        let moves: SmallVec<[[SegmentId; 2]; 8]> = moves.map(|both| both.map(RecordRef::segment)).collect();
+        for action in moves.iter().filter(|[from, to]| from != to) {
+            let settled = self.settle(action, false);
+            if settled != Settled::OneColour {
+                return settled;
+            }
+        }
+        Settled::OneColour
+    }
+
+    fn settle_transaction(&mut self) -> Settled {
+        let painting = self.core.segments.painting();
+        let knows_all = self.colours.noted || !self.owner.holds_names() && !self.owner.holds_whole();
+        if !knows_all && self.core.locks.form() == LockForm::Central {
+            // Not even its records are known: it has to begin anew, or outlast the sweep.
+            painting.hurry();
+            return Settled::Mixed;
+        }
+        // What it saw or made may come after what a black one did.
+        let follows = !knows_all
+            || painting.may_be_black(self.colours.removal)
+            || painting.may_be_black(self.core.catalog.changed_at())
+            || self.fills_an_absence();
+        let segments = self.segments_touched();
+        let settled = self.settle(&segments, follows);
+        if settled == Settled::OneColour {
+            let painting = self.core.segments.painting();
+            if self.colours.held.is_empty() {
+                let Colours { absent_in, absent_anywhere, .. } = &self.colours;
+                painting.leave_absences(absent_in, *absent_anywhere || !knows_all);
+            } else {
+                self.colours.held_by = Some(painting.sweep());
+            }
+        }
+        settled
+    }
+
+    /// Settles the colour of some segments together, and holds them if they are white. Mixed, those that are white are held.
+    fn settle(&mut self, segments: &[SegmentId], is_black: bool) -> Settled {
+        let (core, held) = (&self.core, &mut self.colours.held);
+        let (before, mut black) = (held.len(), is_black);
+        for &id in segments {
+            match core.segments.hold_white(id) {
+                Paint::White => held.push(id),
+                Paint::Black => black = true,
+                Paint::Called => return Settled::Later,
+            }
+        }
+        if black && held.len() > before { Settled::Mixed } else { Settled::OneColour }
+    }
+
+    /// The segments of all that the transaction has read and written, each once.
+    fn segments_touched(&self) -> SmallVec<[SegmentId; 32]> {
+        let mut segments: SmallVec<[SegmentId; 32]> = SmallVec::new();
+        let writes = self.writes.writes().iter().flat_map(|write| [write.record, write.lands_in()]);
+        segments.extend(writes.map(RecordRef::segment));
+        if !ignores_reads() {
+            segments
+                .extend(self.core.locks.held_records(&self.owner).map(|record| RecordRef(record).segment()));
+            segments.extend(self.colours.touched.iter().copied());
+            for table in self.owner.whole_tables() {
+                if let Some(slot) = self.tables.find(table) {
+                    segments.extend(self.tables.at(slot).heap.owned());
+                }
+            }
+        }
+        if let Some(ddl) = &self.ddl {
+            ddl.heaps().for_each(|heap| segments.extend(heap.owned()));
+        }
+        segments.sort_unstable();
+        segments.dedup();
+        segments
+    }
+
+    /// Whether an entry comes in where a black transaction has read that there is none.
+    fn fills_an_absence(&self) -> bool {
+        let painting = self.core.segments.painting();
+        let rows = self
+            .writes
+            .writes()
+            .iter()
+            .filter(|write| write.fresh)
+            .map(|write| (write.slot, WhichIndex::Primary));
+        let entries = self.writes.adds().iter().map(|add| (add.slot, add.index));
+        rows.chain(entries).any(|(slot, which)| painting.has_absence(self.tables.at(slot).index_id(which)))
+    }
+}
