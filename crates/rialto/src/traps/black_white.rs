@@ -78,7 +78,7 @@ impl Held {
         runs
     }
 
-    fn aborted(&self) -> u64 {
+    fn restarts(&self) -> u64 {
         self.db.metrics().aborted_colour
     }
 }
@@ -103,7 +103,7 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
             let both =
                 db.transact(|tx| Ok((tx.get(table, BLACK)?.is_some(), tx.get(table, ALSO_WHITE)?.is_some())));
             assert_eq!(both.unwrap(), (true, true), "it only reads");
-            assert_eq!(held.aborted(), 0);
+            assert_eq!(held.restarts(), 0);
             // By what it writes, and by what it reads.
             let mut handle = db.begin().unwrap();
             set_n(&mut handle, table, BLACK, 4).unwrap();
@@ -113,10 +113,10 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
             assert!(handle.get(table, BLACK).unwrap().is_some());
             set_n(&mut handle, table, WHITE, 4).unwrap();
             assert_eq!(handle.commit(), Err(Error::MixedColours));
-            assert_eq!(held.aborted(), 2);
+            assert_eq!(held.restarts(), 2);
             std::thread::scope(|scope| {
                 let mixed = scope.spawn(|| held.write(&[ALSO_BLACK, WHITE], 5));
-                until("it is aborted", || held.aborted() > 2);
+                until("it is aborted", || held.restarts() > 2);
                 // Its locks are free meanwhile, sooner or later; what it asked for is called, not painted.
                 held.go_on();
                 runs.store(mixed.join().unwrap(), Ordering::SeqCst);
@@ -155,7 +155,7 @@ fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
                         .unwrap();
                     own
                 });
-                until("it has been aborted so often", || held.aborted() == u64::from(COLOUR_RETRIES_MAX));
+                until("it has been aborted so often", || held.restarts() == u64::from(COLOUR_RETRIES_MAX));
                 until("it runs once more", || runs.load(Ordering::SeqCst) == COLOUR_RETRIES_MAX + 1);
                 // It holds its locks now, and others of one colour go on.
                 assert_eq!(held.write(&[ALSO_WHITE], 3), 1);
@@ -164,7 +164,7 @@ fn a_mixed_transaction_is_aborted_so_often_and_no_more() {
                 held.go_on();
                 assert_eq!(mixed.join().unwrap(), COLOUR_RETRIES_MAX + 1);
             });
-            assert_eq!(held.aborted(), u64::from(COLOUR_RETRIES_MAX));
+            assert_eq!(held.restarts(), u64::from(COLOUR_RETRIES_MAX));
         });
     }
 }
@@ -194,7 +194,7 @@ fn ddl_of_both_colours_waits() {
             held.go_on();
             assert_eq!(ddl.join().unwrap(), 1);
         });
-        assert_eq!(held.aborted(), 0);
+        assert_eq!(held.restarts(), 0);
     });
     held.db.close().unwrap();
     let db = Database::open_on(held.memory, options()).unwrap();
@@ -265,7 +265,7 @@ fn an_action_of_both_colours_is_a_move() {
         // What does not fit its place goes behind all others, where it is white.
         assert_eq!(moves(ALSO_BLACK), Err(Error::MixedColours));
         assert_eq!(moves(WHITE), Ok(()));
-        assert_eq!(held.aborted(), 1);
+        assert_eq!(held.restarts(), 1);
     });
     assert_eq!((found[&BLACK].0, found[&WHITE]), (1, (9, 9_500)));
     assert_eq!(found.len(), ROWS as usize);
