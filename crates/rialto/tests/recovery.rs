@@ -314,7 +314,7 @@ fn work(
                 });
             match outcome {
                 Ok(()) => {}
-                Err(Error::Aborted { .. }) => next = model.clone(),
+                Err(Error::Aborted { .. } | Error::MixedColours) => next = model.clone(),
                 Err(Error::OutcomeUnknown { .. }) => {
                     history.push(next);
                     break;

@@ -1,0 +1,340 @@
+//! Checkpoints of every strategy, one after the other, spooled or not, under transactions that go on at full speed, on a
+//! disk that now and then fails a write of a copy: no update is lost, nobody starves, and after the end (a crash of the
+//! machine, a kill, a close) the database is a prefix of what was committed that has all that was promised.
+//!
+//! A transaction moves money between two accounts, whose rows grow and shrink and so move, counts itself in its thread's
+//! counter, and leaves a row with its number, while it removes an older one. So half of one breaks a sum or a list.
+
+use std::ops::ControlFlow;
+
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use rialto::io::{FaultKind, FaultyDisk, Random};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{
+    COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Error, LockForm, Logging, Options, Result, Scan,
+    Table, TableDef, Transaction, TxOptions,
+};
+
+const ACCOUNTS: i32 = 150;
+const START: i64 = 1_000;
+const THREADS: usize = 3;
+/// How many of its last numbers a thread keeps rows of.
+const KEPT: i64 = 8;
+/// Numbers of one thread's rows are below this.
+const NUMBERS: i64 = 1 << 32;
+
+struct Tables {
+    accounts: Table,
+    counters: Table,
+    numbers: Table,
+}
+
+impl Tables {
+    fn of(db: &Database) -> Tables {
+        let table = |name| db.table(name).unwrap();
+        Tables { accounts: table("accounts"), counters: table("counters"), numbers: table("numbers") }
+    }
+
+    fn create(db: &Database, random: &mut Random) -> Tables {
+        let column = |name: &str, column_type| Column::new(name, column_type);
+        let accounts = vec![
+            column("id", ColumnType::Int4),
+            column("balance", ColumnType::Int8),
+            column("text", ColumnType::Text),
+        ];
+        let pair = || vec![column("id", ColumnType::Int8), column("n", ColumnType::Int8)];
+        db.transact(|tx| {
+            for (name, columns) in [("accounts", accounts.clone()), ("counters", pair()), ("numbers", pair())]
+            {
+                tx.create_table(&TableDef::new(name, columns).with_primary_key(&["id"]))?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        let tables = Tables::of(db);
+        for id in 0..ACCOUNTS {
+            let row = [Value::Int4(id), Value::Int8(START), text(random)];
+            db.transact(|tx| tx.insert(&tables.accounts, &row)).unwrap();
+        }
+        db.transact(|tx| {
+            (0..THREADS).try_for_each(|thread| {
+                tx.insert(&tables.counters, &[Value::Int8(thread as i64), Value::Int8(0)])
+            })
+        })
+        .unwrap();
+        tables
+    }
+}
+
+/// Long enough that the accounts fill several segments.
+fn text(random: &mut Random) -> Value {
+    Value::Text("t".repeat(random.below(5_000) as usize))
+}
+
+/// What one transaction does: a function of its random numbers.
+fn work(tx: &mut Transaction, tables: &Tables, thread: i64, n: i64, mut random: Random) -> Result<()> {
+    let from = random.below(ACCOUNTS as u64) as i32;
+    let to = (from + 1 + random.below(ACCOUNTS as u64 - 1) as i32) % ACCOUNTS;
+    let amount = 1 + random.below(9) as i64;
+    let mut changes = [(from, -amount), (to, amount)];
+    // In one order, so that nobody is a deadlock's victim.
+    changes.sort_unstable();
+    for (account, change) in changes {
+        if random.chance(1, 5) {
+            let balance = tx.get_for_update(&tables.accounts, account)?.unwrap().view().get_i64(1)?;
+            let changes = [(1, Value::Int8(balance + change)), (2, text(&mut random))];
+            assert!(tx.update(&tables.accounts, account, &changes)?);
+        } else {
+            assert!(tx.modify(&tables.accounts, account, |row| row.add_i64(1, change).map(drop))?);
+        }
+    }
+    tx.modify(&tables.counters, thread, |row| {
+        assert_eq!(row.get_i64(1)?, n - 1);
+        row.set_i64(1, n)
+    })?;
+    tx.insert(&tables.numbers, &[Value::Int8(thread * NUMBERS + n), Value::Int8(n)])?;
+    let old = n - KEPT;
+    assert_eq!(tx.delete(&tables.numbers, thread * NUMBERS + old)?, old > 0);
+    // Reads of what is there and of what is not.
+    assert!(tx.get(&tables.numbers, thread * NUMBERS + old)?.is_none());
+    assert!(
+        tx.get(&tables.accounts, random.below(ACCOUNTS as u64) as i32)
+            .map_or_else(is_deadlock, |row| row.is_some())
+    );
+    Ok(())
+}
+
+fn is_deadlock(error: Error) -> bool {
+    // The last read is of any account: its transaction may be a victim, and is then doomed.
+    matches!(error, Error::Deadlock { .. }) || ends(&error)
+}
+
+/// The disk, or the database, is gone.
+fn ends(error: &Error) -> bool {
+    matches!(error, Error::Closed | Error::Stopped { .. } | Error::OutcomeUnknown { .. } | Error::Io { .. })
+}
+
+/// What a thread was promised.
+#[derive(Default)]
+struct Promises {
+    /// The last number that was tried.
+    tried: AtomicI64,
+    /// The last one answered at all, and at level 3.
+    answered: AtomicI64,
+    on_disk: AtomicI64,
+    /// The most runs of one transaction.
+    runs_max: AtomicU32,
+}
+
+fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed: u64, stop: &AtomicBool) {
+    let mut random = Random::new(seed);
+    let from = promises.answered.load(Ordering::SeqCst);
+    for n in from + 1.. {
+        if stop.load(Ordering::SeqCst) {
+            return;
+        }
+        promises.tried.store(n, Ordering::SeqCst);
+        let level = if random.chance(1, 8) { Durability::Disk } else { Durability::Memory };
+        let options = TxOptions { durability: Some(level), ..TxOptions::default() };
+        let seed = random.next();
+        let thread = thread as i64;
+        let mut runs = 0;
+        let outcome = if random.chance(1, 4) {
+            // A handle runs again by itself.
+            loop {
+                let outcome = db.begin_with(&options).and_then(|mut tx| {
+                    work(&mut tx, tables, thread, n, Random::new(seed))?;
+                    tx.commit()
+                });
+                match outcome {
+                    Err(Error::MixedColours | Error::Deadlock { .. }) => {
+                        std::thread::sleep(Duration::from_micros(100));
+                    }
+                    outcome => break outcome,
+                }
+            }
+        } else {
+            db.transact_with(&options, |tx| {
+                runs += 1;
+                work(tx, tables, thread, n, Random::new(seed))
+            })
+        };
+        match outcome {
+            Ok(()) => {
+                promises.answered.store(n, Ordering::SeqCst);
+                if level == Durability::Disk {
+                    promises.on_disk.store(n, Ordering::SeqCst);
+                }
+                promises.runs_max.fetch_max(runs, Ordering::SeqCst);
+            }
+            Err(error) if ends(&error) => return,
+            Err(error) => panic!("thread {thread}, number {n}: {error}"),
+        }
+    }
+}
+
+/// Checks what is there, and gives the threads' counters.
+fn check(db: &Database, about: &str) -> Vec<i64> {
+    let tables = Tables::of(db);
+    db.transact(|tx| {
+        let (mut sum, mut count) = (0, 0);
+        tx.scan(&tables.accounts, &Scan::all(), |_, row| {
+            (sum, count) = (sum + row.get_i64(1)?, count + 1);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        assert_eq!((sum, count), (i64::from(ACCOUNTS) * START, ACCOUNTS), "{about}");
+        let mut counters = Vec::new();
+        tx.scan(&tables.counters, &Scan::all(), |_, row| {
+            counters.push(row.get_i64(1)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let mut numbers = Vec::new();
+        tx.scan(&tables.numbers, &Scan::all(), |_, row| {
+            numbers.push(row.get_i64(0)?);
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let expected: Vec<i64> = (0..)
+            .zip(&counters)
+            .flat_map(|(thread, &n)| ((n - KEPT + 1).max(1)..=n).map(move |n| thread * NUMBERS + n))
+            .collect();
+        assert_eq!(numbers, expected, "{about}");
+        Ok(counters)
+    })
+    .unwrap()
+}
+
+fn options(random: &mut Random) -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: *pick(random, &Checkpointing::ALL),
+        checkpoint_interval: Duration::from_millis(1),
+        sweep_bytes_per_s: *pick(random, &[Some(0), Some(2 << 20), Some(50 << 20), None]),
+        spool: random.chance(1, 2),
+        snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
+        colour_retry: Duration::from_micros(random.below(2_000)),
+        backup_copies: *pick(random, &[2, 3]),
+        locks: *pick(random, &[LockForm::Thin, LockForm::Central]),
+        logging: *pick(random, &[Logging::Value, Logging::Action]),
+        recovery_threads: 2,
+        ..Options::default()
+    }
+}
+
+fn pick<'a, T>(random: &mut Random, all: &'a [T]) -> &'a T {
+    &all[random.below(all.len() as u64) as usize]
+}
+
+#[test]
+fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
+    let base = Random::seed_from_environment();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let (mut rounds, mut transactions, mut checkpoints, mut failed, mut mixed) = (0, 0, 0, 0, 0);
+    while rounds < 3 || Instant::now() < until {
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
+        let mut random = Random::new(seed);
+        let mut disk = FaultyDisk::new(random.next());
+        let promises: [Promises; THREADS] = Default::default();
+        for opening in 0..3 {
+            let options = options(&mut random);
+            let about =
+                format!("RIALTO_SEED={seed}, opening {opening} with {options:?}, spool {}", options.spool);
+            let db =
+                Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
+            let tables = match opening {
+                0 => Tables::create(&db, &mut random),
+                _ => Tables::of(&db),
+            };
+            let end = random.below(3);
+            let begins: Vec<i64> =
+                promises.iter().map(|promises| promises.answered.load(Ordering::SeqCst)).collect();
+            let stop = AtomicBool::new(false);
+            std::thread::scope(|scope| {
+                let _stop = Stop(&stop);
+                for (thread, promises) in promises.iter().enumerate() {
+                    let (db, tables, seed, stop) = (&db, &tables, random.next(), &stop);
+                    scope.spawn(move || run(db, tables, thread, promises, seed, stop));
+                }
+                for _ in 0..4 + random.below(12) {
+                    db.set_checkpoint(*pick(&mut random, &Checkpointing::ALL)).unwrap();
+                    std::thread::sleep(Duration::from_millis(random.below(8)));
+                    match random.below(6) {
+                        0 => disk.fail(
+                            FaultKind::Write,
+                            *pick(&mut random, &["backup", "home"]),
+                            random.below(4),
+                        ),
+                        1 => disk.fail(FaultKind::Sync, "backup", random.below(2)),
+                        2 => {
+                            // It succeeds, or meets one of these failures.
+                            let _ = db.checkpoint();
+                        }
+                        3 => {
+                            let columns = vec![Column::new("n", ColumnType::Int8)];
+                            let def = TableDef::new("passing", columns).with_primary_key(&["n"]);
+                            db.transact(|tx| tx.create_table(&def)).unwrap();
+                            db.transact(|tx| tx.drop_table("passing")).unwrap();
+                        }
+                        _ => disk.mend(),
+                    }
+                }
+                disk.mend();
+                match end {
+                    0 => disk.crash(),
+                    1 => disk.kill(),
+                    _ => {}
+                }
+            });
+            let metrics = db.metrics();
+            checkpoints += metrics.checkpoints.completed;
+            failed += metrics.checkpoints.failed;
+            mixed += metrics.aborted_colour;
+            let victims = metrics.aborted_deadlock as u32;
+            for promises in &promises {
+                let runs = promises.runs_max.load(Ordering::SeqCst);
+                assert!(runs <= COLOUR_RETRIES_MAX + 1 + victims, "{about}: {runs} runs of one transaction");
+            }
+            match end {
+                0 | 1 => drop(db),
+                _ => {
+                    db.close().unwrap_or_else(|error| panic!("{about}: {error}"));
+                    disk.kill();
+                }
+            }
+            disk = disk.restart();
+            let db =
+                Database::open_on(disk.clone(), Options { memory_bytes: 64 << 20, ..Options::default() })
+                    .unwrap_or_else(|error| panic!("{about}: {error}"));
+            let counters = check(&db, &about);
+            for ((promises, n), before) in promises.iter().zip(counters).zip(begins) {
+                let [tried, answered, on_disk] = [&promises.tried, &promises.answered, &promises.on_disk]
+                    .map(|n| n.load(Ordering::SeqCst));
+                let promised = if end == 0 { on_disk } else { answered };
+                assert!(
+                    (promised..=tried).contains(&n),
+                    "{about}, end {end}: {n}, not {promised} to {tried}"
+                );
+                transactions += n - before;
+                promises.answered.store(n, Ordering::SeqCst);
+                promises.on_disk.store(n, Ordering::SeqCst);
+            }
+            db.close().unwrap();
+        }
+    }
+    assert!(checkpoints > rounds, "the test's own premise");
+    println!(
+        "tally: strategies under load, {rounds} seeds, {transactions} transactions, {checkpoints} checkpoints, {failed} \
+         failed, {mixed} mixed, RIALTO_SEED={base}"
+    );
+}
+
+/// Stops the others when it goes, by a panic too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
+}
