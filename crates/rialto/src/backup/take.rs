@@ -161,7 +161,7 @@ impl Taking<'_> {
             }
             let mut swept = segments.sweep_snapshot(id, &mut buffer);
             if swept.is_none() {
-                swept = segments.sweep(segments.latch(id), id, Copy::Elsewhere, &mut buffer);
+                swept = segments.sweep(segments.latch(id), id, Copy::Elsewhere, &mut buffer).copied();
             }
             // The last backup may have what the cut had.
             let Some(Swept { heap, used, latched }) = swept else { continue };
