@@ -11,10 +11,10 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
-use rialto::Options;
 use rialto::io::SimulatedDisk;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
+use rialto::{Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
@@ -144,6 +144,19 @@ pub struct BenchArgs {
     /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1]
     #[arg(long, value_name = "NAME=PCT,...")]
     pub mix: Option<Mix>,
+    /// Put the load on System M's servers: message servers put requests on one queue, a transaction server runs them one at a
+    /// time (card). Without it each client runs its own transactions
+    #[arg(long)]
+    pub servers: bool,
+    /// With --servers: how many message servers; each is a thread with a response queue of its own [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    pub message_servers: Option<u32>,
+    /// With --servers: the length of the request queue [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub queue: Option<u32>,
+    /// With --servers: executors that stand by for when the one that runs is blocked [default: 4]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1_000))]
+    pub standbys: Option<u32>,
     /// How durable "committed" is
     #[arg(long, value_enum, default_value = "disk")]
     pub durability: DurabilityName,
@@ -230,8 +243,6 @@ struct Unbuilt {
     #[arg(long, hide = true, num_args = 0..=1)]
     executors: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
-    queue: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
     cache_bytes: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     two_stage: Option<Option<String>>,
@@ -242,7 +253,6 @@ impl Unbuilt {
     fn given(&self) -> Option<(&'static str, &'static str)> {
         let options = [
             (self.executors.is_some(), "--executors", "--engine conventional, which has no executors"),
-            (self.queue.is_some(), "--queue", "--engine conventional, which has no inboxes"),
             (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
             (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
         ];
@@ -253,8 +263,15 @@ impl Unbuilt {
 /// The largest scale of card: its accounts are numbered by 31 bits.
 const CARD_SCALE_MAX: u32 = 50_000;
 
+/// What is of System M's servers.
+const SERVER_OPTIONS: [&str; 4] = ["servers", "message-servers", "queue", "standbys"];
+/// What is of clients that run their own transactions.
+const CLIENT_OPTIONS: [&str; 4] = ["clients", "in-flight", "rate", "limits"];
+
 /// What says how to measure.
-const MEASURING_OPTIONS: [&str; 12] = [
+const MEASURING_OPTIONS: [&str; 14] = [
+    "servers",
+    "message-servers",
     "clients",
     "in-flight",
     "rate",
@@ -386,7 +403,27 @@ impl BenchArgs {
             if self.interactive {
                 return Err(format!("--interactive does not apply to {name}; available: card"));
             }
+            if let Some(option) = SERVER_OPTIONS.iter().find(|name| self.given.has(name)) {
+                return Err(format!("--{option} does not apply to {name}; available: card"));
+            }
             return Ok(());
+        }
+        if let Some(option) =
+            ["message-servers", "queue", "standbys"].iter().find(|name| self.given.has(name))
+            && !self.servers
+            && !self.interactive
+        {
+            return Err(format!(
+                "--{option} applies to --servers only, which puts the load on a request queue"
+            ));
+        }
+        if self.servers
+            && let Some(option) = CLIENT_OPTIONS.iter().find(|name| self.given.has(name))
+        {
+            return Err(format!(
+                "--{option} does not apply to --servers, whose message servers put as many requests on the queue as it \
+                 takes; available: --message-servers, --queue, --standbys"
+            ));
         }
         if self.interactive {
             return match self.given.0.iter().find(|name| MEASURING_OPTIONS.contains(&name.as_str())) {
@@ -479,6 +516,25 @@ impl BenchArgs {
             WorkloadName::Card => card::ACCOUNTS.saturating_mul(self.scale()),
             WorkloadName::Tpcb | WorkloadName::Commit => ACCOUNTS,
         })
+    }
+
+    /// The message servers, if there are some.
+    pub fn message_servers(&self) -> u32 {
+        self.message_servers.unwrap_or(1)
+    }
+
+    /// The threads that make the load: clients, or message servers.
+    pub fn load_threads(&self) -> u32 {
+        if self.servers { self.message_servers() } else { self.clients }
+    }
+
+    /// How the transaction server is set.
+    pub fn transaction_server_options(&self) -> TransactionServerOptions {
+        let defaults = TransactionServerOptions::default();
+        TransactionServerOptions {
+            queue: self.queue.map_or(defaults.queue, |queue| queue as usize),
+            standbys: self.standbys.map_or(defaults.standbys, |standbys| standbys as usize),
+        }
     }
 
     /// Transactions in flight, over all clients.

@@ -10,7 +10,7 @@
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time |
 //! | [`figures`] | `rialto figures`: the papers' experiments, each a table, a picture and a paragraph |
 //! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
-//! | [`histogram`] | latencies |
+//! | [`histogram`], [`confidence`] | latencies; means with their intervals |
 //! | [`counters`], [`usage`], [`alloc`] | instructions, device bytes, context switches, allocations |
 //! | [`machine`] | what it ran on |
 //! | [`calibrate`] | its calm and noisy spells |
@@ -29,6 +29,7 @@ pub mod args;
 pub mod calibrate;
 pub mod card;
 pub mod commit;
+pub mod confidence;
 pub mod counters;
 pub mod driver;
 mod error;

@@ -5,20 +5,21 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rialto::engine::transaction_server::TransactionServerStats;
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::{Checkpointing, Database, Metrics, Options};
 
 use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate, WorkloadName};
 use crate::calibrate::{Calibrator, Slice, Spells};
-use crate::card::{self, Card};
+use crate::card::{self, Card, CardServers};
 use crate::commit;
 use crate::counters::{Counters, Counts};
-use crate::driver::{Ended, Load, Observer, Outcome, drive};
+use crate::driver::{Ended, Load, Observer, Outcome};
 use crate::error::BenchError;
 use crate::growth::{self, Room};
 use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
-use crate::report::{Measured, Setting, median, seconds, thousands, write_json, write_part};
+use crate::report::{Measured, ServersSetting, Setting, median, seconds, thousands, write_json, write_part};
 use crate::shape::ShapeError;
 use crate::tpcb::{self, Tpcb};
 use crate::versus;
@@ -62,10 +63,15 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
             let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
                 Card::open_or_load(database, shape, args.mix.unwrap_or_default(), progress)
             };
-            if args.interactive {
-                return card::interactive::run(args, out, open);
+            let open_servers = |database: &Database, progress: &mut dyn FnMut(&str)| {
+                let options = args.transaction_server_options();
+                CardServers::start(database, open(database, progress), &options, args.message_servers())
+            };
+            match () {
+                () if args.interactive => card::interactive::run(args, out, open_servers),
+                () if args.servers => run_on_tables(args, out, open_servers),
+                () => run_on_tables(args, out, open),
             }
-            run_on_tables(args, out, open)
         }
         WorkloadName::Commit => commit::run(args, out),
     }
@@ -244,6 +250,13 @@ struct Session<'a, W> {
     attempted: u64,
 }
 
+/// What was counted until one moment.
+struct Look {
+    metrics: Metrics,
+    servers: TransactionServerStats,
+    counts: Counts,
+}
+
 /// Watches one window.
 struct Watch<'a, W> {
     session: &'a Session<'a, W>,
@@ -251,8 +264,8 @@ struct Watch<'a, W> {
     left: Duration,
     rate: Option<f64>,
     log_bytes_at_start: u64,
-    begin: Option<(Metrics, Counts)>,
-    end: Option<(Metrics, Counts)>,
+    begin: Option<Look>,
+    end: Option<Look>,
     slices: Vec<Slice>,
     /// Why the machine was not calibrated.
     uncalibrated: Option<String>,
@@ -273,13 +286,15 @@ impl<W: Audited> Observer for Watch<'_, W> {
         let per_s = committed as f64 / warmed_up.as_secs_f64();
         let logged = (metrics.log.bytes - self.log_bytes_at_start) as f64 / committed.max(1) as f64;
         growth::check(&session.rooms(&metrics, logged), self.rate.unwrap_or(per_s), self.left)?;
-        self.begin = Some((metrics, self.counts()));
+        let servers = session.workload.server_stats();
+        self.begin = Some(Look { metrics, servers, counts: self.counts() });
         Ok(())
     }
 
     fn window_ends(&mut self) {
         let counts = self.counts();
-        self.end = Some((self.session.database.metrics(), counts));
+        let (metrics, servers) = (self.session.database.metrics(), self.session.workload.server_stats());
+        self.end = Some(Look { metrics, servers, counts });
     }
 
     fn slice(&mut self, took: Duration, committed: u64) {
@@ -301,14 +316,14 @@ impl<W: Audited> Session<'_, W> {
         Setting {
             workload: W::NAME,
             shape: self.workload.describe(),
-            procedures: self.workload.procedures(),
+            procedures: self.workload.types(),
             engine: "conventional",
             durability: match (args.logging, args.durability) {
                 (LoggingName::None, _) => "none until the run ends (logging none)",
                 (_, DurabilityName::Memory) => "memory (level 1)",
                 (_, DurabilityName::Disk) => "disk (level 3)",
             },
-            clients: args.clients,
+            clients: args.load_threads(),
             in_flight: args.in_flight,
             seed: args.seed,
             data,
@@ -319,6 +334,7 @@ impl<W: Audited> Session<'_, W> {
                 Some(Rate::PercentOfPeak(percent)) => Some(percent),
                 _ => None,
             },
+            servers: self.workload.servers(),
         }
     }
 
@@ -394,7 +410,7 @@ impl<W: Audited> Session<'_, W> {
     ) -> Result<Measured, BenchError> {
         let args = self.args;
         let load = Load {
-            clients: args.clients,
+            clients: args.load_threads(),
             in_flight: args.in_flight as usize,
             rate,
             warmup: self.warmup(),
@@ -415,7 +431,7 @@ impl<W: Audited> Session<'_, W> {
             slices: Vec::new(),
             uncalibrated: None,
         };
-        let ended = drive(&self.workload, &load, &mut watch);
+        let ended = self.workload.drive(&load, &mut watch);
         let (begin, end) = (watch.begin.take(), watch.end.take());
         let spells = Spells::judge(&watch.slices);
         if let Some(problem) = watch.uncalibrated.take() {
@@ -427,11 +443,12 @@ impl<W: Audited> Session<'_, W> {
         })?;
         self.acknowledged += outcome.acknowledged;
         self.attempted += outcome.attempted;
-        let (metrics, counts) = begin.zip(end).map_or_else(Default::default, |(begin, end)| {
-            let counts = end.1.since(&begin.1);
-            ((begin.0, end.0), counts)
+        let (metrics, server_stats, counts) = begin.zip(end).map_or_else(Default::default, |(begin, end)| {
+            let counts = end.counts.since(&begin.counts);
+            ((begin.metrics, end.metrics), (begin.servers, end.servers), counts)
         });
-        let mut measured = Measured { outcome, offered_per_s: rate, metrics, counts, spells, limits: None };
+        let mut measured =
+            Measured { outcome, offered_per_s: rate, metrics, server_stats, counts, spells, limits: None };
         if args.limits {
             measured.limits = Some(self.limits(&measured)?);
         }
@@ -469,12 +486,20 @@ fn result_text<W: Audited>(
     verdict: &Verdict,
     repeated: bool,
 ) -> String {
-    let loop_name = match (measured.offered_per_s, setting.in_flight) {
-        (None, 1) => "each blocking until its transaction is durable".to_owned(),
-        (None, n) => format!("each keeping {n} transactions in flight"),
-        (Some(_), n) => format!("open loop, at most {n} in flight each"),
+    let loop_name = match (setting.servers, measured.offered_per_s, setting.in_flight) {
+        (Some(ServersSetting { queue, standbys, .. }), ..) => {
+            format!("a request queue of {queue}, one executor and {standbys} standing by")
+        }
+        (None, None, 1) => "each blocking until its transaction is durable".to_owned(),
+        (None, None, n) => format!("each keeping {n} transactions in flight"),
+        (None, Some(_), n) => format!("open loop, at most {n} in flight each"),
     };
-    let clients = if setting.clients == 1 { "1 client" } else { &format!("{} clients", setting.clients) };
+    let clients = match (setting.servers, setting.clients) {
+        (None, 1) => "1 client".to_owned(),
+        (None, clients) => format!("{clients} clients"),
+        (Some(_), 1) => "1 message server".to_owned(),
+        (Some(_), servers) => format!("{servers} message servers"),
+    };
     let consistent = if verdict.consistent { "yes" } else { "NO" };
     let window = if repeated { " (the median window)" } else { "" };
     let data = setting.data.clone().unwrap_or_else(|| format!("gone with the process ({})", setting.disk));

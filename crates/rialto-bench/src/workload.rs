@@ -1,12 +1,16 @@
-//! The seam between clients and what they run, [`Workload`], and between a run and what it leaves in tables, [`Audited`].
+//! The seam between clients and what they run, [`Workload`], between a run and whoever puts the load on it, [`Driven`], and
+//! between a run and what it leaves in tables, [`Audited`].
 //! Another workload is another type.
 
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::time::Instant;
 
+use rialto::engine::transaction_server::TransactionServerStats;
 use rialto::{Result, Ticket};
 
+use crate::driver::{self, Ended, Load, Observer, Outcome};
+use crate::report::ServersSetting;
 use crate::tpcb;
 
 /// An outcome on its way to being durable.
@@ -68,8 +72,40 @@ pub struct Verdict {
     pub text: String,
 }
 
-/// A workload on tables, with a consistency condition of its own.
-pub trait Audited: Workload {
+/// What a load can be put on: by clients that run transactions, or by message servers.
+pub trait Driven: Sync {
+    /// The names of the transaction types.
+    fn types(&self) -> &'static [&'static str];
+
+    /// Runs it. Returns when every transaction that was begun has its outcome.
+    ///
+    /// # Errors
+    /// The first failure of a client, or the observer's.
+    fn drive(&self, load: &Load, observer: &mut dyn Observer) -> std::result::Result<Outcome, Ended>;
+
+    /// The servers that requests go through, if they do.
+    fn servers(&self) -> Option<ServersSetting> {
+        None
+    }
+
+    /// What the transaction server has done, if there is one.
+    fn server_stats(&self) -> TransactionServerStats {
+        TransactionServerStats::default()
+    }
+}
+
+impl<W: Workload> Driven for W {
+    fn types(&self) -> &'static [&'static str] {
+        self.procedures()
+    }
+
+    fn drive(&self, load: &Load, observer: &mut dyn Observer) -> std::result::Result<Outcome, Ended> {
+        driver::drive(self, load, observer)
+    }
+}
+
+/// A load on tables, with a consistency condition of its own.
+pub trait Audited: Driven {
     /// The name on the command line.
     const NAME: &'static str;
     /// What results are headed with.

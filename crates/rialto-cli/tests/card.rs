@@ -55,6 +55,50 @@ fn a_run_has_an_entry_for_each_transaction_and_ends_consistent() {
 }
 
 #[test]
+fn servers_say_their_processor_time_their_response_time_and_its_interval() {
+    for (arguments, queue, servers) in [
+        (&["--servers"][..], 64.0, 1.0),
+        (&["--servers", "--queue", "2", "--message-servers", "3", "--standbys", "1"], 2.0, 3.0),
+    ] {
+        let mut all = vec!["--disk", "memory", "--seconds", "0.5", "--repeat", "1"];
+        all.extend(arguments);
+        let output = succeeds(small(&all));
+        let json = json(&output);
+        assert_eq!((at(&json, "workload"), at(&json, "consistent")), (&"card".into(), &true.into()));
+        let of = |path: &str| number(&json, path);
+        assert_eq!(
+            (of("servers.queue"), of("servers.message_servers"), of("clients")),
+            (queue, servers, servers)
+        );
+        for server in ["transaction", "log", "message"] {
+            assert!(of(&format!("server_us_per_txn.{server}")) > 0.0, "{server}: {json}");
+        }
+        assert!(of("servers.found_full") > 0.0, "message servers are faster: {json}");
+        let (low, mean, high) = (of("response_us.low"), of("response_us.mean"), of("response_us.high"));
+        assert!(0.0 < mean && low <= mean && mean <= high, "{json}");
+        assert_eq!((of("response_us.confidence"), of("response_us.batches")), (0.9, 20.0));
+        let parts = ["queue", "lock_wait", "latch_wait", "run", "log_wait"];
+        let sum: f64 = parts.into_iter().map(|part| of(&format!("time_us_per_txn.{part}"))).sum();
+        assert!((sum / mean - 1.0).abs() < 0.1, "the time account adds up to {sum}, the mean is {mean}");
+        let table = stdout(&output);
+        for part in
+            ["a request queue of", "response time", "transaction server", "message servers", "standing by"]
+        {
+            assert!(table.contains(part), "{part}: {table}");
+        }
+    }
+    // Clients that run their own transactions have no such servers.
+    let json = json(&succeeds(small(&["--disk", "memory", "--seconds", "0.3", "--clients", "2"])));
+    for absent in ["servers", "response_us", "server_us_per_txn.transaction", "server_us_per_txn.message"] {
+        assert_eq!(at(&json, absent), &Json::Null, "{absent}");
+    }
+    assert!(number(&json, "server_us_per_txn.log") >= 0.0);
+    let refused = small(&["--queue", "5"]);
+    assert_eq!(refused.status.code(), Some(2));
+    assert!(stderr(&refused).contains("--queue applies to --servers only"), "{}", stderr(&refused));
+}
+
+#[test]
 fn a_directory_is_used_again_and_one_of_another_shape_is_refused() {
     let directory = Directory::new("card-again");
     let data = ["--data", directory.name(), "--seconds", "0.3", "--clients", "4"];

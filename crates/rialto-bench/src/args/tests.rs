@@ -41,6 +41,11 @@ fn defaults_are_those_of_the_contract() {
     larger.check().unwrap();
     assert_eq!((larger.accounts(), larger.mix), (120_000, Some("PAY=50,BAL=50".parse().unwrap())));
     parse("card --limits").check().unwrap();
+    let servers = parse("card --servers --message-servers 3 --queue 7 --standbys 0");
+    servers.check().unwrap();
+    assert_eq!((servers.load_threads(), servers.transaction_server_options().queue), (3, 7));
+    assert_eq!((card.load_threads(), parse("card --servers").load_threads()), (32, 1));
+    parse("card --interactive --queue 1").check().unwrap();
 }
 
 #[test]
@@ -57,7 +62,6 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --disk sim:ssd-30us", "sim:nvme"),
         ("tpcb --residence disk", "memory"),
         ("tpcb --executors 2", "--engine conventional"),
-        ("tpcb --queue 100", "--engine conventional"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),
         ("tpcb --two-stage tste", "--residence memory"),
@@ -84,6 +88,14 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --logging none", "--checkpoint none"),
         ("tpcb --mix BAL=100", "--mix does not apply to tpcb"),
         ("tpcb --interactive", "--interactive does not apply to tpcb"),
+        ("tpcb --servers", "--servers does not apply to tpcb; available: card"),
+        ("tpcb --queue 100", "--queue does not apply to tpcb; available: card"),
+        ("card --queue 100", "--queue applies to --servers only"),
+        ("card --standbys 1", "--standbys applies to --servers only"),
+        ("card --servers --clients 8", "--clients does not apply to --servers"),
+        ("card --servers --limits", "--limits does not apply to --servers"),
+        ("card --servers --queue 0", "1..=1000000"),
+        ("card --interactive --servers", "--servers does not apply to --interactive"),
         ("commit --mix BAL=100", "--mix does not apply to commit"),
         ("card --mix BAL=99", "add up to 99%"),
         ("card --mix STEAL=100", "there are BAL, CCCK"),

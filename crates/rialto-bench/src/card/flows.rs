@@ -24,22 +24,53 @@ pub(super) fn register(database: &Database) -> Result<()> {
     Name::ALL.into_iter().try_for_each(|name| database.register(procedure(name)))
 }
 
-/// The arguments of a call, in the order of its procedure.
-pub(super) fn arguments(request: &Request<'_>) -> Vec<Value> {
+/// Gives the arguments of a call, in the order of its procedure.
+pub(super) fn each_argument(request: &Request<'_>, mut give: impl FnMut(Value)) {
     let day = |day: Date| Value::Date(day.0);
+    give(Value::Int4(request.account()));
     match *request {
-        Request::Balance { account } | Request::Found { account } => vec![Value::Int4(account)],
-        Request::CardCheck { account, store, today } => {
-            vec![Value::Int4(account), Value::Int4(store), day(today)]
+        Request::Balance { .. } | Request::Found { .. } => {}
+        Request::CardCheck { store, today, .. } => {
+            give(Value::Int4(store));
+            give(day(today));
         }
-        Request::LimitCheck { account, store, cents } | Request::Debit { account, store, cents } => {
-            vec![Value::Int4(account), Value::Int4(store), Value::Int8(cents)]
+        Request::LimitCheck { store, cents, .. } | Request::Debit { store, cents, .. } => {
+            give(Value::Int4(store));
+            give(Value::Int8(cents));
         }
-        Request::Payment { account, cents } => vec![Value::Int4(account), Value::Int8(cents)],
-        Request::Move { account, address } => {
-            vec![Value::Int4(account), Value::Text(address.to_owned())]
+        Request::Payment { cents, .. } => give(Value::Int8(cents)),
+        Request::Move { address, .. } => give(Value::Text(address.to_owned())),
+        Request::Lost { today, .. } => give(day(today)),
+    }
+}
+
+/// The request that has these arguments.
+///
+/// # Errors
+/// If they are none of it.
+pub(super) fn request(name: Name, arguments: &[Value]) -> Result<Request<'_>> {
+    use Value::{Int4, Int8, Text};
+    match (name, arguments) {
+        (Name::Bal, &[Int4(account)]) => Ok(Request::Balance { account }),
+        (Name::Ccck, &[Int4(account), Int4(store), Value::Date(today)]) => {
+            Ok(Request::CardCheck { account, store, today: Date(today) })
         }
-        Request::Lost { account, today } => vec![Value::Int4(account), day(today)],
+        (Name::Clck, &[Int4(account), Int4(store), Int8(cents)]) => {
+            Ok(Request::LimitCheck { account, store, cents })
+        }
+        (Name::Debit, &[Int4(account), Int4(store), Int8(cents)]) => {
+            Ok(Request::Debit { account, store, cents })
+        }
+        (Name::Pay, &[Int4(account), Int8(cents)]) => Ok(Request::Payment { account, cents }),
+        (Name::Move, [Int4(account), Text(address)]) => Ok(Request::Move { account: *account, address }),
+        (Name::Lost, &[Int4(account), Value::Date(today)]) => {
+            Ok(Request::Lost { account, today: Date(today) })
+        }
+        (Name::Found, &[Int4(account)]) => Ok(Request::Found { account }),
+        _ => {
+            let reason = format!("its arguments are {arguments:?}, which are none of its own");
+            Err(Error::Procedure { name: name.as_str().to_owned(), reason })
+        }
     }
 }
 
@@ -176,22 +207,22 @@ fn found() -> Flow {
 
 /// What a call gave.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Answer {
+pub(super) struct Answer<'a> {
     pub response: Response,
     /// The name of a balance check's customer.
-    pub name: Option<String>,
+    pub name: Option<&'a str>,
 }
 
 /// What the outputs of a request's procedure say.
 ///
 /// # Errors
 /// If they are not its outputs.
-pub(super) fn answer(request: &Request<'_>, outputs: Vec<Value>) -> Result<Answer> {
+pub(super) fn answer<'a>(request: &Request<'_>, outputs: &'a [Value]) -> Result<Answer<'a>> {
     use Value::{Bool, Int4, Int8, Null, Text};
-    let response = match (request, &outputs[..]) {
+    let response = match (request, outputs) {
         (Request::Balance { .. }, [Int8(used_cents), Int8(limit_cents), Text(name)]) => {
             let response = Response::Balance { used_cents: *used_cents, limit_cents: *limit_cents };
-            return Ok(Answer { response, name: Some(name.clone()) });
+            return Ok(Answer { response, name: Some(name) });
         }
         (
             Request::CardCheck { .. } | Request::LimitCheck { .. },
@@ -203,7 +234,7 @@ pub(super) fn answer(request: &Request<'_>, outputs: Vec<Value>) -> Result<Answe
             match request {
                 Request::CardCheck { today, .. } => validity(account, *today),
                 Request::LimitCheck { cents, .. } => credit(account, *cents),
-                _ => return Err(unexpected(request, &outputs)),
+                _ => return Err(unexpected(request, outputs)),
             }
         }
         (Request::Debit { .. }, [Int8(left_cents)]) => Response::Bought { left_cents: *left_cents },
@@ -214,7 +245,7 @@ pub(super) fn answer(request: &Request<'_>, outputs: Vec<Value>) -> Result<Answe
         (Request::Lost { .. }, [Bool(false)]) => Response::ReportedBefore,
         (Request::Found { .. }, [Bool(true), Int4(attempts)]) => Response::Recovered { attempts: *attempts },
         (Request::Found { .. }, [Bool(false), Null]) => Response::NotReported,
-        _ => return Err(unexpected(request, &outputs)),
+        _ => return Err(unexpected(request, outputs)),
     };
     Ok(Answer { response, name: None })
 }

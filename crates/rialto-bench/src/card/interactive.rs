@@ -1,15 +1,16 @@
-//! The message server for people (the paper's interactive message server): it prompts for requests, runs each as a
-//! transaction of its own, and shows the response.
+//! The message server for people (the paper's interactive message server): it prompts for requests, puts each on the
+//! transaction server's queue, and shows the response.
 
 use std::io::{BufRead, Write};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use rialto::row::{Date, Value};
+use rialto::row::Date;
 use rialto::{Database, Error};
 
-use super::flows::{self, Answer};
+use super::flows::Answer;
 use super::request::{Name, Request};
-use super::{ADDRESS_BYTES, Card, Shape, Totals};
+use super::servers::Interactive;
+use super::{ADDRESS_BYTES, CardServers, Shape};
 use crate::args::BenchArgs;
 use crate::error::BenchError;
 use crate::session::{self, Opened, say};
@@ -46,21 +47,21 @@ enum Line<'a> {
 pub(crate) fn run(
     args: &BenchArgs,
     out: &mut dyn Write,
-    open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(Card, bool), ShapeError>,
+    open: impl FnOnce(&Database, &mut dyn FnMut(&str)) -> Result<(CardServers, bool), ShapeError>,
 ) -> Result<bool, BenchError> {
-    let Opened { database, workload: card, audit, .. } = session::open(args, open)?;
-    flows::register(&database).map_err(BenchError::during("registering the procedures"))?;
-    let today = today();
+    let Opened { database, workload: servers, audit, .. } = session::open(args, open)?;
     say("one request a line; \"help\" lists them");
-    let served = serve(&card, today, &mut std::io::stdin().lock(), out, &mut std::io::stderr());
-    let done = served.map_err(|served| match served {
+    let mut server = servers.interactive(today());
+    let served = serve(&mut server, &mut std::io::stdin().lock(), out, &mut std::io::stderr());
+    served.map_err(|served| match served {
         Ended::Io(cause) => BenchError::Io { during: "reading requests and writing responses", cause },
         Ended::Failed(cause) => BenchError::Transaction { during: "running a request", cause },
     })?;
-    let after = card.audit().map_err(BenchError::during("verifying the data"))?;
-    let verdict = after.judge(card.shape(), &audit.totals, &done);
+    let after = servers.audit().map_err(BenchError::during("verifying the data"))?;
+    let verdict = after.judge(servers.shape(), &audit.totals, &server.done());
     say(&format!("consistent: {}: {}", if verdict.consistent { "yes" } else { "NO" }, verdict.text));
-    drop(card);
+    drop(server);
+    drop(servers);
     database.close().map_err(BenchError::during("closing the database"))?;
     Ok(verdict.consistent)
 }
@@ -84,18 +85,16 @@ impl From<std::io::Error> for Ended {
     }
 }
 
-/// Answers each line of `input` on `out`, with a prompt before each on `prompts`. Returns what the responses add up to.
+/// Answers each line of `input` on `out`, with a prompt before each on `prompts`.
 ///
 /// # Errors
 /// What ends it before the input does. A request that there is not, or that aborts, does not.
 pub(super) fn serve(
-    card: &Card,
-    today: Date,
+    server: &mut Interactive<'_>,
     input: &mut dyn BufRead,
     out: &mut dyn Write,
     prompts: &mut dyn Write,
-) -> Result<Totals, Ended> {
-    let mut done = Totals::default();
+) -> Result<(), Ended> {
     let mut line = Vec::new();
     loop {
         write!(prompts, "{PROMPT}")?;
@@ -103,35 +102,31 @@ pub(super) fn serve(
         line.clear();
         if input.read_until(b'\n', &mut line)? == 0 {
             writeln!(prompts)?;
-            return Ok(done);
+            return Ok(());
         }
         let text = std::str::from_utf8(&line).map_err(|_| "the request is not UTF-8 text".to_owned());
-        match text.and_then(|line| read(line, &card.shape(), today)) {
+        match text.and_then(|line| read(line, &server.shape(), server.today)) {
             Ok(Line::Nothing) => {}
-            Ok(Line::Quit) => return Ok(done),
+            Ok(Line::Quit) => return Ok(()),
             Ok(Line::Help) => writeln!(out, "{HELP}")?,
-            Ok(Line::Request(request)) => match answer(card, &request) {
-                Ok(Answer { response, name }) => {
-                    done.count(&request, &response);
-                    match name {
-                        Some(name) => writeln!(out, "{}: {response}", name.trim_end())?,
-                        None => writeln!(out, "{response}")?,
-                    }
+            Ok(Line::Request(request)) => {
+                let mut shown = Ok(());
+                let asked = server.ask(&request, |Answer { response, name }| {
+                    shown = match name {
+                        Some(name) => writeln!(out, "{}: {response}", name.trim_end()),
+                        None => writeln!(out, "{response}"),
+                    };
+                });
+                match asked {
+                    Ok(()) => shown?,
+                    Err(Error::Aborted { reason }) => writeln!(out, "error: {reason}")?,
+                    Err(error) => return Err(Ended::Failed(error)),
                 }
-                Err(Error::Aborted { reason }) => writeln!(out, "error: {reason}")?,
-                Err(error) => return Err(Ended::Failed(error)),
-            },
+            }
             Err(problem) => writeln!(out, "error: {problem}")?,
         }
         out.flush()?;
     }
-}
-
-/// Runs a request as the registered procedure of its name.
-fn answer(card: &Card, request: &Request<'_>) -> Result<Answer, Error> {
-    let arguments: Vec<Value> = flows::arguments(request);
-    let outputs = card.database.call(request.name().as_str(), &arguments)?;
-    flows::answer(request, outputs)
 }
 
 /// What a line asks for.

@@ -19,12 +19,13 @@
 //! - [`request`]: arguments and responses; [`mix`]: how often each transaction runs;
 //! - [`tables`]: the sets; [`transactions`]: what is done on each; [`flows`]: the same as registered procedures;
 //! - [`verify`]: the consistency condition;
-//! - [`interactive`]: the message server for people.
+//! - [`servers`]: the same behind System M's transaction server; [`interactive`]: the message server for people.
 
 mod flows;
 pub mod interactive;
 pub mod mix;
 pub mod request;
+pub mod servers;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -40,6 +41,7 @@ use rialto::{Database, Result, Ticket, TxOptions};
 
 pub use self::mix::Mix;
 pub use self::request::{Name, Request, Response, TODAY};
+pub use self::servers::CardServers;
 use self::tables::Sets;
 pub use self::tables::{ACCOUNTS, ADDRESS_BYTES, Shape};
 pub use self::verify::{Audit, Totals};
@@ -102,6 +104,11 @@ impl Card {
         self.shape
     }
 
+    /// Adds what a client was told that is gone.
+    fn add_to_done(&self, done: &Totals) {
+        self.done.lock().expect("nobody panics with it").add(done);
+    }
+
     /// Runs the transaction of a request until its outcome is durable.
     ///
     /// # Errors
@@ -157,7 +164,7 @@ impl Workload for Card {
     }
 
     fn retire(&self, client: Client) {
-        self.done.lock().expect("nobody panics with it").add(&client.done);
+        self.add_to_done(&client.done);
     }
 }
 

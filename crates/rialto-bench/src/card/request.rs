@@ -145,6 +145,20 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The number of its account.
+    pub fn account(&self) -> i32 {
+        match *self {
+            Request::Balance { account }
+            | Request::CardCheck { account, .. }
+            | Request::LimitCheck { account, .. }
+            | Request::Debit { account, .. }
+            | Request::Payment { account, .. }
+            | Request::Move { account, .. }
+            | Request::Lost { account, .. }
+            | Request::Found { account } => account,
+        }
+    }
+
     /// A request for this transaction, at random: accounts and stores each as likely, lost and found cards among those
     /// that get lost ([`Shape::careless`]). `address` is memory for one.
     #[inline]

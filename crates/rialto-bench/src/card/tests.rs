@@ -1,12 +1,16 @@
-use rialto::Options;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rialto::io::MemoryDisk;
+use rialto::{Options, TransactionServerOptions};
 
 use super::*;
 use crate::args::BenchArgs;
+use crate::confidence::BATCHES;
+use crate::driver::{Load, Observer};
 use crate::json::Json;
 use crate::session;
+use crate::workload::Driven;
 
 /// As few accounts as can be, so that clients meet.
 const SHAPE: Shape = Shape { scale: 1, accounts: 200 };
@@ -191,10 +195,13 @@ fn registered_procedures_do_and_say_the_same() {
         let name = card.mix.draw(&mut random);
         let request = Request::draw(name, &SHAPE, &mut random, &mut address);
         let response = card.run(&request, &mut client).unwrap();
-        let outputs = called.call(name.as_str(), &flows::arguments(&request)).unwrap();
-        let answer = flows::answer(&request, outputs).unwrap();
+        let mut arguments = Vec::new();
+        flows::each_argument(&request, |argument| arguments.push(argument));
+        assert_eq!(flows::request(name, &arguments).unwrap(), request);
+        let outputs = called.call(name.as_str(), &arguments).unwrap();
+        let answer = flows::answer(&request, &outputs).unwrap();
         assert_eq!(answer.response, response, "{request:?}");
-        assert_eq!(answer.name, (name == Name::Bal).then(|| client.name.clone()), "{request:?}");
+        assert_eq!(answer.name, (name == Name::Bal).then(|| &*client.name), "{request:?}");
     }
     for table in ["accounts", "customers", "hot_cards", "stores"] {
         let rows = |database: &Database| {
@@ -266,12 +273,12 @@ fn a_portfolio_is_used_again_and_anything_else_is_refused() {
 #[test]
 fn whatever_a_line_holds_the_next_one_is_read() {
     let database = database();
-    let card = card(&database, even());
-    flows::register(&database).unwrap();
-    let before = card.audit().unwrap();
+    let servers = servers(&database, even(), TransactionServerOptions::default());
+    let before = servers.audit().unwrap();
+    let mut server = servers.interactive(TODAY);
     let input = b"\xff\xfe\nPAY 7 1\nDEBIT 7 1 2\nLOST 7\n\0\nCCCK 7 1\nno end";
     let (mut out, mut prompts) = (Vec::new(), Vec::new());
-    let done = interactive::serve(&card, TODAY, &mut &input[..], &mut out, &mut prompts).unwrap();
+    interactive::serve(&mut server, &mut &input[..], &mut out, &mut prompts).unwrap();
     let out = String::from_utf8(out).unwrap();
     let lines: Vec<&str> = out.lines().collect();
     assert_eq!(lines[0], "error: the request is not UTF-8 text");
@@ -295,8 +302,61 @@ fn whatever_a_line_holds_the_next_one_is_read() {
         hot_uses: 1,
         ..Totals::default()
     };
-    assert_eq!(done, told);
-    assert!(card.audit().unwrap().judge(SHAPE, &before.totals, &done).consistent);
+    assert_eq!(server.done(), told);
+    assert!(servers.audit().unwrap().judge(SHAPE, &before.totals, &told).consistent);
+}
+
+/// Cards behind a transaction server.
+fn servers(database: &Database, mix: Mix, options: TransactionServerOptions) -> CardServers {
+    let opened = Card::open_or_load(database, SHAPE, mix, &mut |_| {});
+    CardServers::start(database, opened, &options, 2).unwrap().0
+}
+
+struct Nobody;
+
+impl Observer for Nobody {
+    fn window_begins(&mut self, _: u64, _: Duration) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn window_ends(&mut self) {}
+
+    fn slice(&mut self, _: Duration, _: u64) {}
+
+    fn tick(&mut self, _: Option<Duration>, _: f64) {}
+}
+
+#[test]
+fn message_servers_lose_nothing_whatever_the_queue_and_measure_every_response() {
+    for (queue, standbys) in [(1, 0), (5, 2), (500, 4)] {
+        let database = database();
+        let servers = servers(&database, even(), TransactionServerOptions { queue, standbys });
+        let before = servers.audit().unwrap();
+        let ms = Duration::from_millis;
+        let load = Load {
+            clients: 2,
+            in_flight: 1,
+            rate: None,
+            warmup: ms(20),
+            window: ms(200),
+            seed: queue as u64,
+        };
+        let outcome = servers.drive(&load, &mut Nobody).unwrap();
+        assert_eq!((outcome.aborted_user, outcome.acknowledged), (0, outcome.attempted), "queue {queue}");
+        let verdict = servers.verdict(&before, &servers.audit().unwrap(), 0..=0);
+        assert!(verdict.consistent, "queue {queue}: {}", verdict.text);
+        let in_batches: u64 = outcome.batches.iter().map(|batch| batch.responses).sum();
+        assert_eq!((in_batches, outcome.batches.len()), (outcome.committed(), BATCHES), "queue {queue}");
+        let (response, per_s) = (outcome.response_us().unwrap(), outcome.throughput().unwrap());
+        assert!(0.0 < response.mean && response.low <= response.mean && response.mean <= response.high);
+        let expected = outcome.committed() as f64 / outcome.window.as_secs_f64();
+        assert!((per_s.mean / expected - 1.0).abs() < 1e-6, "{per_s:?}, {expected}");
+        let stats = servers.server_stats();
+        assert_eq!(stats.requests, outcome.attempted, "{stats:?}");
+        assert!(stats.found_full > 0 && stats.queued_max == queue, "{stats:?}: the queue was full at times");
+        let times = database.metrics().servers;
+        assert!(times.transaction > Duration::ZERO && times.message > Duration::ZERO, "{times:?}");
+    }
 }
 
 /// Cards, of which one transaction does more than it says.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 use rialto::{Error, Result};
 
-use super::{Cell, Load, Phase, Shared};
+use super::{Batch, Cell, Load, Phase, Shared};
 use crate::histogram::Latencies;
 use crate::usage::Usage;
 use crate::workload::{Pending, Workload};
@@ -27,7 +27,26 @@ pub(super) struct Done {
     pub aborted_user: u64,
     pub acknowledged: u64,
     pub attempted: u64,
+    /// Response times by batch of the window; none of clients.
+    pub batches: Vec<Batch>,
     pub failed: Option<Error>,
+}
+
+impl Done {
+    /// Nothing yet, of so many types of transactions.
+    pub fn new(types: usize) -> Done {
+        Done {
+            latencies: vec![Latencies::default(); types],
+            overdue: Latencies::default(),
+            queue_ns: vec![0; types],
+            switches: Some(Usage::default()),
+            aborted_user: 0,
+            acknowledged: 0,
+            attempted: 0,
+            batches: Vec::new(),
+            failed: None,
+        }
+    }
 }
 
 /// A submitted transaction.
@@ -85,17 +104,7 @@ impl Wake for Unpark {
 }
 
 pub(super) fn run<W: Workload>(workload: &W, load: &Load, shared: &Shared, number: u32) -> Done {
-    let types = workload.procedures().len();
-    let done = Done {
-        latencies: vec![Latencies::default(); types],
-        overdue: Latencies::default(),
-        queue_ns: vec![0; types],
-        switches: Some(Usage::default()),
-        aborted_user: 0,
-        acknowledged: 0,
-        attempted: 0,
-        failed: None,
-    };
+    let done = Done::new(workload.procedures().len());
     let state = workload.client(number, load.seed);
     let (cell, is_open) = (&shared.cells[number as usize], load.rate.is_some());
     let mut client = Client { workload, state, shared, cell, is_open, done, switches_before: None };

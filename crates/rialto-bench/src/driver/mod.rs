@@ -9,6 +9,7 @@
 //! Kept here: a client writes only its own cache lines (its cell); all read one word, the phase, which changes twice.
 
 mod client;
+pub mod served;
 #[cfg(test)]
 mod tests;
 
@@ -20,6 +21,7 @@ use crossbeam_utils::CachePadded;
 use rialto::Error;
 
 use crate::calibrate::SLICE;
+use crate::confidence::Confidence;
 use crate::histogram::Latencies;
 use crate::usage::Usage;
 use crate::workload::Workload;
@@ -76,6 +78,24 @@ pub struct Outcome {
     pub acknowledged: u64,
     /// Transactions begun, from the first to the last.
     pub attempted: u64,
+    /// Of message servers: response times by batch, equal parts of the window.
+    pub batches: Vec<Batch>,
+}
+
+/// The response times of a part of the window.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Batch {
+    /// How many.
+    pub responses: u64,
+    /// Their sum, in nanoseconds.
+    pub sum_ns: u64,
+}
+
+impl Batch {
+    fn add(&mut self, time: Duration) {
+        self.responses += 1;
+        self.sum_ns += time.as_nanos() as u64;
+    }
 }
 
 impl Outcome {
@@ -89,6 +109,20 @@ impl Outcome {
         let mut all = Latencies::default();
         self.latencies.iter().for_each(|latencies| all.merge(latencies));
         all
+    }
+
+    /// The mean response time in microseconds with its interval, of message servers.
+    pub fn response_us(&self) -> Option<Confidence> {
+        let mean = |batch: &Batch| batch.sum_ns as f64 / 1e3 / batch.responses as f64;
+        let means: Vec<_> = self.batches.iter().filter(|batch| batch.responses > 0).map(mean).collect();
+        Confidence::of(self.response_times().mean_us(), &means)
+    }
+
+    /// Transactions a second with their interval, of message servers.
+    pub fn throughput(&self) -> Option<Confidence> {
+        let seconds = self.window.as_secs_f64() / self.batches.len().max(1) as f64;
+        let rates: Vec<_> = self.batches.iter().map(|batch| batch.responses as f64 / seconds).collect();
+        Confidence::of_means(&rates)
     }
 
     /// Of all types, and of what is overdue: what percentiles are taken of.
@@ -127,6 +161,8 @@ struct Shared {
     phase: CachePadded<AtomicU8>,
     cells: Vec<CachePadded<Cell>>,
     began: Instant,
+    /// When it began.
+    window_begin: OnceLock<Instant>,
     /// When the window was over; nothing before that, nor if a failed client ended the run.
     window_end: OnceLock<Instant>,
 }
@@ -135,7 +171,13 @@ impl Shared {
     fn new(clients: u32) -> Shared {
         let cells = (0..clients).map(|_| CachePadded::new(Cell::default())).collect();
         let phase = CachePadded::new(AtomicU8::new(Phase::Warmup as u8));
-        Shared { phase, cells, began: Instant::now(), window_end: OnceLock::new() }
+        Shared {
+            phase,
+            cells,
+            began: Instant::now(),
+            window_begin: OnceLock::new(),
+            window_end: OnceLock::new(),
+        }
     }
 
     #[inline]
@@ -230,15 +272,27 @@ impl<'a> Ticker<'a> {
 /// # Errors
 /// The first failure of a client, or the observer's.
 pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer) -> Result<Outcome, Ended> {
+    drive_threads(workload.procedures(), load, observer, "client", |shared, number| {
+        client::run(workload, load, shared, number)
+    })
+}
+
+/// Runs `load.clients` threads of this name through the phases; `run` is what each does, by its number.
+fn drive_threads(
+    types: &[&str],
+    load: &Load,
+    observer: &mut dyn Observer,
+    name: &str,
+    run: impl Fn(&Shared, u32) -> client::Done + Sync,
+) -> Result<Outcome, Ended> {
     let shared = Shared::new(load.clients);
     std::thread::scope(|scope| {
         let clients: Vec<_> = (0..load.clients)
             .map(|number| {
-                let shared = &shared;
-                let name = format!("client-{number}");
+                let (shared, run) = (&shared, &run);
                 let spawned = std::thread::Builder::new()
-                    .name(name)
-                    .spawn_scoped(scope, move || client::run(workload, load, shared, number));
+                    .name(format!("{name}-{number}"))
+                    .spawn_scoped(scope, move || run(shared, number));
                 spawned.inspect_err(|_| shared.end())
             })
             .collect();
@@ -250,7 +304,7 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
             match observer.window_begins(shared.committed(), shared.began.elapsed()) {
                 Err(reason) => refused = Some(reason),
                 Ok(()) => {
-                    let opened = Instant::now();
+                    let opened = *shared.window_begin.get_or_init(Instant::now);
                     if shared.enter(Phase::Warmup, Phase::Window) {
                         // A tick of the window covers nothing of the warm-up.
                         ticker = Ticker::new(&shared);
@@ -264,7 +318,7 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
             }
         }
         drop(end_on_drop);
-        let types = workload.procedures().len();
+        let types = types.len();
         let mut outcome = Outcome {
             window,
             latencies: vec![Latencies::default(); types],
@@ -286,6 +340,11 @@ pub fn drive<W: Workload>(workload: &W, load: &Load, observer: &mut dyn Observer
             outcome.acknowledged += own.acknowledged;
             outcome.attempted += own.attempted;
             outcome.overdue.merge(&own.overdue);
+            outcome.batches.resize(outcome.batches.len().max(own.batches.len()), Batch::default());
+            for (all, own) in outcome.batches.iter_mut().zip(&own.batches) {
+                all.responses += own.responses;
+                all.sum_ns += own.sum_ns;
+            }
             outcome.latencies.iter_mut().zip(&own.latencies).for_each(|(all, own)| all.merge(own));
         }
         match (failed, refused) {

@@ -6,7 +6,7 @@ use rialto::checkpoint::{Outlook, RecoveryForecast};
 
 use super::not_counted::{PERCENTS_OF_PEAK, reasons};
 use super::time::TimeAccount;
-use super::{INVOLUNTARY, Measured, Setting, VOLUNTARY};
+use super::{INVOLUNTARY, Measured, ServersSetting, Setting, VOLUNTARY};
 use crate::histogram::Percentiles;
 use crate::json::Json;
 
@@ -14,7 +14,8 @@ impl Measured {
     /// The contract's object.
     pub fn json(&self, setting: &Setting, consistent: bool) -> Json {
         let all = self.outcome.all_latencies();
-        let account = self.time_account(setting.procedures, setting.in_flight);
+        let account = self.time_account(setting.procedures, setting.awaited());
+        let has_queue = self.offered_per_s.is_some() || setting.servers.is_some();
         let (row, higher) = self.locks_per_100();
         Json::object([
             ("workload", setting.workload.into()),
@@ -50,7 +51,7 @@ impl Measured {
                 "locks_per_100_txn",
                 Json::object([("row", row.into()), ("higher", higher.into()), ("local", Json::Null)]),
             ),
-            ("time_us_per_txn", TimeAccount::json(account.as_ref(), self.offered_per_s.is_some())),
+            ("time_us_per_txn", TimeAccount::json(account.as_ref(), has_queue)),
             ("allocations_per_txn", self.counted_per_transaction(self.counts.allocations).into()),
             ("procedures", self.procedures_json(setting)),
             ("context_switches_per_txn", self.switches_json()),
@@ -66,6 +67,9 @@ impl Measured {
             ("cut_held_us_max", self.cuts().map(|cuts| cuts.held_max.as_secs_f64() * 1e6).into()),
             ("snapshot_bytes_max", self.cuts().map(|cuts| cuts.snapshot_bytes_max).into()),
             ("recovery", self.recovery_json()),
+            ("server_us_per_txn", self.server_us_json(setting)),
+            ("servers", self.servers_json(setting)),
+            ("response_us", self.outcome.response_us().map_or(Json::Null, |found| found.json())),
             ("overdue", self.offered_per_s.map(|_| self.outcome.overdue.count()).into()),
             ("callgrind_instructions_per_txn", Json::Null),
             ("locks_by_form_per_100_txn", Json::object([("thin", Json::Null), ("head", Json::Null)])),
@@ -82,12 +86,43 @@ impl Measured {
         ])
     }
 
+    /// Processor time of the servers, in microseconds a transaction; of those that there are.
+    fn server_us_json(&self, setting: &Setting) -> Json {
+        let times = self.server_us();
+        let of = |position: usize, is_there: bool| {
+            Json::from(times.filter(|_| is_there).map(|times| times[position]))
+        };
+        let is_served = setting.servers.is_some();
+        Json::object([
+            ("transaction", of(0, is_served)),
+            ("checkpoint", of(1, true)),
+            ("log", of(2, true)),
+            ("message", of(3, is_served)),
+        ])
+    }
+
+    /// The request queue, and what its executors met.
+    fn servers_json(&self, setting: &Setting) -> Json {
+        let Some(ServersSetting { message_servers, queue, standbys }) = setting.servers else {
+            return Json::Null;
+        };
+        Json::object([
+            ("message_servers", u64::from(message_servers).into()),
+            ("queue", (queue as u64).into()),
+            ("standbys", (standbys as u64).into()),
+            ("found_full", self.server_count(|stats| stats.found_full).into()),
+            ("blocked", self.server_count(|stats| stats.blocked).into()),
+            ("stood_in", self.server_count(|stats| stats.stood_in).into()),
+            ("restarted", self.server_count(|stats| stats.restarted).into()),
+        ])
+    }
+
     fn procedures_json(&self, setting: &Setting) -> Json {
         let seconds = self.outcome.window.as_secs_f64().max(1e-9);
-        let is_open = self.offered_per_s.is_some();
+        let is_open = self.offered_per_s.is_some() || setting.servers.is_some();
         let one = |(position, name): (usize, &&'static str)| {
             let latencies = &self.outcome.latencies[position];
-            let account = self.time_of(position, name, setting.in_flight);
+            let account = self.time_of(position, name, setting.awaited());
             let figures = Json::object([
                 ("committed", latencies.count().into()),
                 ("committed_per_s", (latencies.count() as f64 / seconds).into()),

@@ -13,12 +13,14 @@ use std::fmt::Display;
 use std::io::Write;
 use std::time::Duration;
 
-use rialto::Metrics;
 use rialto::checkpoint::CheckpointStats;
+use rialto::engine::transaction_server::TransactionServerStats;
+use rialto::{Metrics, ServerTimes};
 
 pub(crate) use self::table::{
     Table, class_name, figure, group_sizes, seconds, thousands, time, write_time_name, write_times,
 };
+use self::time::Awaited;
 use crate::calibrate::Spells;
 use crate::counters::Counts;
 use crate::driver::Outcome;
@@ -62,6 +64,30 @@ pub struct Setting {
     pub uncounted: Option<String>,
     /// The load, if it was given as a share of the peak, in percent.
     pub percent_of_peak: Option<f64>,
+    /// The servers that requests went through, if they did.
+    pub servers: Option<ServersSetting>,
+}
+
+/// A transaction server and its message servers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ServersSetting {
+    /// Message servers.
+    pub message_servers: u32,
+    /// The length of the request queue.
+    pub queue: usize,
+    /// Standby executors.
+    pub standbys: usize,
+}
+
+impl Setting {
+    /// Who waited for the transactions.
+    fn awaited(&self) -> Awaited {
+        match (self.servers, self.in_flight) {
+            (Some(_), _) => Awaited::InQueues,
+            (None, 1) => Awaited::ByClients,
+            (None, _) => Awaited::AsTickets,
+        }
+    }
 }
 
 /// One window's measurements.
@@ -73,6 +99,8 @@ pub struct Measured {
     pub offered_per_s: Option<f64>,
     /// The kernel's counts when the window began and ended.
     pub metrics: (Metrics, Metrics),
+    /// The transaction server's, likewise; nothing if there was none.
+    pub server_stats: (TransactionServerStats, TransactionServerStats),
     /// The process's counts in the window.
     pub counts: Counts,
     /// What the machine was like in the window.
@@ -156,6 +184,23 @@ impl Measured {
         let made = self.grown(|metrics| metrics.checkpoints.cuts);
         let CheckpointStats { cut_held_max: held_max, snapshot_bytes_max, .. } = self.metrics.1.checkpoints;
         (made > 0).then_some(Cuts { made, held_max, snapshot_bytes_max })
+    }
+
+    /// Processor time of the servers in the window.
+    pub fn server_times(&self) -> ServerTimes {
+        self.metrics.1.servers.since(&self.metrics.0.servers)
+    }
+
+    /// The same, in microseconds a transaction: transaction, checkpoint, log and message servers, as in table 4.1.
+    pub fn server_us(&self) -> Option<[f64; 4]> {
+        let ServerTimes { transaction, checkpoint, log, message } = self.server_times();
+        let us = |time: Duration| self.per_transaction(time.as_secs_f64() * 1e6);
+        Some([us(transaction)?, us(checkpoint)?, us(log)?, us(message)?])
+    }
+
+    /// A counter of the transaction server's, by how much it grew.
+    fn server_count(&self, counter: impl Fn(&TransactionServerStats) -> u64) -> u64 {
+        counter(&self.server_stats.1).saturating_sub(counter(&self.server_stats.0))
     }
 
     fn locks_per_100(&self) -> (Option<f64>, Option<f64>) {
@@ -252,7 +297,8 @@ pub(crate) mod tests {
         let counts = Counts { switches: Some(switches), ..Counts::default() };
         let spells = Spells::judge(&[]);
         let metrics = (Metrics::default(), after);
-        Measured { outcome, offered_per_s: None, metrics, counts, spells, limits: None }
+        let server_stats = <_>::default();
+        Measured { outcome, offered_per_s: None, metrics, server_stats, counts, spells, limits: None }
     }
 
     #[test]

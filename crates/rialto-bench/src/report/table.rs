@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use rialto::checkpoint::{Outlook, RecoveryForecast};
+use rialto::engine::transaction_server::TransactionServerStats;
 use rialto::log::{GROUP_SIZE_CLASSES, WRITE_TIME_CLASSES};
 
 use super::time::TimeAccount;
@@ -54,6 +55,9 @@ impl Measured {
                 format!("{overdue} were due in the window and not done at its end: in the latencies, with their age"),
             );
         }
+        if setting.servers.is_some() {
+            self.server_rows(&mut table);
+        }
         self.time_rows(&mut table, setting);
         self.log_rows(&mut table, seconds);
         table.row("checkpoints", self.sweeps_text());
@@ -91,12 +95,44 @@ impl Measured {
         table.print()
     }
 
+    /// What is of servers: the response time with its interval, what their executors met, their processor time.
+    fn server_rows(&self, table: &mut Table) {
+        if let Some(response) = self.outcome.response_us() {
+            table.row("response time", response.to_string());
+        }
+        let count =
+            |counter: fn(&TransactionServerStats) -> u64| thousands(self.server_count(counter) as f64);
+        table.row(
+            "executors",
+            format!(
+                "blocked {} times, a standby began {} times, {} runs put on the restart queue",
+                count(|stats| stats.blocked),
+                count(|stats| stats.stood_in),
+                count(|stats| stats.restarted)
+            ),
+        );
+        if let Some([transaction, checkpoint, log, message]) = self.server_us() {
+            let total = transaction + checkpoint + log + message;
+            table.row(
+                "processor time",
+                format!(
+                    "transaction server {} + checkpoint server {} + log server {} + message servers {} = {} a transaction",
+                    time(transaction),
+                    time(checkpoint),
+                    time(log),
+                    time(message),
+                    time(total)
+                ),
+            );
+        }
+    }
+
     /// The time account; of each transaction type, too, if there are several.
     fn time_rows(&self, table: &mut Table, setting: &Setting) {
         let text = |account: TimeAccount, response_us: f64| {
-            let queue = match self.offered_per_s {
-                Some(_) => format!("queue {} + ", time(account.queue)),
-                None => String::new(),
+            let queue = match (self.offered_per_s, setting.servers) {
+                (None, None) => String::new(),
+                _ => format!("queue {} + ", time(account.queue)),
             };
             format!(
                 "{queue}lock wait {} + latch wait {} + run {} + log wait {} = {}",
@@ -107,12 +143,12 @@ impl Measured {
                 time(response_us)
             )
         };
-        if let Some(account) = self.time_account(setting.procedures, setting.in_flight) {
+        if let Some(account) = self.time_account(setting.procedures, setting.awaited()) {
             table.row("time account", text(account, self.outcome.response_times().mean_us()));
         }
         if setting.procedures.len() > 1 {
             for (position, name) in setting.procedures.iter().enumerate() {
-                if let Some(account) = self.time_of(position, name, setting.in_flight) {
+                if let Some(account) = self.time_of(position, name, setting.awaited()) {
                     let response_us = self.outcome.latencies[position].mean_us();
                     table.row("", format!("{name}: {}", text(account, response_us)));
                 }

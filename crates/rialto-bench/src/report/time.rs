@@ -16,6 +16,17 @@ pub(super) struct TimeAccount {
     pub log_wait: f64,
 }
 
+/// Who waited for transactions, which says what part of a response time is a remainder.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Awaited {
+    /// A blocking client: its run is what is left of the response time that it saw.
+    ByClients,
+    /// A ticket's client, which alone knows when it looked: the wait for the log is what is left.
+    AsTickets,
+    /// A message server: what is left are the request queue and the response queue.
+    InQueues,
+}
+
 impl TimeAccount {
     /// The object of the contract. What does not apply is null: there is no queue in a closed loop, and this engine has
     /// neither pages nor standbys.
@@ -73,10 +84,7 @@ impl Measured {
     }
 
     /// The time account of a procedure, by its position and name; `None` if none committed.
-    ///
-    /// A blocking client's run is what is left of the response time that it saw; a ticket waits for the log for what is
-    /// left, since only its client knows when it looked.
-    pub(super) fn time_of(&self, position: usize, name: &str, in_flight: u32) -> Option<TimeAccount> {
+    pub(super) fn time_of(&self, position: usize, name: &str, awaited: Awaited) -> Option<TimeAccount> {
         let latencies = self.outcome.latencies.get(position)?;
         let grown = self.grown_of(name);
         if latencies.count() == 0 || grown.committed == 0 {
@@ -87,25 +95,24 @@ impl Measured {
         let queue = self.outcome.queue_ns[position] as f64 / 1e3 / latencies.count() as f64;
         let (lock_wait, latch_wait) = (mean(grown.lock_wait_ns), mean(grown.latch_wait_ns));
         let rest = |parts: f64| (response - queue - lock_wait - latch_wait - parts).max(0.0);
-        let (run, log_wait) = if in_flight == 1 {
-            let log_wait = mean(grown.log_wait_ns);
-            (rest(log_wait), log_wait)
-        } else {
-            let run = mean(grown.run_ns);
-            (run, rest(run))
+        let (run, log_wait) = (mean(grown.run_ns), mean(grown.log_wait_ns));
+        let (queue, run, log_wait) = match awaited {
+            Awaited::ByClients => (queue, rest(log_wait), log_wait),
+            Awaited::AsTickets => (queue, run, rest(run)),
+            Awaited::InQueues => (queue + rest(run + log_wait), run, log_wait),
         };
         Some(TimeAccount { queue, lock_wait, latch_wait, run, log_wait })
     }
 
     /// The time account of all procedures together.
-    pub(super) fn time_account(&self, procedures: &[&str], in_flight: u32) -> Option<TimeAccount> {
+    pub(super) fn time_account(&self, procedures: &[&str], awaited: Awaited) -> Option<TimeAccount> {
         let committed = self.outcome.committed();
         if committed == 0 {
             return None;
         }
         let mut all = TimeAccount::default();
         for (position, name) in procedures.iter().enumerate() {
-            if let Some(account) = self.time_of(position, name, in_flight) {
+            if let Some(account) = self.time_of(position, name, awaited) {
                 let share = self.outcome.latencies[position].count() as f64 / committed as f64;
                 all.add_share(&account, share);
             }
@@ -141,21 +148,26 @@ mod tests {
     #[test]
     fn the_time_account_adds_up_to_the_response_time() {
         let near = |found: f64, expected: f64| (found - expected).abs() < 0.2;
-        let blocking = measured(100).time_account(&["p"], 1).unwrap();
+        let blocking = measured(100).time_account(&["p"], Awaited::ByClients).unwrap();
         assert!(near(blocking.run, 35.0) && near(blocking.log_wait, 30.0), "{blocking:?}");
-        let tickets = measured(100).time_account(&["p"], 8).unwrap();
+        let tickets = measured(100).time_account(&["p"], Awaited::AsTickets).unwrap();
+        let served = measured(100).time_account(&["p"], Awaited::InQueues).unwrap();
+        assert!(
+            near(served.queue, 20.0) && near(served.run, 25.0) && near(served.log_wait, 30.0),
+            "{served:?}"
+        );
         assert!(near(tickets.run, 25.0) && near(tickets.log_wait, 40.0), "{tickets:?}");
         for TimeAccount { queue, lock_wait, latch_wait, run, log_wait } in [blocking, tickets] {
             assert!(near(queue + lock_wait + latch_wait + run + log_wait, 100.0));
             assert!(near(queue, 10.0) && near(lock_wait, 20.0) && near(latch_wait, 5.0));
         }
-        assert_eq!(measured(0).time_account(&["p"], 1), None);
-        assert_eq!(measured(10).time_of(0, "another", 1), None);
+        assert_eq!(measured(0).time_account(&["p"], Awaited::ByClients), None);
+        assert_eq!(measured(10).time_of(0, "another", Awaited::ByClients), None);
     }
 
     #[test]
     fn what_does_not_apply_is_null_and_a_closed_loop_has_no_queue() {
-        let account = measured(10).time_account(&["p"], 1);
+        let account = measured(10).time_account(&["p"], Awaited::ByClients);
         let json = TimeAccount::json(account.as_ref(), false);
         for absent in ["queue", "fetch_io", "standby_wait"] {
             assert_eq!(json.at(absent), Some(&Json::Null), "{absent}");
