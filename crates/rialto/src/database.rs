@@ -395,6 +395,15 @@ impl Database {
         self.running.backup(kind, Destination::Stream(out))
     }
 
+    /// Has the archive ([`Options::archive`]) take all that has committed so far, the log file that is being written too, so
+    /// that it can be restored to. What checkpoints free goes there without being asked for.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] without an archive; [`Error::Io`] or [`Error::DiskFull`] if that fails, or the log.
+    pub fn archive_log(&self) -> Result<()> {
+        self.running.archive_log()
+    }
+
     /// What recovery did when the database was opened; none if it was made then.
     pub fn recovery(&self) -> Option<&RecoveryReport> {
         self.running.recovery()
@@ -457,7 +466,8 @@ impl Database {
     /// made of all of them.
     ///
     /// # Errors
-    /// If the log had stopped, or stops now; if that checkpoint cannot be written.
+    /// If the log had stopped, or stops now; if that checkpoint cannot be written; if the archive does not take the rest of the
+    /// log, which stays in the directory.
     pub fn close(self) -> Result<()> {
         self.running.close()
     }

@@ -3,7 +3,7 @@
 use crate::account::{ProcedureAccount, ServerTimes};
 use crate::checkpoint::{CheckpointStats, RecoveryForecast};
 use crate::lock::LockCounters;
-use crate::log::{LogStats, WritePath};
+use crate::log::{ArchiveStats, LogStats, WritePath};
 
 /// Sums since the database was opened. Times are in nanoseconds, over all transactions.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -42,6 +42,8 @@ pub struct Metrics {
     pub servers: ServerTimes,
     /// What a recovery from now would take, and whether it stays within its target.
     pub recovery: RecoveryForecast,
+    /// What the archive has taken, and why it takes nothing if it does not; none without one.
+    pub archive: Option<ArchiveStats>,
     /// Bytes of segments and index nodes in use.
     pub memory_used: u64,
     /// The bound on them.

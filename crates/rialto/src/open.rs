@@ -20,7 +20,7 @@ use crate::ids::Lsn;
 use crate::in_flight::{Gate, InFlight};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockManager, LockOptions};
-use crate::log::{Durability, Log, LogOptions, Patience};
+use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{Recovery, RecoveryRates, RecoveryReport, recover_either};
@@ -238,8 +238,16 @@ impl CheckpointSource for Source {
             .map_err(|error| self.0.log.failure().unwrap_or(error))
     }
 
-    fn free_log_before(&self, lsn: Lsn) -> Result<()> {
-        self.0.log.free_before(lsn).map(drop)
+    fn free_log_before(&self, lsn: Lsn) -> Result<bool> {
+        // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
+        // with it is in the metrics.
+        if let Some(archiver) = self.0.log.archiver()
+            && archive_loads(&self.0, archiver, |load| load < lsn).is_err()
+        {
+            return Ok(false);
+        }
+        self.0.log.free_before(lsn)?;
+        Ok(true)
     }
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
@@ -283,6 +291,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         false if options.create => create(&disk, &options)?,
         false => return Err(OpenError::Missing { directory, what: "a database".to_owned() }),
     };
+    if let Some(archive) = &options.archive {
+        let to = archive
+            .make(found.database_id)
+            .map_err(|error| OpenError::Io(format!("archive {archive}: {error}")))?;
+        found.log.archive_to(Archiver::new(disk.clone(), to));
+    }
     let opened_at = found.log.place();
     let core = Arc::new(Core {
         database_id: found.database_id,
@@ -329,6 +343,13 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         closing: Mutex::new(false),
         _directory: lock,
     })
+}
+
+/// Has the archive take the load files of the bulk loads that were committed at these places.
+fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(Lsn) -> bool) -> Result<()> {
+    let loads: Vec<LoadFile> = core.loads.lock().clone();
+    let mut committed = loads.iter().filter(|load| load.lsn != Lsn::ZERO && which(load.lsn));
+    committed.try_for_each(|load| archiver.take_load(load.number))
 }
 
 fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing) -> Result<()> {
@@ -464,6 +485,7 @@ impl Running {
             log: core.log.stats(),
             log_writes: core.log.write_path(),
             checkpoints: self.checkpointer.stats(),
+            archive: core.log.archiver().map(Archiver::stats),
             servers: ServerTimes {
                 transaction: core.server_times.transaction.read(),
                 message: core.server_times.message.read(),
@@ -501,6 +523,29 @@ impl Running {
         })
     }
 
+    /// See [`Database::archive_log`](crate::Database::archive_log).
+    pub fn archive_log(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.core.log.archiver().is_none() {
+            return Err(Error::Unsupported { what: "archive_log without Options::archive".to_owned() });
+        }
+        self.core.log.sync()?;
+        self.archive_durable()
+    }
+
+    fn archive_durable(&self) -> Result<()> {
+        let core = &self.core;
+        let Some(archiver) = core.log.archiver() else { return Ok(()) };
+        // A bulk load is known when its packet is applied.
+        let durable = core.log.durable_position();
+        let position = core.log.durable_bytes();
+        while core.in_flight.oldest(durable) <= durable {
+            std::thread::yield_now();
+        }
+        archive_loads(core, archiver, |_| true)?;
+        core.log.archive_up_to(position)
+    }
+
     /// See [`Database::set_checkpoint`](crate::Database::set_checkpoint).
     pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
         self.core.check_open()?;
@@ -535,7 +580,7 @@ impl Running {
             Logging::None => self.checkpointer.run_now().map(drop),
         };
         self.checkpointer.stop();
-        let outcome = core.log.close();
+        let outcome = core.log.close().and_then(|()| self.archive_durable());
         core.contexts.clear();
         kept.and(outcome)
     }

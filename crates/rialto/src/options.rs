@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backup::Archive;
 use crate::io::Caching;
 use crate::lock::LockForm;
 use crate::log::{Durability, GroupCommitOptions};
@@ -136,6 +137,11 @@ pub struct Options {
     /// 1 ms by default. Each time the checkpoint is told which segments were in its way and copies those next; after
     /// [`COLOUR_RETRIES_MAX`] times the transaction waits for that at its commit, with its locks, and is not aborted again.
     pub colour_retry: Duration,
+    /// Where log files are copied to before a checkpoint frees them, and what is left of the log when the database is closed;
+    /// nowhere by default. A backup and the archive together are restored to any place or time since
+    /// ([`Restore`](crate::backup::Restore)). While the archive fails the log keeps its files, up to
+    /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) says why.
+    pub archive: Option<Archive>,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
     /// transactions wait; 4 GiB by default.
     pub log_bytes_max: u64,
@@ -185,6 +191,7 @@ impl Default for Options {
             sweep_bytes_per_s: None,
             spool: true,
             backup_copies: 2,
+            archive: None,
             snapshot_bytes_max: None,
             colour_retry: Duration::from_millis(1),
             log_bytes_max: 4 << 30,

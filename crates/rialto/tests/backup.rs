@@ -25,7 +25,7 @@ fn backup_on(disk: &Arc<MemoryDisk>, name: &str) -> Backup {
 }
 
 fn of(backups: impl IntoIterator<Item = Backup>) -> Restore {
-    Restore { backups: backups.into_iter().collect() }
+    Restore::new(backups.into_iter().collect())
 }
 
 fn refused(plan: Restore, to: &Arc<MemoryDisk>) -> (String, u8) {

@@ -546,7 +546,7 @@ fn data_of_another_version_is_refused() {
     assert_eq!(
         refused(disk.clone()),
         (
-            "\"log-0000000001\" has log format 1, this program reads format 2: use a matching version"
+            "\"log-0000000001\" has log format 1, this program reads formats 2 and 3: use a matching version"
                 .to_owned(),
             3
         )

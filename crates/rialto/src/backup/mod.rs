@@ -26,6 +26,8 @@
 //! - A restored directory is a database of its own: see `restore.rs` for its crash argument.
 //! - **I9** Each frame is checksummed; errors name the file, or the stream, and the offset of the frame.
 
+mod archive;
+mod redo;
 mod restore;
 mod stream;
 mod take;
@@ -35,8 +37,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::archive::Archive;
 pub(crate) use self::restore::RESTORING;
-pub use self::restore::{Restore, RestoreReport, restore};
+pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
 pub(crate) use self::take::{Backups, Destination, Taking};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};

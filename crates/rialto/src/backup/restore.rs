@@ -18,9 +18,10 @@ use std::collections::HashSet;
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::stream::{Header, StreamReader};
-use super::{BACKUP_FILE, Backup};
+use super::{Archive, BACKUP_FILE, Backup};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, RestoredHome};
 use crate::checkpoint::image::{self, ImageHeader, backup_name, seed_of};
 use crate::error::Error;
@@ -28,19 +29,41 @@ use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
 use crate::open::{OpenError, random_id};
+use crate::options::Options;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 
 /// Says in a directory that a restore to it is not complete.
 pub(crate) const RESTORING: &str = "restore-unfinished";
 /// The number of the checkpoint that a restored database begins with.
-const FIRST_CHECKPOINT: u64 = 1;
+pub(super) const FIRST_CHECKPOINT: u64 = 1;
+
+/// How far a database is restored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum RestoreTo {
+    /// To the last backup, and the end of the archived log if one is given.
+    #[default]
+    End,
+    /// Up to this place in the log.
+    Place(Lsn),
+    /// Up to the last group that was on its way to the disk by this time, exact to the machine's clock and 10 ms.
+    Time(SystemTime),
+}
 
 /// What is restored, and how far.
 #[derive(Debug)]
 pub struct Restore {
     /// A full backup, and the increments on it in the order in which they were taken.
     pub backups: Vec<Backup>,
+    /// The log that follows them.
+    pub archive: Option<Archive>,
+    /// How far; to the end by default.
+    pub to: RestoreTo,
+    /// The bound on the memory that redo may take, in bytes; as [`Options`] has it by default. Without an archive it takes
+    /// none.
+    pub memory_bytes: u64,
+    /// How many threads redo uses; as [`Options`] has it by default.
+    pub threads: usize,
 }
 
 /// What a restore did.
@@ -54,16 +77,21 @@ pub struct RestoreReport {
     pub place: Lsn,
     /// Bytes of its segments.
     pub bytes: u64,
+    /// Packets of the archived log.
+    pub packets: u64,
+    /// When the last of them was on its way to the disk, if it says so.
+    pub time: Option<SystemTime>,
     /// Backups that were given and not needed, because a later one is full.
     pub needless: Vec<String>,
 }
 
 impl fmt::Display for RestoreReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let RestoreReport { from, database, place, bytes, needless } = self;
+        let RestoreReport { from, database, place, bytes, packets, needless, .. } = self;
         write!(
             f,
-            "restored database {from:032x} up to place {place}, {bytes} bytes, as database {database:032x}"
+            "restored database {from:032x} up to place {place}, {packets} packets of it from the archive, {bytes} bytes, as \
+             database {database:032x}"
         )?;
         for name in needless {
             write!(f, "\nnot needed: {name}, because a full backup follows it")?;
@@ -73,6 +101,12 @@ impl fmt::Display for RestoreReport {
 }
 
 impl Restore {
+    /// Of these backups alone.
+    pub fn new(backups: Vec<Backup>) -> Restore {
+        let Options { memory_bytes, recovery_threads: threads, .. } = Options::default();
+        Restore { backups, archive: None, to: RestoreTo::End, memory_bytes, threads }
+    }
+
     /// Makes a database in a directory, which is made if it is not there, and otherwise has to be empty.
     ///
     /// # Errors
@@ -87,8 +121,9 @@ impl Restore {
 /// Makes a database of backups on an empty disk. After an error it is empty again.
 ///
 /// # Errors
-/// [`OpenError::Unsupported`] if the disk is not empty, or the backups do not follow each other; [`OpenError::Corrupt`] with
-/// file and offset for a damaged or cut backup; [`OpenError::Locked`]; [`OpenError::Io`].
+/// [`OpenError::Unsupported`] if the disk is not empty, the backups do not follow each other, the archive is of another
+/// database or does not reach as far as asked; [`OpenError::Corrupt`] with file and offset for a damaged or cut backup, a
+/// damaged or missing log file; [`OpenError::Memory`]; [`OpenError::Locked`]; [`OpenError::Io`].
 pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
@@ -135,10 +170,11 @@ fn clear(to: &dyn Disk) -> Result<(), Error> {
 }
 
 /// The database that is made.
-struct Target {
-    disk: Arc<dyn Disk>,
-    database: u128,
-    copy: Arc<dyn File>,
+pub(super) struct Target {
+    pub disk: Arc<dyn Disk>,
+    pub database: u128,
+    /// Its first backup copy.
+    pub copy: Arc<dyn File>,
     buffer: AlignedBuffer,
 }
 
@@ -170,9 +206,9 @@ impl Target {
 }
 
 impl Restore {
-    fn run(self, target: &mut Target) -> Result<RestoreReport, OpenError> {
+    fn run(mut self, target: &mut Target) -> Result<RestoreReport, OpenError> {
         let mut chain = Chain::default();
-        for mut backup in self.backups {
+        for mut backup in std::mem::take(&mut self.backups) {
             chain.add(&mut backup, target)?;
         }
         let Some((_, header)) = &chain.last else {
@@ -183,12 +219,20 @@ impl Restore {
                 (chain.name(), format!("the backup lacks segment {missing} of {}", header.segments));
             return Err(OpenError::Corrupt { file, offset: 0, what });
         }
-        let (from, place, bytes) =
-            (header.database, header.place, u64::from(header.segments) * SEGMENT_BYTES as u64);
-        let (segments, next_id) = (header.segments, header.next_id);
-        let report =
-            RestoreReport { from, database: target.database, place, bytes, needless: chain.needless };
-        target.finish(place, segments, next_id)?;
+        let reached = match &self.archive {
+            Some(archive) => self.redo(archive, header, &chain.name(), target)?,
+            None => self.backup_alone(header, &chain.name())?,
+        };
+        let report = RestoreReport {
+            from: header.database,
+            database: target.database,
+            place: reached.place,
+            bytes: u64::from(reached.segments) * SEGMENT_BYTES as u64,
+            packets: reached.packets,
+            time: (reached.time_ms > 0).then(|| UNIX_EPOCH + Duration::from_millis(reached.time_ms)),
+            needless: chain.needless,
+        };
+        target.finish(reached.place, reached.segments, reached.next_id)?;
         Ok(report)
     }
 }

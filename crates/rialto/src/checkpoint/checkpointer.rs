@@ -89,7 +89,8 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// Waits until the log is on disk up to `lsn`.
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
     /// Frees the log before `lsn`.
-    fn free_log_before(&self, lsn: Lsn) -> Result<()>;
+    /// Whether load files of before may go too: not if an archive has not taken them.
+    fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
     /// About how many bytes of log follow `lsn`; of all log that is there, for [`Lsn::ZERO`].
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
     /// An identifier that nothing applied so far has, nor has any above it.
@@ -629,7 +630,9 @@ impl Checkpointer {
     }
 
     fn free_before(&self, needed_from: Lsn) -> Result<()> {
-        self.source.free_log_before(needed_from)?;
+        if !self.source.free_log_before(needed_from)? {
+            return Ok(());
+        }
         let mut unneeded = Vec::new();
         self.source.loads().lock().retain(|load| {
             let needed = load.lsn >= needed_from;

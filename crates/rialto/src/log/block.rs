@@ -6,7 +6,7 @@
 //! ```text
 //!  0        8      12    13     14     16      20       24        32         40        48        56           60   64
 //!  +--------+------+-----+------+------+-------+--------+---------+----------+---------+---------+------------+----+---
-//!  |checksum|magic |kind |packet|flags |length |packets |position |first Lsn |durable  |previous |incarnation | 0  | payload, zeros
+//!  |checksum|magic |kind |packet|flags |length |packets |position |first Lsn |durable  |previous |incarnation |time| payload, zeros
 //!  +--------+------+-----+------+------+-------+--------+---------+----------+---------+---------+------------+----+---
 //!   xxh3_64  "RLBK"        kind  1: inside      |        in the     of the     position  checksum  counts the
 //!   of all*               (parts)   a packet    |        stream     next       known     of the    openings
@@ -17,6 +17,9 @@
 //!  Part payload:   u32 bytes here, u32 bytes before, u32 bytes of the packet, u32 0, bytes
 //!  Pad payload:    zeros
 //! ```
+//!
+//!  The time is when the block was gathered, in milliseconds since 1970, 0 for pads and in format 2: its low 32 bits at 60,
+//!  the others in bits 1 to 15 of the flags. A restore to a point in time goes by it, nothing else.
 //!
 //! *A pad's checksum covers its header only: the reader knows what follows, and compares it. So a lone commit, most of
 //! whose page is a pad, does not pay for hashing zeros.
@@ -87,7 +90,12 @@ pub(crate) struct Header {
     /// The checksum of the block before this one.
     pub(crate) previous: u64,
     pub(crate) incarnation: u32,
+    /// When it was gathered, in milliseconds since 1970; 0 if it does not say.
+    pub(crate) time_ms: u64,
 }
+
+/// Milliseconds since 1970 that fit into a block: until the year 6429.
+const TIME_MAX: u64 = (1 << 47) - 1;
 
 /// The checksum's seed for the blocks of one log file.
 pub(crate) fn seed(database: u128, sequence: u64) -> u64 {
@@ -114,7 +122,9 @@ pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) ->
     block[8..12].copy_from_slice(&MAGIC.to_le_bytes());
     block[12] = kind;
     block[13] = header.packet_kind;
-    block[14..16].copy_from_slice(&u16::from(header.inside).to_le_bytes());
+    let time = header.time_ms.min(TIME_MAX);
+    let flags = u16::from(header.inside) | ((time >> 32) as u16) << 1;
+    block[14..16].copy_from_slice(&flags.to_le_bytes());
     let length = block.len() as u32;
     block[16..20].copy_from_slice(&length.to_le_bytes());
     block[20..24].copy_from_slice(&header.packets.to_le_bytes());
@@ -123,7 +133,7 @@ pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) ->
     block[40..48].copy_from_slice(&header.durable.to_le_bytes());
     block[48..56].copy_from_slice(&header.previous.to_le_bytes());
     block[56..60].copy_from_slice(&header.incarnation.to_le_bytes());
-    block[60..64].fill(0);
+    block[60..64].copy_from_slice(&(time as u32).to_le_bytes());
     let checksum = xxh3_64_with_seed(hashed(block, kind), seed);
     block[..8].copy_from_slice(&checksum.to_le_bytes());
     checksum
@@ -179,6 +189,8 @@ pub(crate) fn verify(block: &[u8], seed: u64) -> Option<(Header, u64)> {
         durable: u64_at(block, 40),
         previous: u64_at(block, 48),
         incarnation: u32_at(block, 56),
+        time_ms: u64::from(u16::from_le_bytes([block[14], block[15]]) >> 1) << 32
+            | u64::from(u32_at(block, 60)),
     };
     Some((header, checksum))
 }
@@ -198,6 +210,7 @@ mod tests {
             durable: 4096,
             previous: 77,
             incarnation: 3,
+            time_ms: 1_795_000_000_123,
         }
     }
 

@@ -15,21 +15,24 @@
 //! into a reserved but unwritten extent changes the file's metadata, which each sync would have to write too.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::archive::Archiver;
 use super::block::{self, u32_at, u64_at};
 use super::{LogOptions, PAGE};
 use crate::io::{AlignedBuffer, Caching, Disk, File, Open, remove_in_steps};
 use crate::{Error, Lsn, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
-/// The version of the log format that this program reads and writes.
-pub(crate) const FORMAT: u32 = 2;
+/// The version of the log format that this program writes.
+pub(crate) const FORMAT: u32 = 3;
+/// The oldest that it reads, too: blocks that do not say when they were gathered.
+const FORMAT_WITHOUT_TIMES: u32 = 2;
 const UNFINISHED: &str = "log-unfinished";
 const SPARE: &str = "log-spare-";
 /// "The file's first packet is not known yet."
@@ -89,6 +92,11 @@ impl LogFile {
         PAGE as u64 + position - self.start
     }
 
+    /// Whether the file before this one is needed neither for redo from `lsn` on nor for what is not durable yet.
+    fn is_behind(next: &LogFile, lsn: Lsn, durable: u64) -> bool {
+        next.start < durable && next.first().is_some_and(|first| first <= lsn)
+    }
+
     /// The first packet that begins in it, once that is known.
     pub(crate) fn first(&self) -> Option<Lsn> {
         match self.first.load(Ordering::Acquire) {
@@ -128,9 +136,9 @@ impl LogFile {
         if u64_at(&page, 56) != xxh3_64(&page[..56]) || u64_at(&page, 0) != MAGIC {
             return Err(corrupt("the header of the log file fails its checksum".to_owned()));
         }
-        if u32_at(&page, 8) != FORMAT {
+        if !(FORMAT_WITHOUT_TIMES..=FORMAT).contains(&u32_at(&page, 8)) {
             let what = format!(
-                "\"{name}\" has log format {}, this program reads format {FORMAT}: use a matching version",
+                "\"{name}\" has log format {}, this program reads formats {FORMAT_WITHOUT_TIMES} and {FORMAT}: use a matching version",
                 u32_at(&page, 8)
             );
             return Err(Error::Unsupported { what });
@@ -191,6 +199,8 @@ pub(crate) struct FileTable {
     prepared: AtomicU64,
     /// Where the gatherer asks for the next file.
     threshold: AtomicU64,
+    /// Takes copies of the files that are freed, if there is an archive.
+    archiver: OnceLock<Archiver>,
 }
 
 impl FileTable {
@@ -215,6 +225,7 @@ impl FileTable {
             preparing: Mutex::new(()),
             prepared: AtomicU64::new(0),
             threshold: AtomicU64::new(0),
+            archiver: OnceLock::new(),
         };
         table.sweep()?;
         table.publish(&table.inner.lock());
@@ -276,7 +287,10 @@ impl FileTable {
         let capacity = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
         if used.saturating_add(capacity) > bytes_max {
             let reason = format!(
-                "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet"
+                "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet{}",
+                self.archiver()
+                    .and_then(|archiver| archiver.stats().failure)
+                    .map_or(String::new(), |failure| { format!("; the archive takes none: {failure}") })
             );
             return Err(Error::LogFull { reason });
         }
@@ -391,13 +405,19 @@ impl FileTable {
     /// needed before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length, blocks that
     /// the device has to find, and others that it has to give up. The spares and the log together stay within the bound
     /// of the log, as far as `spare_files_max` allows. The rest is removed in steps.
+    ///
+    /// With an archive, files that it has not taken stay.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {
+        let last = match self.archiver() {
+            Some(archiver) => archiver.take(&self.freeable(lsn, durable)),
+            None => u64::MAX,
+        };
         let one = self.preparing.lock();
         let (mut freed, mut surplus) = (Vec::new(), Vec::new());
         let (kept_max, mut bytes) = {
             let mut inner = self.inner.lock();
             while let (Some(oldest), Some(next)) = (inner.files.front(), inner.files.get(1)) {
-                if next.start >= durable || next.first().is_none_or(|first| first > lsn) {
+                if oldest.sequence > last || !LogFile::is_behind(next, lsn, durable) {
                     break;
                 }
                 freed.push((
@@ -439,6 +459,34 @@ impl FileTable {
             remove_in_steps(&*self.disk, &spare)?;
         }
         Ok(freed.len() as u64)
+    }
+
+    /// The files that [`FileTable::free_before`] frees, oldest first.
+    fn freeable(&self, lsn: Lsn, durable: u64) -> Vec<Arc<LogFile>> {
+        let inner = self.inner.lock();
+        let pairs = inner.files.iter().zip(inner.files.iter().skip(1));
+        pairs
+            .take_while(|(_, next)| LogFile::is_behind(next, lsn, durable))
+            .map(|(file, _)| file.clone())
+            .collect()
+    }
+
+    /// From here on no file is freed that the archive has not taken.
+    pub(crate) fn archive_to(&self, archiver: Archiver) {
+        // There is one archive for an opening.
+        let _ = self.archiver.set(archiver);
+    }
+
+    pub(crate) fn archiver(&self) -> Option<&Archiver> {
+        self.archiver.get()
+    }
+
+    /// Has the archive take all that is durable, the file that is being written as far as it is.
+    pub(crate) fn archive_all(&self, durable: u64) -> Result<()> {
+        let Some(archiver) = self.archiver() else { return Ok(()) };
+        let files: Vec<_> =
+            self.inner.lock().files.iter().filter(|file| file.start < durable).cloned().collect();
+        archiver.take_up_to(&files, durable)
     }
 
     /// The oldest position that is still there, and the number of files.

@@ -67,6 +67,7 @@ pub(crate) fn forge_log_file(
             durable: forged.durable,
             previous,
             incarnation: forged.incarnation,
+            time_ms: 0,
         };
         previous = block::seal_as(bytes, forged.kind, &header, block::seed(database, 1));
         next = ForgedBlock {

@@ -126,6 +126,8 @@ impl Gatherer {
             durable: self.ring.durable(),
             previous: self.checksum,
             incarnation: self.incarnation,
+            // Coarse: a few ms, for the price of a load.
+            time_ms: if kind == BlockKind::Pad { 0 } else { now_ms() },
         }
     }
 
@@ -234,6 +236,11 @@ impl Gatherer {
             self.pad(left);
         }
     }
+}
+
+fn now_ms() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl std::fmt::Debug for Gatherer {

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::archive::Archiver;
 use super::files::FileTable;
 use super::gather::{Gathered, Gatherer, cost};
 use super::marks::Marks;
@@ -320,6 +321,21 @@ impl Log {
         let freed = self.core.files.free_before(lsn, self.core.ring.released())?;
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
+    }
+
+    /// Has what is freed copied to an archive first.
+    pub(crate) fn archive_to(&self, archiver: Archiver) {
+        self.core.files.archive_to(archiver);
+    }
+
+    /// What copies files to the archive, if there is one.
+    pub(crate) fn archiver(&self) -> Option<&Archiver> {
+        self.core.files.archiver()
+    }
+
+    /// Has the archive take all before a durable position.
+    pub(crate) fn archive_up_to(&self, position: LogPosition) -> Result<()> {
+        self.core.files.archive_all(position.0)
     }
 
     /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and

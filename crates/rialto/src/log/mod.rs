@@ -74,6 +74,7 @@
 //! [`Error::LogFull`]: crate::Error::LogFull
 //! [`Lsn`]: crate::Lsn
 
+pub(crate) mod archive;
 mod block;
 mod commit_lock;
 mod extent;
@@ -103,12 +104,15 @@ mod tests;
 
 use std::time::{Duration, Instant};
 
+pub use archive::ArchiveStats;
+pub(crate) use archive::Archiver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
 pub use log::Log;
 pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
+pub(crate) use reader::{Until, read_archive};
 pub use turn::Waits;
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};

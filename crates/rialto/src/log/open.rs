@@ -148,6 +148,7 @@ impl Log {
             durable: tail_start,
             previous: checksum,
             incarnation,
+            time_ms: 0,
         };
         debug_assert!(page_end - position >= HEADER as u64);
         let checksum = block::seal(&mut rewritten[(position - tail_start) as usize..], &header, last.seed);

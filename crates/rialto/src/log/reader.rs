@@ -94,6 +94,12 @@ pub struct LogReader {
     at: usize,
     from: Lsn,
     ring: Option<RingTail>,
+    /// It is an archive's, and is read so far.
+    archive: Option<Until>,
+    /// It was not read to its end.
+    stopped: bool,
+    /// When the last block that says so was gathered.
+    time_ms: u64,
     /// The block behind the last one that chained.
     position: u64,
     /// `None` until the first block has been read.
@@ -123,6 +129,34 @@ pub struct LogReader {
 ///
 /// Errors: [`Error::Corrupt`] if a file is missing or damaged, [`Error::Io`] if one cannot be read.
 pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogReader> {
+    read(disk, database, from, None)
+}
+
+/// Opens the archived log of a database: packets from place `from` up to some end. It may end anywhere, but lacks nothing in
+/// between.
+///
+/// Errors: as [`recover`].
+pub(crate) fn read_archive(
+    disk: &Arc<dyn Disk>,
+    database: u128,
+    from: Lsn,
+    until: Until,
+) -> Result<LogReader> {
+    read(disk, database, from, Some(until))
+}
+
+/// How far an archived log is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Until {
+    /// To its end.
+    End,
+    /// Up to the packet at this place.
+    Place(Lsn),
+    /// Up to the last block that was gathered by this time, in milliseconds since 1970, before the first one that was not.
+    Time(u64),
+}
+
+fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>) -> Result<LogReader> {
     let mut files = Vec::new();
     for name in disk.list()? {
         if files::sequence(&name).is_some() {
@@ -140,6 +174,20 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
         }
     }
     let Some((at, header)) = start else {
+        if let (Some(_), Some(first)) = (archive, files.first())
+            && let Some(place) = first.first()
+        {
+            let what = format!(
+                "the archived log file is missing: the log from place {from} on is needed, and \"{}\", the oldest that is \
+                 there, begins with place {place}",
+                files::name(first.sequence)
+            );
+            return Err(Error::Corrupt {
+                file: files::name(first.sequence.saturating_sub(1)),
+                offset: 0,
+                what,
+            });
+        }
         let oldest = files.iter().find_map(|file| file.first());
         let what = format!(
             "expected the log from place {from} on; {}",
@@ -170,7 +218,10 @@ pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogRea
     Ok(LogReader {
         at: contiguous,
         from,
-        ring: RingTail::find(&**disk, database)?,
+        ring: if archive.is_some() { None } else { RingTail::find(&**disk, database)? },
+        archive,
+        stopped: false,
+        time_ms: 0,
         position,
         checksum: None,
         lsn: header.first_lsn - 1,
@@ -208,6 +259,10 @@ impl LogReader {
     /// The next packet at or past the redo start, or `None` at the log's end.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>> {
         loop {
+            if matches!(self.archive, Some(Until::Place(last)) if self.lsn >= last.0) {
+                self.stopped = true;
+                return Ok(None);
+            }
             if self.left > 0 {
                 let header = self.header.expect("a block with packets left has been read");
                 self.left -= 1;
@@ -255,6 +310,16 @@ impl LogReader {
             tail: self.tail,
             marks: self.marks,
         })
+    }
+
+    /// Whether the place or time up to which an archive is read came before its end.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// When the last block that was read was gathered, in milliseconds since 1970; 0 if none said so.
+    pub(crate) fn time_ms(&self) -> u64 {
+        self.time_ms
     }
 
     /// The place of the last packet read.
@@ -339,6 +404,10 @@ impl LogReader {
             }
         }
         match found {
+            Some((header, ..)) if matches!(self.archive, Some(Until::Time(last)) if header.time_ms > last) => {
+                (self.stopped, self.ended) = (true, true);
+                Ok(false)
+            }
             Some((header, checksum, _)) => self.take_block(header, checksum).map(|()| true),
             None => {
                 self.ended = true;
@@ -376,6 +445,7 @@ impl LogReader {
             self.marks.add(Lsn(self.lsn), header.position);
         }
         self.incarnation = header.incarnation;
+        self.time_ms = if header.time_ms > 0 { header.time_ms } else { self.time_ms };
         self.checksum = Some(checksum);
         self.position = header.position + self.block.len() as u64;
         self.tail.extend_from_slice(&self.block);
@@ -462,7 +532,7 @@ impl LogReader {
                 self.position
             )));
         }
-        if self.position == file.end() && self.at + 1 == self.files.len() {
+        if self.archive.is_none() && self.position == file.end() && self.at + 1 == self.files.len() {
             // Room for a commit is promised in files that are there, more of it than the commit takes, and an opening
             // makes the next file before its pad fills this one: so the next one was there.
             let what =

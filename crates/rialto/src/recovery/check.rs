@@ -76,7 +76,7 @@ impl fmt::Display for CheckReport {
 }
 
 /// Memory for a database of any size that the machine can hold, as a check has to.
-pub(super) fn memory(memory_bytes: u64) -> Result<(Arc<Segments>, Arc<NodePool>)> {
+pub(crate) fn memory(memory_bytes: u64) -> Result<(Arc<Segments>, Arc<NodePool>)> {
     let failed = |error: std::io::Error| Error::Io {
         file: "memory".to_owned(),
         offset: 0,

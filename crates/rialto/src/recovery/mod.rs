@@ -65,6 +65,7 @@ pub(crate) mod load;
 mod progress;
 mod rates;
 pub(crate) mod redo;
+mod replay;
 mod table;
 
 use std::sync::Arc;

@@ -119,6 +119,11 @@ impl<'a> Redo<'a> {
         Ok(redo)
     }
 
+    /// The log names load files of this database on another disk.
+    pub fn loads_from(&mut self, disk: &'a dyn Disk, database_id: u128) {
+        (self.disk, self.database_id) = (disk, database_id);
+    }
+
     /// Redoes the rest of the log.
     pub fn run(&mut self, reader: &mut LogReader) -> Result<()> {
         let error = Mutex::new(None);

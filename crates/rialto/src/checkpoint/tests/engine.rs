@@ -217,9 +217,9 @@ impl CheckpointSource for Engine {
         Ok(())
     }
 
-    fn free_log_before(&self, lsn: Lsn) -> Result<()> {
+    fn free_log_before(&self, lsn: Lsn) -> Result<bool> {
         self.freed_before.fetch_max(lsn.0, Ordering::SeqCst);
-        Ok(())
+        Ok(true)
     }
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {

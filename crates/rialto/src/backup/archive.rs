@@ -1,0 +1,68 @@
+//! [`Archive`]: where log files go before they are freed.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::io::{Disk, DiskResult, FileDisk};
+
+/// A place for the log of databases: a directory with one for each database in it, named by its identity. The log files there
+/// have the names and the form that they had in the data directory.
+#[derive(Clone)]
+pub struct Archive(Place);
+
+#[derive(Clone)]
+enum Place {
+    Directory(PathBuf),
+    Disk(Arc<dyn Disk>),
+}
+
+impl Archive {
+    /// In a directory, which is made if it is not there.
+    pub fn directory(path: impl AsRef<Path>) -> Archive {
+        Archive(Place::Directory(path.as_ref().to_owned()))
+    }
+
+    /// On a disk, for the log of one database.
+    pub fn on(disk: Arc<dyn Disk>) -> Archive {
+        Archive(Place::Disk(disk))
+    }
+
+    /// The directory of a database.
+    pub(crate) fn make(&self, database: u128) -> DiskResult<Arc<dyn Disk>> {
+        match &self.0 {
+            Place::Directory(path) => Ok(FileDisk::create(path.join(name_of(database)))?),
+            Place::Disk(disk) => Ok(disk.clone()),
+        }
+    }
+
+    /// The directory of a database, if there is one.
+    pub(super) fn find(&self, database: u128) -> DiskResult<Option<Arc<dyn Disk>>> {
+        match &self.0 {
+            Place::Directory(path) => match FileDisk::open(path.join(name_of(database))) {
+                Err(error) if error.is_missing() => Ok(None),
+                disk => Ok(Some(disk?)),
+            },
+            Place::Disk(disk) => Ok(Some(disk.clone())),
+        }
+    }
+}
+
+fn name_of(database: u128) -> String {
+    format!("{database:032x}")
+}
+
+impl fmt::Display for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.0 {
+            Place::Directory(path) => write!(f, "{}", path.display()),
+            Place::Disk(disk) => write!(f, "{}", disk.describe()),
+        }
+    }
+}
+
+impl fmt::Debug for Archive {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Archive({self})")
+    }
+}

@@ -1,0 +1,189 @@
+//! How far a restore goes: to its backup, or on from there by the archived log.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::Archive;
+use super::restore::{FIRST_CHECKPOINT, Restore, RestoreTo, Target};
+use super::stream::Header;
+use crate::checkpoint::RunLength;
+use crate::checkpoint::fuzzy::Fuzzy;
+use crate::checkpoint::home::HomeBlock;
+use crate::checkpoint::image::seed_of;
+use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
+use crate::error::Error;
+use crate::ids::Lsn;
+use crate::io::SystemClock;
+use crate::log::{self, LogReader, Until};
+use crate::open::OpenError;
+use crate::recovery::Recovery;
+use crate::recovery::check::memory;
+use crate::row::Timestamp;
+use crate::store::memory::segments::Copy;
+
+/// How far a restore has come.
+pub(super) struct Reached {
+    pub place: Lsn,
+    pub segments: u32,
+    pub next_id: u32,
+    pub packets: u64,
+    /// When the last group was gathered, in milliseconds since 1970; 0 if that is not known.
+    pub time_ms: u64,
+}
+
+fn millis(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
+/// A time as it is given on the command line.
+fn time_text(time_ms: u64) -> String {
+    if time_ms == 0 {
+        return "a time that is not known".to_owned();
+    }
+    format!("{} UTC", Timestamp(time_ms as i64 * 1000))
+}
+
+fn refuse<T>(what: String) -> Result<T, OpenError> {
+    Err(OpenError::Unsupported { what })
+}
+
+impl Restore {
+    /// What the backup called `name` reaches without an archive.
+    pub(super) fn backup_alone(&self, header: &Header, name: &str) -> Result<Reached, OpenError> {
+        self.check_not_before(header, name)?;
+        let beyond = match self.to {
+            RestoreTo::End => false,
+            RestoreTo::Place(place) => place > header.place,
+            RestoreTo::Time(time) => millis(time) > header.time_ms,
+        };
+        if beyond {
+            return refuse(format!(
+                "cannot restore to {}: \"{name}\" reaches place {} at {}, and no archive of the log that follows is given",
+                self.goal(),
+                header.place,
+                time_text(header.time_ms)
+            ));
+        }
+        let Header { place, segments, next_id, .. } = *header;
+        Ok(Reached { place, segments, next_id, packets: 0, time_ms: 0 })
+    }
+
+    /// Refuses what the backup itself is past.
+    fn check_not_before(&self, header: &Header, name: &str) -> Result<(), OpenError> {
+        let before = match self.to {
+            RestoreTo::End => false,
+            RestoreTo::Place(place) => place < header.place,
+            RestoreTo::Time(time) => millis(time) < header.time_ms,
+        };
+        if before {
+            return refuse(format!(
+                "cannot restore to {}: \"{name}\" holds everything up to place {} at {} already; give an earlier backup",
+                self.goal(),
+                header.place,
+                time_text(header.time_ms)
+            ));
+        }
+        Ok(())
+    }
+
+    fn goal(&self) -> String {
+        match self.to {
+            RestoreTo::End => "the end".to_owned(),
+            RestoreTo::Place(place) => format!("place {place}"),
+            RestoreTo::Time(time) => time_text(millis(time)),
+        }
+    }
+
+    /// Redoes the archived log onto the backup called `name`, in memory, and writes what has changed.
+    pub(super) fn redo(
+        &self,
+        archive: &Archive,
+        header: &Header,
+        name: &str,
+        target: &Target,
+    ) -> Result<Reached, OpenError> {
+        self.check_not_before(header, name)?;
+        let database = header.database;
+        let is_log = |name: &String| name.starts_with("log-") && !name.ends_with(".unfinished");
+        let disk = match archive.find(database)? {
+            Some(disk) if disk.list()?.iter().any(is_log) => disk,
+            _ => {
+                return refuse(format!(
+                    "the archive {archive} holds no log of database {database:032x}, which \"{name}\" is of: give that \
+                     database's archive"
+                ));
+            }
+        };
+        target.copy.sync()?;
+        let home = HomeBlock {
+            database_id: target.database,
+            sequence: FIRST_CHECKPOINT,
+            copy: Some(Copy::Ping),
+            segments: header.segments,
+            redo_start: header.place.next(),
+            next_id: header.next_id,
+            sweep: 0,
+            clearance: header.place,
+            retired: false,
+        };
+        let until = match self.to {
+            RestoreTo::End => Until::End,
+            RestoreTo::Place(place) => Until::Place(place),
+            RestoreTo::Time(time) => Until::Time(millis(time)),
+        };
+        let (segments, nodes) = memory(self.memory_bytes)?;
+        let threads = self.threads;
+        let recovery =
+            Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, tell: None };
+        let in_archive = |error: Error| match error {
+            Error::Corrupt { file, offset, what } => {
+                OpenError::Corrupt { file: format!("{archive}/{file}"), offset, what }
+            }
+            error => error.into(),
+        };
+        let mut log = log::read_archive(&disk, database, header.place.next(), until).map_err(in_archive)?;
+        let replayed = recovery.replay(&home, &*disk, database, &mut log).map_err(in_archive)?;
+        self.check_reached(archive, header, &log)?;
+        let end = segments.high_water();
+        let (clock, control) = (SystemClock::new(), SweepControl::default());
+        let sweep = Sweep {
+            segments: &segments,
+            copy: Copy::Ping,
+            end,
+            file: &*target.copy,
+            seed: seed_of(target.database),
+            sequence: FIRST_CHECKPOINT,
+            pace: Pace::Bytes(0),
+            run: RunLength::Auto,
+            spool: true,
+            clock: &clock,
+            control: &control,
+        };
+        sweep.run(&mut Fuzzy::default())?;
+        Ok(Reached {
+            place: log.lsn().max(header.place),
+            segments: end,
+            next_id: replayed.next_id,
+            packets: replayed.packets,
+            time_ms: log.time_ms(),
+        })
+    }
+
+    /// Whether the archive reached as far as asked.
+    fn check_reached(&self, archive: &Archive, header: &Header, log: &LogReader) -> Result<(), OpenError> {
+        let reached = match self.to {
+            RestoreTo::End => true,
+            RestoreTo::Place(place) => log.lsn() >= place || place == header.place,
+            RestoreTo::Time(time) => log.is_stopped() || log.time_ms() >= millis(time),
+        };
+        if reached {
+            return Ok(());
+        }
+        refuse(format!(
+            "cannot restore to {}: the archive {archive} reaches place {} at {}; what was committed later is in the \
+             database's own log until a checkpoint frees it or the database is closed",
+            self.goal(),
+            log.lsn(),
+            time_text(log.time_ms())
+        ))
+    }
+}

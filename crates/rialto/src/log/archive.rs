@@ -1,0 +1,132 @@
+//! [`Archiver`]: copies of log files that outlive their use.
+//!
+//! A file is copied under another name, synced, renamed, and its name is made durable, before it is freed; so at any time
+//! each byte of the log is in the directory, in the archive, or in both. Copying it again is harmless: a copy of a file that
+//! was not full is replaced by one that holds more. While the archive fails the log keeps its files, up to its bound.
+
+use std::sync::Arc;
+
+use hashbrown::HashSet;
+use parking_lot::Mutex;
+
+use super::PAGE;
+use super::files::{self, LogFile};
+use crate::checkpoint::load_file::load_file_name;
+use crate::io::{AlignedBuffer, Caching, Disk, Open};
+use crate::{Error, Result};
+
+const PIECE: usize = 1 << 20;
+
+/// What an archive has taken since the database was opened.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ArchiveStats {
+    /// Log files, whole ones.
+    pub files: u64,
+    /// Bytes of files.
+    pub bytes: u64,
+    /// Why it took nothing the last time; the log is kept meanwhile.
+    pub failure: Option<String>,
+}
+
+/// Copies files of a data directory to the archive of its database.
+#[derive(Debug)]
+pub(crate) struct Archiver {
+    from: Arc<dyn Disk>,
+    to: Arc<dyn Disk>,
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    stats: ArchiveStats,
+    /// The log files up to this one were copied whole.
+    done: u64,
+    loads: HashSet<u64>,
+}
+
+impl Archiver {
+    pub(crate) fn new(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Archiver {
+        Archiver { from, to, state: Mutex::default() }
+    }
+
+    pub(crate) fn stats(&self) -> ArchiveStats {
+        self.state.lock().stats.clone()
+    }
+
+    /// Copies whole log files, oldest first. Gives the number of the last that is in the archive, or one before it.
+    pub(super) fn take(&self, files: &[Arc<LogFile>]) -> u64 {
+        let mut state = self.state.lock();
+        for file in files {
+            if file.sequence <= state.done {
+                continue;
+            }
+            let length = PAGE as u64 + file.capacity;
+            match self.copy(&mut state, &files::name(file.sequence), length, length) {
+                Ok(()) => {
+                    state.done = file.sequence;
+                    state.stats.files += 1;
+                    state.stats.failure = None;
+                }
+                Err(error) => {
+                    state.stats.failure = Some(error.to_string());
+                    break;
+                }
+            }
+        }
+        state.done
+    }
+
+    /// Copies log files as far as they are durable.
+    pub(super) fn take_up_to(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
+            let bytes = PAGE as u64 + file.capacity.min(durable - file.start);
+            // What lies behind it in the file is of no use, but every log file has its length.
+            let length = PAGE as u64 + file.capacity;
+            let copied = self.copy(&mut state, &files::name(file.sequence), bytes, length);
+            self.note(&mut state, copied)?;
+        }
+        Ok(())
+    }
+
+    /// Copies the load file of this number, if it was not copied yet.
+    pub(crate) fn take_load(&self, number: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        if state.loads.contains(&number) {
+            return Ok(());
+        }
+        let name = load_file_name(number);
+        let length = self.from.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
+        let copied = self.copy(&mut state, &name, length, length);
+        self.note(&mut state, copied)?;
+        state.loads.insert(number);
+        Ok(())
+    }
+
+    fn note<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
+        state.stats.failure = outcome.as_ref().err().map(Error::to_string);
+        outcome
+    }
+
+    /// Copies the first `bytes` bytes to a file that is `length` bytes long.
+    fn copy(&self, state: &mut State, name: &str, bytes: u64, length: u64) -> Result<()> {
+        let unfinished = format!("{name}.unfinished");
+        let from = self.from.open(name, Open::ReadOnly, Caching::Direct)?;
+        let to = self.to.open(&unfinished, Open::Create, Caching::Direct)?;
+        to.set_length(0)?;
+        let mut buffer = AlignedBuffer::zeroed(PIECE.min(bytes as usize).next_multiple_of(PAGE));
+        let mut at = 0;
+        while at < bytes {
+            let piece = (bytes - at).min(buffer.len() as u64) as usize;
+            from.read_at(&mut buffer[..piece], at)?;
+            to.write_at(&buffer[..piece], at)?;
+            at += piece as u64;
+        }
+        to.set_length(length)?;
+        to.sync()?;
+        self.to.rename(&unfinished, name)?;
+        self.to.sync_directory()?;
+        state.stats.bytes += bytes;
+        Ok(())
+    }
+}

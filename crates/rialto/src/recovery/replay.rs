@@ -1,0 +1,48 @@
+//! Redoing an archived log onto a restored backup.
+
+use super::redo::Redo;
+use super::{Progress, Recovery, load};
+use crate::checkpoint::home::HomeBlock;
+use crate::error::{Error, Result};
+use crate::io::Disk;
+use crate::log::LogReader;
+
+/// What a replay came to.
+pub(crate) struct Replayed {
+    /// An identifier that nothing has, nor has any above it.
+    pub next_id: u32,
+    /// Packets redone.
+    pub packets: u64,
+}
+
+impl Recovery<'_> {
+    /// Loads the copy that `home` names, and redoes what the reader gives, of the database of this identity, whose load files
+    /// lie on the disk. The segments that have changed are dirty for the copy.
+    ///
+    /// # Errors
+    /// As [`Recovery::run`]; [`Error::Unsupported`] if the log lacks what commits wrote.
+    pub fn replay(
+        &self,
+        home: &HomeBlock,
+        loads: &dyn Disk,
+        database: u128,
+        reader: &mut LogReader,
+    ) -> Result<Replayed> {
+        let progress = Progress::new(self.tell);
+        let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
+        let mut redo = Redo::new(self, home, loaded, &progress)?;
+        redo.loads_from(loads, database);
+        redo.run(reader)?;
+        if redo.unlogged > 0 {
+            let what = format!(
+                "the archived log lacks what {} commits wrote: they ran with logging none; restore to a place before them, or a \
+                 later backup",
+                redo.unlogged
+            );
+            return Err(Error::Unsupported { what });
+        }
+        let (next_id, packets) = (redo.next_id, redo.packets);
+        redo.finish(reader.lsn())?;
+        Ok(Replayed { next_id, packets })
+    }
+}

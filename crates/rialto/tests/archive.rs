@@ -1,0 +1,459 @@
+//! The archived log, and restores to a place or a time in it.
+
+#[path = "common/quiet.rs"]
+mod quiet;
+
+use std::collections::BTreeSet;
+use std::io::Cursor;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use quiet::{count, options, put, thing, things};
+use rialto::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, restore};
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
+use rialto::recovery::check::check;
+use rialto::row::{Column, ColumnType};
+use rialto::{
+    BackupKind, Checkpointing, Database, Durability, Error, Lsn, OpenError, Options, Scan, TableDef,
+    TxOptions,
+};
+
+fn archiving(archive: &Arc<dyn Disk>) -> Options {
+    Options {
+        archive: Some(Archive::on(archive.clone())),
+        log_wait_max: Duration::from_secs(60),
+        ..options()
+    }
+}
+
+/// A backup of the database as it is, as a stream.
+fn full(db: &Database) -> (Vec<u8>, Lsn) {
+    let mut bytes = Vec::new();
+    let report = db.backup_to(&mut bytes, BackupKind::Full).unwrap();
+    (bytes, report.place)
+}
+
+fn plan(backup: &[u8], archive: &Arc<dyn Disk>, to: RestoreTo) -> Restore {
+    let mut plan = Restore::new(vec![Backup::stream("b", Cursor::new(backup.to_vec()))]);
+    plan.archive = Some(Archive::on(archive.clone()));
+    (plan.to, plan.memory_bytes, plan.threads) = (to, 64 << 20, 2);
+    plan
+}
+
+fn restored(plan: Restore) -> (Database, RestoreReport, Arc<MemoryDisk>) {
+    let target = MemoryDisk::new();
+    let report = restore(plan, target.clone()).unwrap();
+    let shared: Arc<dyn Disk> = target.clone();
+    let checked = check(&shared, 64 << 20, 2).unwrap();
+    assert!(checked.is_sound(), "{checked}");
+    (Database::open_on(target.clone(), options()).unwrap(), report, target)
+}
+
+fn refused(plan: Restore) -> (String, u8) {
+    let target = MemoryDisk::new();
+    let error = restore(plan, target.clone()).unwrap_err();
+    assert!(target.list().unwrap().is_empty(), "nothing is left");
+    (error.to_string(), error.exit_code())
+}
+
+fn ids(db: &Database) -> BTreeSet<i32> {
+    let table = db.table("things").unwrap();
+    let mut ids = BTreeSet::new();
+    db.transact(|tx| {
+        ids.clear();
+        tx.scan(&table, &Scan::all(), |_, row| {
+            ids.insert(row.get_i32(0)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    ids
+}
+
+/// Adds one row of so many bytes; the commit's place.
+fn add(db: &Database, id: i32, bytes: usize) -> Lsn {
+    let table = db.table("things").unwrap();
+    let level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+    db.submit_with(&level_1, |tx| tx.insert(&table, &thing(id, bytes))).unwrap().1.lsn()
+}
+
+/// To each place from the backup to the end, across log files that checkpoints have freed, under each kind of checkpoint: what
+/// had been committed by then, and nothing else; and the database goes on from there.
+#[test]
+fn a_database_is_restored_to_any_place() {
+    let mut random = Random::new(Random::seed_from_environment());
+    for checkpoint in Checkpointing::ALL {
+        let archive: Arc<dyn Disk> = MemoryDisk::new();
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+        db.set_checkpoint(checkpoint).unwrap();
+        things(&db);
+        put(&db, 0..50);
+        let (backup, place) = full(&db);
+        let mut added = Vec::new();
+        for id in 100..250 {
+            added.push((add(&db, id, 30_000), id));
+            if id % 50 == 0 {
+                db.checkpoint().unwrap();
+            }
+        }
+        // Definitions and a bulk load, whose file is gone from the directory when the database is closed.
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let def = TableDef::new("loaded", columns).with_primary_key(&["id"]);
+        db.transact(|tx| {
+            let table = tx.create_table(&def)?;
+            (0..400).try_for_each(|id| tx.insert(&table, &thing(id, 300)))
+        })
+        .unwrap();
+        for id in 250..253 {
+            added.push((add(&db, id, 30_000), id));
+            db.checkpoint().unwrap();
+        }
+        assert!(
+            !disk.list().unwrap().iter().any(|name| name.starts_with("load-")),
+            "it is in the archive alone"
+        );
+        assert!(!disk.list().unwrap().contains(&"log-0000000001".to_owned()), "the test's own premise");
+        let stats = db.metrics().archive.unwrap();
+        assert!(stats.files >= 1 && stats.failure.is_none() && stats.bytes > 4 << 20, "{stats:?}");
+        db.close().unwrap();
+
+        let end = added.last().unwrap().0;
+        let mut places: Vec<Lsn> = (0..3).map(|_| Lsn(place.0 + random.below(end.0 - place.0))).collect();
+        places.extend([place, end]);
+        for at in places {
+            let (db, report, target) = restored(plan(&backup, &archive, RestoreTo::Place(at)));
+            assert_eq!(report.place, at);
+            let expected: BTreeSet<i32> =
+                (0..50).chain(added.iter().filter(|(lsn, _)| *lsn <= at).map(|(_, id)| *id)).collect();
+            assert!(ids(&db) == expected, "{checkpoint:?}: to {at}");
+            // Its own log goes on, and is recovered.
+            assert_eq!(add(&db, 9_000, 100), Lsn(at.0 + 1));
+            db.checkpoint().unwrap();
+            add(&db, 9_001, 100);
+            db.sync().unwrap();
+            drop(db);
+            target.remove("log-tail").unwrap();
+            let db = Database::open_on(target, options()).unwrap();
+            assert_eq!(ids(&db).len(), expected.len() + 2);
+        }
+        let (db, report, _) = restored(plan(&backup, &archive, RestoreTo::End));
+        assert_eq!(report.place, end);
+        let loaded = db.table("loaded").unwrap();
+        assert_eq!(db.read(|tx| tx.count(&loaded)).unwrap(), 400);
+    }
+}
+
+#[test]
+fn a_database_is_restored_to_a_time() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(MemoryDisk::new(), archiving(&archive)).unwrap();
+    things(&db);
+    put(&db, 0..50);
+    let (backup, _) = full(&db);
+    let mut moments = Vec::new();
+    for round in 0..4 {
+        std::thread::sleep(Duration::from_millis(40));
+        moments.push((SystemTime::now(), 50 + round * 10));
+        std::thread::sleep(Duration::from_millis(40));
+        put(&db, 100 + round * 10..110 + round * 10);
+        // Level 3, so its group is gathered before it is answered.
+        db.sync().unwrap();
+    }
+    db.archive_log().unwrap();
+    for (time, rows) in moments {
+        let (db, report, _) = restored(plan(&backup, &archive, RestoreTo::Time(time)));
+        assert_eq!(count(&db), rows as u64);
+        assert!(report.time.is_none_or(|last| last <= time));
+    }
+    let late = RestoreTo::Time(SystemTime::now() + Duration::from_secs(60));
+    let (text, code) = refused(plan(&backup, &archive, late));
+    assert!(text.starts_with("cannot restore to 20") && code == 3, "{text}");
+    assert!(
+        text.contains(" UTC: the archive memory (lost when the process ends) reaches place 6 at 20"),
+        "{text}"
+    );
+    let early = RestoreTo::Time(SystemTime::now() - Duration::from_secs(60));
+    let (text, _) = refused(plan(&backup, &archive, early));
+    assert!(text.contains(" UTC: \"b\" holds everything up to place 2 at 20"), "{text}");
+    assert!(text.ends_with(" UTC already; give an earlier backup"), "{text}");
+}
+
+/// Log files of two databases; the second has freed its first one.
+fn two_files(archive: &Arc<dyn Disk>) -> (Vec<u8>, Vec<u8>, Lsn) {
+    let db = Database::open_on(MemoryDisk::new(), archiving(archive)).unwrap();
+    things(&db);
+    put(&db, 0..50);
+    let (early, _) = full(&db);
+    for id in 100..260 {
+        add(&db, id, 30_000);
+        if id % 80 == 0 {
+            db.checkpoint().unwrap();
+        }
+    }
+    let (late, _) = full(&db);
+    let end = add(&db, 300, 10);
+    db.close().unwrap();
+    let names = archive.list().unwrap();
+    assert!(
+        names.contains(&"log-0000000001".to_owned()) && names.contains(&"log-0000000002".to_owned()),
+        "{names:?}"
+    );
+    (early, late, end)
+}
+
+#[test]
+fn what_an_archive_lacks_is_named() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let (early, late, end) = two_files(&archive);
+    let place = |place: u64| RestoreTo::Place(Lsn(place));
+    let (text, code) = refused(plan(&early, &archive, place(end.0 + 5)));
+    let expected = format!(
+        "cannot restore to place {}: the archive memory (lost when the process ends) reaches place {end} at ",
+        end.0 + 5
+    );
+    assert!(text.starts_with(&expected) && code == 3, "{text}");
+    assert!(
+        text.ends_with(
+            " UTC; what was committed later is in the database's own log until a checkpoint frees it or the database is closed"
+        ),
+        "{text}"
+    );
+    let (text, _) = refused(plan(&early, &archive, place(1)));
+    assert!(
+        text.starts_with("cannot restore to place 1: \"b\" holds everything up to place 2 at "),
+        "{text}"
+    );
+    let mut alone = plan(&early, &archive, place(3));
+    alone.archive = None;
+    let (text, _) = refused(alone);
+    assert!(text.starts_with("cannot restore to place 3: \"b\" reaches place 2 at "), "{text}");
+    assert!(text.ends_with(" UTC, and no archive of the log that follows is given"), "{text}");
+
+    // Another database's.
+    let other: Arc<dyn Disk> = MemoryDisk::new();
+    let (foreign, ..) = two_files(&other);
+    let (text, code) = refused(plan(&foreign, &archive, RestoreTo::End));
+    assert!(
+        text.starts_with("\"memory (lost when the process ends)/log-0000000001\" is corrupt at offset 0: belongs to database "),
+        "{text}"
+    );
+    assert_eq!(code, 1);
+    let empty: Arc<dyn Disk> = MemoryDisk::new();
+    let (text, code) = refused(plan(&early, &empty, RestoreTo::End));
+    assert!(
+        text.starts_with("the archive memory (lost when the process ends) holds no log of database ")
+            && code == 3,
+        "{text}"
+    );
+    assert!(text.ends_with(", which \"b\" is of: give that database's archive"), "{text}");
+
+    // A missing file: in the middle or at the beginning it is named; behind the end it is not known of.
+    archive.remove("log-0000000001").unwrap();
+    let (text, code) = refused(plan(&early, &archive, RestoreTo::End));
+    let expected = "\"memory (lost when the process ends)/log-0000000001\" is corrupt at offset 0: the archived log file is \
+                    missing: the log from place 3 on is needed, and \"log-0000000002\", the oldest that is there, begins \
+                    with place ";
+    assert!(text.starts_with(expected) && code == 1, "{text}");
+    let (db, report, _) = restored(plan(&late, &archive, RestoreTo::End));
+    assert_eq!((report.place, count(&db)), (end, 211));
+
+    // Damage.
+    let file = archive.open("log-0000000002", Open::Existing, Caching::Buffered).unwrap();
+    let mut byte = [0];
+    file.read_at(&mut byte, 4096 + 200_000).unwrap();
+    file.write_at(&[byte[0] ^ 4], 4096 + 200_000).unwrap();
+    let (text, code) = refused(plan(&late, &archive, RestoreTo::End));
+    assert!(
+        text.starts_with("\"memory (lost when the process ends)/log-0000000002\" is corrupt at offset ")
+            && code == 1,
+        "{text}"
+    );
+    assert!(text.contains("it is damaged, and was durable"), "{text}");
+}
+
+/// A gap between archived files is named.
+#[test]
+fn a_missing_file_between_others_is_named() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let (early, ..) = two_files(&archive);
+    archive.rename("log-0000000002", "away").unwrap();
+    // As if there were a third.
+    let away = archive.open("away", Open::ReadOnly, Caching::Buffered).unwrap();
+    let mut header = vec![0; 4096];
+    away.read_at(&mut header, 0).unwrap();
+    let start = u64::from_le_bytes(header[40..48].try_into().unwrap());
+    let capacity = u64::from_le_bytes(header[48..56].try_into().unwrap());
+    header[32..40].copy_from_slice(&3u64.to_le_bytes());
+    header[40..48].copy_from_slice(&(start + capacity).to_le_bytes());
+    let checksum = xxhash_rust::xxh3::xxh3_64(&header[..56]);
+    header[56..64].copy_from_slice(&checksum.to_le_bytes());
+    let third = archive.open("log-0000000003", Open::Create, Caching::Buffered).unwrap();
+    third.write_at(&header, 0).unwrap();
+    third.set_length(4096 + capacity).unwrap();
+    assert_eq!(
+        refused(plan(&early, &archive, RestoreTo::End)),
+        (
+            "\"memory (lost when the process ends)/log-0000000002\" is corrupt at offset 0: the log file is missing: \
+             \"log-0000000003\" comes after it"
+                .to_owned(),
+            1
+        )
+    );
+}
+
+/// The tail that a restore gave up, put where the new database's log goes on, is not taken for it.
+#[test]
+fn a_given_up_tail_never_chains_on() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    things(&db);
+    put(&db, 0..50);
+    let (backup, _) = full(&db);
+    let places: Vec<Lsn> = (100..140).map(|id| add(&db, id, 500)).collect();
+    db.close().unwrap();
+    let (new, _, target) = restored(plan(&backup, &archive, RestoreTo::Place(places[4])));
+    drop(new);
+    let read = |disk: &dyn Disk, name: &str| {
+        let file = disk.open(name, Open::ReadOnly, Caching::Buffered).unwrap();
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        bytes
+    };
+    let (old, new) = (read(&*disk, "log-0000000001"), read(&*target, "log-0000000001"));
+    target.remove("log-tail").unwrap();
+    // From each page on.
+    for page in 1..64 {
+        let forged = MemoryDisk::new();
+        for name in target.list().unwrap() {
+            let file = forged.open(&name, Open::Create, Caching::Buffered).unwrap();
+            file.write_at(&read(&*target, &name), 0).unwrap();
+        }
+        let file = forged.open("log-0000000001", Open::Existing, Caching::Buffered).unwrap();
+        let used = new.iter().rposition(|&byte| byte != 0).unwrap().next_multiple_of(4096);
+        let from = used + (page - 1) * 4096;
+        file.write_at(&old[page * 4096..old.len() - from + page * 4096], from as u64).unwrap();
+        let db = Database::open_on(forged, options()).unwrap();
+        assert_eq!(count(&db), 55);
+    }
+}
+
+/// While the archive fails the log keeps its files, up to its bound; nothing is lost, and it goes on when the archive does.
+#[test]
+fn a_failing_archive_keeps_the_log() {
+    let archive = FaultyDisk::new(Random::seed_from_environment());
+    let shared: Arc<dyn Disk> = archive.clone();
+    let disk = MemoryDisk::new();
+    let options =
+        Options { log_bytes_max: 80 << 20, log_wait_max: Duration::from_millis(200), ..archiving(&shared) };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    things(&db);
+    let (backup, _) = full(&db);
+    archive.fail_always(FaultKind::Write, "log-", 0);
+    let table = db.table("things").unwrap();
+    let level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+    let mut committed = 0;
+    let refused = loop {
+        match db.submit_with(&level_1, |tx| {
+            if committed >= 100 {
+                tx.delete(&table, committed - 100)?;
+            }
+            tx.insert(&table, &thing(committed, 30_000))
+        }) {
+            Ok(_) => committed += 1,
+            Err(error) => break error,
+        }
+        if committed % 100 == 0 {
+            db.checkpoint().unwrap();
+        }
+    };
+    assert!(matches!(refused, Error::LogFull { .. }), "{refused}");
+    let text = refused.to_string();
+    let expected = "; the archive takes none: set length of \"log-0000000001.unfinished\" at offset 0 failed: Input/output error \
+                    (os error 5); free space, or wait for the next checkpoint";
+    assert!(text.ends_with(expected), "{text}");
+    let failure = db.metrics().archive.unwrap().failure.unwrap();
+    assert!(failure.starts_with("set length of \"log-0000000001.unfinished\""), "{failure}");
+    assert!(disk.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
+    archive.mend();
+    // Two checkpoints: the first finds that nothing has changed since, or frees what the older one needed.
+    for _ in 0..3 {
+        let _ = db.checkpoint();
+        let _ = db.submit_with(&level_1, |tx| tx.delete(&table, committed - 1).map(drop));
+    }
+    add(&db, 1_000_000, 100);
+    assert_eq!(db.metrics().archive.unwrap().failure, None);
+    let expected = ids(&db);
+    db.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
+    assert_eq!(ids(&db), expected);
+}
+
+/// The machine of the database, or the archive's, crashes at any step: nothing that was durable is missing in both.
+#[test]
+fn a_crash_at_any_step_of_archiving_loses_nothing() {
+    let base = Random::seed_from_environment();
+    let until = std::time::Instant::now() + Random::test_time_from_environment();
+    let mut rounds = 0;
+    while rounds < 6 || std::time::Instant::now() < until {
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
+        let mut random = Random::new(seed);
+        let mut archive = FaultyDisk::new(random.next());
+        let mut disk = FaultyDisk::new(random.next());
+        let about = format!("RIALTO_SEED={seed}");
+        let with = |archive: &Arc<FaultyDisk>| {
+            let archive: Arc<dyn Disk> = archive.clone();
+            archiving(&archive)
+        };
+        let mut db = Database::open_on(disk.clone(), with(&archive)).unwrap();
+        things(&db);
+        let (backup, _) = full(&db);
+        let mut id = 0;
+        for _ in 0..3 {
+            // Past the end of the first file, once.
+            if random.chance(1, 2) {
+                archive.crash_at(archive.steps() + 1 + random.below(20));
+            } else {
+                disk.crash_at(disk.steps() + 20 + random.below(120));
+            }
+            for _ in 0..60 {
+                let table = db.table("things").unwrap();
+                if db.transact(|tx| tx.insert(&table, &thing(id, 40_000))).is_err() {
+                    break;
+                }
+                id += 1;
+                if id % 15 == 0 {
+                    let _ = db.checkpoint();
+                }
+                if id % 20 == 0 {
+                    let _ = db.archive_log();
+                }
+            }
+            disk.crash();
+            archive.crash();
+            drop(db);
+            (disk, archive) = (disk.restart(), archive.restart());
+            db = Database::open_on(disk.clone(), with(&archive))
+                .unwrap_or_else(|error| panic!("{about}: {error}"));
+            id = ids(&db).last().map_or(0, |last| last + 1);
+        }
+        let expected = ids(&db);
+        db.close().unwrap();
+        let shared: Arc<dyn Disk> = archive.clone();
+        let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
+        assert_eq!(ids(&db), expected, "{about}");
+    }
+}
+
+#[test]
+fn archiving_needs_an_archive() {
+    let db = Database::open_on(MemoryDisk::new(), options()).unwrap();
+    let error = db.archive_log().unwrap_err();
+    assert_eq!(error.to_string(), "not supported: archive_log without Options::archive");
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let none = Restore { backups: Vec::new(), ..plan(&[], &archive, RestoreTo::End) };
+    assert!(matches!(restore(none, MemoryDisk::new()), Err(OpenError::Options { .. })));
+}
