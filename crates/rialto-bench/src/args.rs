@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
+use rialto::backup::Archive;
 use rialto::io::SimulatedDisk;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
@@ -189,6 +190,9 @@ pub struct BenchArgs {
     /// With --checkpoint acbw or tcbw: how long a transaction waits that touched both colours, before it runs again
     #[arg(long, value_name = "US")]
     pub colour_retry_us: Option<u64>,
+    /// Where log files are copied to before a checkpoint frees them, and the rest at the end
+    #[arg(long, value_name = "DIR")]
+    pub archive: Option<PathBuf>,
     /// How fast a checkpoint goes through memory; 0 is without a pause
     #[arg(long, value_name = "N")]
     pub sweep_bytes_per_s: Option<u64>,
@@ -572,6 +576,7 @@ impl BenchArgs {
             spool: self.spool,
             backup_copies: self.backup_copies,
             colour_retry: self.colour_retry_us.map_or(defaults.colour_retry, Duration::from_micros),
+            archive: self.archive.as_ref().map(Archive::directory),
             checkpoint_interval: self.checkpoint_interval_s.unwrap_or(defaults.checkpoint_interval),
             recovery_within: self.recovery_within_s,
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),

@@ -3,6 +3,8 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O.
 
+mod backup;
+mod client;
 mod offline;
 mod serve;
 
@@ -42,6 +44,10 @@ enum Command {
     Check(offline::OfflineArgs),
     /// Print what is in a data directory that nobody has open
     Inspect(offline::OfflineArgs),
+    /// Take a backup: of a directory that nobody has open, or of a server's database while it serves
+    Backup(backup::BackupArgs),
+    /// Make a database of a backup, the increments on it, and the archived log
+    Restore(backup::RestoreArgs),
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
@@ -78,5 +84,7 @@ fn main() -> ExitCode {
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => offline::run_check(&args),
         Command::Inspect(args) => offline::run_inspect(&args),
+        Command::Backup(args) => backup::backup(&args),
+        Command::Restore(args) => backup::restore(&args),
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
+use rialto::backup::Archive;
 use rialto::{Database, Options};
 use rialto_bench::args::DurabilityName;
 use rialto_bench::group_commit::GroupCommitArgs;
@@ -70,6 +71,9 @@ pub struct ServeArgs {
     /// The longest time in seconds that a recovery should take: checkpoints begin when the log asks for one
     #[arg(long, value_name = "S", value_parser = rialto_bench::args::seconds)]
     recovery_within_s: Option<Duration>,
+    /// Where log files are copied to before a checkpoint frees them, and the rest when the server ends
+    #[arg(long, value_name = "DIR")]
+    archive: Option<PathBuf>,
     /// The most connections at a time
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
@@ -105,6 +109,7 @@ impl ServeArgs {
                 .transactions_max
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
             backup_copies: self.backup_copies,
+            archive: self.archive.as_ref().map(Archive::directory),
             progress: Some(Arc::new(|text: &str| eprintln!("  {text}"))),
             ..defaults
         }

@@ -69,6 +69,15 @@ pub enum Statement {
         /// The tables; none means all.
         tables: Vec<Name>,
     },
+    /// BACKUP TO a directory of the server's.
+    Backup {
+        /// How much of the database.
+        kind: rialto::BackupKind,
+        /// The directory.
+        to: String,
+    },
+    /// ARCHIVE LOG.
+    ArchiveLog,
     /// TRUNCATE.
     Truncate(Vec<Name>),
     /// DROP TABLE.

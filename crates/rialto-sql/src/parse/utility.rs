@@ -1,5 +1,6 @@
 //! Statements about transactions, settings and whole tables, read from tokens in PostgreSQL's form.
 
+use rialto::BackupKind;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::cursor::Cursor;
@@ -83,6 +84,8 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
         "DROP",
         "ALTER",
         "COPY",
+        "BACKUP",
+        "ARCHIVE",
     ];
     if !known.contains(&verb.as_str()) {
         return Ok(None);
@@ -119,6 +122,18 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
             }
         }
         "VACUUM" | "ANALYZE" => maintain(&mut cursor, &verb)?,
+        "BACKUP" => {
+            let kind = match cursor.take("INCREMENTAL") {
+                true => BackupKind::Incremental,
+                false => BackupKind::Full,
+            };
+            cursor.expect("TO")?;
+            Statement::Backup { kind, to: cursor.string()? }
+        }
+        "ARCHIVE" => {
+            cursor.expect("LOG")?;
+            Statement::ArchiveLog
+        }
         "TRUNCATE" => truncate(&mut cursor)?,
         "DROP" => match drop(&mut cursor)? {
             Some(statement) => statement,

@@ -1,5 +1,7 @@
 //! Statements that read and write no rows: blocks, settings, SHOW, VACUUM; definitions go on to `ddl`.
 
+use std::path::Path;
+
 use rialto::GroupCommitDesign;
 use rialto::row::Value;
 
@@ -75,16 +77,30 @@ impl Session {
                 Ok(Tag::Word("SET"))
             }
             Statement::AlterSystem(name, value) => {
-                if self.block == Block::Explicit {
-                    let message = "ALTER SYSTEM cannot run inside a transaction block";
-                    return Err(SqlError::new(SqlState::ActiveTransaction, message));
-                }
+                self.refuse_in_block("ALTER SYSTEM")?;
                 let by = settings::raised_stalls(name, value)?;
                 self.database.raise_stalls(by)?;
                 if !by.is_zero() {
                     self.tell_if_ignored(&name.text);
                 }
                 Ok(Tag::Word("ALTER SYSTEM"))
+            }
+            Statement::Backup { kind, to } => {
+                self.refuse_in_block("BACKUP")?;
+                if !Path::new(to).is_absolute() {
+                    let message = format!(
+                        "the directory of a backup, \"{to}\", is not an absolute path of the server's"
+                    );
+                    return Err(SqlError::new(SqlState::InvalidParameterValue, message));
+                }
+                let report = self.database.backup(to, *kind)?;
+                self.notice(report.to_string());
+                Ok(Tag::Word("BACKUP"))
+            }
+            Statement::ArchiveLog => {
+                self.refuse_in_block("ARCHIVE LOG")?;
+                self.database.archive_log()?;
+                Ok(Tag::Word("ARCHIVE LOG"))
             }
             Statement::Reset(name) => {
                 match name {
@@ -127,6 +143,14 @@ impl Session {
                 self.define(other)
             }
         }
+    }
+
+    fn refuse_in_block(&self, command: &str) -> Result<()> {
+        if self.block == Block::Explicit {
+            let message = format!("{command} cannot run inside a transaction block");
+            return Err(SqlError::new(SqlState::ActiveTransaction, message));
+        }
+        Ok(())
     }
 
     fn warn(&mut self, sqlstate: SqlState, message: &str) {

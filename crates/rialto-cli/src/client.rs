@@ -1,0 +1,97 @@
+//! A client of a server's: sends one statement, and gives what is said of it. As much of the PostgreSQL protocol as that
+//! takes.
+
+use std::io::{self, Read, Write};
+use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+
+/// The longest message that is read.
+const MESSAGE_MAX: usize = 1 << 20;
+
+/// Where a server is.
+pub trait Stream: Read + Write {}
+
+impl Stream for TcpStream {}
+impl Stream for UnixStream {}
+
+/// Why a statement was not carried out.
+#[derive(Debug)]
+pub enum Failure {
+    /// The server is not reached, or has gone.
+    Connection(io::Error),
+    /// It refuses, and says why.
+    Refused(String),
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Connection(error)
+    }
+}
+
+/// Connects to a server at `HOST:PORT`.
+pub fn at_address(address: &str) -> io::Result<Box<dyn Stream>> {
+    Ok(Box::new(TcpStream::connect(address)?))
+}
+
+/// Connects to a server's socket file.
+pub fn at_socket(path: &Path) -> io::Result<Box<dyn Stream>> {
+    Ok(Box::new(UnixStream::connect(path)?))
+}
+
+/// Has the server carry out a statement that gives no rows; the notices that it sends.
+pub fn execute(stream: &mut dyn Stream, statement: &str) -> Result<Vec<String>, Failure> {
+    let mut startup = 196_608_u32.to_be_bytes().to_vec();
+    startup.extend_from_slice(b"user\0rialto\0application_name\0rialto backup\0\0");
+    send(stream, None, &startup)?;
+    answers(stream)?;
+    let mut query = statement.as_bytes().to_vec();
+    query.push(0);
+    send(stream, Some(b'Q'), &query)?;
+    let notices = answers(stream)?;
+    // It is done: whether the server hears of the end does not matter.
+    let _ = send(stream, Some(b'X'), &[]);
+    Ok(notices)
+}
+
+fn send(stream: &mut dyn Stream, kind: Option<u8>, body: &[u8]) -> io::Result<()> {
+    let mut message: Vec<u8> = kind.into_iter().collect();
+    message.extend_from_slice(&(body.len() as u32 + 4).to_be_bytes());
+    message.extend_from_slice(body);
+    stream.write_all(&message)?;
+    stream.flush()
+}
+
+/// Reads messages until the server is ready for the next statement.
+fn answers(stream: &mut dyn Stream) -> Result<Vec<String>, Failure> {
+    let mut notices = Vec::new();
+    let mut refused = None;
+    loop {
+        let mut head = [0; 5];
+        match stream.read_exact(&mut head) {
+            // A server that refuses a connection closes it.
+            Err(error) => return Err(refused.map_or(Failure::Connection(error), Failure::Refused)),
+            Ok(()) => {}
+        }
+        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
+        if !(4..=MESSAGE_MAX).contains(&length) {
+            let what = format!("a message of {length} bytes; is this a PostgreSQL server?");
+            return Err(Failure::Connection(io::Error::new(io::ErrorKind::InvalidData, what)));
+        }
+        let mut body = vec![0; length - 4];
+        stream.read_exact(&mut body)?;
+        match head[0] {
+            b'E' => refused = Some(message_of(&body)),
+            b'N' => notices.push(message_of(&body)),
+            b'Z' => return refused.map_or(Ok(notices), |why| Err(Failure::Refused(why))),
+            _ => {}
+        }
+    }
+}
+
+/// The message in the fields of an error or a notice.
+fn message_of(body: &[u8]) -> String {
+    let message = body.split(|&byte| byte == 0).find_map(|field| field.strip_prefix(b"M"));
+    String::from_utf8_lossy(message.unwrap_or(b"an error without a message")).into_owned()
+}
