@@ -69,10 +69,9 @@ fn answers(stream: &mut dyn Stream) -> Result<Vec<String>, Failure> {
     let mut refused = None;
     loop {
         let mut head = [0; 5];
-        match stream.read_exact(&mut head) {
+        if let Err(error) = stream.read_exact(&mut head) {
             // A server that refuses a connection closes it.
-            Err(error) => return Err(refused.map_or(Failure::Connection(error), Failure::Refused)),
-            Ok(()) => {}
+            return Err(refused.map_or(Failure::Connection(error), Failure::Refused));
         }
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
         if !(4..=MESSAGE_MAX).contains(&length) {
