@@ -156,7 +156,10 @@ impl Transaction {
         let found = context.core.catalog.table(name);
         let depends = match &found {
             Ok(table) => table.version().floor(),
-            Err(_) => context.core.catalog.changed_at(),
+            Err(_) => {
+                context.colours.note_anything_absent();
+                context.core.catalog.changed_at()
+            }
         };
         context.depend(depends);
         found
