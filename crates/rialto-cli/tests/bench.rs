@@ -289,7 +289,7 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
     for (arguments, named) in [
         (&["tatp"][..], "tpcb"),
         (&["tpcb", "--engine", "data-oriented"], "conventional"),
-        (&["tpcb", "--checkpoint", "tcbw"], "tccou"),
+        (&["tpcb", "--checkpoint", "black"], "tcbw"),
         (&["tpcb", "--logging", "transaction"], "value, action"),
         (&["tpcb", "--group-commit", "sleepy"], "log-server"),
         (&["tpcb", "--spool=perhaps"], "true, false"),
