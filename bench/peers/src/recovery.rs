@@ -8,7 +8,10 @@
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
 
+use rialto::io::{AlignedBuffer, Caching, Disk, File as _, FileDisk, Open as FileOpen};
 use rialto_bench::json::Json;
 use rialto_bench::machine::Machine;
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
@@ -44,6 +47,8 @@ pub struct Taken {
     pub opened: Vec<Json>,
     /// From opening an empty directory until the load of the smallest bank has committed, once a round.
     pub fresh_ms: Vec<f64>,
+    /// How fast the disk reads its newest backup copy, in bytes a second, once a round; for an engine that has one.
+    pub read_bytes_per_s: Vec<f64>,
 }
 
 /// All engines.
@@ -64,6 +69,15 @@ impl Taken {
 
     fn median(&self, path: &str) -> Option<f64> {
         self.spread(path).map(|spread| spread.median)
+    }
+
+    /// Bytes of records that were loaded and indexed a second, and that the disk reads.
+    fn load_rates(&self) -> Option<[f64; 2]> {
+        let median = |name: &str| self.median(&format!("recovery.{name}"));
+        let took_ms = median("load_ms")? + median("index_ms")?;
+        let disk = Spread::of(self.read_bytes_per_s.iter().copied())?.median;
+        let records = median("record_bytes").filter(|bytes| *bytes > 0.0)? / took_ms * 1e3;
+        Some([records, disk])
     }
 
     /// The fewest transactions that were there after a kill; the opening's own is none of them.
@@ -109,6 +123,53 @@ fn copy_file(from: &Path, to: &Path) -> io::Result<File> {
     }
 }
 
+/// Bytes of one read of [`read_rate`].
+const READ_BYTES: usize = 4 << 20;
+
+/// How fast the disk reads a file from its beginning to its end, past the page cache (`O_DIRECT`): with one read at a time,
+/// or with four, whichever is faster.
+fn read_rate(directory: &Path, name: &str) -> Option<f64> {
+    let disk = FileDisk::open(directory).ok()?;
+    let file = disk.open(name, FileOpen::ReadOnly, Caching::Direct).ok()?;
+    let reads = file.length().ok()? / READ_BYTES as u64;
+    let rate = |threads: u64| {
+        let (next, began) = (AtomicU64::new(0), Instant::now());
+        let read = || {
+            let mut buffer = AlignedBuffer::zeroed(READ_BYTES);
+            loop {
+                let at = next.fetch_add(1, Ordering::Relaxed);
+                if at >= reads {
+                    return true;
+                }
+                if file.read_at(&mut buffer, at * READ_BYTES as u64).is_err() {
+                    return false;
+                }
+            }
+        };
+        let all = std::thread::scope(|scope| {
+            let readers: Vec<_> = (0..threads).map(|_| scope.spawn(read)).collect();
+            readers.into_iter().all(|reader| reader.join().unwrap_or(false))
+        });
+        all.then(|| (reads * READ_BYTES as u64) as f64 / began.elapsed().as_secs_f64())
+    };
+    let rates = [rate(1)?, rate(4)?];
+    (reads > 0).then(|| rates[0].max(rates[1]))
+}
+
+/// The backup copy in a directory that was written last.
+fn newest_backup(directory: &Path) -> Option<String> {
+    let mut found: Vec<_> = fs::read_dir(directory)
+        .ok()?
+        .filter_map(|entry| {
+            let entry = entry.ok()?;
+            let name = entry.file_name().into_string().ok()?;
+            name.starts_with("backup-").then_some((entry.metadata().ok()?.modified().ok()?, name))
+        })
+        .collect();
+    found.sort();
+    found.pop().map(|(_, name)| name)
+}
+
 fn number(json: &Json, name: &str) -> Result<f64> {
     json.at(name).and_then(Json::number).ok_or_else(|| PeerError::Child {
         during: "a step".to_owned(),
@@ -137,8 +198,16 @@ impl Recovery {
                 engine.name(),
                 args.transactions
             ));
-            let (opened, fresh_ms) = (Vec::new(), Vec::new());
-            engines.push(Taken { engine, resident_bytes, work_ms, threads, opened, fresh_ms });
+            let (opened, fresh_ms, read_bytes_per_s) = (Vec::new(), Vec::new(), Vec::new());
+            engines.push(Taken {
+                engine,
+                resident_bytes,
+                work_ms,
+                threads,
+                opened,
+                fresh_ms,
+                read_bytes_per_s,
+            });
         }
         let mut order = Order::new(engines.len());
         for round in 0..args.rounds {
@@ -147,6 +216,8 @@ impl Recovery {
                 let (engine, copied) = (taken.engine, directory.join("copied"));
                 let during = || format!("copying the bank of {}", engine.name());
                 files(during, copy(&directory.join(engine.name()), &copied))?;
+                let newest = newest_backup(&directory.join(engine.name()));
+                taken.read_bytes_per_s.extend(newest.and_then(|name| read_rate(&copied, &name)));
                 let job = Job { step: Step::Open, engine, guarantee, shape, bank: &copied };
                 taken.opened.push(job.run_and_kill(0)?);
                 let fresh = directory.join("fresh");
@@ -252,6 +323,28 @@ impl Recovery {
             load_ms + index_ms,
             thousands(packets)
         );
+        if let Some([records, disk]) = taken.load_rates() {
+            let goal = (0.6 * disk).min(1e9);
+            text += &format!(
+                "  {name}: {:.0} MB of records, loaded and indexed at {:.2} GB/s; the disk reads the same file at {:.2} GB/s \
+                 (O_DIRECT, 4 MiB a read, the faster of one and four at a time): {:.2} of that, {:.2} of the goal of {:.2} \
+                 GB/s (60% of the disk or 1 GB/s, whichever is less)\n",
+                median("record_bytes").unwrap_or(0.0) / 1e6,
+                records / 1e9,
+                disk / 1e9,
+                records / disk,
+                records / goal,
+                goal / 1e9
+            );
+        }
+        if let (Some(predicted_ms), Some(open)) = (median("predicted_ms"), taken.median("recovery.took_ms")) {
+            text += &format!(
+                "  {name}: predicted {:.2} s from what earlier openings of the bank had measured, took {:.2} s: {:.2}\n",
+                predicted_ms / 1e3,
+                open / 1e3,
+                predicted_ms / open
+            );
+        }
         if let Some([redo, forward]) = self.rates(taken) {
             text += &format!(
                 "  {name}: redo {} transactions/s, forward {} (level 1, {} threads both): {:.2} times\n",
@@ -287,6 +380,9 @@ impl Recovery {
                 ("load_ms", taken.median("recovery.load_ms").into()),
                 ("index_ms", taken.median("recovery.index_ms").into()),
                 ("redo_ms", taken.median("recovery.redo_ms").into()),
+                ("record_bytes_per_s", taken.load_rates().map(|[records, _]| records).into()),
+                ("disk_bytes_per_s", taken.load_rates().map(|[_, disk]| disk).into()),
+                ("predicted_ms", taken.median("recovery.predicted_ms").into()),
                 ("redo_per_s", rates.map(|[redo, _]| redo).into()),
                 ("forward_per_s", rates.map(|[_, forward]| forward).into()),
                 ("threads", taken.threads.into()),
@@ -316,6 +412,9 @@ mod tests {
         let parts = [
             ("load_ms", 100.0),
             ("loaded_bytes", 2e6),
+            ("record_bytes", 1.5e8),
+            ("predicted_ms", 600.0),
+            ("took_ms", 800.0),
             ("index_ms", 200.0),
             ("redo_ms", 500.0),
             ("packets", 1_000.0),
@@ -336,6 +435,7 @@ mod tests {
             threads: 2,
             opened: [1_000.0, 3_000.0, 2_000.0].map(|open_ms| opened(open_ms, history_rows)).to_vec(),
             fresh_ms: vec![20.0, 10.0, 500.0],
+            read_bytes_per_s: vec![1e9, 9e9, 2e8],
         }
     }
 
@@ -358,6 +458,10 @@ mod tests {
             table.contains("redo 2,000 transactions/s, forward 250 (level 1, 2 threads both): 8.00"),
             "{table}"
         );
+        // 150 MB in 300 ms, from a disk of 1 GB/s.
+        assert!(table.contains("150 MB of records, loaded and indexed at 0.50 GB/s"), "{table}");
+        assert!(table.contains("0.50 of that, 0.83 of the goal of 0.60 GB/s"), "{table}");
+        assert!(table.contains("predicted 0.60 s") && table.contains("took 0.80 s: 0.75"), "{table}");
         let json = Json::parse(&recovery.json().to_string()).unwrap();
         assert_eq!(json.at("consistent"), Some(&Json::Bool(true)));
         let Some(Json::List(engines)) = json.at("engines") else { panic!("{json}") };

@@ -171,3 +171,40 @@ fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
     let redo_is_measured = report.redo_time.as_millis() >= 50 && report.packets >= 10_000;
     assert_eq!(predicted.contains("transactions/s (measured)"), redo_is_measured, "{predicted}\n{report:?}");
 }
+
+/// The middle one.
+fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    values[values.len() / 2]
+}
+
+/// A recovery is predicted by what earlier ones of the same directory measured. Both are taken on the machine as it is in
+/// these seconds; a busy one's times scatter, so the bounds are wide here, and the figure is printed.
+#[test]
+fn what_is_predicted_is_what_it_takes() {
+    let inner = MemoryDisk::new();
+    let simulated = |inner: &Arc<MemoryDisk>| -> Arc<dyn Disk> {
+        SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset")
+    };
+    let (db, table) = made(&simulated(&inner), options());
+    insert(&db, &table, 0..100_000);
+    db.checkpoint().unwrap();
+    (0..60_000).for_each(|n| change(&db, &table, n % 20_000));
+    let left = killed(db, &inner);
+    let mut ratios = Vec::new();
+    for round in 0..6 {
+        let db = Database::open_on(simulated(&left), Options { recovery_threads: 1, ..options() }).unwrap();
+        let report = db.recovery().unwrap();
+        let predicted = report.predicted.expect("this disk has a speed").as_secs_f64();
+        // The first one measures.
+        if round > 0 && report.took().as_millis() >= 100 {
+            ratios.push(predicted / report.took().as_secs_f64());
+        }
+    }
+    if ratios.len() < 3 {
+        println!("this machine is too fast for so little: nothing was measured");
+        return;
+    }
+    println!("predicted : took = {ratios:.2?}, median {:.2}", median(ratios.clone()));
+    assert!((0.5..2.0).contains(&median(ratios.clone())), "predicted : took = {ratios:.2?}");
+}

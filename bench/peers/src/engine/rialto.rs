@@ -85,8 +85,11 @@ impl Engine for Rialto {
         Some(Json::object([
             ("load_ms", millis(report.load_time)),
             ("loaded_bytes", report.loaded_bytes.into()),
+            ("record_bytes", report.record_bytes.into()),
+            ("predicted_ms", report.predicted.map_or(Json::Null, millis)),
             ("index_ms", millis(report.primary_time + report.secondary_time)),
             ("redo_ms", millis(report.redo_time)),
+            ("took_ms", millis(report.took())),
             ("packets", report.packets.into()),
         ]))
     }

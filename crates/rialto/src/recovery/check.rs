@@ -12,7 +12,7 @@ use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, read_home};
 use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
-use crate::io::Disk;
+use crate::io::{Caching, Disk};
 use crate::row::{Key, RowView, WhichIndex};
 use crate::store::memory::index::{Index, NodePool};
 use crate::store::memory::segments::Copy;
@@ -195,7 +195,7 @@ fn each_image(
     report: &mut CheckReport,
     visit: &mut dyn FnMut(usize, &mut [u8], &mut CheckReport),
 ) -> Result<()> {
-    let file = open_copy(disk, copy)?;
+    let file = open_copy(disk, copy, Caching::Buffered)?;
     let length = file.length()?;
     let count = count.unwrap_or(length.div_ceil(SEGMENT_BYTES as u64) as usize);
     let mut bytes = vec![0; SEGMENT_BYTES];

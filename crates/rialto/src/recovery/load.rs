@@ -1,5 +1,6 @@
 //! Loading the backup copy in force into the segments, in parallel.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
@@ -9,12 +10,14 @@ use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image::{self, backup_name, seed_of};
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
-use crate::io::{Caching, Disk, File, Open};
-use crate::store::memory::segments::Copy;
+use crate::io::{AlignedBuffer, BUFFER_ALIGNMENT, Caching, Disk, File, Open};
+use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
-/// Segments that a thread reads at a time.
-const CHUNK: usize = 64;
+/// Segments that a thread reads at a time: few enough to stay in its core's cache until they are checked and in place.
+const CHUNK: usize = 16;
+/// Threads for each that a recovery may use: while one waits for the disk another one checks and copies.
+const THREADS_EACH: usize = 2;
 
 /// What was loaded.
 #[derive(Debug, Default)]
@@ -23,6 +26,8 @@ pub(crate) struct Loaded {
     pub segments: Vec<(SegmentId, HeapId)>,
     /// Bytes read.
     pub bytes: u64,
+    /// Bytes of records in them.
+    pub record_bytes: u64,
 }
 
 /// Fills the segments from the copy that `home` names, each checked; they are clean for that copy and dirty for the
@@ -38,7 +43,8 @@ pub(crate) fn load(
     progress: &Progress<'_>,
 ) -> Result<Loaded> {
     let Some(copy) = home.copy else { return Ok(Loaded::default()) };
-    let file = open_copy(disk, copy)?;
+    // Sweeps write past the system's cache, so it has nothing of the copy; reading through it would only copy once more.
+    let file = open_copy(disk, copy, Caching::Direct)?;
     let length = file.length()?;
     progress.begin(Step::Load, length.min(copy_bytes(home)));
     let loader = Loader {
@@ -49,12 +55,13 @@ pub(crate) fn load(
         segments,
         next: AtomicUsize::new(0),
         bytes: AtomicU64::new(0),
+        record_bytes: AtomicU64::new(0),
         failed: AtomicBool::new(false),
         found: Mutex::default(),
         error: Mutex::default(),
     };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(|| loader.work(None))).collect();
+        let others: Vec<_> = (1..threads * THREADS_EACH).map(|_| scope.spawn(|| loader.work(None))).collect();
         loader.work(Some(progress));
         others.into_iter().for_each(super::join);
     });
@@ -64,7 +71,8 @@ pub(crate) fn load(
     segments.rebuild_free_list(home.segments);
     let mut found = loader.found.into_inner();
     found.sort_unstable_by_key(|&(id, _)| id);
-    Ok(Loaded { segments: found, bytes: loader.bytes.into_inner() })
+    let (bytes, record_bytes) = (loader.bytes.into_inner(), loader.record_bytes.into_inner());
+    Ok(Loaded { segments: found, bytes, record_bytes })
 }
 
 /// Bytes of the backup copy that a home block names.
@@ -73,9 +81,9 @@ pub(crate) fn copy_bytes(home: &HomeBlock) -> u64 {
 }
 
 /// Opens a backup copy for reading.
-pub(crate) fn open_copy(disk: &dyn Disk, copy: Copy) -> Result<std::sync::Arc<dyn File>> {
+pub(crate) fn open_copy(disk: &dyn Disk, copy: Copy, caching: Caching) -> Result<Arc<dyn File>> {
     let name = backup_name(copy);
-    match disk.open(&name, Open::ReadOnly, Caching::Buffered) {
+    match disk.open(&name, Open::ReadOnly, caching) {
         Err(error) if error.is_missing() => {
             let what = format!("\"{HOME_FILE}\" names this backup copy, and it is missing");
             Err(Error::Corrupt { file: name, offset: 0, what })
@@ -92,6 +100,7 @@ struct Loader<'a> {
     segments: &'a Segments,
     next: AtomicUsize,
     bytes: AtomicU64,
+    record_bytes: AtomicU64,
     failed: AtomicBool,
     found: Mutex<Vec<(SegmentId, HeapId)>>,
     /// Of several, the one of the lowest segment, so that a damaged file gives the same answer each time.
@@ -101,7 +110,7 @@ struct Loader<'a> {
 impl Loader<'_> {
     fn work(&self, progress: Option<&Progress<'_>>) {
         let count = self.home.segments as usize;
-        let mut buffer = vec![0; CHUNK.min(count.max(1)) * SEGMENT_BYTES];
+        let mut buffer = AlignedBuffer::zeroed(CHUNK.min(count.max(1)) * SEGMENT_BYTES);
         let mut found = Vec::new();
         while !self.failed.load(Ordering::Relaxed) {
             let first = self.next.fetch_add(CHUNK, Ordering::Relaxed);
@@ -132,6 +141,8 @@ impl Loader<'_> {
     ) -> Result<(), (usize, Error)> {
         let offset = (first * SEGMENT_BYTES) as u64;
         let there = self.length.saturating_sub(offset).min(((end - first) * SEGMENT_BYTES) as u64) as usize;
+        // Of a file that was cut short the last page is not looked at.
+        let there = there - there % BUFFER_ALIGNMENT;
         self.file.read_at(&mut buffer[..there], offset).map_err(|error| (first, error.into()))?;
         self.bytes.fetch_add(there as u64, Ordering::Relaxed);
         for number in first..end {
@@ -152,6 +163,7 @@ impl Loader<'_> {
             }
             self.segments.restore(id, &bytes[..header.used]);
             found.push((id, heap));
+            self.record_bytes.fetch_add((header.used - IMAGE_HEADER_BYTES) as u64, Ordering::Relaxed);
         }
         if (number as u64) < self.segments.capacity() {
             self.segments.clear_dirty(id, self.copy);

@@ -99,6 +99,8 @@ pub struct RecoveryReport {
     pub log_end: Lsn,
     /// Bytes of the backup copy.
     pub loaded_bytes: u64,
+    /// Bytes of records in it.
+    pub record_bytes: u64,
     /// Packets redone.
     pub packets: u64,
     /// Redo records in them, rows of load files included.
@@ -130,6 +132,8 @@ pub struct RecoveryReport {
     pub bulk_time: Duration,
     /// Bytes of segments in use at its end.
     pub memory_bytes: u64,
+    /// How long it was predicted to take, if that was asked: on a disk that is memory times say nothing.
+    pub predicted: Option<Duration>,
 }
 
 impl RecoveryReport {
@@ -219,7 +223,7 @@ impl Recovery<'_> {
             ..RecoveryReport::default()
         };
 
-        if progress.is_told() {
+        if progress.is_told() || self.disk.has_speed() {
             let rates = RecoveryRates::recorded(&**self.disk).unwrap_or_default();
             // What is wrong with the log is found when it is redone.
             let estimate = rates.estimate(&self.work(home).unwrap_or_default());
@@ -227,11 +231,12 @@ impl Recovery<'_> {
             progress.expect(Step::Primary, estimate.primary);
             progress.expect(Step::Redo, estimate.redo);
             progress.expect(Step::Secondary, estimate.secondary);
+            report.predicted = Some(estimate.total());
         }
 
         let began = Instant::now();
         let loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
-        report.loaded_bytes = loaded.bytes;
+        (report.loaded_bytes, report.record_bytes) = (loaded.bytes, loaded.record_bytes);
         report.load_time = began.elapsed();
 
         let began = Instant::now();

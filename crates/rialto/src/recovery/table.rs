@@ -11,7 +11,9 @@ use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
-use crate::store::memory::index::{Admit, Index, Insert, MAX_KEY_BYTES, NodePool};
+use crate::store::memory::index::{
+    Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange,
+};
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
 use crate::txn::redo::{Change, RedoRecord};
@@ -203,7 +205,10 @@ impl Builder<'_> {
                 indexes::build(self.nodes, self.segments.budget(), self.threads, &runs, &refuse)?;
             secondaries.push(Arc::new(index));
         }
-        if numbered {
+        if numbered && schema.primary_key().is_none() {
+            // The number is the key.
+            highest.store(last_row_number(primary), Ordering::Relaxed);
+        } else if numbered {
             self.collect(&owned, &|_, id, _| {
                 self.each_row(schema, id, |_, body| {
                     highest.fetch_max(row_number(numbered, body), Ordering::Relaxed);
@@ -243,6 +248,19 @@ impl Builder<'_> {
     }
 }
 
+/// The highest key of an index of row numbers; 0 if it is empty.
+fn last_row_number(primary: &Index) -> u64 {
+    let mut batch = Batch::new();
+    loop {
+        let more = primary.read_leaf(&ScanRange::ALL, Direction::Backward, Guard::Leave, &mut batch);
+        match (batch.iter().map(|(key, _)| key.try_into().map_or(0, u64::from_be_bytes)).max(), more) {
+            (Some(highest), _) => return highest,
+            (None, More::No) => return 0,
+            (None, More::Yes) => {}
+        }
+    }
+}
+
 fn damaged(schema: &Schema, what: String) -> Error {
     Error::Corrupt { file: format!("the rows of table \"{}\"", schema.table()), offset: 0, what }
 }
@@ -256,7 +274,8 @@ fn twice(schema: &Schema, position: usize, key: &[u8]) -> Error {
 impl RedoTable {
     /// How often [`Builder::finish`] goes through the table's rows.
     pub fn visits(&self) -> usize {
-        self.schema.indexes().len() + usize::from(self.description.numbered)
+        let numbers = self.description.numbered && self.schema.primary_key().is_some();
+        self.schema.indexes().len() + usize::from(numbers)
     }
 
     /// Whether redo records name the rows by another key in this description.

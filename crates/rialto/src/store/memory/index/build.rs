@@ -52,6 +52,9 @@ struct Level<'p> {
     pending: Run,
     /// The words that the pending entries take, at the least.
     words: usize,
+    /// How many of them, from the first on, take no more than one node's. (If they all begin like the low fence, so many
+    /// fit; the longer the prefix that they lose, the fewer.)
+    fitting: usize,
     /// The low fence of the node to come.
     low: KeyBuf,
     /// The nodes that are done: low fence and id, the entries of the level above.
@@ -60,18 +63,34 @@ struct Level<'p> {
 
 impl<'p> Level<'p> {
     fn new(pool: &'p NodePool, level: u8) -> Level<'p> {
-        Level { pool, level, pending: Run::default(), words: 0, low: KeyBuf::new(), done: Run::default() }
+        Level {
+            pool,
+            level,
+            pending: Run::default(),
+            words: 0,
+            fitting: 0,
+            low: KeyBuf::new(),
+            done: Run::default(),
+        }
     }
 
     fn push(&mut self, key: &[u8], value: u64) -> Result<(), Full> {
         // Two nodes' worth, so that the last two nodes can share what is left.
         if self.words > 2 * FILL_WORDS || self.pending.len() > 2 * MAX_ENTRIES {
-            self.put_node(self.pending.len() - 1)?;
+            self.put_node(self.fitting)?;
         }
-        let prefix = common_prefix(self.low.as_slice(), key);
-        self.words += 2 + tail_words(key.len() - prefix);
+        self.count_in(key);
         self.pending.push(key, value);
         Ok(())
+    }
+
+    /// Counts one more entry in: the words that it takes at the least, and whether it may be in the next node.
+    fn count_in(&mut self, key: &[u8]) {
+        let prefix = common_prefix(self.low.as_slice(), key);
+        self.words += 2 + tail_words(key.len() - prefix);
+        if self.words <= FILL_WORDS {
+            self.fitting += 1;
+        }
     }
 
     /// Makes one node of the first `count` pending entries, or of as many of them as are right for one.
@@ -90,12 +109,10 @@ impl<'p> Level<'p> {
             self.low = self.fence(count);
         }
         self.pending.drop_first(count);
-        self.words = (0..self.pending.len())
-            .map(|at| {
-                let key = self.pending.key(at);
-                2 + tail_words(key.len() - common_prefix(self.low.as_slice(), key))
-            })
-            .sum();
+        let pending = std::mem::take(&mut self.pending);
+        (self.words, self.fitting) = (0, 0);
+        (0..pending.len()).for_each(|at| self.count_in(pending.key(at)));
+        self.pending = pending;
         Ok(())
     }
 

@@ -52,7 +52,16 @@ pub(super) fn tail_word(suffix: &[u8], at: usize) -> u64 {
 
 /// The length of the common prefix of two byte strings.
 pub(super) fn common_prefix(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+    let (words_of_a, words_of_b) = (a.chunks_exact(8), b.chunks_exact(8));
+    let mut same = 0;
+    for (a, b) in words_of_a.zip(words_of_b) {
+        let differs = be_word(a) ^ be_word(b);
+        if differs != 0 {
+            return same + differs.leading_zeros() as usize / 8;
+        }
+        same += 8;
+    }
+    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The shortest byte string `s` with `left < s <= right`: a prefix of `right`. `left < right`.
@@ -158,6 +167,22 @@ mod tests {
             let probe = Probe::new(&key[..len]);
             for prefix in 0..len + 3 {
                 assert_eq!(probe.head(prefix), be_word(probe.suffix(prefix)), "length {len} prefix {prefix}");
+            }
+        }
+    }
+
+    #[test]
+    fn common_prefixes_end_where_bytes_differ_first() {
+        let key: Vec<u8> = (1..=40).collect();
+        for len in 0..key.len() {
+            assert_eq!(common_prefix(&key[..len], &key), len);
+            for at in 0..len {
+                let mut other = key.clone();
+                other[at] ^= 0x80;
+                assert_eq!(
+                    (common_prefix(&key[..len], &other), common_prefix(&other, &key[..len])),
+                    (at, at)
+                );
             }
         }
     }
