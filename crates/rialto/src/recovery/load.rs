@@ -1,4 +1,6 @@
 //! Loading the backup copy in force into the segments, in parallel.
+//!
+//! Sweeps write past the system's cache, so it has nothing of the copy: reading through it would only copy once more.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -43,9 +45,12 @@ pub(crate) fn load(
     progress: &Progress<'_>,
 ) -> Result<Loaded> {
     let Some(copy) = home.copy else { return Ok(Loaded::default()) };
-    // Sweeps write past the system's cache, so it has nothing of the copy; reading through it would only copy once more.
-    let file = open_copy(disk, copy, Caching::Direct)?;
+    let mut file = open_copy(disk, copy, Caching::Direct)?;
     let length = file.length()?;
+    if !length.is_multiple_of(BUFFER_ALIGNMENT as u64) {
+        // It was cut short: what is left of its last page cannot be read directly.
+        file = open_copy(disk, copy, Caching::Buffered)?;
+    }
     progress.begin(Step::Load, length.min(copy_bytes(home)));
     let loader = Loader {
         length,
@@ -141,8 +146,6 @@ impl Loader<'_> {
     ) -> Result<(), (usize, Error)> {
         let offset = (first * SEGMENT_BYTES) as u64;
         let there = self.length.saturating_sub(offset).min(((end - first) * SEGMENT_BYTES) as u64) as usize;
-        // Of a file that was cut short the last page is not looked at.
-        let there = there - there % BUFFER_ALIGNMENT;
         self.file.read_at(&mut buffer[..there], offset).map_err(|error| (first, error.into()))?;
         self.bytes.fetch_add(there as u64, Ordering::Relaxed);
         for number in first..end {
