@@ -11,7 +11,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use rialto::io::{AlignedBuffer, Caching, Disk, File as _, FileDisk, Open as FileOpen};
+use rialto::io::{AlignedBuffer, Caching, Disk, FileDisk, Open as FileOpen};
 use rialto_bench::json::Json;
 use rialto_bench::machine::Machine;
 use rustix::fs::{Advice, SeekFrom, fadvise, seek};
