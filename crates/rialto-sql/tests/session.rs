@@ -605,3 +605,36 @@ fn sums_mean_the_same_whatever_is_logged_of_them() {
     assert_eq!(values.0, actions.0);
     assert!(actions.1 < values.1, "log bytes: {} of actions, {} of values", actions.1, values.1);
 }
+
+#[test]
+fn backups_are_taken_by_statement() {
+    let mut session = bank();
+    let directory =
+        std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("sql-backup-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&directory);
+    session.take_notices();
+    let mut taken = |sql: &str| {
+        run(&mut session, sql);
+        session
+            .take_notices()
+            .into_iter()
+            .map(|(_, notice)| notice.message.clone())
+            .collect::<Vec<_>>()
+            .join("; ")
+    };
+    let path = |name: &str| directory.join(name).display().to_string();
+    assert!(taken(&format!("backup to '{}'", path("it's").replace('\'', "''"))).starts_with("full backup "));
+    assert!(taken(&format!("BACKUP INCREMENTAL TO '{}'", path("b"))).contains(", an increment on "));
+    assert!(directory.join("it's").join("backup.rialto").exists());
+    assert_eq!(code(&mut session, "backup to 'here'"), "22023");
+    assert_eq!(code(&mut session, &format!("backup to '{}'", path("b"))), "0A000");
+    assert_eq!(code(&mut session, "backup incremental '/tmp/x'"), "42601");
+    assert_eq!(code(&mut session, "backup to here"), "42601");
+    assert_eq!(code(&mut session, "archive log"), "0A000");
+    assert_eq!(code(&mut session, "archive"), "42601");
+    run(&mut session, "begin");
+    assert_eq!(code(&mut session, &format!("backup to '{}'", path("c"))), "25001");
+    run(&mut session, "rollback");
+    assert!(!directory.join("c").exists());
+    let _ = std::fs::remove_dir_all(&directory);
+}
