@@ -1,5 +1,7 @@
 //! Which workload a database holds: a table of one row says its kind and its two sizes.
 
+use std::fmt::Display;
+
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Error, Result, Table, TableDef};
 
@@ -31,6 +33,33 @@ pub(crate) enum Found {
     Sizes([u32; 2]),
     /// Something else, in words.
     Other(String),
+}
+
+impl Found {
+    /// Whether the workload is there, in the shape that was asked for; if nothing is there, it is loaded. `what` it is
+    /// called.
+    pub(crate) fn or_load<S: PartialEq + Display>(
+        self,
+        what: &str,
+        shape: &S,
+        of_sizes: impl FnOnce([u32; 2]) -> S,
+        load: impl FnOnce() -> Result<()>,
+    ) -> Result<bool, ShapeError> {
+        match self {
+            Found::Nothing => Ok(load().map(|()| false)?),
+            Found::Sizes(sizes) => {
+                let found = of_sizes(sizes);
+                if found == *shape {
+                    return Ok(true);
+                }
+                let expected = format!("one of {shape}");
+                Err(ShapeError::OtherShape { found: format!("{what} of {found}"), expected })
+            }
+            Found::Other(found) => {
+                Err(ShapeError::OtherShape { found, expected: format!("{what} of {shape}") })
+            }
+        }
+    }
 }
 
 /// The table that says it; `sizes` are the names of the sizes.

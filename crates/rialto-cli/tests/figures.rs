@@ -57,6 +57,72 @@ fn each_figure_is_a_table_a_picture_and_a_paragraph() {
 }
 
 #[test]
+fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_beside_it() {
+    let (out, data) = (Directory::new("figures-m-out"), Directory::new("figures-m-data"));
+    let ids = ["m-4.1", "m-4.2", "m-4.3", "m-4.4"];
+    let mut arguments = ids.to_vec();
+    arguments.extend(["--out", out.name(), "--data", data.name(), "--seconds", "0.01"]);
+    let output = succeeds(figures(&arguments));
+    assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
+    let rows = |id: &str| -> Vec<Vec<String>> {
+        let csv = file(&out, &format!("{id}.csv"));
+        // Commas in quotes are no ends of cells.
+        let cells = |line: &str| {
+            let parts = line.split('"').enumerate();
+            let joined: String = parts
+                .map(|(at, part)| if at % 2 == 1 { part.replace(',', ";") } else { part.to_owned() })
+                .collect();
+            joined.split(',').map(str::to_owned).collect::<Vec<_>>()
+        };
+        let rows: Vec<_> = csv.lines().map(cells).collect();
+        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{id}: {csv}");
+        let svg = file(&out, &format!("{id}.svg"));
+        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{id}");
+        rows
+    };
+    let number = |cell: &str| -> f64 { cell.parse().unwrap_or_else(|_| panic!("\"{cell}\" is no number")) };
+    let throughput = rows("m-4.1");
+    let row = |name: &str| {
+        throughput.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name} is missing"))
+    };
+    for (name, paper) in
+        [("FUZZY VALUE", "72.7"), ("TCCOU VALUE", "63.8"), ("ACBW AOPER", "73.1"), ("TCBW VALUE", "41.61")]
+    {
+        let row = row(name);
+        assert_eq!(row[14], paper, "{row:?}");
+        assert!(
+            number(&row[1]) > 0.0 && number(&row[4]) > 0.0 && number(&row[6]) > 0.0 && number(&row[7]) > 0.0
+        );
+    }
+    assert_eq!(
+        (row("off")[9].as_str(), row("off")[10].as_str()),
+        ("0.0", "0.0"),
+        "the others are against it"
+    );
+    assert_eq!(row("FUZZY VALUE; paced")[14], "", "the paper has none");
+    let text = file(&out, "m-4.1.md");
+    assert!(text.contains("cost of recovery readiness") && text.contains("9658, 275, 802, 2908"), "{text}");
+    let contention = rows("m-4.2");
+    let paper =
+        contention.iter().find(|row| row[0] == "ACBW VALUE" && row[1] == "spooling").expect("it is there");
+    assert_eq!(paper[6..8], ["459112", "3"]);
+    assert!(number(&paper[2]) > 0.0, "{paper:?}");
+    let response = rows("m-4.3");
+    let fuzzy: Vec<_> = response.iter().filter(|row| row[0] == "FUZZY VALUE").collect();
+    assert_eq!(fuzzy.iter().map(|row| &*row[1]).collect::<Vec<_>>(), ["1", "8", "64", "512", "4096"]);
+    for row in fuzzy {
+        assert!(number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]), "{row:?}");
+        assert_eq!(row[6], "3.40");
+    }
+    let basics = rows("m-4.4");
+    assert_eq!(basics.len(), 8, "{basics:?}");
+    assert!(basics[1..].iter().all(|row| number(&row[1]) > 0.0), "{basics:?}");
+    let none = figures(&["m-4.1", "--out", out.name(), "--seconds", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
+}
+
+#[test]
 fn phases_and_points_on_the_disk_leave_nothing_behind() {
     let (out, data) = (Directory::new("figures-disk-out"), Directory::new("figures-disk-data"));
     let output = succeeds(figures(&[

@@ -15,7 +15,7 @@ use rialto::row::{Column, ColumnType, Date, Value};
 use rialto::{Database, Result, Table, TableDef};
 
 use super::request::pad;
-use crate::shape::{self, Found, ShapeError};
+use crate::shape::{self, ShapeError};
 
 /// The sizes of the sets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,26 +229,10 @@ impl Sets {
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Sets, bool), ShapeError> {
-        let there = match shape::look(database, CARD, KIND, &TABLES)? {
-            Found::Nothing => {
-                load(database, shape, progress)?;
-                false
-            }
-            Found::Sizes([scale, accounts]) => {
-                let found = Shape { scale, accounts };
-                if found != shape {
-                    let found = format!("a card portfolio of {found}");
-                    return Err(ShapeError::OtherShape { found, expected: format!("one of {shape}") });
-                }
-                true
-            }
-            Found::Other(found) => {
-                return Err(ShapeError::OtherShape {
-                    found,
-                    expected: format!("a card portfolio of {shape}"),
-                });
-            }
-        };
+        let found = shape::look(database, CARD, KIND, &TABLES)?;
+        let of_sizes = |[scale, accounts]| Shape { scale, accounts };
+        let there =
+            found.or_load("a card portfolio", &shape, of_sizes, || load(database, shape, progress))?;
         let table = |name| database.table(name);
         let sets = Sets {
             accounts: table("accounts")?,

@@ -9,6 +9,7 @@
 //! | [`curves`] | koda-6, koda-7, koda-8: throughput against servers and waits; koda-formulas |
 //! | [`designs`] | koda-designs: the most that each design reaches |
 //! | [`adaptive`] | koda-adaptive: the design without a setting beside the best of the others |
+//! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
 //! | [`chart`] | pictures |
 
 pub mod adaptive;
@@ -18,6 +19,7 @@ pub mod curves;
 pub mod designs;
 pub mod phases;
 pub mod point;
+pub mod system_m;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -33,7 +35,7 @@ use crate::session::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 11] = [
+const FIGURES: [(&str, &str, Make); 15] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -45,6 +47,14 @@ const FIGURES: [(&str, &str, Make); 11] = [
     ("koda-formulas", "I x G and 1/(G(G+1)) beside what was measured", curves::formulas),
     ("koda-designs", "the most that each design reaches", designs::most),
     ("koda-adaptive", "adaptive beside the best of the others", adaptive::beside),
+    ("m-4.1", "throughput and processor time by server", system_m::throughput::by_strategy),
+    (
+        "m-4.2",
+        "lock contention with spooling and non-spooling checkpointers",
+        system_m::contention::by_spooling,
+    ),
+    ("m-4.3", "response times by the length of the request queue", system_m::response::by_queue),
+    ("m-4.4", "some basic operations", system_m::basics::operations),
 ];
 
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
@@ -59,7 +69,8 @@ pub struct FiguresArgs {
     /// Where the runs on the disk have their files, which are gone at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
-    /// How long each point on the disk is measured; 0 for virtual time alone
+    /// How long each point on the disk is measured (m-4.1: each of 20 intervals; m-4.2, m-4.3: a fifth, a fourth of each
+    /// row); 0 for virtual time alone
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
     /// Commits that each point in virtual time measures
@@ -82,6 +93,27 @@ pub struct Lab {
     /// Where random choices come from.
     pub seed: u64,
 }
+
+impl Lab {
+    /// How long a point on the disk is measured.
+    ///
+    /// # Errors
+    /// If there are to be no such points.
+    pub(crate) fn on_the_disk(&self) -> Result<Duration, BenchError> {
+        let none = || {
+            BenchError::Usage("the figures m-… are of runs on the disk; give --seconds above zero".to_owned())
+        };
+        self.seconds.ok_or_else(none)
+    }
+
+    /// Whether points are so short that they can only show that all is there: the data is small then, too.
+    pub(crate) fn is_small(&self) -> bool {
+        self.seconds.is_some_and(|seconds| seconds < SECONDS_MIN)
+    }
+}
+
+/// Shorter points mean nothing.
+const SECONDS_MIN: Duration = Duration::from_millis(100);
 
 /// An experiment's result.
 #[derive(Debug, Clone, PartialEq)]
@@ -180,6 +212,10 @@ pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), BenchError> {
     };
     for (id, shows, make) in FIGURES {
         if !args.ids.is_empty() && !args.ids.iter().any(|wanted| wanted == id) {
+            continue;
+        }
+        if args.ids.is_empty() && lab.seconds.is_none() && id.starts_with("m-") {
+            say(&format!("{id}: left out, it is of runs on the disk"));
             continue;
         }
         say(&format!("{id}: {shows}"));

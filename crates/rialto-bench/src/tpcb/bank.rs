@@ -8,7 +8,7 @@ use rialto::row::{Column, ColumnType, Value};
 use rialto::{Database, Result, Table, TableDef, Transaction, TxOptions};
 
 use super::{PROCEDURE, TELLERS_PER_BRANCH, Tpcb, microseconds_since_1970};
-use crate::shape::{self, Found, ShapeError};
+use crate::shape::{self, ShapeError};
 
 /// The bank's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,23 +86,9 @@ impl Tpcb {
         shape: Shape,
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcb, bool), ShapeError> {
-        let there = match shape::look(database, BANK, KIND, &TABLES)? {
-            Found::Nothing => {
-                load(database, shape, progress)?;
-                false
-            }
-            Found::Sizes([branches, accounts]) => {
-                let found = Shape { branches, accounts };
-                if found != shape {
-                    let found = format!("a TPC-B bank of {found}");
-                    return Err(ShapeError::OtherShape { found, expected: format!("one of {shape}") });
-                }
-                true
-            }
-            Found::Other(found) => {
-                return Err(ShapeError::OtherShape { found, expected: format!("a TPC-B bank of {shape}") });
-            }
-        };
+        let found = shape::look(database, BANK, KIND, &TABLES)?;
+        let of_sizes = |[branches, accounts]| Shape { branches, accounts };
+        let there = found.or_load("a TPC-B bank", &shape, of_sizes, || load(database, shape, progress))?;
         let table = |name| database.table(name);
         let bank = Tpcb {
             database: database.clone(),
