@@ -230,7 +230,7 @@ impl Sets {
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Sets, bool), ShapeError> {
         let found = shape::look(database, CARD, KIND, &TABLES)?;
-        let of_sizes = |[scale, accounts]| Shape { scale, accounts };
+        let of_sizes = |[scale, accounts]: [u32; 2]| Shape { scale, accounts };
         let there =
             found.or_load("a card portfolio", &shape, of_sizes, || load(database, shape, progress))?;
         let table = |name| database.table(name);

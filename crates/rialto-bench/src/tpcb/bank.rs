@@ -87,7 +87,7 @@ impl Tpcb {
         progress: &mut dyn FnMut(&str),
     ) -> Result<(Tpcb, bool), ShapeError> {
         let found = shape::look(database, BANK, KIND, &TABLES)?;
-        let of_sizes = |[branches, accounts]| Shape { branches, accounts };
+        let of_sizes = |[branches, accounts]: [u32; 2]| Shape { branches, accounts };
         let there = found.or_load("a TPC-B bank", &shape, of_sizes, || load(database, shape, progress))?;
         let table = |name| database.table(name);
         let bank = Tpcb {
