@@ -14,7 +14,9 @@
 //! - *it read that there is no row, and a later one inserts it*: when it was settled it left the index's name
 //!   ([`Painting::leave_absences`](crate::store::memory::painting::Painting)), and who puts an entry in there is not white.
 //!
-//! Both err to one side only: one that need not be is taken for mixed.
+//! - *it looked into a table, and a later one changes what the table is*: DDL is never white.
+//!
+//! All err to one side only: one that need not be is taken for mixed.
 //!
 //! The colour is settled at the commit and not before, so an open transaction is in nobody's way. What a transaction has
 //! touched is known by its locks: in the thin form they name records; tables that it has locked as a whole it has touched
@@ -198,7 +200,9 @@ impl Context {
             return Settled::Mixed;
         }
         // What it saw or made may come after what a black one did.
+        // DDL may come after what left no trace at all, a look into an empty table.
         let follows = !knows_all
+            || self.ddl.is_some()
             || painting.may_be_black(self.colours.removal)
             || painting.may_be_black(self.core.catalog.changed_at())
             || self.fills_an_absence();

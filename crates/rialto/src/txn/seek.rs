@@ -284,6 +284,7 @@ impl Context {
     pub fn stored(&mut self, slot: u32, record: RecordRef) -> Place {
         let table = self.tables.at(slot);
         if table.segments().is_absent(record) {
+            self.colours.note_anything_absent();
             return Place::Absent;
         }
         let lsn = table.segments().lsn(record).max(table.floor());
