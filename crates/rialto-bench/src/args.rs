@@ -15,7 +15,7 @@ use rialto::backup::Archive;
 use rialto::io::SimulatedDisk;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Options, TransactionServerOptions};
+use rialto::{Logging, Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
@@ -26,6 +26,7 @@ use crate::card::{self, Mix};
 use crate::error::BenchError;
 use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
+use crate::tpcb;
 
 /// Seconds on the command line.
 ///
@@ -170,6 +171,10 @@ pub struct BenchArgs {
     /// What goes into the log
     #[arg(long, value_enum, default_value = "value")]
     pub logging: LoggingName,
+    /// Run each transaction twice, as the procedure that --logging transaction logs, and end the run if the two write
+    /// different things
+    #[arg(long)]
+    pub check_determinism: bool,
     /// How memory is brought to disk in the background
     #[arg(long, value_enum, default_value = "fuzzy")]
     pub checkpoint: CheckpointName,
@@ -348,6 +353,11 @@ impl BenchArgs {
                 "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
                     .to_owned(),
             );
+        }
+        if self.logging != LoggingName::None
+            && let Some(reason) = Logging::from(self.logging).refuses(self.checkpoint.into())
+        {
+            return usage(format!("--logging transaction needs --checkpoint tccou, tcbw or none: {reason}"));
         }
         if let Some(problem) = self.group_commit.options().problem() {
             return usage(problem);
@@ -565,12 +575,20 @@ impl BenchArgs {
         }
     }
 
+    /// Whether transactions run as calls of procedures.
+    pub fn calls(&self) -> bool {
+        self.logging == LoggingName::Transaction || self.check_determinism
+    }
+
     /// What the database is opened with.
     pub fn options(&self) -> Options {
         let defaults = Options::default();
         Options {
             durability: self.durability.into(),
             logging: self.logging.into(),
+            check_determinism: self.check_determinism,
+            // Whatever is logged now: what an earlier run has logged may have to be run again.
+            procedures: tpcb::procedures().into_iter().chain(card::procedures()).collect(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: self.checkpoint.into(),
             spool: self.spool,

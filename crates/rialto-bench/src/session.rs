@@ -56,12 +56,17 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
     match args.workload {
         WorkloadName::Tpcb => {
             let shape = tpcb::Shape { branches: args.scale(), accounts: args.accounts() };
-            run_on_tables(args, out, |database, progress| Tpcb::open_or_load(database, shape, progress))
+            run_on_tables(args, out, |database, progress| {
+                let (bank, there) = Tpcb::open_or_load(database, shape, progress)?;
+                Ok((bank.by_calls(args.calls()), there))
+            })
         }
         WorkloadName::Card => {
             let shape = card::Shape { scale: args.scale(), accounts: args.accounts() };
             let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
-                Card::open_or_load(database, shape, args.mix.unwrap_or_default(), progress)
+                let (card, there) =
+                    Card::open_or_load(database, shape, args.mix.unwrap_or_default(), progress)?;
+                Ok((card.by_calls(args.calls()), there))
             };
             let open_servers = |database: &Database, progress: &mut dyn FnMut(&str)| {
                 let options = args.transaction_server_options();

@@ -290,7 +290,7 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         (&["tatp"][..], "tpcb"),
         (&["tpcb", "--engine", "data-oriented"], "conventional"),
         (&["tpcb", "--checkpoint", "black"], "tcbw"),
-        (&["tpcb", "--logging", "transaction"], "value, action"),
+        (&["tpcb", "--logging", "transaction"], "--checkpoint tccou, tcbw or none"),
         (&["tpcb", "--group-commit", "sleepy"], "log-server"),
         (&["tpcb", "--spool=perhaps"], "true, false"),
         (&["tpcb", "--mix", "BAL=100"], "no mix"),

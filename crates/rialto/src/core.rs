@@ -63,6 +63,8 @@ pub(crate) struct Core {
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
+    /// Whether the log takes calls: [`Logging::Transaction`], and the checkpoint in force is transaction-consistent.
+    pub calls: AtomicBool,
 }
 
 /// Processor time of the servers that callers start.
@@ -82,16 +84,33 @@ impl Core {
     /// The level that a commit waits for which asks for this one.
     pub fn durability(&self, asked: Durability) -> Durability {
         match self.options.logging {
-            Logging::Value | Logging::Action => asked,
+            Logging::Value | Logging::Action | Logging::Transaction => asked,
             // Nothing of it is in the log, so there is nothing to wait for.
             Logging::None => Durability::Memory,
         }
     }
 
-    /// What a commit's packet is.
+    /// Whether calls of deterministic procedures are any different from others here.
+    #[inline]
+    pub fn minds_calls(&self) -> bool {
+        self.options.logging == Logging::Transaction || self.options.check_determinism
+    }
+
+    /// Whether a call is logged as such now.
+    pub fn logs_calls(&self) -> bool {
+        self.calls.load(Ordering::Acquire)
+    }
+
+    /// A checkpoint is in force whose copy is transaction-consistent, or is not.
+    pub fn note_checkpoint(&self, transaction_consistent: bool) {
+        let calls = transaction_consistent && self.options.logging == Logging::Transaction;
+        self.calls.store(calls, Ordering::Release);
+    }
+
+    /// What a commit's packet is, unless it is a call.
     pub fn packet_kind(&self) -> PacketKind {
         match self.options.logging {
-            Logging::Value | Logging::Action => PacketKind::Commit,
+            Logging::Value | Logging::Action | Logging::Transaction => PacketKind::Commit,
             Logging::None => PacketKind::Unlogged,
         }
     }
@@ -99,7 +118,7 @@ impl Core {
     /// Refuses what would promise that commits are on disk.
     pub fn check_logged(&self, operation: &str) -> Result<()> {
         match self.options.logging {
-            Logging::Value | Logging::Action => Ok(()),
+            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => Err(Error::Unsupported {
                 what: format!(
                     "{operation} with Options::logging none: close the database, which keeps all of it"

@@ -13,6 +13,22 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
+    /// Recovery has run a call in the log again, and it has not come to the same (System M's TOPER).
+    #[error(
+        "replaying place {lsn} of the log, procedure \"{procedure}\" version {version} with ({arguments}): {what}"
+    )]
+    Replay {
+        /// The place.
+        lsn: Lsn,
+        /// The procedure's name.
+        procedure: String,
+        /// Its version.
+        version: u32,
+        /// The arguments, printed.
+        arguments: String,
+        /// What was expected and found, and what to do.
+        what: String,
+    },
     /// Chosen as the victim of a deadlock. Abort and run again. SQLSTATE 40P01.
     #[error(
         "deadlock: waiting for {waiting_for} closed a cycle; the transaction was chosen as its victim, run it again"

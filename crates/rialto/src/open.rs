@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
 use crate::catalog::{Catalog, Description, Storage};
-use crate::checkpoint::home::{HOME_FILE, HomeError, HomeFile};
+use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile};
 use crate::checkpoint::{
     CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, RunLength,
 };
@@ -23,7 +23,7 @@ use crate::lock::{LockManager, LockOptions};
 use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
-use crate::recovery::{Recovery, RecoveryRates, RecoveryReport, recover_either};
+use crate::recovery::{Calls, Recovery, RecoveryRates, RecoveryReport, recover_either};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
 
@@ -86,6 +86,14 @@ pub enum OpenError {
         /// What was expected and found.
         what: String,
     },
+    /// A call in the log came to something else than it did when it committed
+    /// ([`Logging::Transaction`](crate::Logging::Transaction)). Nothing was written: with the procedure that made the call
+    /// the directory can be opened.
+    #[error("{what}")]
+    Replay {
+        /// The place, the procedure, its arguments, and what was found.
+        what: String,
+    },
     /// Reading or writing failed.
     #[error("{0}")]
     Io(String),
@@ -95,7 +103,7 @@ impl OpenError {
     /// The program's exit code for it: 1 corrupt, 2 usage, 3 directory unusable, 4 I/O.
     pub fn exit_code(&self) -> u8 {
         match self {
-            OpenError::Corrupt { .. } => 1,
+            OpenError::Corrupt { .. } | OpenError::Replay { .. } => 1,
             OpenError::Options { .. } => 2,
             OpenError::Locked { .. }
             | OpenError::NewerVersion { .. }
@@ -123,6 +131,7 @@ impl From<Error> for OpenError {
             Error::Corrupt { file, offset, what } => OpenError::Corrupt { file, offset, what },
             Error::MemoryLimit { limit, .. } => OpenError::Memory { limit },
             Error::Unsupported { what } => OpenError::Unsupported { what },
+            replay @ Error::Replay { .. } => OpenError::Replay { what: replay.to_string() },
             other => OpenError::Io(other.to_string()),
         }
     }
@@ -254,6 +263,10 @@ impl CheckpointSource for Source {
         self.0.log.bytes_since(lsn)
     }
 
+    fn published(&self, home: &HomeBlock) {
+        self.0.note_checkpoint(home.transaction_consistent);
+    }
+
     fn next_id(&self) -> u32 {
         self.0.catalog.next_id()
     }
@@ -283,6 +296,12 @@ impl CheckpointSource for Source {
 pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, OpenError> {
     if let Some(what) = options.problem() {
         return Err(OpenError::Options { what });
+    }
+    // Before anything is read: what makes no sense is no reason to look for a place of the log.
+    let (procedures, accounts) = (Procedures::default(), Accounts::new(1));
+    for procedure in &options.procedures {
+        let registered = procedures.register(procedure.clone(), &accounts);
+        registered.map_err(|error| OpenError::Options { what: error.to_string() })?;
     }
     let directory = disk.describe();
     let lock = disk.lock().map_err(|error| OpenError::directory(&directory, &error))?;
@@ -317,9 +336,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         loads: Arc::new(Mutex::new(found.loads)),
         opened_at,
         closed: AtomicBool::new(false),
+        calls: AtomicBool::new(false),
         disk,
         options,
     });
+    for procedure in &core.options.procedures {
+        core.procedures.register(procedure.clone(), &core.accounts)?;
+    }
+    core.note_checkpoint(found.home.block().transaction_consistent);
     let source = Arc::new(Source(core.clone()));
     let checkpoints = CheckpointOptions {
         interval: core.options.checkpoint_interval,
@@ -329,6 +353,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         snapshot_bytes_max: core.options.snapshot_bytes_max(),
         spool: core.options.spool,
         copies: core.options.backup_copies,
+        on_demand: match core.options.logging {
+            Logging::Transaction => Checkpointing::TransactionCopyOnUpdate,
+            _ => Checkpointing::Fuzzy,
+        },
         recovery_within: core.options.recovery_within,
         recovery_rates: found.recovery_rates,
     };
@@ -437,8 +465,14 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
     let ((segments, nodes, mut recovered), fell_back) = recover_either(&mut home, |block| {
         let (segments, nodes) = memory(options)?;
-        let recovery =
-            Recovery { disk, segments: &segments, nodes: &nodes, threads: options.recovery_threads, tell };
+        let recovery = Recovery {
+            disk,
+            segments: &segments,
+            nodes: &nodes,
+            threads: options.recovery_threads,
+            calls: Calls::Replayed(options),
+            tell,
+        };
         let recovered = recovery.run(block)?;
         Ok((segments, nodes, recovered))
     })?;
@@ -549,8 +583,7 @@ impl Running {
     /// See [`Database::set_checkpoint`](crate::Database::set_checkpoint).
     pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
         self.core.check_open()?;
-        if self.core.options.logging == Logging::None && checkpoint != Checkpointing::None {
-            let what = format!("checkpoint {checkpoint:?} with Options::logging none");
+        if let Some(what) = self.core.options.logging.refuses(checkpoint) {
             return Err(Error::Unsupported { what });
         }
         if self.core.options.recovery_within.is_some() && checkpoint == Checkpointing::None {
@@ -576,7 +609,7 @@ impl Running {
         core.in_flight.drain();
         // Nothing runs any more, so this copy needs no log to be whole.
         let kept = match core.options.logging {
-            Logging::Value | Logging::Action => Ok(()),
+            Logging::Value | Logging::Action | Logging::Transaction => Ok(()),
             Logging::None => self.checkpointer.run_now().map(drop),
         };
         self.checkpointer.stop();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backup::Archive;
+use crate::engine::Procedure;
 use crate::io::Caching;
 use crate::lock::LockForm;
 use crate::log::{Durability, GroupCommitOptions};
@@ -58,6 +59,16 @@ pub enum Logging {
     /// What was done to the row (System M's AOPER): of an integer that was added to ([`Fields::add`](crate::Fields::add))
     /// the increment, else as [`Logging::Value`]. Fewer bytes for the same recovery, whatever the checkpoints.
     Action,
+    /// Of a call of a procedure that is [deterministic](crate::Procedure::deterministic) its name, version and arguments
+    /// (System M's TOPER), from which recovery runs it again; of everything else what [`Logging::Value`] has, transaction by
+    /// transaction: closures, interactive ones, DDL, bulk loads. The fewest bytes; recovery takes about as long as the
+    /// transactions did, and needs the procedures ([`Options::procedures`]).
+    ///
+    /// Needs checkpoints that are transaction-consistent ([`Checkpointing::TransactionCopyOnUpdate`],
+    /// [`Checkpointing::TransactionBlackWhite`]), since a call is run
+    /// again whole or not at all. In a directory whose checkpoint in force is not, calls are logged as values until one is
+    /// complete that is.
+    Transaction,
     /// Nothing but places, to measure what logging costs. Commits are answered at once, whatever their level, and nothing
     /// of them is durable until the database is closed: closing makes a checkpoint of all of it, with no transaction
     /// running. After anything but a close (a crash, SIGKILL, a failed close) the directory holds what it held when it
@@ -74,10 +85,11 @@ pub enum Logging {
 
 impl Logging {
     /// All that commits are recovered by.
-    pub const ALL: [Logging; 2] = [Logging::Value, Logging::Action];
+    pub const ALL: [Logging; 3] = [Logging::Value, Logging::Action, Logging::Transaction];
 
-    /// Why a database that logs this way could not be recovered with checkpoints of this kind, if so.
-    pub(crate) fn refuses(self, checkpoint: Checkpointing) -> Option<String> {
+    /// Why a database that logs this way could not be recovered with checkpoints of this kind, if so. System M's paper runs
+    /// FUZZY with VALUE only; ours recovers operations beside any copy, since each row says which of them it has.
+    pub fn refuses(self, checkpoint: Checkpointing) -> Option<String> {
         match (self, checkpoint) {
             (Logging::None, Checkpointing::None) => None,
             (Logging::None, _) => Some(format!(
@@ -86,6 +98,18 @@ impl Logging {
             )),
             // A record of a value, or of an operation, says of its row alone whether the copy has it: by the row's `Lsn`.
             (Logging::Value | Logging::Action, _) => None,
+            // (Once tables can live on disk: black/white is refused beside them, too. A page has no colour.)
+            (
+                Logging::Transaction,
+                Checkpointing::TransactionCopyOnUpdate
+                | Checkpointing::TransactionBlackWhite
+                | Checkpointing::None,
+            ) => None,
+            (Logging::Transaction, _) => Some(format!(
+                "logging is Transaction and checkpoint {checkpoint:?}: its copy can hold a part of a transaction, and a \
+                 call that is run again does all of it; expected checkpoint TransactionCopyOnUpdate, \
+                 TransactionBlackWhite or None"
+            )),
         }
     }
 }
@@ -102,6 +126,12 @@ pub struct Options {
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
+    /// The procedures that are registered before recovery, so that it can run calls in the log again
+    /// ([`Logging::Transaction`]); none by default. [`Database::register`](crate::Database::register) adds others later.
+    pub procedures: Vec<Procedure>,
+    /// Whether each call of a [deterministic](crate::Procedure::deterministic) procedure runs twice and is refused, with the
+    /// first record that differs, if the two runs write or give different things: to look for mistakes, at twice the cost.
+    pub check_determinism: bool,
     /// How memory is brought to disk in the background; fuzzy by default.
     pub checkpoint: Checkpointing,
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
@@ -185,6 +215,8 @@ impl Default for Options {
             durability: Durability::Disk,
             memory_bytes: machine_memory() / 4 * 3,
             logging: Logging::Value,
+            procedures: Vec::new(),
+            check_determinism: false,
             checkpoint: Checkpointing::Fuzzy,
             checkpoint_interval: Duration::from_secs(30),
             recovery_within: None,

@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Checkpointing, Database, Durability, Error, GroupCommitDesign, Logging, Options, Scan, TableDef,
-    TxOptions,
+    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, GroupCommitDesign, Logging, Options,
+    Outputs, Procedure, Scan, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 50;
@@ -27,12 +27,16 @@ const ROUND: &str = "RIALTO_KILL_ROUND";
 /// Each round has the next group commit design.
 fn open(directory: &Path, round: u64) -> Database {
     let designs = GroupCommitDesign::ALL;
+    // And the next of all combinations that can recover.
+    let all = Logging::ALL.into_iter().flat_map(|logging| Checkpointing::ALL.map(|of| (logging, of)));
+    let combinations: Vec<_> = all.filter(|(logging, of)| logging.refuses(*of).is_none()).collect();
+    let (logging, checkpoint) = combinations[round as usize % combinations.len()];
     let options = Options {
         group_commit: designs[round as usize % designs.len()].into(),
         memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::ALL[round as usize % Checkpointing::ALL.len()],
-        // Another one each time that the checkpoints begin anew.
-        logging: Logging::ALL[round as usize / Checkpointing::ALL.len() % Logging::ALL.len()],
+        checkpoint,
+        logging,
+        procedures: vec![transfer_procedure()],
         checkpoint_interval: Duration::from_millis(50),
         ..Options::default()
     };
@@ -56,12 +60,41 @@ fn prepare(directory: &Path) {
     db.close().unwrap();
 }
 
+/// What [`transfer`] does, as a procedure.
+fn transfer_procedure() -> Procedure {
+    let account = |position: usize, sign: i64| {
+        let change = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
+            let (account, amount) = (arguments.get::<i32>(position)?, arguments.get::<i64>(3)?);
+            tx.modify(arguments.table()?, account, |fields| fields.add_i64(1, sign * amount).map(drop))
+                .map(drop)
+        };
+        Action::exclusive("accounts", change).by_argument(position)
+    };
+    let transfers = Action::exclusive("transfers", |tx, arguments, _| {
+        let row = [
+            arguments.get::<i64>(0)?,
+            arguments.get::<i32>(1)?.into(),
+            arguments.get::<i32>(2)?.into(),
+            arguments.get::<i64>(3)?,
+        ];
+        tx.insert(arguments.table()?, &row.map(Value::Int8))
+    });
+    let flow = Flow::new().phase([account(1, -1), account(2, 1)]).phase([transfers.by_argument(0)]);
+    let types = [ColumnType::Int8, ColumnType::Int4, ColumnType::Int4, ColumnType::Int8];
+    Procedure::new("transfer", types, flow).deterministic(1)
+}
+
 fn transfer(db: &Database, id: i64, random: &mut Random) -> Result<(), Error> {
     let from = random.below(ACCOUNTS as u64) as i32;
     let to = (from + 1 + random.below(ACCOUNTS as u64 - 1) as i32) % ACCOUNTS;
     let amount = 1 + random.below(9) as i64;
     let level = if random.chance(1, 2) { Durability::Disk } else { Durability::Memory };
-    db.transact_with(&TxOptions { durability: Some(level), ..TxOptions::default() }, |tx| {
+    let options = TxOptions { durability: Some(level), ..TxOptions::default() };
+    if random.chance(1, 2) {
+        let arguments = [Value::Int8(id), Value::Int4(from), Value::Int4(to), Value::Int8(amount)];
+        return db.call_with(&options, "transfer", &arguments).map(drop);
+    }
+    db.transact_with(&options, |tx| {
         let (accounts, transfers) = (tx.table("accounts")?, tx.table("transfers")?);
         let row = [id, i64::from(from), i64::from(to), amount].map(Value::Int8);
         tx.insert(&transfers, &row)?;

@@ -394,7 +394,13 @@ fn round(seed: u64, counts: &mut Counts) {
         }
         slow = random.chance(2, 3);
         let mut options = if slow { slow_sweeps(&mut random) } else { options() };
-        options.logging = Logging::ALL[random.below(Logging::ALL.len() as u64) as usize];
+        // Of all that go together.
+        while {
+            options.logging = Logging::ALL[random.below(Logging::ALL.len() as u64) as usize];
+            options.logging.refuses(options.checkpoint).is_some()
+        } {
+            options.checkpoint = slow_sweeps(&mut random).checkpoint;
+        }
         let designs = GroupCommitDesign::ALL;
         options.group_commit = designs[random.below(designs.len() as u64) as usize].into();
         let reopened =

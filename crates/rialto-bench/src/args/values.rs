@@ -80,6 +80,8 @@ pub enum LoggingName {
     Value,
     /// What was done to a row: increments as such
     Action,
+    /// The calls of procedures, to be run again by recovery; needs --checkpoint tccou, tcbw or none
+    Transaction,
     /// Nothing: to measure what logging costs. Nothing is durable until the end of the run, which makes a checkpoint;
     /// needs --checkpoint none
     None,
@@ -90,6 +92,7 @@ impl From<LoggingName> for Logging {
         match name {
             LoggingName::Value => Logging::Value,
             LoggingName::Action => Logging::Action,
+            LoggingName::Transaction => Logging::Transaction,
             LoggingName::None => Logging::None,
         }
     }

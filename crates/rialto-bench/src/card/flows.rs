@@ -19,9 +19,15 @@ const STORE: usize = 1;
 /// The third of those that have a price.
 const PRICE: usize = 2;
 
-/// Registers all eight under their names.
+/// All eight, under their names.
+pub fn procedures() -> Vec<Procedure> {
+    Name::ALL.into_iter().map(procedure).collect()
+}
+
+/// Registers those that are not yet.
 pub(super) fn register(database: &Database) -> Result<()> {
-    Name::ALL.into_iter().try_for_each(|name| database.register(procedure(name)))
+    let missing = |name: &Name| database.registered_version(name.as_str()).is_none();
+    Name::ALL.into_iter().filter(missing).try_for_each(|name| database.register(procedure(name)))
 }
 
 /// Gives the arguments of a call, in the order of its procedure.
@@ -86,7 +92,7 @@ fn procedure(name: Name) -> Procedure {
         Name::Lost => (&[Int4, Date], lost()),
         Name::Found => (&[Int4], found()),
     };
-    Procedure::new(name.as_str(), arguments.iter().copied(), flow)
+    Procedure::new(name.as_str(), arguments.iter().copied(), flow).deterministic(1)
 }
 
 fn balance() -> Flow {

@@ -39,6 +39,7 @@ use std::time::Instant;
 use rialto::io::Random;
 use rialto::{Database, Result, Ticket, TxOptions};
 
+pub use self::flows::procedures;
 pub use self::mix::Mix;
 pub use self::request::{Name, Request, Response, TODAY};
 pub use self::servers::CardServers;
@@ -58,6 +59,8 @@ pub struct Card {
     sets: Sets,
     /// For each transaction, in the order of [`Name::ALL`].
     options: [TxOptions; Name::COUNT],
+    /// Whether transactions run as calls of the procedures.
+    calls: bool,
     /// What clients were told that are gone.
     done: Mutex<Totals>,
 }
@@ -91,7 +94,14 @@ impl Card {
             ..TxOptions::default()
         });
         let done = Mutex::new(Totals::default());
-        Ok((Card { database: database.clone(), shape, mix, sets, options, done }, there))
+        Ok((Card { database: database.clone(), shape, mix, sets, options, calls: false, done }, there))
+    }
+
+    /// The same, its transactions run as calls of the [procedures], which are registered, or not.
+    #[must_use]
+    pub fn by_calls(mut self, calls: bool) -> Card {
+        self.calls = calls;
+        self
     }
 
     /// Runs other transactions from now on.
@@ -122,10 +132,30 @@ impl Card {
     #[inline(always)]
     fn transact(&self, request: &Request<'_>, name: &mut String, done: &mut Totals) -> Result<Response> {
         let options = &self.options[request.name() as usize];
-        let response =
-            self.database.transact_with(options, |transaction| self.sets.run(transaction, request, name))?;
+        let response = match self.calls {
+            true => self.call(options, request)?,
+            false => self
+                .database
+                .transact_with(options, |transaction| self.sets.run(transaction, request, name))?,
+        };
         done.count(request, &response);
         Ok(response)
+    }
+}
+
+impl Card {
+    #[inline(never)]
+    fn call(&self, options: &TxOptions, request: &Request<'_>) -> Result<Response> {
+        let name = request.name().as_str();
+        let outputs = self.database.call_with(options, name, &flows::arguments(request))?;
+        flows::answer(request, outputs).map(|answer| answer.response)
+    }
+
+    #[inline(never)]
+    fn submit_call(&self, options: &TxOptions, request: &Request<'_>) -> Result<(Response, Ticket)> {
+        let name = request.name().as_str();
+        let (outputs, ticket) = self.database.submit_call_with(options, name, &flows::arguments(request))?;
+        flows::answer(request, outputs).map(|answer| (answer.response, ticket))
     }
 }
 
@@ -155,9 +185,13 @@ impl Workload for Card {
         let Client { random, name, address, done } = client;
         let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
         let position = request.name() as usize;
-        let (response, ticket) = self
-            .database
-            .submit_with(&self.options[position], |transaction| self.sets.run(transaction, &request, name))?;
+        let options = &self.options[position];
+        let (response, ticket) = match self.calls {
+            true => self.submit_call(options, &request)?,
+            false => self
+                .database
+                .submit_with(options, |transaction| self.sets.run(transaction, &request, name))?,
+        };
         // A ticket that fails ends the run without a verdict.
         done.count(&request, &response);
         Ok((position, ticket))

@@ -100,6 +100,7 @@ impl Tpcb {
             options: TxOptions { procedure: Some(database.procedure_id(PROCEDURE)), ..TxOptions::default() },
             began: Instant::now(),
             began_us: microseconds_since_1970(),
+            calls: false,
         };
         Ok((bank, there))
     }

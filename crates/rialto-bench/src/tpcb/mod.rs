@@ -9,6 +9,7 @@
 //! none for one that was never begun.
 
 mod bank;
+mod flow;
 mod history;
 #[cfg(test)]
 mod tests;
@@ -18,10 +19,11 @@ use std::ops::RangeInclusive;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
-use rialto::row::Row;
+use rialto::row::{Row, Value};
 use rialto::{Database, Error, Result, Table, Ticket, Transaction, TxOptions};
 
 pub use self::bank::Shape;
+pub use self::flow::procedures;
 use self::history::HistoryRow;
 pub use self::verify::Audit;
 use crate::workload::{Audited, Verdict, Workload};
@@ -53,6 +55,8 @@ pub struct Tpcb {
     options: TxOptions,
     began: Instant,
     began_us: i64,
+    /// Whether transactions run as calls of the procedure.
+    calls: bool,
 }
 
 /// One client's own state.
@@ -104,6 +108,21 @@ impl Tpcb {
         self.shape
     }
 
+    /// The same, its transactions run as calls of the [procedure](procedures), which is registered, or not.
+    #[must_use]
+    pub fn by_calls(mut self, calls: bool) -> Tpcb {
+        self.calls = calls;
+        self
+    }
+
+    /// Draws the next transaction, and its time.
+    fn next_call(&self, client: &mut Client, now: Instant) -> [Value; 5] {
+        let Movement { account, teller, branch, delta } = Movement::draw(&self.shape, &mut client.random);
+        let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        let [account, teller, branch] = [account, teller, branch].map(Value::Int4);
+        [account, teller, branch, Value::Int8(delta), Value::Timestamp(time_us)]
+    }
+
     /// Draws the next transaction, and writes its history row.
     #[inline]
     fn next(&self, client: &mut Client, now: Instant) -> Result<Movement> {
@@ -146,6 +165,10 @@ impl Workload for Tpcb {
 
     #[inline]
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
+        if self.calls {
+            let call = self.next_call(client, now);
+            return self.database.call_with(&self.options, PROCEDURE, &call).map(|_| 0);
+        }
         let movement = self.next(client, now)?;
         let row = client.row.row();
         self.database.transact_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
@@ -154,6 +177,11 @@ impl Workload for Tpcb {
 
     #[inline]
     fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
+        if self.calls {
+            let call = self.next_call(client, now);
+            let (_, ticket) = self.database.submit_call_with(&self.options, PROCEDURE, &call)?;
+            return Ok((0, ticket));
+        }
         let movement = self.next(client, now)?;
         let row = client.row.row();
         let ((), ticket) =

@@ -123,6 +123,7 @@ impl Restore {
             next_id: header.next_id,
             sweep: 0,
             clearance: header.place,
+            transaction_consistent: true,
             retired: false,
         };
         let until = match self.to {
@@ -132,8 +133,11 @@ impl Restore {
         };
         let (segments, nodes) = memory(self.memory_bytes)?;
         let threads = self.threads;
+        let options =
+            Options { procedures: self.procedures.clone(), memory_bytes: self.memory_bytes, ..Options::default() };
+        let calls = Calls::Replayed(&options);
         let recovery =
-            Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, tell: None };
+            Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, calls, tell: None };
         let in_archive = |error: Error| match error {
             Error::Corrupt { file, offset, what } => {
                 OpenError::Corrupt { file: format!("{archive}/{file}"), offset, what }

@@ -29,6 +29,7 @@ use crate::ids::Lsn;
 use crate::io::{AlignedBuffer, Caching, Disk, File, FileDisk, Open};
 use crate::log::{Log, LogOptions};
 use crate::open::{OpenError, random_id};
+use crate::engine::Procedure;
 use crate::options::Options;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES};
@@ -64,6 +65,9 @@ pub struct Restore {
     pub memory_bytes: u64,
     /// How many threads redo uses; as [`Options`] has it by default.
     pub threads: usize,
+    /// The procedures whose calls an archived log may hold ([`Logging::Transaction`](crate::Logging::Transaction)), as
+    /// [`Options::procedures`]; none by default.
+    pub procedures: Vec<Procedure>,
 }
 
 /// What a restore did.
@@ -104,7 +108,7 @@ impl Restore {
     /// Of these backups alone.
     pub fn new(backups: Vec<Backup>) -> Restore {
         let Options { memory_bytes, recovery_threads: threads, .. } = Options::default();
-        Restore { backups, archive: None, to: RestoreTo::End, memory_bytes, threads }
+        Restore { backups, archive: None, to: RestoreTo::End, memory_bytes, threads, procedures: Vec::new() }
     }
 
     /// Makes a database in a directory, which is made if it is not there, and otherwise has to be empty.

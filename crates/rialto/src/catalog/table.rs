@@ -188,6 +188,11 @@ impl RowNumbers {
         RowNumbers { next: AtomicU64::new(first) }
     }
 
+    /// The next one.
+    pub fn next(&self) -> u64 {
+        self.next.load(Ordering::Relaxed)
+    }
+
     /// A block of numbers, as (first, end).
     pub fn take_block(&self) -> (u64, u64) {
         let first = self.next.fetch_add(ROW_NUMBER_BLOCK, Ordering::Relaxed);

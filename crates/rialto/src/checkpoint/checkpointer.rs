@@ -11,7 +11,7 @@ use parking_lot::{Condvar, Mutex};
 use super::black_white::BlackWhite;
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
-use super::home::{HomeFile, NewHome};
+use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
 use super::image_run::RunLength;
 use super::load_file::{LoadFile, load_file_name};
@@ -93,6 +93,8 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
     /// About how many bytes of log follow `lsn`; of all log that is there, for [`Lsn::ZERO`].
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
+    /// A checkpoint has taken effect.
+    fn published(&self, home: &HomeBlock);
     /// An identifier that nothing applied so far has, nor has any above it.
     fn next_id(&self) -> u32;
     /// The load files that are there.
@@ -108,6 +110,8 @@ pub(crate) trait CheckpointSource: Send + Sync {
 /// When checkpoints are made, and how fast.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct CheckpointOptions {
+    /// How one is made that is asked for while none are made in the background.
+    pub on_demand: Checkpointing,
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor).
     pub interval: Duration,
     /// How fast a background sweep writes; 0 for no pause. None: it takes an interval, or less if the log fills up.
@@ -508,6 +512,7 @@ impl Checkpointer {
             room_used().max(of_target)
         };
         let (segments, strategy) = (self.source.segments(), self.state.lock().strategy);
+        let strategy = if strategy == Checkpointing::None { self.options.on_demand } else { strategy };
         let method = Method::of(strategy);
         let mut uncut = Uncut { source: &*self.source, is_cut: false };
         // As late as possible: redo is the shorter.
@@ -582,7 +587,14 @@ impl Checkpointer {
         self.source.wait_durable(clearance)?;
 
         let (segments, redo_start) = (swept.end, cut.redo_start);
-        home.publish(NewHome { copy, segments, redo_start, next_id, sweep: number, clearance })?;
+        let transaction_consistent = matches!(
+            method,
+            Method::CopyOnUpdate(Consistency::Transaction) | Method::BlackWhite(Consistency::Transaction)
+        );
+        let new =
+            NewHome { copy, segments, redo_start, next_id, sweep: number, clearance, transaction_consistent };
+        home.publish(new)?;
+        self.source.published(home.block());
         if self.options.copies > 2 {
             // Now, because commits may wait for the room. What goes wrong here the next checkpoint meets, and says.
             let needed_from = home.older().unwrap_or(home.block()).redo_start;

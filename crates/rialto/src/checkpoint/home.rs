@@ -5,7 +5,7 @@
 //! ```text
 //!    0  magic            8      "RIALTOHM"
 //!    8  format version   u32
-//!   12  flags            u32    bit 0: retired
+//!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
 //!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third (format 2)
@@ -67,6 +67,7 @@ const BLOCK_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BLOCK_BYTES - 8;
 const MAGIC: &[u8; 8] = b"RIALTOHM";
 const RETIRED: u32 = 1;
+const TRANSACTION_CONSISTENT: u32 = 2;
 /// No database lives to see this many checkpoints.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -89,6 +90,8 @@ pub struct HomeBlock {
     pub sweep: u32,
     /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
     pub clearance: Lsn,
+    /// No transaction is in the copy in part: calls can be replayed on it.
+    pub transaction_consistent: bool,
     /// A later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
 }
@@ -146,7 +149,9 @@ impl HomeBlock {
         block[..8].copy_from_slice(MAGIC);
         let version = if self.copy == Some(Copy::Third) { FORMAT_VERSION } else { FORMAT_OF_TWO_COPIES };
         block[8..12].copy_from_slice(&version.to_le_bytes());
-        block[12..16].copy_from_slice(&(if self.retired { RETIRED } else { 0 }).to_le_bytes());
+        let flag = |set: bool, flag: u32| if set { flag } else { 0 };
+        let flags = flag(self.retired, RETIRED) | flag(self.transaction_consistent, TRANSACTION_CONSISTENT);
+        block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
         let copy = self.copy.map_or(0, |copy| 1 + u32::from(copy.number()));
@@ -198,6 +203,7 @@ impl HomeBlock {
             next_id: u32_at(block, 56),
             sweep: u32_at(block, 60),
             clearance: Lsn(u64_at(block, 64)),
+            transaction_consistent: u32_at(block, 12) & TRANSACTION_CONSISTENT != 0,
             retired,
         }))
     }
@@ -306,6 +312,8 @@ pub struct NewHome {
     pub sweep: u32,
     /// See [`HomeBlock::clearance`].
     pub clearance: Lsn,
+    /// See [`HomeBlock::transaction_consistent`].
+    pub transaction_consistent: bool,
 }
 
 /// What a restored database begins with.
@@ -336,6 +344,7 @@ impl HomeFile {
                 next_id,
                 sweep: 0,
                 clearance: Lsn::ZERO,
+                transaction_consistent: true,
                 retired: false,
             },
         )
@@ -355,6 +364,7 @@ impl HomeFile {
                 next_id,
                 sweep: 0,
                 clearance: place,
+                transaction_consistent: true,
                 retired: false,
             },
         )
@@ -500,6 +510,7 @@ impl HomeFile {
             next_id: new.next_id,
             sweep: new.sweep,
             clearance: new.clearance,
+            transaction_consistent: new.transaction_consistent,
             retired: false,
         };
         self.write_other(block)?;

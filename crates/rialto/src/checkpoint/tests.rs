@@ -38,6 +38,7 @@ fn options() -> CheckpointOptions {
         snapshot_bytes_max: 8 * SEGMENT_BYTES as u64,
         spool: true,
         copies: 2,
+        on_demand: Checkpointing::Fuzzy,
         recovery_within: None,
         recovery_rates: RecoveryRates::default(),
     }
@@ -260,6 +261,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         next_id: 100,
         sweep: 1,
         clearance: redo_start,
+        transaction_consistent: false,
     };
     home.publish(new).unwrap();
 }

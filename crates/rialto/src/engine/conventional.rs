@@ -16,7 +16,7 @@ use crate::txn::transaction::Context;
 use crate::txn::write_set::key_of;
 
 /// Runs a flow inside a transaction; `outputs` are then what it gave.
-pub(super) fn run(
+pub(crate) fn run(
     procedure: &Registered,
     transaction: &mut Transaction,
     arguments: &[Value],

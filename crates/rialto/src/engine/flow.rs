@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::procedure::{Arguments, Outputs};
 use crate::catalog::{Catalog, Table};
@@ -12,7 +12,7 @@ use crate::row::{IntoKey, Key, KeyPart, KeyShape, Value};
 use crate::txn::Transaction;
 
 /// What an action does.
-type Body = Box<dyn Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync>;
+type Body = Arc<dyn Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync>;
 
 /// A transaction's template: phases of [`Action`]s, with a rendezvous point after each phase. It is made once and run
 /// many times, with other arguments.
@@ -20,7 +20,7 @@ type Body = Box<dyn Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result
 /// A flow has one meaning on every engine: an action sees the writes of earlier phases, and of its own phase only those
 /// of earlier actions whose identifiers overlap its own. Those run in the order in which they stand in the flow; others
 /// of one phase may run at the same time.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 pub struct Flow {
     phases: Vec<Vec<Action>>,
 }
@@ -42,7 +42,7 @@ impl Flow {
     pub fn of(
         body: impl Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
     ) -> Flow {
-        Flow::new().phase([Action { target: None, body: Box::new(body) }])
+        Flow::new().phase([Action { target: None, body: Arc::new(body) }])
     }
 
     /// The phases, in order.
@@ -104,11 +104,22 @@ pub enum IdentifierPart {
     Computed(fn(&[Value]) -> Value),
 }
 
+impl IdentifierPart {
+    /// The part, for these arguments.
+    pub(crate) fn value(self, arguments: &[Value]) -> Value {
+        match self {
+            IdentifierPart::Argument(position) => arguments[position].clone(),
+            IdentifierPart::Computed(compute) => compute(arguments),
+        }
+    }
+}
+
 /// A part of a transaction that works on one table, on the rows that its identifier names.
 ///
 /// The identifier is the values of the table's first routing fields: the columns of its primary key, or the first columns
 /// of a table without one. An action touches only rows that have these values there; without any, it may touch the whole
 /// table. Two identifiers overlap if one is a prefix of the other.
+#[derive(Clone)]
 pub struct Action {
     pub(crate) target: Option<Target>,
     pub(crate) body: Body,
@@ -120,7 +131,7 @@ impl Action {
         table: impl Into<String>,
         body: impl Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
     ) -> Action {
-        Action::on(table.into(), ActionMode::Shared, Box::new(body))
+        Action::on(table.into(), ActionMode::Shared, Arc::new(body))
     }
 
     /// An action that reads and writes a table.
@@ -128,7 +139,7 @@ impl Action {
         table: impl Into<String>,
         body: impl Fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()> + Send + Sync + 'static,
     ) -> Action {
-        Action::on(table.into(), ActionMode::Exclusive, Box::new(body))
+        Action::on(table.into(), ActionMode::Exclusive, Arc::new(body))
     }
 
     fn on(name: String, mode: ActionMode, body: Body) -> Action {
@@ -189,6 +200,20 @@ pub(crate) struct Target {
     table: OnceLock<Table>,
     /// The version of the catalog, plus one, in which it was last seen to have it still.
     checked: AtomicU64,
+}
+
+impl Clone for Target {
+    /// The copy knows no table yet: it may be for another database.
+    fn clone(&self) -> Target {
+        let Target { name, mode, identifier, .. } = self;
+        Target {
+            name: name.clone(),
+            mode: *mode,
+            identifier: identifier.clone(),
+            table: OnceLock::new(),
+            checked: AtomicU64::new(0),
+        }
+    }
 }
 
 impl Target {

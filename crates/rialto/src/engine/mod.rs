@@ -4,6 +4,7 @@
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks;
 //! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked.
+//! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
 //! its own phase only those of earlier actions whose identifiers overlap its own. So this engine, on which an action
@@ -11,11 +12,12 @@
 //! [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
 
 pub(crate) mod conventional;
+pub(crate) mod deterministic;
 pub mod flow;
 pub mod procedure;
 pub mod transaction_server;
 
 pub use flow::{Action, ActionMode, Flow, IdentifierPart};
-pub(crate) use procedure::Procedures;
 pub use procedure::{Arguments, Outputs, Procedure};
+pub(crate) use procedure::{Procedures, Registered};
 pub use transaction_server::{MessageServer, TransactionServer, TransactionServerOptions};

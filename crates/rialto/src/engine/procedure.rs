@@ -7,8 +7,8 @@ use std::sync::Arc;
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
-use super::conventional;
 use super::flow::Flow;
+use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::database::Database;
@@ -19,9 +19,10 @@ use crate::txn::{Ticket, Transaction};
 
 /// A flow that can be called by name.
 ///
-/// Procedures live in the open database, not in its files: register them each time it is opened. A body may run several
-/// times for one call, after a deadlock; it must not keep a [`Database`] handle, which would keep the database open.
-#[derive(Debug)]
+/// Procedures live in the open database, not in its files: register them each time it is opened, those that a log of calls
+/// needs by [`Options::procedures`](crate::Options::procedures). A body may run several times for one call, after a
+/// deadlock; it must not keep a [`Database`] handle, which would keep the database open.
+#[derive(Debug, Clone)]
 pub struct Procedure {
     /// Its name.
     pub name: String,
@@ -31,6 +32,9 @@ pub struct Procedure {
     pub arguments: Vec<ColumnType>,
     /// What it does.
     pub flow: Flow,
+    /// What it writes follows from its arguments and from the rows that it reads, and from nothing else: see
+    /// [`Procedure::deterministic`].
+    pub deterministic: bool,
 }
 
 impl Procedure {
@@ -45,6 +49,7 @@ impl Procedure {
             version: 1,
             arguments: arguments.into_iter().collect(),
             flow: flow.into(),
+            deterministic: false,
         }
     }
 
@@ -52,6 +57,21 @@ impl Procedure {
     #[must_use]
     pub fn with_version(mut self, version: u32) -> Procedure {
         self.version = version;
+        self
+    }
+
+    /// The same procedure as this version, declared to be deterministic: whenever it runs on the same rows with the same
+    /// arguments, it writes the same. So no clock, no random number, no file, nothing of the process: what it needs of these
+    /// has to be an argument. With [`Logging::Transaction`](crate::Logging::Transaction) the log keeps its calls instead of
+    /// what they wrote, and recovery runs them again.
+    ///
+    /// A procedure that is changed so that it writes something else has to have another version: a log holds calls of the
+    /// version that made them, and is recovered only by that. (A checkpoint ends the need for it.) And an action has to
+    /// keep to the rows of its identifier, in what it reads too: by these recovery finds out which calls may run at the same
+    /// time. [`Options::check_determinism`](crate::Options::check_determinism) looks for those that are not what they say.
+    #[must_use]
+    pub fn deterministic(mut self, version: u32) -> Procedure {
+        (self.version, self.deterministic) = (version, true);
         self
     }
 }
@@ -178,7 +198,7 @@ pub(crate) struct Registered {
 }
 
 impl Registered {
-    fn new(procedure: Procedure, accounts: &Accounts) -> Result<Registered> {
+    pub fn new(procedure: Procedure, accounts: &Accounts) -> Result<Registered> {
         let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
@@ -205,6 +225,10 @@ impl Registered {
         &self.procedure.name
     }
 
+    pub fn procedure(&self) -> &Procedure {
+        &self.procedure
+    }
+
     #[cold]
     pub fn error(&self, reason: String) -> Error {
         Error::Procedure { name: self.procedure.name.clone(), reason }
@@ -212,7 +236,7 @@ impl Registered {
 
     /// The arguments as values of their declared types: the same values, unless one is of a type or form that stands
     /// for it (an int4 for an int8, a decimal of another scale).
-    pub(super) fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
+    pub fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
         if values.len() != self.arguments.len() {
             return Err(self.wrong_arguments(values, None));
         }
@@ -242,12 +266,16 @@ impl Registered {
     }
 
     /// Runs the flow inside a transaction; `outputs` are then what it gave.
+    #[inline]
     pub(super) fn run(
         &self,
         transaction: &mut Transaction,
         arguments: &[Value],
         outputs: &mut Outputs,
     ) -> Result<()> {
+        if self.procedure.deterministic && transaction.context().core.minds_calls() {
+            return deterministic::run(self, transaction, arguments, outputs);
+        }
         conventional::run(self, transaction, arguments, outputs)
     }
 
@@ -275,7 +303,7 @@ pub(crate) struct Procedures {
 }
 
 impl Procedures {
-    fn register(&self, procedure: Procedure, accounts: &Accounts) -> Result<()> {
+    pub fn register(&self, procedure: Procedure, accounts: &Accounts) -> Result<()> {
         let registered = Registered::new(procedure, accounts)?;
         let (name, version) = (&registered.procedure.name, registered.procedure.version);
         let mut by_name = self.by_name.write();
@@ -289,6 +317,11 @@ impl Procedures {
         }
         by_name.insert(name.clone(), Arc::new(registered));
         Ok(())
+    }
+
+    /// The procedure of this name, if there is one.
+    pub fn get(&self, name: &str) -> Option<Arc<Registered>> {
+        self.by_name.read().get(name).cloned()
     }
 
     pub(super) fn find(&self, name: &str) -> Result<Arc<Registered>> {
@@ -314,6 +347,11 @@ impl Database {
     /// [`Error::Procedure`] if its flow makes no sense, or one of its name and no lower version is registered.
     pub fn register(&self, procedure: Procedure) -> Result<()> {
         self.core().procedures.register(procedure, &self.core().accounts)
+    }
+
+    /// The version of this procedure that is registered; none if none is.
+    pub fn registered_version(&self, name: &str) -> Option<u32> {
+        self.core().procedures.get(name).map(|registered| registered.procedure.version)
     }
 
     /// Runs a registered procedure as one transaction, waits until its outcome is durable, and gives what it gave.

@@ -126,7 +126,7 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
     let mut files = base.files.clone();
     match source {
         Source::Log => {
-            let packets = base.packets.iter().map(|packet| forged_packet(packet, &mut forge)).collect();
+            let packets = base.packets.iter().map(|packet| (1, forged_packet(packet, &mut forge))).collect();
             files.retain(|name, _| !name.starts_with("log-"));
             files.insert("log-0000000001".to_owned(), log_of(base.database, packets));
         }
@@ -193,13 +193,13 @@ fn forged_packet(packet: &[u8], forge: &mut impl FnMut(&mut Vec<u8>)) -> Vec<u8>
     out
 }
 
-/// A log file of these packets from place 1 on, each in a block.
-fn log_of(database: u128, packets: Vec<Vec<u8>>) -> Vec<u8> {
+/// A log file of these packets, with their kinds, from place 1 on, each in a block.
+pub(super) fn log_of(database: u128, packets: Vec<(u8, Vec<u8>)>) -> Vec<u8> {
     let capacity = 4 << 20;
     let mut packets = packets.into_iter();
     forge_log_file(database, capacity, (0, capacity as u64), |next| {
-        let bytes = packets.next()?;
-        let mut payload = (bytes.len() as u32 | 1 << 24).to_le_bytes().to_vec();
+        let (kind, bytes) = packets.next()?;
+        let mut payload = (bytes.len() as u32 | u32::from(kind) << 24).to_le_bytes().to_vec();
         payload.extend_from_slice(&bytes);
         Some(ForgedBlock { kind: 1, packets: 1, payload, ..next.clone() })
     })
@@ -282,7 +282,7 @@ pub fn forged_rows(data: &[u8]) {
     }
 }
 
-fn mutate(row: &mut Vec<u8>, script: &mut Script<'_>) {
+pub(super) fn mutate(row: &mut Vec<u8>, script: &mut Script<'_>) {
     for _ in 0..1 + script.below(3) {
         let at = script.below(row.len().max(1));
         match script.byte() % 5 {

@@ -61,7 +61,15 @@ pub fn forged_home(data: &[u8]) {
     assert_eq!(*home.block(), chosen);
     home.retire_other().unwrap();
     let copy = chosen.copy.map_or(Copy::Ping, Copy::other);
-    let new = NewHome { copy, segments: 1, redo_start: Lsn(7), next_id: 9, sweep: 3, clearance: Lsn(8) };
+    let new = NewHome {
+        copy,
+        segments: 1,
+        redo_start: Lsn(7),
+        next_id: 9,
+        sweep: 3,
+        clearance: Lsn(8),
+        transaction_consistent: false,
+    };
     home.publish(new).unwrap();
     let published = *home.block();
     assert_eq!(*HomeFile::open(&*disk).unwrap().block(), published);

@@ -8,6 +8,7 @@
 //! break, and what is opened must be what was once committed, or an error. *Forgeries* have right checksums and senseless
 //! contents: no code may panic on them or take them for what they are not.
 
+mod calls;
 mod database;
 mod edit;
 mod forged_rows;
@@ -18,6 +19,7 @@ mod rows;
 #[cfg(test)]
 mod tests;
 
+pub use calls::forged_calls;
 pub use database::database_files;
 pub use forged_rows::forged_rows;
 pub use home::{forged_home, forged_image};
@@ -29,8 +31,9 @@ pub use rows::rows_and_keys;
 pub type Target = fn(&[u8]);
 
 /// All targets, with the longest input that is of use to each.
-pub const TARGETS: [(&str, Target, usize); 8] = [
+pub const TARGETS: [(&str, Target, usize); 9] = [
     ("database_files", database_files, 64),
+    ("forged_calls", forged_calls, 60),
     ("forged_home", forged_home, 300),
     ("forged_image", forged_image, 400),
     ("forged_log", forged_log, 600),

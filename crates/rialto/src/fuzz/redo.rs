@@ -2,11 +2,20 @@
 
 use super::edit::Script;
 use crate::row::{FieldChange, FieldPatch};
+use crate::txn::calls::{Call, read_call, write_call};
 use crate::txn::redo::{self, Change, Operations, Patches};
 
-/// Reads the bytes as redo records. What is read, written again, is read as the same; patches change only what is there;
+/// Reads the bytes as redo records, and as a call. What is read, written again, is read as the same; patches change only what is there;
 /// a malformed record is an offset in the bytes, and the last item.
 pub fn redo_records(data: &[u8]) {
+    if let Some(call) = read_call(data) {
+        let mut again = Vec::new();
+        let Call { name, version, checksum, ref numbers, ref arguments } = call;
+        write_call(&mut again, name, version, checksum, numbers, arguments);
+        let read = read_call(&again).expect("what was written is read");
+        // A float may be no number, which equals nothing.
+        assert_eq!(format!("{read:?}"), format!("{call:?}"));
+    }
     let mut script = Script::of(data);
     // Most inputs break in the first record, so valid ones are made as well.
     let valid = if script.byte().is_multiple_of(2) { Vec::new() } else { written(&mut script) };

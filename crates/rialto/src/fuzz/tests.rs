@@ -51,6 +51,11 @@ fn a_forged_log_panics_nowhere() {
 }
 
 #[test]
+fn forged_calls_panic_nowhere() {
+    run("forged_calls");
+}
+
+#[test]
 fn forged_home_blocks_panic_nowhere() {
     run("forged_home");
 }

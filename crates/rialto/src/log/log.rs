@@ -205,6 +205,13 @@ impl Log {
         packet.push_held(kind, sweep)
     }
 
+    /// As [`Log::push`], for a call: of the packet's bytes only those from `from` on go into the log. With a sweep, as
+    /// [`Log::push_held`].
+    pub(crate) fn push_call(&self, packet: &mut PacketSlot, from: u32, held_by: Option<u32>) -> Lsn {
+        self.check_reserved(packet, packet.bytes().len() + HELD_BY_BYTES);
+        packet.push_call(from, held_by)
+    }
+
     /// The owner has applied the packet and needs it no longer.
     pub fn applied(&self, packet: PacketSlot) {
         drop(packet);

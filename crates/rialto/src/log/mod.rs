@@ -67,7 +67,8 @@
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;
 //! the log carries them like any other. Of a [`PacketKind::Unlogged`] it carries the place alone, so that places stay
-//! dense (I4) and a recovery can tell what is missing.
+//! dense (I4) and a recovery can tell what is missing. Of a [`PacketKind::Call`] it carries the end: before it lies the
+//! write set, which its owner applies.
 //!
 //! [`Error::Stopped`]: crate::Error::Stopped
 //! [`Error::OutcomeUnknown`]: crate::Error::OutcomeUnknown
@@ -164,6 +165,8 @@ pub enum PacketKind {
     Decide = 3,
     /// A commit of which only the place is kept: what it wrote is not in the log.
     Unlogged = 4,
+    /// A commit by what made it: a procedure's name, version and arguments, to be run again.
+    Call = 5,
 }
 
 impl PacketKind {
@@ -173,6 +176,7 @@ impl PacketKind {
             2 => Some(PacketKind::Prepare),
             3 => Some(PacketKind::Decide),
             4 => Some(PacketKind::Unlogged),
+            5 => Some(PacketKind::Call),
             _ => None,
         }
     }

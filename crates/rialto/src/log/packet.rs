@@ -49,6 +49,8 @@ struct Slot {
     promised: AtomicU64,
     next: AtomicU32,
     next_free: AtomicU32,
+    /// Where in a call's bytes that begins which goes into the log.
+    logged_from: AtomicU32,
     phase: AtomicU8,
     kind: AtomicU8,
     stripe: u8,
@@ -105,6 +107,7 @@ impl PacketPool {
             promised: AtomicU64::new(0),
             next: AtomicU32::new(NO_SLOT),
             next_free: AtomicU32::new(NO_SLOT),
+            logged_from: AtomicU32::new(0),
             phase: AtomicU8::new(FREE),
             kind: AtomicU8::new(0),
             stripe: (number % STRIPES) as u8,
@@ -336,6 +339,15 @@ impl PacketSlot {
         self.push_as(kind as u8 | HELD_BY)
     }
 
+    /// Takes a place as a call: of the bytes only those from `from` on go into the log.
+    pub(crate) fn push_call(&mut self, from: u32, held_by: Option<u32>) -> Lsn {
+        self.slot().logged_from.store(from, Ordering::Relaxed);
+        match held_by {
+            Some(sweep) => self.push_held(PacketKind::Call, sweep),
+            None => self.push(PacketKind::Call),
+        }
+    }
+
     fn push_as(&mut self, kind: u8) -> Lsn {
         assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
         let slot = self.slot();
@@ -405,11 +417,16 @@ impl DrainedPacket {
 
     /// What goes into the log.
     pub(crate) fn bytes(&self) -> &[u8] {
-        if self.kind() == PacketKind::Unlogged as u8 {
-            return &[];
-        }
+        const UNLOGGED: u8 = PacketKind::Unlogged as u8;
+        const CALL: u8 = PacketKind::Call as u8;
+        let from = match self.kind() & !HELD_BY {
+            UNLOGGED => return &[],
+            CALL => self.slot().logged_from.load(Ordering::Relaxed) as usize,
+            _ => 0,
+        };
         // SAFETY: the slot is placed and not gathered: its owner may only read, and it cannot be freed.
-        unsafe { &*self.slot().bytes.get() }
+        let bytes = unsafe { &*self.slot().bytes.get() };
+        &bytes[from..]
     }
 
     /// Takes over the stream bytes that were reserved for the packet.

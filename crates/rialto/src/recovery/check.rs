@@ -7,7 +7,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::load::{check_image, open_copy};
-use super::{Recovery, RecoveryReport};
+use super::{Calls, Recovery, RecoveryReport};
 use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, read_home};
 use crate::checkpoint::image::backup_name;
@@ -216,7 +216,9 @@ fn recover(
     report: &mut CheckReport,
 ) -> Result<()> {
     let (segments, nodes) = memory(memory_bytes)?;
-    let recovered = Recovery { disk, segments: &segments, nodes: &nodes, threads, tell: None }.run(home)?;
+    let recovered =
+        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls: Calls::Left, tell: None };
+    let recovered = recovered.run(home)?;
     report.verified.push(format!(
         "log: places {} to {}, {} packets redone",
         home.redo_start, recovered.report.log_end, recovered.report.packets
@@ -224,7 +226,11 @@ fn recover(
     if let Some(loss) = recovered.report.loss() {
         report.note(loss);
     }
-    for load in recovered.loads.iter().filter(|load| load.lsn.0 == 0) {
+    if let Some(left) = recovered.report.left_at_calls() {
+        report.note(left);
+    }
+    let is_read = recovered.report.left.is_none();
+    for load in recovered.loads.iter().filter(|load| is_read && load.lsn.0 == 0) {
         report.note(format!("load file {} is not needed: the next checkpoint removes it", load.number));
     }
     for table in &recovered.tables {

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::check::memory;
 use super::rates::explain;
-use super::{Recovery, RecoveryRates};
+use super::{Calls, Recovery, RecoveryRates};
 use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, read_home};
 use crate::checkpoint::image::backup_name;
 use crate::io::{Caching, Disk, Open};
@@ -44,7 +44,8 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
         line(format!("log writes {measured}"));
     }
     let (segments, nodes) = memory(memory_bytes)?;
-    let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads, tell: None };
+    let recovery =
+        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls: Calls::Left, tell: None };
     // What is wrong with the log is told below.
     if let Ok(work) = recovery.work(&home) {
         let rates = RecoveryRates::recorded(&**disk).unwrap_or_default();
@@ -63,6 +64,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
             ));
             if let Some(loss) = report.loss() {
                 line(format!("lost       {loss}"));
+            }
+            if let Some(left) = report.left_at_calls() {
+                line(format!("calls      {left}"));
             }
             line("tables".to_owned());
             for table in &recovered.tables {

@@ -41,6 +41,17 @@
 //! If the copy that the newest home block names is damaged, the older one is recovered from, while its block is in force
 //! ([`fall_back`]): it is another start of the same redo.
 //!
+//! # Calls
+//!
+//! A call of a procedure (System M's TOPER) has no rows that could say whether the copy holds it. So it is replayed only on
+//! a copy that is transaction-consistent, which the home block says, and from the cut on: the cut of copy-on-update is
+//! exactly the redo start; of a black/white sweep, each call says which sweep's copy holds it. A log may hold values,
+//! operations and calls of many openings; what counts is whether the copy in force fits the packets from its redo start
+//! on. It does: calls are logged only while a transaction-consistent checkpoint is in force, and a checkpoint of another kind,
+//! after the database was opened with other logging, has its redo start behind all of them. Should a log hold a call that its
+//! copy does not fit, recovery refuses it. (`replay_calls`, `conflicts`; `engine/deterministic.rs` for what is logged as a
+//! call.)
+//!
 //! # Tables come and go meanwhile
 //!
 //! The catalog is rows, recovered like any others, so at each place the system tables say which tables there are, which
@@ -56,8 +67,10 @@
 //! Kept here: **I4** (the log must reach the clearance of the checkpoint in force), **I8** (recovery writes nothing but
 //! memory), **I9** (nothing is interpreted before its checksum has been verified; errors name file and offset).
 
+pub(crate) mod calls;
 mod catalog;
 pub mod check;
+mod conflicts;
 mod fall_back;
 mod indexes;
 pub mod inspect;
@@ -66,11 +79,13 @@ mod progress;
 mod rates;
 pub(crate) mod redo;
 mod replay;
+mod replay_calls;
 mod table;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
 pub(crate) use self::fall_back::recover_either;
 pub(crate) use self::progress::Progress;
@@ -105,6 +120,11 @@ pub struct RecoveryReport {
     pub packets: u64,
     /// Redo records in them, rows of load files included.
     pub records: u64,
+    /// Of the packets, calls of procedures, which were run again ([`Logging::Transaction`](crate::Logging::Transaction)).
+    pub calls: u64,
+    /// Where the tables were left as they were, and how many packets of the log were only read from there on: at a call of
+    /// a procedure, by a program that has none (`rialto check`). Never in an open database.
+    pub left: Option<(Lsn, u64)>,
     /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
     /// the database: they are lost.
     pub unlogged: u64,
@@ -144,6 +164,17 @@ impl RecoveryReport {
                 "{} commits are lost: they ran with logging none, and the database was not closed; it is as it was when \
                  it was opened for them",
                 self.unlogged
+            )
+        })
+    }
+
+    /// Which part of the log is not in the tables, for people, if there is one.
+    pub fn left_at_calls(&self) -> Option<String> {
+        self.left.map(|(from, packets)| {
+            format!(
+                "the last {packets} transactions, from place {from} on, begin with a call of a procedure (Logging::Transaction) \
+                 that only a program with its procedures can run again: their part of the log was read and is whole, and the \
+                 tables are as they were before it"
             )
         })
     }
@@ -192,6 +223,8 @@ pub(crate) struct Recovery<'a> {
     pub segments: &'a Arc<Segments>,
     pub nodes: &'a Arc<NodePool>,
     pub threads: usize,
+    /// What becomes of calls of procedures in the log.
+    pub calls: Calls<'a>,
     /// Told of the steps of a long recovery.
     pub tell: Option<Tell<'a>>,
 }
@@ -265,6 +298,8 @@ impl Recovery<'_> {
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
         }
         (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.unlogged);
+        redo.wait_for_calls()?;
+        (report.calls, report.left) = (redo.calls_replayed(), redo.left);
         if let (Some(tell), Some(loss)) = (self.tell, report.loss()) {
             tell(&loss);
         }

@@ -14,9 +14,11 @@ use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::Recovery;
+use super::calls::Calls;
 use super::catalog::{self, Described, is_system, senseless};
 use super::load::Loaded;
 use super::progress::{Progress, Step, bytes};
+use super::replay_calls::Replay;
 use super::table::{Builder, RedoTable, Scratch};
 use crate::catalog::system::{HEAPS, INDEXES};
 use crate::catalog::{Description, TableVersion};
@@ -42,13 +44,22 @@ const BATCHES_MAX: usize = 8;
 /// The tables, and the log on its way onto them.
 pub(super) struct Redo<'a> {
     disk: &'a dyn Disk,
-    database_id: u128,
-    builder: Builder<'a>,
+    pub(super) database_id: u128,
+    pub(super) builder: Builder<'a>,
+    /// What becomes of calls, and the home block that says what the copy has of them.
+    pub(super) calls: Calls<'a>,
+    pub(super) home: HomeBlock,
+    /// The replay of calls, while it goes on.
+    pub(super) replay: Option<Replay>,
+    /// Calls that replays have run.
+    pub replayed: u64,
+    /// Where recovery was left at a call, and how many packets were left from there on.
+    pub left: Option<(Lsn, u64)>,
     progress: &'a Progress<'a>,
     /// Bytes of log read when it was last looked.
     log_read: u64,
-    system: Vec<Arc<RedoTable>>,
-    tables: HashMap<TableId, Arc<RedoTable>>,
+    pub(super) system: Vec<Arc<RedoTable>>,
+    pub(super) tables: HashMap<TableId, Arc<RedoTable>>,
     /// Segments of heaps that no table has.
     waiting: HashMap<HeapId, Vec<SegmentId>>,
     /// A system table has changed since the tables were brought in line with them.
@@ -99,6 +110,11 @@ impl<'a> Redo<'a> {
             disk: &**recovery.disk,
             database_id: home.database_id,
             builder,
+            calls: recovery.calls,
+            home: *home,
+            replay: None,
+            replayed: 0,
+            left: None,
             progress,
             log_read: 0,
             system,
@@ -159,6 +175,11 @@ impl<'a> Redo<'a> {
         let lsn = packet.lsn;
         if packet.kind == PacketKind::Unlogged {
             self.unlogged += 1;
+            return Ok(());
+        }
+        let calls = packet.kind == PacketKind::Call || self.replay.is_some() || self.left.is_some();
+        if calls && self.beside_calls(packet, workers)? {
+            self.packets += 1;
             return Ok(());
         }
         if packet.kind != PacketKind::Commit {
@@ -273,7 +294,7 @@ impl<'a> Redo<'a> {
     }
 
     /// Makes the tables those that the system tables describe at place `at`.
-    fn bring_in_line(&mut self, at: Lsn, complete: bool) -> Result<()> {
+    pub(super) fn bring_in_line(&mut self, at: Lsn, complete: bool) -> Result<()> {
         let system: Vec<&RedoTable> = self.system.iter().map(|table| &**table).collect();
         let described = catalog::tables_at(&system, at, self.keyed.as_ref(), complete)?;
         let there: HashSet<TableId> = described.iter().map(|table| table.description.id).collect();
@@ -321,6 +342,7 @@ impl<'a> Redo<'a> {
 
     /// The tables with all of their indexes, once the log is redone up to its end.
     pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
+        let replayed = self.end_replay()?;
         self.bring_in_line(end, true)?;
         for id in self.waiting.into_values().flatten() {
             self.builder.segments.free(id);
@@ -330,7 +352,13 @@ impl<'a> Redo<'a> {
         self.progress.begin(Step::Secondary, (to_visit * SEGMENT_BYTES) as u64);
         let mut finished = Vec::new();
         for table in all() {
-            finished.push(Arc::new(self.builder.finish(table, first_row_number(end))?));
+            let first = first_row_number(end);
+            finished.push(Arc::new(
+                match replayed.as_ref().and_then(|replayed| replayed.table(table, first)) {
+                    Some(version) => version,
+                    None => self.builder.finish(table, first)?,
+                },
+            ));
         }
         finished.sort_unstable_by_key(|table| table.id);
         Ok(finished)
@@ -356,7 +384,7 @@ struct Worker {
 }
 
 /// The reader's end of the workers.
-struct Workers<'e> {
+pub(super) struct Workers<'e> {
     workers: Vec<Worker>,
     error: &'e Mutex<Option<Error>>,
 }
@@ -380,7 +408,7 @@ impl Workers<'_> {
     }
 
     /// Waits until the workers have done all they were given.
-    fn barrier(&mut self) -> Result<()> {
+    pub fn barrier(&mut self) -> Result<()> {
         let (sender, receiver) = sync_channel(self.workers.len());
         for worker in &mut self.workers {
             worker.flush();

@@ -286,6 +286,20 @@ impl RedoTable {
         identity(&self.description).1 != identity(description).1
     }
 
+    /// The row of this key: where it lies, and its keys in the secondary indexes.
+    pub fn secondary_keys(&self, key: &[u8]) -> Option<(RecordRef, Vec<Key>)> {
+        let record = RecordRef(self.primary.get(key).value?);
+        let mut body = Vec::new();
+        self.heap.segments().read(record, &mut body);
+        let numbered = self.description.numbered;
+        let keys = (0..self.schema.indexes().len()).map(|position| {
+            let mut secondary = Key::new();
+            self.schema.index_key_of_row(position, &body[row_at(numbered)..], key, &mut secondary);
+            secondary
+        });
+        Some((record, keys.collect()))
+    }
+
     /// Redoes one record of the packet at `lsn`, whose table this is. False if the row is of a later place already.
     pub fn redo(&self, lsn: Lsn, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
         if lsn < self.since {

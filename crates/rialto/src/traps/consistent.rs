@@ -8,7 +8,7 @@ use super::*;
 use crate::checkpoint::home::HomeFile;
 use crate::io::MemoryDisk;
 use crate::open::memory;
-use crate::recovery::Recovery;
+use crate::recovery::{Calls, Recovery};
 
 const PAIRS: i32 = 200;
 
@@ -67,7 +67,8 @@ pub(super) fn backup_alone<const TABLES: usize>(
     let (tables, segments) = loop {
         let Some(before) = home() else { continue };
         let (segments, nodes) = memory(&options()).unwrap();
-        let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads: 2, tell: None };
+        let recovery =
+            Recovery { disk, segments: &segments, nodes: &nodes, threads: 2, calls: Calls::Left, tell: None };
         let tables = recovery.without_log(&before);
         // The next checkpoint goes to the other copy, but the one after it may have begun to overwrite this one.
         if home().is_some_and(|now| now.sequence == before.sequence) {

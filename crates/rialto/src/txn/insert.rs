@@ -14,11 +14,11 @@ use crate::store::memory::index::{Admit, Insert};
 impl Context {
     /// Inserts a row.
     pub fn insert_row(&mut self, slot: u32, row: &[u8]) -> Result<()> {
-        let Context { tables, body, key, .. } = self;
+        let Context { tables, body, key, numbers, .. } = self;
         let mut row_number = 0;
         body.clear();
         if tables.at(slot).numbered {
-            row_number = tables.next_row_number(slot);
+            row_number = numbers.take(|| tables.next_row_number(slot));
             body.extend_from_slice(&row_number.to_le_bytes());
         }
         body.extend_from_slice(row);

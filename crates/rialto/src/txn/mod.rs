@@ -6,7 +6,7 @@
 //! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `colour`: which side of a black/white sweep a commit is on;
-//! - `apply`: the writes after it;
+//! - `apply`: the writes after it; `calls`: a transaction as the call that made it;
 //! - [`ticket`]: outcomes on their way to being durable.
 //!
 //! Kept here:
@@ -20,6 +20,7 @@
 
 mod apply;
 mod bulk_load;
+pub(crate) mod calls;
 mod change;
 pub(crate) mod colour;
 mod ddl;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
+use super::calls::NumberSource;
 use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
@@ -25,7 +26,6 @@ use crate::in_flight::Gate;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, PacketSlot, Patience};
-use crate::options::Logging;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 
@@ -81,6 +81,10 @@ pub(crate) struct Context {
     pub colours: Colours,
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
+    /// Where hidden row numbers come from.
+    pub numbers: NumberSource,
+    /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
+    pub call_from: u32,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -164,6 +168,8 @@ impl Context {
             reads: UnlockedReads::default(),
             colours: Colours::default(),
             promised: 0,
+            numbers: NumberSource::Next,
+            call_from: 0,
             forget_tables: false,
             doomed: None,
         })
@@ -354,6 +360,9 @@ impl Context {
         self.writes.clear();
         self.savepoints.clear();
         self.packet = None;
+        if self.call_from != 0 || !matches!(self.numbers, NumberSource::Next) {
+            (self.call_from, self.numbers) = (0, NumberSource::Next);
+        }
         if std::mem::take(&mut self.open) {
             let Context { core, owner, .. } = self;
             self.lock_wait_ns = core.locks.waited_ns(owner) - self.lock_wait_ns;
@@ -395,11 +404,14 @@ impl Context {
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
-        let lsn = match self.held_by() {
-            Some(sweep) if self.is_replayed_whole() => {
-                self.core.log.push_held(&mut packet, self.core.packet_kind(), sweep)
+        let lsn = match self.call_from {
+            0 => self.core.log.push(&mut packet, self.core.packet_kind()),
+            // It is replayed whole, so it must not be where the backup copy holds it. Values and operations are redone row
+            // by row, as the rows' places say.
+            from => {
+                let held_by = self.held_by();
+                self.core.log.push_call(&mut packet, from, held_by)
             }
-            _ => self.core.log.push(&mut packet, self.core.packet_kind()),
         };
         let whole = WholeOrNothing;
         self.apply(&packet, lsn);
@@ -413,12 +425,12 @@ impl Context {
         Ok(lsn)
     }
 
-    /// Whether the packet is replayed as a whole, by what it calls, so that it must not be where the backup copy holds it.
-    /// Values and actions are redone row by row, as the rows' places say.
-    fn is_replayed_whole(&self) -> bool {
-        match self.core.options.logging {
-            Logging::Value | Logging::Action | Logging::None => false,
+    /// Applies the write set of a call that runs again, at the place that the call has in the log.
+    pub fn apply_again(&mut self, lsn: Lsn) {
+        if let Some(packet) = self.packet.take() {
+            self.apply(&packet, lsn);
         }
+        self.finish();
     }
 
     /// Passes the gate before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what

@@ -8,7 +8,15 @@ fn next(home: &HomeFile) -> NewHome {
     let copy = home.block().copy.map_or(Copy::Ping, Copy::other);
     let (redo_start, clearance) = (Lsn(sequence * 10), Lsn(sequence * 10 + 5));
     let (segments, next_id, sweep) = (sequence as u32, 100 + sequence as u32, 2 * sequence as u32);
-    NewHome { copy, segments, redo_start, next_id, sweep, clearance }
+    NewHome {
+        copy,
+        segments,
+        redo_start,
+        next_id,
+        sweep,
+        clearance,
+        transaction_consistent: sequence.is_multiple_of(2),
+    }
 }
 
 fn checkpoint(home: &mut HomeFile) -> DiskResult<()> {
@@ -97,6 +105,7 @@ fn every_flipped_bit_is_noticed() {
         next_id: 99,
         sweep: 3,
         clearance: Lsn(1 << 41),
+        transaction_consistent: true,
         retired: false,
     };
     let good = block.encode();
@@ -120,6 +129,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         next_id: 64,
         sweep: 0,
         clearance: Lsn::ZERO,
+        transaction_consistent: false,
         retired: false,
     };
     let decoded =

@@ -226,6 +226,8 @@ impl CheckpointSource for Engine {
         (self.place().0 + 1).saturating_sub(lsn.0.max(self.freed_before.load(Ordering::SeqCst))) * 100
     }
 
+    fn published(&self, _: &HomeBlock) {}
+
     fn next_id(&self) -> u32 {
         100
     }

@@ -1,0 +1,113 @@
+//! Procedures that say of themselves that they are deterministic: how their calls get into the log, and how those are
+//! found out that are not (the debug mode, [`Options::check_determinism`](crate::Options::check_determinism)).
+//!
+//! A call is logged in place of the write set only if nothing but the procedure made it (no DDL, no bulk load, which are
+//! logged as values) and if the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
+//! is serializable, its place agrees with every conflict (I2), so running calls again in the order of their places gives
+//! each the rows that it read.
+
+use super::conventional;
+use super::procedure::{Outputs, Registered};
+use crate::error::{Error, Result};
+use crate::row::{Value, WhichIndex};
+use crate::txn::Transaction;
+use crate::txn::calls::{NumberSource, Numbers, checksum_of, write_call};
+use crate::txn::redo::{self, Change, RedoRecord};
+use crate::txn::transaction::Context;
+use crate::txn::write_set::Mark;
+
+/// Runs a deterministic procedure: once, and makes the call that the transaction is logged as; or twice, and compares.
+#[inline(never)]
+pub(super) fn run(
+    procedure: &Registered,
+    transaction: &mut Transaction,
+    arguments: &[Value],
+    outputs: &mut Outputs,
+) -> Result<()> {
+    transaction.context().numbers = NumberSource::Noted(Numbers::new());
+    conventional::run(procedure, transaction, arguments, outputs)?;
+    let context = transaction.context();
+    let numbers = match std::mem::take(&mut context.numbers) {
+        NumberSource::Noted(numbers) => numbers,
+        NumberSource::Next | NumberSource::Given(..) => Numbers::new(),
+    };
+    // Somebody else's change may come between two runs without locks.
+    if context.core.options.check_determinism && context.ddl.is_none() && !context.choices.read_only {
+        run_again(procedure, transaction, arguments, outputs, &numbers)?;
+    }
+    let context = transaction.context();
+    if context.core.logs_calls() && context.ddl.is_none() && !context.writes.is_empty() {
+        let (name, version) = (&procedure.procedure().name, procedure.procedure().version);
+        let packet = context.packet.as_mut().expect("of a transaction that has written").bytes_mut();
+        let from = packet.len();
+        let checksum = checksum_of(packet);
+        write_call(packet, name, version, checksum, &numbers, arguments);
+        context.call_from = from as u32;
+    }
+    Ok(())
+}
+
+/// Takes the first run back, with its locks kept, runs the procedure once more and compares.
+fn run_again(
+    procedure: &Registered,
+    transaction: &mut Transaction,
+    arguments: &[Value],
+    outputs: &mut Outputs,
+    numbers: &Numbers,
+) -> Result<()> {
+    let context = transaction.context();
+    let first = context.packet_bytes().to_vec();
+    let before = outputs.values().to_vec();
+    context.savepoints.clear();
+    context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+    context.numbers = NumberSource::Given(numbers.clone(), 0);
+    conventional::run(procedure, transaction, arguments, outputs).map_err(|error| match error {
+        Error::Deadlock { .. } => error,
+        error => procedure.error(format!(
+            "it says that it is deterministic, but it gave an error when it ran again on the same rows: {error}"
+        )),
+    })?;
+    let context = transaction.context();
+    context.numbers = NumberSource::Next;
+    if let Some(difference) = difference(context, &first, context.packet_bytes()) {
+        return Err(procedure.error(format!(
+            "it says that it is deterministic, but two runs on the same rows wrote different things: {difference}"
+        )));
+    }
+    if outputs.values() != before {
+        return Err(procedure.error(format!(
+            "it says that it is deterministic, but two runs on the same rows gave different outputs: {before:?}, then \
+             {:?}",
+            outputs.values()
+        )));
+    }
+    Ok(())
+}
+
+/// The first record in which two write sets differ, in words.
+fn difference(context: &Context, first: &[u8], second: &[u8]) -> Option<String> {
+    if first == second {
+        return None;
+    }
+    let print = |record: Option<&RedoRecord<'_>>| {
+        let Some(record) = record else { return "nothing more".to_owned() };
+        let what = match &record.change {
+            Change::Put { .. } => "put",
+            Change::Patch(_) | Change::Operate(_) => "change",
+            Change::Delete => "delete",
+            Change::Load { .. } => "load",
+        };
+        let Some(table) = context.core.catalog.by_id(record.table) else { return what.to_owned() };
+        let schema = table.schema();
+        let key = schema.print_key(WhichIndex::Primary, record.key);
+        format!("a {what} of the row {key} of table \"{}\"", schema.table())
+    };
+    let records = |bytes| -> Vec<RedoRecord<'_>> { redo::read(bytes).map_while(Result::ok).collect() };
+    let (first, second) = (records(first), records(second));
+    let at = first.iter().zip(&second).take_while(|(first, second)| first == second).count();
+    let (one, other) = (print(first.get(at)), print(second.get(at)));
+    Some(match one == other {
+        true => format!("record {at}, {one}, has other contents the second time"),
+        false => format!("record {at} was {one}, then {other}"),
+    })
+}

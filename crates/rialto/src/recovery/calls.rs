@@ -1,0 +1,192 @@
+//! Where redo meets calls: it goes over to [`Replay`], and back for what only redo can do.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use hashbrown::{HashMap, HashSet};
+
+use super::catalog::is_system;
+use super::redo::{Redo, Workers};
+use super::replay_calls::{Replay, Setup, call_in, no_copy};
+use super::table::{RedoTable, Scratch};
+use crate::catalog::{RowNumbers, TableParts, TableVersion};
+use crate::core::first_row_number;
+use crate::error::{Error, Result};
+use crate::ids::{Lsn, TableId};
+use crate::log::{Packet, PacketKind};
+use crate::options::Options;
+use crate::row::Key;
+use crate::store::memory::index::{Admit, Insert};
+use crate::txn::redo::{self, Change};
+
+/// What becomes of the calls in a log.
+#[derive(Clone, Copy)]
+pub(crate) enum Calls<'a> {
+    /// They are run again, by the procedures of these options.
+    Replayed(&'a Options),
+    /// Nothing, by a program that has no procedures: the tables stay as they were before the first one that would have to
+    /// be run, and the rest of the log is only read.
+    Left,
+}
+
+/// Tables that a replay has ended with.
+pub(super) struct Replayed {
+    versions: HashMap<TableId, Arc<TableVersion>>,
+    highest_number: u64,
+}
+
+impl Replayed {
+    /// The table with all of its indexes, for transactions to come.
+    pub fn table(&self, table: &RedoTable, first_row_number: u64) -> Option<TableVersion> {
+        let parts = self.versions.get(&table.description.id)?.parts();
+        let first = first_row_number.max(self.highest_number + 1).max(parts.numbers.next());
+        Some(TableVersion::new(TableParts {
+            numbers: Arc::new(RowNumbers::new(first)),
+            floor: Arc::new(AtomicU64::new(0)),
+            ..parts
+        }))
+    }
+}
+
+impl Redo<'_> {
+    /// What comes of a packet that is a call, or comes after one. False if redo is to do it as ever.
+    pub(super) fn beside_calls(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<bool> {
+        if let Some((_, left)) = &mut self.left {
+            *left += 1;
+            return Ok(true);
+        }
+        match packet.kind {
+            PacketKind::Call => self.call(packet, workers).map(|()| true),
+            PacketKind::Commit if is_plain(packet) => self.values(packet).map(|()| true),
+            _ => {
+                self.end_replay()?;
+                Ok(false)
+            }
+        }
+    }
+
+    fn call(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
+        let lsn = packet.lsn;
+        if self.home.holds(packet) {
+            return Ok(());
+        }
+        let call = call_in(lsn, packet.bytes)?;
+        let Calls::Replayed(options) = self.calls else {
+            self.left = Some((lsn, 1));
+            return workers.barrier();
+        };
+        if !self.home.transaction_consistent {
+            return Err(no_copy(lsn, &call, self.home.sequence));
+        }
+        if self.replay.is_none() {
+            workers.barrier()?;
+            self.replay = Some(self.begin_replay(lsn, options)?);
+        }
+        let replay = self.replay.as_mut().expect("just begun");
+        replay.call(lsn, call)
+    }
+
+    fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
+        self.bring_in_line(Lsn(lsn.0.saturating_sub(1)), true)?;
+        let mut tables = Vec::new();
+        for table in self.system.iter().chain(self.tables.values()) {
+            tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
+        }
+        let setup = Setup {
+            options,
+            segments: self.builder.segments,
+            nodes: self.builder.nodes,
+            database_id: self.database_id,
+            threads: self.builder.threads,
+        };
+        Replay::begin(&setup, tables)
+    }
+
+    /// Ends the replay of calls, if one goes on, when all of them are done.
+    pub(super) fn end_replay(&mut self) -> Result<Option<Replayed>> {
+        let Some(replay) = self.replay.take() else { return Ok(None) };
+        self.replayed += replay.calls;
+        let (versions, highest_number) = replay.end()?;
+        Ok(Some(Replayed { versions, highest_number }))
+    }
+
+    /// Waits until the calls so far are done.
+    pub fn wait_for_calls(&mut self) -> Result<()> {
+        self.replay.as_mut().map_or(Ok(()), Replay::barrier)
+    }
+
+    /// Calls run so far.
+    pub fn calls_replayed(&self) -> u64 {
+        self.replayed + self.replay.as_ref().map_or(0, |replay| replay.calls)
+    }
+
+    /// Redoes a packet of values amid calls: in the primary index as ever, and in the secondary ones, which are there.
+    fn values(&mut self, packet: &Packet<'_>) -> Result<()> {
+        let lsn = packet.lsn;
+        let replay = self.replay.as_mut().expect("it goes on");
+        replay.barrier()?;
+        let records: Vec<_> = redo::read(packet.bytes).map_while(Result::ok).collect();
+        self.records += records.len() as u64;
+        // Of each row that the packet writes, all entries go, and those that it has in the end are put: whatever keys the
+        // rows have exchanged.
+        let mut rows: Vec<(&Arc<RedoTable>, &[u8])> = Vec::new();
+        let mut seen: HashSet<(TableId, &[u8])> = HashSet::new();
+        for record in &records {
+            if let Some(table) = self.tables.get(&record.table)
+                && lsn >= table.since
+                && seen.insert((record.table, record.key))
+            {
+                rows.push((table, record.key));
+            }
+        }
+        for &(table, key) in &rows {
+            let version = &replay.versions[&table.description.id];
+            let Some((record, keys)) = table.secondary_keys(key) else { continue };
+            for (index, secondary) in version.secondaries.iter().zip(&keys) {
+                if index.get(secondary).value == Some(record.0) {
+                    index.remove(secondary, None);
+                }
+            }
+        }
+        let mut scratch = Scratch::new(self.builder.threads);
+        for record in &records {
+            if let Change::Put { row_number, .. } = record.change {
+                replay.highest_number = replay.highest_number.max(row_number);
+            }
+            if let Some(table) = self.tables.get(&record.table) {
+                table.redo(lsn, record, &mut scratch)?;
+            }
+        }
+        for &(table, key) in &rows {
+            let version = &replay.versions[&table.description.id];
+            let Some((record, keys)) = table.secondary_keys(key) else { continue };
+            for (position, secondary) in keys.iter().enumerate() {
+                let inserted = version.secondaries[position].insert(secondary, record.0, || Admit::Go);
+                match inserted.map_err(|_| super::indexes::memory_limit(self.builder.segments.budget()))? {
+                    Insert::Done => {}
+                    _ => return Err(twice(lsn, table, secondary)),
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn twice(lsn: Lsn, table: &RedoTable, key: &Key) -> Error {
+    Error::Corrupt {
+        file: format!("the log, place {lsn}"),
+        offset: 0,
+        what: format!(
+            "a second row of table \"{}\" gets the key {:02x?} of a unique index",
+            table.schema.table(),
+            &key[..]
+        ),
+    }
+}
+
+/// Whether all of a packet's records are values of rows of users' tables.
+fn is_plain(packet: &Packet<'_>) -> bool {
+    redo::read(packet.bytes).all(|record| {
+        record.is_ok_and(|record| !is_system(record.table) && !matches!(record.change, Change::Load { .. }))
+    })
+}

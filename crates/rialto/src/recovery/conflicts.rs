@@ -1,0 +1,194 @@
+//! [`Conflicts`]: which calls of the log have to wait for which, by the identifiers of their actions.
+//!
+//! A procedure is a flow, and the identifiers of its actions follow from its arguments: so what a call may touch is known
+//! before it runs. Two calls conflict if actions of theirs are on one table, their identifiers overlap, and one of them is
+//! exclusive; those run in the order of the log. A call of a plain closure may touch anything, and conflicts with all.
+//!
+//! Calls are counted, and each is told the highest count of a call before it that it conflicts with. It may run when that
+//! one *and all before it* are done: with the few calls that are in work at a time this is hardly later than need be, and
+//! what is done is one number per worker. Identifiers are kept by their hash in a table of fixed size: where two of them
+//! meet, calls wait that need not.
+//!
+//! Of a table's identifiers, those parts are looked at that the shortest has which has any, among the registered procedures:
+//! so identifiers overlap if they are equal there. One without parts is the whole table.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use crate::catalog::Catalog;
+use crate::engine::{ActionMode, Flow, IdentifierPart, Registered};
+use crate::row::{Column, Value};
+use crate::txn::calls::write_value;
+
+/// Hashes of identifiers; a power of two.
+const SLOTS: usize = 1 << 16;
+
+/// The last calls that touched something.
+#[derive(Debug, Clone, Copy, Default)]
+struct Use {
+    shared: u64,
+    exclusive: u64,
+}
+
+impl Use {
+    /// The last call that one of this mode has to wait for.
+    fn before(&self, mode: ActionMode) -> u64 {
+        match mode {
+            ActionMode::Shared => self.exclusive,
+            ActionMode::Exclusive => self.exclusive.max(self.shared),
+        }
+    }
+
+    fn note(&mut self, mode: ActionMode, call: u64) {
+        match mode {
+            ActionMode::Shared => self.shared = call,
+            ActionMode::Exclusive => self.exclusive = call,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct TableUse {
+    /// Identifiers without parts.
+    whole: Use,
+    /// All others.
+    parts: Use,
+}
+
+/// What a procedure's calls touch.
+struct Plan {
+    /// None: anything.
+    touches: Option<Vec<Touch>>,
+}
+
+struct Touch {
+    table: usize,
+    mode: ActionMode,
+    /// What the identifier has of the parts that are looked at, each with its column; none for the whole table.
+    parts: Vec<(IdentifierPart, Column)>,
+}
+
+/// See the [module's documentation](self).
+pub(super) struct Conflicts {
+    /// The parts that are looked at of the identifiers on the table of this name.
+    parts: HashMap<String, usize>,
+    tables: Vec<TableUse>,
+    table_numbers: HashMap<String, usize>,
+    slots: Box<[Use]>,
+    plans: HashMap<String, Plan>,
+    /// The last call that conflicts with all.
+    anything: u64,
+    last: u64,
+    scratch: Vec<u8>,
+}
+
+impl Conflicts {
+    /// Of calls of procedures with these flows.
+    pub fn new<'f>(flows: impl Iterator<Item = &'f Flow>) -> Conflicts {
+        let mut parts: HashMap<String, usize> = HashMap::new();
+        for action in flows.flat_map(Flow::phases).flatten() {
+            if let (Some(table), length @ 1..) = (action.table(), action.identifier().len()) {
+                let least = parts.entry(table.to_owned()).or_insert(length);
+                *least = (*least).min(length);
+            }
+        }
+        Conflicts {
+            parts,
+            tables: Vec::new(),
+            table_numbers: HashMap::new(),
+            slots: vec![Use::default(); SLOTS].into(),
+            plans: HashMap::new(),
+            anything: 0,
+            last: 0,
+            scratch: Vec::new(),
+        }
+    }
+
+    /// The next call, counted from 1, and the call before it up to which all have to be done before it may run; 0 if none.
+    pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, u64) {
+        self.last += 1;
+        let call = self.last;
+        let name = &procedure.procedure().name;
+        if !self.plans.contains_key(name) {
+            let plan = self.plan(procedure, catalog);
+            self.plans.insert(name.clone(), plan);
+        }
+        let Conflicts { plans, tables, slots, scratch, anything, .. } = self;
+        let Some(touches) = &plans[name].touches else {
+            *anything = call;
+            return (call, call - 1);
+        };
+        let mut after = *anything;
+        let places: SmallVec<[Option<usize>; 8]> =
+            touches.iter().map(|touch| touch.place(arguments, scratch)).collect();
+        for (touch, place) in touches.iter().zip(&places) {
+            let table = &tables[touch.table];
+            let beside = match place {
+                Some(place) => slots[*place].before(touch.mode),
+                None => table.parts.before(touch.mode),
+            };
+            after = after.max(table.whole.before(touch.mode)).max(beside);
+        }
+        for (touch, place) in touches.iter().zip(&places) {
+            let table = &mut tables[touch.table];
+            match place {
+                Some(place) => {
+                    slots[*place].note(touch.mode, call);
+                    table.parts.note(touch.mode, call);
+                }
+                None => table.whole.note(touch.mode, call),
+            }
+        }
+        (call, after)
+    }
+
+    /// The last call.
+    pub fn last(&self) -> u64 {
+        self.last
+    }
+
+    fn plan(&mut self, procedure: &Registered, catalog: &Catalog) -> Plan {
+        let mut touches = Vec::new();
+        for action in procedure.flow().phases().iter().flatten() {
+            let Some(table) = action.table().and_then(|name| catalog.table(name).ok()) else {
+                return Plan { touches: None };
+            };
+            let name = table.name();
+            let schema = table.schema();
+            let length = self.parts.get(&name).copied().unwrap_or(0);
+            let looked_at = action.identifier().get(..length).unwrap_or_default();
+            let column = |nth: usize| {
+                let position = schema.primary_key().map_or(Some(nth), |key| key.get(nth).copied());
+                position.and_then(|position| schema.columns().get(position)).cloned()
+            };
+            let parts: Option<Vec<_>> =
+                looked_at.iter().enumerate().map(|(nth, part)| Some((*part, column(nth)?))).collect();
+            let next = self.tables.len();
+            let table = *self.table_numbers.entry(name).or_insert(next);
+            if table == next {
+                self.tables.push(TableUse::default());
+            }
+            // An identifier that the table does not have makes the call fail; until then it is the whole table.
+            touches.push(Touch { table, mode: action.mode(), parts: parts.unwrap_or_default() });
+        }
+        Plan { touches: Some(touches) }
+    }
+}
+
+impl Touch {
+    /// Where the identifier lies in the table of hashes; none for the whole table.
+    fn place(&self, arguments: &[Value], scratch: &mut Vec<u8>) -> Option<usize> {
+        if self.parts.is_empty() {
+            return None;
+        }
+        scratch.clear();
+        for (part, column) in &self.parts {
+            let value = part.value(arguments);
+            // As the column has it, so that 5 is 5 whatever its type.
+            let value = value.borrow().coerce("", column).ok()?;
+            write_value(scratch, &value.to_value());
+        }
+        Some(xxh3_64_with_seed(scratch, self.table as u64) as usize % SLOTS)
+    }
+}

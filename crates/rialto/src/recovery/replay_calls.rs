@@ -1,0 +1,418 @@
+//! [`Replay`]: the calls in the log, run again (System M's TOPER), several at a time where they do not conflict.
+//!
+//! Recovery goes over from redo to replay at the first call that it meets: the tables get all of their indexes and a
+//! catalog, and procedures run on them as ever, by transactions with locks, which are applied at the places that the log
+//! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
+//! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
+//!
+//! Calls are handed to the workers in turn, so each worker has every n-th, in the order of the log. A call runs when all
+//! calls up to the one that it has to wait for ([`Conflicts`]) are done; the first one that is not done waits for none, so
+//! somebody always goes on.
+//!
+//! Kept here: the outcome is that of the calls one after the other in the order of the log; a call that comes to something
+//! else than it did is an error that names its place, procedure and arguments, and nothing is written (I8).
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use crossbeam_utils::{Backoff, CachePadded};
+use hashbrown::HashMap;
+use parking_lot::Mutex;
+
+use super::conflicts::Conflicts;
+use crate::account::Accounts;
+use crate::catalog::{Catalog, TableVersion};
+use crate::core::{CallersServers, Contexts, Core};
+use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
+use crate::error::{Error, Result};
+use crate::ids::{Lsn, TableId};
+use crate::in_flight::InFlight;
+use crate::io::{Caching, Disk, MemoryDisk};
+use crate::lock::{LockManager, LockOptions};
+use crate::log::{Durability, Log, LogOptions, LogThreads};
+use crate::options::{Logging, Options};
+use crate::row::Value;
+use crate::store::memory::Segments;
+use crate::store::memory::index::NodePool;
+use crate::txn::Transaction;
+use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of, read_call};
+use crate::txn::options::TxOptions;
+
+/// Calls that are handed to a worker at once.
+const BATCH: u64 = 64;
+/// Batches on their way to the workers, before the reader waits: this many to each.
+const AHEAD: u64 = 8;
+
+/// What a replay goes on in.
+pub(super) struct Setup<'a> {
+    pub options: &'a Options,
+    pub segments: &'a Arc<Segments>,
+    pub nodes: &'a Arc<NodePool>,
+    pub database_id: u128,
+    pub threads: usize,
+}
+
+/// A call that is to be run.
+struct Item {
+    call: u64,
+    /// All calls up to this one have to be done before.
+    after: u64,
+    lsn: Lsn,
+    procedure: Arc<Registered>,
+    arguments: Vec<Value>,
+    numbers: Numbers,
+    checksum: u32,
+}
+
+/// What the workers know of each other.
+struct Shared {
+    core: Arc<Core>,
+    /// Of each worker, the first of its calls that is not done.
+    next: Box<[CachePadded<AtomicU64>]>,
+    failed: AtomicBool,
+    failure: Mutex<Option<Error>>,
+}
+
+/// The replay of calls, begun.
+pub(super) struct Replay {
+    core: Arc<Core>,
+    shared: Arc<Shared>,
+    conflicts: Conflicts,
+    senders: Vec<Sender<Vec<Item>>>,
+    threads: Vec<JoinHandle<()>>,
+    batches: Vec<Vec<Item>>,
+    batched: u64,
+    /// The tables, by their identifiers.
+    pub versions: HashMap<TableId, Arc<TableVersion>>,
+    /// The highest hidden row number that was put.
+    pub highest_number: u64,
+    /// Calls.
+    pub calls: u64,
+}
+
+fn unsupported(lsn: Lsn, call: &Call<'_>, what: &str) -> Error {
+    let what = format!(
+        "place {lsn} of the log is a call of procedure \"{}\" version {} (Logging::Transaction), {what}",
+        call.name, call.version
+    );
+    Error::Unsupported { what }
+}
+
+/// The call in these bytes of the packet at this place.
+///
+/// # Errors
+/// [`Error::Corrupt`].
+pub(super) fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
+    read_call(bytes).ok_or_else(|| Error::Corrupt {
+        file: format!("the log, place {lsn}"),
+        offset: 0,
+        what: "expected a call; the packet's checksum is right, but the call makes no sense".to_owned(),
+    })
+}
+
+/// The error for a call that the copy in force does not fit.
+pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+    let what = format!(
+        "but checkpoint {checkpoint} is in force, whose copy is not transaction-consistent and can have a part of it: it \
+         cannot be run again on that"
+    );
+    unsupported(lsn, call, &what)
+}
+
+impl Replay {
+    /// Begins with these tables.
+    pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
+        let workers = setup.threads.max(1);
+        let options = Options {
+            logging: Logging::Value,
+            durability: Durability::Memory,
+            check_determinism: false,
+            procedures: Vec::new(),
+            transactions_max: workers,
+            packets_max: 4 * workers,
+            write_set_bytes_max: 1 << 29,
+            lock_timeout: Duration::from_secs(3600),
+            ..setup.options.clone()
+        };
+        let log_options = LogOptions {
+            threads: LogThreads::None,
+            caching: Some(Caching::Buffered),
+            writes_in_flight: Some(1),
+            packet_slots: options.packets_max,
+            first_file_bytes: 64 << 10,
+            file_bytes: 64 << 10,
+            ring_bytes: 256 << 10,
+            ..LogOptions::default()
+        };
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        // Nothing is logged; transactions write their packets in its slots.
+        let log = Log::create(&disk, setup.database_id, &log_options)?;
+        let catalog = Catalog::new(0);
+        let mut versions = HashMap::new();
+        for table in tables {
+            catalog.publish(table.clone());
+            versions.insert(table.id, table);
+        }
+        let accounts = Accounts::new(workers);
+        let procedures = Procedures::default();
+        for procedure in &setup.options.procedures {
+            procedures.register(procedure.clone(), &accounts)?;
+        }
+        let core = Arc::new(Core {
+            database_id: setup.database_id,
+            segments: setup.segments.clone(),
+            nodes: setup.nodes.clone(),
+            catalog,
+            locks: LockManager::new(LockOptions {
+                form: options.locks,
+                owners_max: workers,
+                ..LockOptions::default()
+            }),
+            log,
+            in_flight: Arc::new(InFlight::new(workers)),
+            accounts,
+            contexts: Contexts::new(workers),
+            server_times: CallersServers::default(),
+            procedures,
+            loads: Arc::default(),
+            opened_at: Lsn::ZERO,
+            closed: AtomicBool::new(false),
+            calls: AtomicBool::new(false),
+            disk,
+            options,
+        });
+        let first = |worker: u64| if worker == 0 { workers as u64 } else { worker };
+        let next =
+            (0..workers as u64).map(|worker| CachePadded::new(AtomicU64::new(first(worker)))).collect();
+        let shared = Arc::new(Shared {
+            core: core.clone(),
+            next,
+            failed: AtomicBool::new(false),
+            failure: Mutex::new(None),
+        });
+        let (mut senders, mut threads) = (Vec::new(), Vec::new());
+        for worker in 0..workers {
+            let (sender, receiver) = channel();
+            let shared = shared.clone();
+            let thread = std::thread::Builder::new()
+                .name("rialto-replay".to_owned())
+                .spawn(move || serve(&shared, worker, &receiver))
+                .map_err(|error| Error::Io {
+                    file: "rialto-replay".to_owned(),
+                    offset: 0,
+                    operation: "start of the thread".to_owned(),
+                    cause: error.to_string(),
+                })?;
+            senders.push(sender);
+            threads.push(thread);
+        }
+        Ok(Replay {
+            core,
+            shared,
+            conflicts: Conflicts::new(setup.options.procedures.iter().map(|procedure| &procedure.flow)),
+            senders,
+            threads,
+            batches: (0..workers).map(|_| Vec::new()).collect(),
+            batched: 0,
+            versions,
+            highest_number: 0,
+            calls: 0,
+        })
+    }
+
+    /// Has the call at this place run.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] for one that no registered procedure fits; the error of a call before.
+    pub fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
+        let procedure = self.procedure_of(lsn, &call)?;
+        let Call { numbers, arguments, checksum, .. } = call;
+        self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
+        let (count, after) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
+        let worker = (count % self.batches.len() as u64) as usize;
+        let item = Item { call: count, after, lsn, procedure, arguments, numbers, checksum };
+        self.batches[worker].push(item);
+        self.batched += 1;
+        self.calls += 1;
+        let workers = self.batches.len() as u64;
+        if self.batched >= BATCH * workers {
+            self.flush();
+            self.check()?;
+            self.wait_for(count.saturating_sub(AHEAD * BATCH * workers));
+        }
+        Ok(())
+    }
+
+    fn procedure_of(&self, lsn: Lsn, call: &Call<'_>) -> Result<Arc<Registered>> {
+        let Some(procedure) = self.core.procedures.get(call.name) else {
+            let what = "which is not registered: open the database with it in Options::procedures, or the log cannot be \
+                        replayed";
+            return Err(unsupported(lsn, call, what));
+        };
+        let registered = procedure.procedure();
+        if registered.version != call.version {
+            let what = format!(
+                "of which version {} is registered: open the database with version {} in Options::procedures; after a \
+                 checkpoint it is needed no longer",
+                registered.version, call.version
+            );
+            return Err(unsupported(lsn, call, &what));
+        }
+        if !registered.deterministic {
+            let what = "which is registered, but not as deterministic: give Options::procedures the procedure that made \
+                        the call (Procedure::deterministic)";
+            return Err(unsupported(lsn, call, what));
+        }
+        Ok(procedure)
+    }
+
+    fn flush(&mut self) {
+        self.batched = 0;
+        for (batch, sender) in self.batches.iter_mut().zip(&self.senders) {
+            if !batch.is_empty() {
+                // It is gone only if it panicked, which the end finds out.
+                let _ = sender.send(std::mem::take(batch));
+            }
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        self.shared.failure.lock().clone().map_or(Ok(()), Err)
+    }
+
+    fn wait_for(&self, call: u64) {
+        self.shared.wait_for(call);
+    }
+
+    /// Waits until all calls so far are done.
+    ///
+    /// # Errors
+    /// That of a call.
+    pub fn barrier(&mut self) -> Result<()> {
+        self.flush();
+        self.wait_for(self.conflicts.last());
+        self.check()
+    }
+
+    /// Ends the replay: its tables, and the highest hidden row number that was put.
+    ///
+    /// # Errors
+    /// That of a call.
+    pub fn end(mut self) -> Result<(HashMap<TableId, Arc<TableVersion>>, u64)> {
+        let done = self.barrier();
+        self.stop();
+        done.map(|()| (std::mem::take(&mut self.versions), self.highest_number))
+    }
+
+    fn stop(&mut self) {
+        self.senders.clear();
+        for thread in self.threads.drain(..) {
+            if let Err(panic) = thread.join()
+                && !std::thread::panicking()
+            {
+                std::panic::resume_unwind(panic);
+            }
+        }
+        // Contexts hold their core.
+        self.core.closed.store(true, Ordering::SeqCst);
+        self.core.contexts.clear();
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Shared {
+    /// Whether all calls up to this one are done.
+    fn is_done(&self, call: u64) -> bool {
+        self.next.iter().all(|next| next.load(Ordering::Acquire) > call)
+    }
+
+    /// Waits for that; gives up when something has failed.
+    fn wait_for(&self, call: u64) {
+        let backoff = Backoff::new();
+        while !self.is_done(call) && !self.failed.load(Ordering::Acquire) {
+            if backoff.is_completed() {
+                std::thread::yield_now();
+            } else {
+                backoff.snooze();
+            }
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        self.failure.lock().get_or_insert(error);
+        self.failed.store(true, Ordering::Release);
+    }
+}
+
+/// Lets nobody wait for a worker that has panicked.
+struct NotAlone<'a>(&'a Shared);
+
+impl Drop for NotAlone<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.failed.store(true, Ordering::Release);
+        }
+    }
+}
+
+fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
+    let _others = NotAlone(shared);
+    while let Ok(batch) = receiver.recv() {
+        for item in batch {
+            let call = item.call;
+            shared.wait_for(item.after);
+            if !shared.failed.load(Ordering::Acquire)
+                && let Err(error) = run(&shared.core, item)
+            {
+                shared.fail(error);
+            }
+            shared.next[worker].store(call + shared.next.len() as u64, Ordering::Release);
+        }
+    }
+}
+
+/// Runs one call again, and applies it at its place.
+fn run(core: &Arc<Core>, item: Item) -> Result<()> {
+    let Item { lsn, procedure, arguments, numbers, checksum, .. } = item;
+    let error = |what: String| {
+        let printed: Vec<_> = arguments.iter().map(Value::to_string).collect();
+        let Procedure { name, version, .. } = procedure.procedure();
+        Error::Replay { lsn, procedure: name.clone(), version: *version, arguments: printed.join(", "), what }
+    };
+    let arguments = procedure.check(&arguments).map_err(|failure| error(failure.to_string()))?;
+    let mut outputs = Outputs::default();
+    loop {
+        let mut context = core.lend()?;
+        context.begin(&TxOptions::default(), None)?;
+        context.numbers = NumberSource::Given(numbers.clone(), 0);
+        let mut transaction = Transaction { context: Some(context) };
+        match conventional::run(&procedure, &mut transaction, &arguments, &mut outputs) {
+            Ok(()) => {}
+            // Of locks that two calls share by the hash of their keys: it runs again.
+            Err(Error::Deadlock { .. }) => continue,
+            Err(full @ Error::MemoryLimit { .. }) => return Err(full),
+            Err(failure) => {
+                return Err(error(format!("it committed then, and now it gives an error: {failure}")));
+            }
+        }
+        let context = transaction.context();
+        let found = checksum_of(context.packet_bytes());
+        if found != checksum {
+            return Err(error(format!(
+                "it writes something else than it did then (checksum {found:08x}, expected {checksum:08x}): it was \
+                 changed without another version, or is not deterministic, or its actions use rows outside of their \
+                 identifiers (then Options::recovery_threads 1 replays it)"
+            )));
+        }
+        context.apply_again(lsn);
+        return Ok(());
+    }
+}
