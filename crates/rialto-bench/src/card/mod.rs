@@ -37,6 +37,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use rialto::io::Random;
+use rialto::row::Value;
 use rialto::{Database, Result, Ticket, TxOptions};
 
 pub use self::flows::procedures;
@@ -143,19 +144,26 @@ impl Card {
     }
 }
 
+/// The arguments of a call, in the order of its procedure.
+fn arguments(request: &Request<'_>) -> Vec<Value> {
+    let mut arguments = Vec::with_capacity(3);
+    flows::each_argument(request, |argument| arguments.push(argument));
+    arguments
+}
+
 impl Card {
     #[inline(never)]
     fn call(&self, options: &TxOptions, request: &Request<'_>) -> Result<Response> {
         let name = request.name().as_str();
-        let outputs = self.database.call_with(options, name, &flows::arguments(request))?;
-        flows::answer(request, outputs).map(|answer| answer.response)
+        let outputs = self.database.call_with(options, name, &arguments(request))?;
+        flows::answer(request, &outputs).map(|answer| answer.response)
     }
 
     #[inline(never)]
     fn submit_call(&self, options: &TxOptions, request: &Request<'_>) -> Result<(Response, Ticket)> {
         let name = request.name().as_str();
-        let (outputs, ticket) = self.database.submit_call_with(options, name, &flows::arguments(request))?;
-        flows::answer(request, outputs).map(|answer| (answer.response, ticket))
+        let (outputs, ticket) = self.database.submit_call_with(options, name, &arguments(request))?;
+        flows::answer(request, &outputs).map(|answer| (answer.response, ticket))
     }
 }
 

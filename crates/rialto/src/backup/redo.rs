@@ -15,8 +15,9 @@ use crate::ids::Lsn;
 use crate::io::SystemClock;
 use crate::log::{self, LogReader, Until};
 use crate::open::OpenError;
-use crate::recovery::Recovery;
+use crate::options::Options;
 use crate::recovery::check::memory;
+use crate::recovery::{Calls, Recovery};
 use crate::row::Timestamp;
 use crate::store::memory::segments::Copy;
 
@@ -133,8 +134,11 @@ impl Restore {
         };
         let (segments, nodes) = memory(self.memory_bytes)?;
         let threads = self.threads;
-        let options =
-            Options { procedures: self.procedures.clone(), memory_bytes: self.memory_bytes, ..Options::default() };
+        let options = Options {
+            procedures: self.procedures.clone(),
+            memory_bytes: self.memory_bytes,
+            ..Options::default()
+        };
         let calls = Calls::Replayed(&options);
         let recovery =
             Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, calls, tell: None };
