@@ -478,7 +478,7 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     })?;
     recovered.report.fell_back = fell_back;
     home.confirm()?;
-    let recovery_rates = RecoveryRates::after(&recovered.report, &**disk)?;
+    let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
     let database_id = home.block().database_id;
     let log = Log::open(disk, database_id, &log_options(options), recovered.log_end)?;
     let catalog = Catalog::new(recovered.next_id);

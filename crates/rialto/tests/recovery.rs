@@ -60,6 +60,8 @@ fn slow_sweeps(random: &mut Random) -> Options {
         checkpoint: Checkpointing::ALL[random.below(Checkpointing::ALL.len() as u64) as usize],
         checkpoint_interval: Duration::from_millis(1),
         sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
+        // Or as often as a recovery that should be short asks for them, which may not be possible.
+        recovery_within: random.chance(1, 3).then(|| Duration::from_millis(10 + random.below(300))),
         ..options()
     }
 }

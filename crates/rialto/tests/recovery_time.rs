@@ -3,11 +3,14 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use rialto::io::{Disk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::recovery::{RecoveryReport, inspect};
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Checkpointing, Database, Durability, Options, Scan, Table, TableDef, TxOptions};
+use rialto::{
+    Checkpointing, Database, Durability, Error, OpenError, Options, Scan, Table, TableDef, TxOptions,
+};
 
 fn options() -> Options {
     Options {
@@ -207,4 +210,53 @@ fn what_is_predicted_is_what_it_takes() {
     }
     println!("predicted : took = {ratios:.2?}, median {:.2}", median(ratios.clone()));
     assert!((0.5..2.0).contains(&median(ratios.clone())), "predicted : took = {ratios:.2?}");
+}
+
+/// The more log there is to redo, the more often it is swept; no time is looked at.
+#[test]
+fn sweeps_come_as_often_as_there_is_more_to_redo() {
+    let within = Duration::from_millis(40);
+    let completed = |changes: i32| {
+        let disk = MemoryDisk::new();
+        let options = Options {
+            checkpoint: Checkpointing::Fuzzy,
+            // The longest time of a sweep; no more the shortest between two.
+            checkpoint_interval: Duration::from_millis(5),
+            recovery_within: Some(within),
+            ..options()
+        };
+        let (db, table) = made(&(disk.clone() as _), options);
+        insert(&db, &table, 0..1_000);
+        (0..changes).for_each(|n| change(&db, &table, n % 1_000));
+        let metrics = db.metrics();
+        assert_eq!(metrics.recovery.within, Some(within));
+        let (work, place) = (metrics.recovery.work, i64::from(changes) + 12);
+        assert!(work.packets as i64 <= place && work.memory_bytes > 0, "{work:?}");
+        let found = rows(&db);
+        db.close().unwrap();
+        assert!(rows(&Database::open_on(disk, self::options()).unwrap()) == found);
+        metrics.checkpoints.completed
+    };
+    let (few, many) = (completed(1_000), completed(100_000));
+    assert!(many > few + 2, "{few} checkpoints of 1,000 changes, {many} of 100,000");
+}
+
+#[test]
+fn a_target_without_checkpoints_is_refused() {
+    let disk = MemoryDisk::new();
+    let refused = |options: Options| match Database::open_on(disk.clone(), options) {
+        Err(OpenError::Options { what }) => what,
+        other => panic!("{other:?}"),
+    };
+    let within = Some(Duration::from_secs(5));
+    assert!(refused(Options { recovery_within: within, ..options() }).contains("needs checkpoints"));
+    let fuzzy = Options { checkpoint: Checkpointing::Fuzzy, ..options() };
+    assert!(
+        refused(Options { recovery_within: Some(Duration::ZERO), ..fuzzy.clone() }).contains("expected 10ms")
+    );
+    let db = Database::open_on(disk.clone(), Options { recovery_within: within, ..fuzzy }).unwrap();
+    match db.set_checkpoint(Checkpointing::None) {
+        Err(Error::Unsupported { what }) => assert!(what.contains("recovery_within"), "{what}"),
+        other => panic!("{other:?}"),
+    }
 }

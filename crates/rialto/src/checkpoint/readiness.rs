@@ -101,6 +101,7 @@ impl Readiness {
         let mut state = self.state.lock();
         state.sample(now, source);
         let target = self.target?;
+        state.assume(source);
         let work = state.work(source, disk, redo_start);
         let plan = target.plan(&state.standing(&work, self.pace));
         if state.outlook.0 != plan.outlook {
@@ -160,14 +161,18 @@ impl Readiness {
 
 impl State {
     fn sample(&mut self, now: Duration, source: &dyn CheckpointSource) {
+        self.redo_s = self.redo_clock(source);
+        self.looked = Some((source.log_position(), source.place().0));
+        self.growth.sample(now, self.redo_s);
+    }
+
+    /// Until a recovery has measured what redo of a packet takes, what running its transaction took stands for it.
+    fn assume(&mut self, source: &dyn CheckpointSource) {
         if !self.rates.packet.is_measured
             && let Some(ns) = source.forward_ns()
         {
             self.rates.assume_packet(ns);
         }
-        self.redo_s = self.redo_clock(source);
-        self.looked = Some((source.log_position(), source.place().0));
-        self.growth.sample(now, self.redo_s);
     }
 
     /// What came up is reckoned by what it cost then.

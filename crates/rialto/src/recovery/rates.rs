@@ -161,13 +161,14 @@ impl RecoveryRates {
         *self != before
     }
 
-    /// What is known after a recovery, recorded if that has measured anything. On a disk that is memory times say nothing.
-    pub(crate) fn after(report: &RecoveryReport, disk: &dyn Disk) -> DiskResult<RecoveryRates> {
+    /// What is known after a recovery, recorded if that has measured anything. On a disk that is memory times say nothing; on
+    /// one that takes no record, a full one for instance, the next recovery measures again.
+    pub(crate) fn after(report: &RecoveryReport, disk: &dyn Disk) -> RecoveryRates {
         let mut rates = RecoveryRates::recorded(disk).unwrap_or_default();
         if disk.has_speed() && rates.learn(report) {
-            rates.record(disk)?;
+            let _ = rates.record(disk);
         }
-        Ok(rates)
+        rates
     }
 
     /// What is recorded in a directory. A record that cannot be read is as good as none.
