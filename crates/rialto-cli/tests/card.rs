@@ -76,7 +76,9 @@ fn servers_say_their_processor_time_their_response_time_and_its_interval() {
         assert!(of("servers.found_full") > 0.0, "message servers are faster: {json}");
         let (low, mean, high) = (of("response_us.low"), of("response_us.mean"), of("response_us.high"));
         assert!(0.0 < mean && low <= mean && mean <= high, "{json}");
-        assert_eq!((of("response_us.confidence"), of("response_us.batches")), (0.9, 20.0));
+        // A batch in which the machine did something else has no response.
+        assert!((2.0..=20.0).contains(&of("response_us.batches")), "{json}");
+        assert_eq!(of("response_us.confidence"), 0.9);
         let parts = ["queue", "lock_wait", "latch_wait", "run", "log_wait"];
         let sum: f64 = parts.into_iter().map(|part| of(&format!("time_us_per_txn.{part}"))).sum();
         assert!((sum / mean - 1.0).abs() < 0.1, "the time account adds up to {sum}, the mean is {mean}");
