@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use quiet::{count, open, options, put, things};
-use rialto::backup::{BACKUP_FILE, Backup, Restore, RestoreReport, restore};
+use rialto::backup::{Archive, BACKUP_FILE, Backup, Restore, RestoreReport, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    BackupKind, Checkpointing, Database, Durability, Error, Lsn, OpenError, Options, Scan, TableDef,
+    BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options, Scan, TableDef,
     TxOptions,
 };
 
@@ -79,6 +79,11 @@ fn transfer(db: &Database, random: &mut Random) -> (Lsn, (i32, i32, i64)) {
     let ((), ticket) = db
         .submit_with(&quick, |tx| {
             for (id, by) in [(from, -amount), (to, amount)] {
+                if amount % 2 == 0 {
+                    // An action, where those are logged.
+                    tx.modify(&table, id, |row| row.add(1, by).map(drop))?;
+                    continue;
+                }
                 let balance = tx.get(&table, id)?.expect("the account").view().get_i64(1)?;
                 tx.update(&table, id, &[(1, Value::Int8(balance + by)), (2, Value::Text(text.clone()))])?;
             }
@@ -118,10 +123,12 @@ fn balances_at(place: Lsn, transfers: &[(Lsn, (i32, i32, i64))]) -> BTreeMap<i32
 fn a_backup_under_load_is_the_prefix_that_it_says() {
     let seed = Random::seed_from_environment();
     let mut random = Random::new(seed);
-    for checkpoint in Checkpointing::ALL.into_iter().chain([Checkpointing::None]) {
-        let disk = MemoryDisk::new();
+    for (nth, checkpoint) in Checkpointing::ALL.into_iter().chain([Checkpointing::None]).enumerate() {
+        let (disk, archive) = (MemoryDisk::new(), MemoryDisk::new());
         let options = Options {
             checkpoint,
+            logging: Logging::ALL[nth % Logging::ALL.len()],
+            archive: Some(Archive::on(archive.clone())),
             checkpoint_interval: Duration::from_millis(1),
             sweep_bytes_per_s: Some(16 << 20),
             backup_copies: 2 + random.below(2) as u32,
@@ -190,6 +197,24 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
         assert!(little.segments <= 4 && little.segments < all.segments, "{little}; {all}");
         let nothing = db.backup_on(MemoryDisk::new(), BackupKind::Incremental).unwrap();
         assert_eq!((nothing.segments, nothing.place), (0, little.place));
+
+        // By the log that followed the first one, to the end and to a place in between.
+        let live = balances(&db);
+        db.close().unwrap();
+        let (first, report) = &taken[0];
+        let later: Vec<Lsn> =
+            transfers.iter().map(|(lsn, _)| *lsn).filter(|lsn| *lsn >= report.place).collect();
+        let place = later[random.below(later.len() as u64) as usize];
+        for (to, expected) in
+            [(RestoreTo::End, live), (RestoreTo::Place(place), balances_at(place, &transfers))]
+        {
+            let mut plan = of([backup_on(first, "b")]);
+            (plan.archive, plan.to) = (Some(Archive::on(archive.clone())), to);
+            let target = MemoryDisk::new();
+            restore(plan, target.clone()).unwrap();
+            sound(&target);
+            assert!(balances(&open(target)) == expected, "RIALTO_SEED={seed} {checkpoint:?}, to {to:?}");
+        }
     }
 }
 
