@@ -438,3 +438,33 @@ fn without_logging_a_run_is_kept_at_its_end_and_lost_before() {
     assert!(stderr(&third).contains("commits are lost"), "{}", stderr(&third));
     assert_eq!(at(&json(&third), "consistent"), &true.into());
 }
+
+/// What one run has logged the next recovers, whatever that logs itself; a check says what it cannot run.
+#[test]
+fn a_directory_of_calls_is_used_whatever_is_logged_next() {
+    let directory = Directory::new("bench-calls");
+    for logging in ["transaction", "value", "action", "transaction"] {
+        let arguments = [
+            "--seconds",
+            "0.3",
+            "--logging",
+            logging,
+            "--checkpoint",
+            "none",
+            "--data",
+            directory.name(),
+            "--json",
+        ];
+        let output = succeeds(small(&arguments));
+        assert_eq!(at(&json(&output), "consistent"), &true.into(), "{logging}");
+        let bytes = number(&json(&output), "log_bytes_per_txn");
+        assert!(bytes > 0.0, "{logging}: {bytes}");
+    }
+    let checked = succeeds(program(&["check", directory.name()]).output().expect("it runs"));
+    let says = "begin with a call of a procedure (Logging::Transaction) that only a program with its procedures can run again";
+    assert!(stdout(&checked).contains(says), "{}", stdout(&checked));
+    let inspected = succeeds(program(&["inspect", directory.name()]).output().expect("it runs"));
+    assert!(stdout(&inspected).contains(says), "{}", stdout(&inspected));
+    // With the log of another workload's procedures beside it, and each transaction twice.
+    succeeds(small(&["--seconds", "0.3", "--check-determinism", "--data", directory.name()]));
+}
