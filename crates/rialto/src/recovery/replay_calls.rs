@@ -46,6 +46,9 @@ const BATCH: u64 = 64;
 /// Batches on their way to the workers, before the reader waits: this many to each.
 const AHEAD: u64 = 8;
 
+/// How long the reader sleeps before it looks again.
+const READER_SLEEPS: Duration = Duration::from_micros(50);
+
 /// What a replay goes on in.
 pub(super) struct Setup<'a> {
     pub options: &'a Options,
@@ -283,8 +286,15 @@ impl Replay {
         self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
+    /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
     fn wait_for(&self, call: u64) {
-        self.shared.wait_for(call);
+        let backoff = Backoff::new();
+        while !self.shared.is_done(call) && !self.shared.failed.load(Ordering::Acquire) {
+            match backoff.is_completed() {
+                true => std::thread::sleep(READER_SLEEPS),
+                false => backoff.snooze(),
+            }
+        }
     }
 
     /// Waits until all calls so far are done.
