@@ -8,6 +8,7 @@ use super::*;
 use crate::io::MemoryDisk;
 use crate::lock::LockForm;
 use crate::store::memory::SEGMENT_BYTES;
+use crate::store::memory::segments::Paint;
 use crate::txn::colour::IGNORES_READS;
 use crate::{COLOUR_RETRIES_MAX, Error};
 
@@ -133,6 +134,31 @@ fn a_transaction_of_both_colours_is_aborted_and_runs_again() {
         let db = Database::open_on(held.memory, super::options()).unwrap();
         assert_eq!(rows(&db), all, "with its log");
     }
+}
+
+/// What a commit that has settled its colour holds white stays white until it lets go, however long that takes: the sweep does
+/// all the rest, and who comes now waits for it.
+#[test]
+fn the_sweep_waits_for_those_who_are_white() {
+    let (_, found) = Held::sweep(tcbw(), options(), |held| {
+        let segments = &held.db.core().segments;
+        let id = record_of(&held.table, WHITE).segment();
+        assert_eq!(segments.hold_white(id), Paint::White);
+        held.go_on();
+        until("the sweep has come to it", || segments.is_called(id) || !segments.is_white(id));
+        assert!(segments.is_called(id) && segments.is_white(id));
+        assert!(
+            !segments.is_white(record_of(&held.table, ALSO_WHITE).segment()),
+            "it waits for it at its end"
+        );
+        std::thread::scope(|scope| {
+            let late = scope.spawn(|| held.write(&[WHITE], 2));
+            assert!(segments.is_white(id), "still");
+            segments.let_go(id);
+            assert_eq!(late.join().unwrap(), 1);
+        });
+    });
+    assert_eq!(found[&WHITE].0, 1, "who came when it was called is black");
 }
 
 /// However often a transaction is mixed: after so many runs it waits for the sweep with what it has.
