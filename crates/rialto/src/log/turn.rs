@@ -227,7 +227,8 @@ impl<M: Machine> Writer<M> {
             }
             // Past the flight, so that the sleeper is in the bucket of the next group, and short, because the word may
             // be freed without one.
-            self.sleep(place().saturating_add(1), Some(Duration::from_millis(1)));
+            let flight = self.flight.load(Ordering::SeqCst);
+            self.sleep(place().saturating_add(1), flight, Some(Duration::from_millis(1)));
         }
     }
 
@@ -249,6 +250,9 @@ impl<M: Machine> Writer<M> {
             if self.stopped() {
                 return Waited::Stopped;
             }
+            // What is chosen holds until the next group begins: groups may be bounded, and whom it relies on may be in one
+            // that leaves this committer out.
+            let flight = self.flight.load(Ordering::SeqCst);
             let view = self.view(committer, looks, &mut arrived, &place);
             looks += 1;
             let choice = match self.design.choose(&view) {
@@ -269,13 +273,13 @@ impl<M: Machine> Writer<M> {
                 Choice::Write => match self.try_take() {
                     Some(turn) => write(turn.by(author)),
                     None if view.elected || self.goes_first(committer, &view) => self.sleep_as_committer(lsn),
-                    None => self.sleep(lsn, None),
+                    None => self.sleep(lsn, flight, None),
                 },
                 Choice::LeaveToServer => {
                     self.ask_now();
-                    self.sleep(lsn, None);
+                    self.sleep(lsn, flight, None);
                 }
-                Choice::Sleep(limit) => self.sleep(lsn, limit),
+                Choice::Sleep(limit) => self.sleep(lsn, flight, limit),
                 Choice::Stall(time) => self.stall(time),
                 Choice::Lock(mode) => {
                     let held = self.lock.request(&self.machine, mode);
@@ -340,9 +344,9 @@ impl<M: Machine> Writer<M> {
         self.buckets.iter().map(|bucket| bucket.sleepers.load(Ordering::SeqCst)).sum()
     }
 
-    /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do.
-    fn sleep(&self, lsn: u64, limit: Option<Duration>) {
-        let flight = self.flight.load(Ordering::SeqCst);
+    /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do. Does not if a group has
+    /// begun since the flight word was read.
+    fn sleep(&self, lsn: u64, flight: u64, limit: Option<Duration>) {
         let began = limit.map(|_| self.machine.now());
         self.buckets[self.bucket_of(lsn, flight)].sleep(limit, || {
             // No group has begun since, so what the bucket was found by still holds, or the place is durable.

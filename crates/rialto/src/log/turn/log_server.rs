@@ -86,10 +86,11 @@ impl<M: Machine> Writer<M> {
                 }
                 GroupCommitter::LogServer => {
                     let stand_in = committer();
+                    let flight = self.flight.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
                     if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
                         // Those who asked rely on the request, which stays.
-                        self.sleep(stand_in.lsn, Some(time));
+                        self.sleep(stand_in.lsn, flight, Some(time));
                         if self.durable() >= stand_in.lsn {
                             arrived = None;
                             self.request.exchange(request::NOW, request::NONE);
