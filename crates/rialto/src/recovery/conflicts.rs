@@ -4,10 +4,10 @@
 //! before it runs. Two calls conflict if actions of theirs are on one table, their identifiers overlap, and one of them is
 //! exclusive; those run in the order of the log. A call of a plain closure may touch anything, and conflicts with all.
 //!
-//! Calls are counted, and each is told the highest count of a call before it that it conflicts with. It may run when that
-//! one *and all before it* are done: with the few calls that are in work at a time this is hardly later than need be, and
-//! what is done is one number per worker. Identifiers are kept by their hash in a table of fixed size: where two of them
-//! meet, calls wait that need not.
+//! Calls are counted, and each is told which of those before it have to be done before it may run ([`Before`]). Of an
+//! identifier, that is the last call that has it exclusively, which itself came after all others before it; and where calls
+//! share, or touch whole tables, *all* calls up to the last such one. What is done is one number per worker. Identifiers are
+//! kept by their hash in a table of fixed size: where two of them meet, calls wait that need not.
 //!
 //! Of a table's identifiers, those parts are looked at that the shortest has which has any, among the registered procedures:
 //! so identifiers overlap if they are equal there. One without parts is the whole table.
@@ -24,6 +24,15 @@ use crate::txn::calls::write_value;
 /// Hashes of identifiers; a power of two.
 const SLOTS: usize = 1 << 16;
 
+/// The calls that have to be done before one may run.
+#[derive(Debug, Default)]
+pub(super) struct Before {
+    /// All up to this one; 0 for none.
+    pub all: u64,
+    /// These.
+    pub each: SmallVec<[u64; 8]>,
+}
+
 /// The last calls that touched something.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {
@@ -34,9 +43,14 @@ struct Use {
 impl Use {
     /// The last call that one of this mode has to wait for.
     fn before(&self, mode: ActionMode) -> u64 {
+        self.exclusive.max(self.last_shared(mode))
+    }
+
+    /// The last of those that shared it, where one of this mode has to wait for them.
+    fn last_shared(&self, mode: ActionMode) -> u64 {
         match mode {
-            ActionMode::Shared => self.exclusive,
-            ActionMode::Exclusive => self.exclusive.max(self.shared),
+            ActionMode::Shared => 0,
+            ActionMode::Exclusive => self.shared,
         }
     }
 
@@ -105,8 +119,8 @@ impl Conflicts {
         }
     }
 
-    /// The next call, counted from 1, and the call before it up to which all have to be done before it may run; 0 if none.
-    pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, u64) {
+    /// The next call, counted from 1, and which have to be done before it may run.
+    pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, Before) {
         self.last += 1;
         let call = self.last;
         let name = &procedure.procedure().name;
@@ -117,19 +131,25 @@ impl Conflicts {
         let Conflicts { plans, tables, slots, scratch, anything, .. } = self;
         let Some(touches) = &plans[name].touches else {
             *anything = call;
-            return (call, call - 1);
+            return (call, Before { all: call - 1, ..Before::default() });
         };
-        let mut after = *anything;
+        let mut before = Before { all: *anything, ..Before::default() };
         let places: SmallVec<[Option<usize>; 8]> =
             touches.iter().map(|touch| touch.place(arguments, scratch)).collect();
         for (touch, place) in touches.iter().zip(&places) {
             let table = &tables[touch.table];
             let beside = match place {
-                Some(place) => slots[*place].before(touch.mode),
-                None => table.parts.before(touch.mode),
+                Some(place) => {
+                    let of_slot = &slots[*place];
+                    before.each.push(of_slot.exclusive);
+                    // Those before the last exclusive one are done when that one is.
+                    Some(of_slot.last_shared(touch.mode)).filter(|&shared| shared > of_slot.exclusive)
+                }
+                None => Some(table.parts.before(touch.mode)),
             };
-            after = after.max(table.whole.before(touch.mode)).max(beside);
+            before.all = before.all.max(table.whole.before(touch.mode)).max(beside.unwrap_or(0));
         }
+        before.each.retain(|call| *call > before.all);
         for (touch, place) in touches.iter().zip(&places) {
             let table = &mut tables[touch.table];
             match place {
@@ -140,7 +160,7 @@ impl Conflicts {
                 None => table.whole.note(touch.mode, call),
             }
         }
-        (call, after)
+        (call, before)
     }
 
     /// The last call.

@@ -5,9 +5,9 @@
 //! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
 //! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
 //!
-//! Calls are handed to the workers in turn, so each worker has every n-th, in the order of the log. A call runs when all
-//! calls up to the one that it has to wait for ([`Conflicts`]) are done; the first one that is not done waits for none, so
-//! somebody always goes on.
+//! Calls are handed to the workers in turn, some in a row to each, in the order of the log: neighbours that conflict, which
+//! a few hot rows make of all, are mostly one worker's, and wait for nobody. A call runs when all calls up to the one that it
+//! has to wait for ([`Conflicts`]) are done; the first one that is not done waits for none, so somebody always goes on.
 //!
 //! Kept here: the outcome is that of the calls one after the other in the order of the log; a call that comes to something
 //! else than it did is an error that names its place, procedure and arguments, and nothing is written (I8).
@@ -22,7 +22,7 @@ use crossbeam_utils::{Backoff, CachePadded};
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::conflicts::Conflicts;
+use super::conflicts::{Before, Conflicts};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, TableVersion};
 use crate::core::{CallersServers, Contexts, Core};
@@ -41,7 +41,7 @@ use crate::txn::Transaction;
 use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of, read_call};
 use crate::txn::options::TxOptions;
 
-/// Calls that are handed to a worker at once.
+/// Calls that are handed to a worker at once: so many in a row are one worker's.
 const BATCH: u64 = 64;
 /// Batches on their way to the workers, before the reader waits: this many to each.
 const AHEAD: u64 = 8;
@@ -61,8 +61,7 @@ pub(super) struct Setup<'a> {
 /// A call that is to be run.
 struct Item {
     call: u64,
-    /// All calls up to this one have to be done before.
-    after: u64,
+    before: Before,
     lsn: Lsn,
     procedure: Arc<Registered>,
     arguments: Vec<Value>,
@@ -86,8 +85,8 @@ pub(super) struct Replay {
     conflicts: Conflicts,
     senders: Vec<Sender<Vec<Item>>>,
     threads: Vec<JoinHandle<()>>,
-    batches: Vec<Vec<Item>>,
-    batched: u64,
+    /// Calls that are handed over together.
+    batch: Vec<Item>,
     /// The tables, by their identifiers.
     pub versions: HashMap<TableId, Arc<TableVersion>>,
     /// The highest hidden row number that was put.
@@ -187,9 +186,8 @@ impl Replay {
             disk,
             options,
         });
-        let first = |worker: u64| if worker == 0 { workers as u64 } else { worker };
         let next =
-            (0..workers as u64).map(|worker| CachePadded::new(AtomicU64::new(first(worker)))).collect();
+            (0..workers as u64).map(|worker| CachePadded::new(AtomicU64::new(worker * BATCH + 1))).collect();
         let shared = Arc::new(Shared {
             core: core.clone(),
             next,
@@ -218,8 +216,7 @@ impl Replay {
             conflicts: Conflicts::new(setup.options.procedures.iter().map(|procedure| &procedure.flow)),
             senders,
             threads,
-            batches: (0..workers).map(|_| Vec::new()).collect(),
-            batched: 0,
+            batch: Vec::new(),
             versions,
             highest_number: 0,
             calls: 0,
@@ -234,17 +231,13 @@ impl Replay {
         let procedure = self.procedure_of(lsn, &call)?;
         let Call { numbers, arguments, checksum, .. } = call;
         self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
-        let (count, after) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
-        let worker = (count % self.batches.len() as u64) as usize;
-        let item = Item { call: count, after, lsn, procedure, arguments, numbers, checksum };
-        self.batches[worker].push(item);
-        self.batched += 1;
+        let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
+        self.batch.push(Item { call: count, before, lsn, procedure, arguments, numbers, checksum });
         self.calls += 1;
-        let workers = self.batches.len() as u64;
-        if self.batched >= BATCH * workers {
+        if count.is_multiple_of(BATCH) {
             self.flush();
             self.check()?;
-            self.wait_for(count.saturating_sub(AHEAD * BATCH * workers));
+            self.wait_for(count.saturating_sub(AHEAD * BATCH * self.senders.len() as u64));
         }
         Ok(())
     }
@@ -273,13 +266,10 @@ impl Replay {
     }
 
     fn flush(&mut self) {
-        self.batched = 0;
-        for (batch, sender) in self.batches.iter_mut().zip(&self.senders) {
-            if !batch.is_empty() {
-                // It is gone only if it panicked, which the end finds out.
-                let _ = sender.send(std::mem::take(batch));
-            }
-        }
+        let Some(first) = self.batch.first() else { return };
+        let worker = worker_of(first.call, self.senders.len());
+        // It is gone only if it panicked, which the end finds out.
+        let _ = self.senders[worker].send(std::mem::take(&mut self.batch));
     }
 
     fn check(&self) -> Result<()> {
@@ -338,16 +328,27 @@ impl Drop for Replay {
     }
 }
 
+/// The worker that has this call.
+fn worker_of(call: u64, workers: usize) -> usize {
+    ((call - 1) / BATCH % workers as u64) as usize
+}
+
 impl Shared {
     /// Whether all calls up to this one are done.
     fn is_done(&self, call: u64) -> bool {
         self.next.iter().all(|next| next.load(Ordering::Acquire) > call)
     }
 
-    /// Waits for that; gives up when something has failed.
-    fn wait_for(&self, call: u64) {
+    fn may_run(&self, before: &Before) -> bool {
+        let is_done =
+            |&call: &u64| self.next[worker_of(call, self.next.len())].load(Ordering::Acquire) > call;
+        before.each.iter().all(is_done) && self.is_done(before.all)
+    }
+
+    /// Waits until it may run; gives up when something has failed.
+    fn wait_for(&self, before: &Before) {
         let backoff = Backoff::new();
-        while !self.is_done(call) && !self.failed.load(Ordering::Acquire) {
+        while !self.may_run(before) && !self.failed.load(Ordering::Acquire) {
             if backoff.is_completed() {
                 std::thread::yield_now();
             } else {
@@ -378,13 +379,14 @@ fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
     while let Ok(batch) = receiver.recv() {
         for item in batch {
             let call = item.call;
-            shared.wait_for(item.after);
+            shared.wait_for(&item.before);
             if !shared.failed.load(Ordering::Acquire)
                 && let Err(error) = run(&shared.core, item)
             {
                 shared.fail(error);
             }
-            shared.next[worker].store(call + shared.next.len() as u64, Ordering::Release);
+            let others = if call.is_multiple_of(BATCH) { (shared.next.len() as u64 - 1) * BATCH } else { 0 };
+            shared.next[worker].store(call + 1 + others, Ordering::Release);
         }
     }
 }
