@@ -127,7 +127,8 @@ pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
 impl Replay {
     /// Begins with these tables.
     pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
-        let workers = setup.threads.max(1);
+        // One reads the log and finds the conflicts.
+        let workers = setup.threads.saturating_sub(1).max(1);
         let options = Options {
             logging: Logging::Value,
             durability: Durability::Memory,
