@@ -246,7 +246,10 @@ impl Sweep<'_> {
                     self.file.sync()?;
                     synced = stats.written_bytes;
                 }
-                pause(stats.written_bytes, stats.segments)?;
+                // Commits wait for one that was asked for.
+                if !self.segments.is_called(id) {
+                    pause(stats.written_bytes, stats.segments)?;
+                }
             }
             if self.control.is_stopped() {
                 return Err(Error::Closed);
