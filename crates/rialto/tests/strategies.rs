@@ -337,3 +337,54 @@ impl Drop for Stop<'_> {
         self.0.store(true, Ordering::SeqCst);
     }
 }
+
+/// However slowly a black/white sweep goes on, it takes what commits wait for without a pause: at a byte a second they would
+/// else wait for a day.
+#[test]
+fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
+    let options = Options {
+        checkpoint: Checkpointing::TransactionBlackWhite,
+        checkpoint_interval: Duration::from_millis(1),
+        sweep_bytes_per_s: Some(1),
+        memory_bytes: 256 << 20,
+        ..Options::default()
+    };
+    let db = Database::open_on(rialto::io::MemoryDisk::new(), options).unwrap();
+    let columns = vec![
+        Column::new("id", ColumnType::Int4),
+        Column::new("n", ColumnType::Int8),
+        Column::new("text", ColumnType::Text),
+    ];
+    let table = db
+        .transact(|tx| tx.create_table(&TableDef::new("wide", columns.clone()).with_primary_key(&["id"])))
+        .unwrap();
+    // More segments than a sweep writes at once, some of them black by the time of the transactions.
+    const ROWS: i32 = 8_000;
+    for first in (0..ROWS).step_by(100) {
+        db.transact(|tx| {
+            (first..first + 100).try_for_each(|id| {
+                tx.insert(&table, &[Value::Int4(id), Value::Int8(0), Value::Text("x".repeat(1_000))])
+            })
+        })
+        .unwrap();
+    }
+    let (done, finished) = std::sync::mpsc::channel();
+    let client = db.clone();
+    std::thread::spawn(move || {
+        let mut step = 0;
+        while client.metrics().aborted_colour < 5 {
+            step += 1;
+            let (one, other) = (step * 7 % ROWS, ROWS - 1 - step * 11 % ROWS);
+            client
+                .transact(|tx| {
+                    for id in [one, other] {
+                        tx.modify(&table, id, |row| row.add_i64(1, 1).map(drop))?;
+                    }
+                    Ok(())
+                })
+                .unwrap();
+        }
+        done.send(()).unwrap();
+    });
+    finished.recv_timeout(Duration::from_secs(60)).expect("no commit waits for the sweep's pace");
+}
