@@ -163,16 +163,22 @@ impl SystemRows {
     pub fn descriptions(&self, complete: bool) -> Result<Vec<Description>> {
         let mut described = Vec::new();
         for row in &self.tables {
-            match self.describe(row) {
-                Some(description) => described.push(description),
-                None if complete => {
+            let description = self.describe(row).ok_or_else(|| "incomplete, or they make no sense".to_owned());
+            // With rows missing, a key can name a column that is not there.
+            let description = description.and_then(|description| match description.schema() {
+                Ok(_) => Ok(description),
+                Err(error) => Err(error.to_string()),
+            });
+            match description {
+                Ok(description) => described.push(description),
+                Err(what) if complete => {
                     return Err(Error::Corrupt {
                         file: "the system tables".to_owned(),
                         offset: 0,
-                        what: format!("the rows that describe table {row:?} are incomplete or make no sense"),
+                        what: format!("the rows that describe table {row:?}: {what}"),
                     });
                 }
-                None => {}
+                Err(_) => {}
             }
         }
         described.sort_by_key(|description| description.id);
@@ -290,9 +296,13 @@ mod tests {
             rows.add(row.table, RowView::new(schema, &bytes));
         }
         assert_eq!(rows.descriptions(true).unwrap(), [description]);
-        rows.columns.pop();
-        rows.columns.remove(0);
-        assert!(rows.descriptions(true).is_err());
-        assert!(rows.descriptions(false).unwrap().is_empty());
+        // Without its last column the table makes sense but for its key; without its first one not at all.
+        let kind = rows.columns.iter().position(|column| column[1] == Value::Int2(2)).unwrap();
+        for (column, expected) in [(kind, "no column at position 2"), (0, "incomplete")] {
+            rows.columns.remove(column);
+            let error = rows.descriptions(true).unwrap_err();
+            assert!(matches!(&error, Error::Corrupt { what, .. } if what.contains(expected)), "{error}");
+            assert!(rows.descriptions(false).unwrap().is_empty());
+        }
     }
 }

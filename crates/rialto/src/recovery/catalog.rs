@@ -61,7 +61,9 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
 /// count; where the copy has lost the one before it, that one said "by row number". In the midst of the packet at `at`,
 /// `keyed` has the `is_primary` rows that it has put so far: the others of that place are later.
 ///
-/// Unless `complete`, tables with rows missing are left out: they are being dropped or created at a later place.
+/// Unless `complete`, tables with rows missing are left out: they are being dropped or created at a later place. So are
+/// those whose storage begins at a later place: no redo record before it is for them, and the copy can have a part of the
+/// rows that describe them, as many columns as had been put when it was made.
 pub(super) fn tables_at(
     system: &[&RedoTable],
     at: Lsn,
@@ -110,7 +112,7 @@ pub(super) fn tables_at(
     };
     let described = all.descriptions(complete)?.into_iter();
     let described = described.map(|description| Described { since: since(description.id), description });
-    Ok(described.collect())
+    Ok(described.filter(|table| complete || table.since <= at).collect())
 }
 
 /// An `is_primary` row for a table whose rows are known by number.
