@@ -4,6 +4,7 @@
 //! with those that are. An option that is not built at all, or that no workload here takes, is known but hidden, and
 //! [`BenchArgs::check`] answers with what is available.
 
+mod check;
 mod values;
 
 use std::path::PathBuf;
@@ -12,20 +13,19 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, FromArgMatches};
 use rialto::backup::Archive;
-use rialto::io::SimulatedDisk;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Logging, Options, TransactionServerOptions};
+use rialto::{Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
     CheckpointName, DiskName, DurabilityName, EngineName, LocksName, LoggingName, Rate, ResidenceName,
     WorkloadName,
 };
-use crate::card::{self, Mix};
-use crate::error::BenchError;
+use crate::card;
 use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
+use crate::mix::{Mix, Names};
 use crate::tpcb;
 
 /// Seconds on the command line.
@@ -80,31 +80,6 @@ impl Given {
     }
 }
 
-/// The options that bare commit sequences take.
-const COMMIT_OPTIONS: [&str; 21] = [
-    "workload",
-    "clients",
-    "in-flight",
-    "seconds",
-    "warmup",
-    "repeat",
-    "group-commit",
-    "stall-us",
-    "willing-to-wait-us",
-    "willing-to-wait-min-us",
-    "wake-delay-us",
-    "group-max",
-    "log-writes",
-    "log-writes-in-flight",
-    "disk",
-    "data",
-    "seed",
-    "json",
-    "limits",
-    "versus",
-    "versus-binary",
-];
-
 /// Run a workload and measure it.
 #[derive(Debug, Clone, Args)]
 pub struct BenchArgs {
@@ -145,7 +120,7 @@ pub struct BenchArgs {
     /// How often each transaction is run, in percent that add up to 100; what is not named is not run [default of card:
     /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1]
     #[arg(long, value_name = "NAME=PCT,...")]
-    pub mix: Option<Mix>,
+    pub mix: Option<String>,
     /// Put the load on System M's servers: message servers put requests on one queue, a transaction server runs them one at a
     /// time (card). Without it each client runs its own transactions
     #[arg(long)]
@@ -269,225 +244,12 @@ impl Unbuilt {
     }
 }
 
-/// The largest scale of card: its accounts are numbered by 31 bits.
-const CARD_SCALE_MAX: u32 = 50_000;
-
-/// What is of System M's servers.
-const SERVER_OPTIONS: [&str; 4] = ["servers", "message-servers", "queue", "standbys"];
-/// What is of clients that run their own transactions.
-const CLIENT_OPTIONS: [&str; 4] = ["clients", "in-flight", "rate", "limits"];
-
-/// What says how to measure.
-const MEASURING_OPTIONS: [&str; 14] = [
-    "servers",
-    "message-servers",
-    "clients",
-    "in-flight",
-    "rate",
-    "seconds",
-    "warmup",
-    "repeat",
-    "mix",
-    "seed",
-    "json",
-    "limits",
-    "versus",
-    "versus-binary",
-];
-
 /// Packet slots beyond those that the clients may fill.
 const PACKETS_SPARE: usize = 1_024;
 const PACKETS_MAX: usize = 60_000;
 const CLIENTS_SPARE: usize = 16;
 
 impl BenchArgs {
-    /// Refuses what clap cannot see: options that are not built, or that do not go together.
-    ///
-    /// # Errors
-    /// [`BenchError::Usage`], naming the option and what is available.
-    pub fn check(&self) -> Result<(), BenchError> {
-        let usage = |text: String| Err(BenchError::Usage(text));
-        if let Some((option, instead)) = self.unbuilt.given() {
-            return usage(format!("{option} does not apply here or is not built yet; available: {instead}"));
-        }
-        if self.disk == DiskName::Memory && self.data.is_some() {
-            return usage(
-                "--data does not apply to --disk memory; available: --disk file --data DIR".to_owned(),
-            );
-        }
-        match (self.workload, &self.disk) {
-            (WorkloadName::Tpcb | WorkloadName::Card, DiskName::Simulated(name))
-                if SimulatedDisk::names().all(|(preset, _)| preset != name) =>
-            {
-                return usage(format!(
-                    "--disk sim:{name} is a regime of virtual time, which only commit runs in; available:{}",
-                    self.workload.disks()
-                ));
-            }
-            (WorkloadName::Commit, _) => self.check_commit().map_err(BenchError::Usage)?,
-            _ => {}
-        }
-        if self.limits && self.rate.is_some() {
-            return usage(
-                "--limits does not apply to --rate, an open loop that bare code would keep up with; available: closed \
-                 loops, --clients and --in-flight"
-                    .to_owned(),
-            );
-        }
-        if self.seconds.is_zero() {
-            return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
-        }
-        self.check_sizes().map_err(BenchError::Usage)?;
-        self.check_card().map_err(BenchError::Usage)?;
-        let outstanding = self.outstanding();
-        if outstanding + PACKETS_SPARE > PACKETS_MAX {
-            return usage(format!(
-                "--clients {} with --in-flight {} are {outstanding} transactions in flight; at most {} can be",
-                self.clients,
-                self.in_flight,
-                PACKETS_MAX - PACKETS_SPARE
-            ));
-        }
-        if self.logging == LoggingName::None && self.checkpoint != CheckpointName::None {
-            return usage(
-                "--logging none needs --checkpoint none: a copy made while transactions run is made whole by the log"
-                    .to_owned(),
-            );
-        }
-        if self.logging != LoggingName::None
-            && let Some(reason) = Logging::from(self.logging).refuses(self.checkpoint.into())
-        {
-            return usage(format!("--logging transaction needs --checkpoint tccou, tcbw or none: {reason}"));
-        }
-        if let Some(problem) = self.group_commit.options().problem() {
-            return usage(problem);
-        }
-        let no_checkpoints = self.checkpoint == CheckpointName::None;
-        for (given, option) in [
-            (self.checkpoint_interval_s.is_some(), "--checkpoint-interval-s"),
-            (self.sweep_bytes_per_s.is_some(), "--sweep-bytes-per-s"),
-            (self.recovery_within_s.is_some(), "--recovery-within-s"),
-        ] {
-            if given && no_checkpoints {
-                return usage(format!(
-                    "{option} does not apply to --checkpoint none; available: --checkpoint fuzzy, accou, tccou, acbw, tcbw"
-                ));
-            }
-        }
-        if self.colour_retry_us.is_some()
-            && !matches!(self.checkpoint, CheckpointName::Acbw | CheckpointName::Tcbw)
-        {
-            return usage(
-                "--colour-retry-us applies to black/white checkpoints alone; available: --checkpoint acbw, tcbw".to_owned(),
-            );
-        }
-        if let Some(us) = self.colour_retry_us.filter(|&us| us > 60_000_000) {
-            return usage(format!("--colour-retry-us {us}: expected at most 60000000"));
-        }
-        Ok(())
-    }
-
-    fn check_sizes(&self) -> Result<(), String> {
-        let (scale, accounts) = (self.scale(), self.accounts());
-        match self.workload {
-            WorkloadName::Card if scale > CARD_SCALE_MAX => {
-                Err(format!("--scale {scale} is too large for card; give at most --scale {CARD_SCALE_MAX}"))
-            }
-            WorkloadName::Card if accounts < card::Shape::accounts_min(scale) => Err(format!(
-                "--accounts {accounts} is fewer than one for each card that gets lost and found at --scale {scale}; give \
-                 at least --accounts {}",
-                card::Shape::accounts_min(scale)
-            )),
-            WorkloadName::Tpcb if accounts < scale => Err(format!(
-                "--accounts {accounts} is fewer than one for each of {scale} branches; give at least --accounts {scale}"
-            )),
-            _ => Ok(()),
-        }
-    }
-
-    /// What is of cards only, and what they do not take.
-    fn check_card(&self) -> Result<(), String> {
-        if self.workload != WorkloadName::Card {
-            let name = self.workload.name();
-            if self.mix.is_some() {
-                return Err(format!(
-                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card"
-                ));
-            }
-            if self.interactive {
-                return Err(format!("--interactive does not apply to {name}; available: card"));
-            }
-            if let Some(option) = SERVER_OPTIONS.iter().find(|name| self.given.has(name)) {
-                return Err(format!("--{option} does not apply to {name}; available: card"));
-            }
-            return Ok(());
-        }
-        if let Some(option) =
-            ["message-servers", "queue", "standbys"].iter().find(|name| self.given.has(name))
-            && !self.servers
-            && !self.interactive
-        {
-            return Err(format!(
-                "--{option} applies to --servers only, which puts the load on a request queue"
-            ));
-        }
-        if self.servers
-            && let Some(option) = CLIENT_OPTIONS.iter().find(|name| self.given.has(name))
-        {
-            return Err(format!(
-                "--{option} does not apply to --servers, whose message servers put as many requests on the queue as it \
-                 takes; available: --message-servers, --queue, --standbys"
-            ));
-        }
-        if self.interactive {
-            return match self.given.0.iter().find(|name| MEASURING_OPTIONS.contains(&name.as_str())) {
-                Some(name) => Err(format!(
-                    "--{name} does not apply to --interactive, which runs what it is asked for and measures nothing"
-                )),
-                None => Ok(()),
-            };
-        }
-        if self.limits && (self.in_flight > 1 || self.durability == DurabilityName::Memory) {
-            return Err(
-                "--limits does not apply to card with tickets or --durability memory: the bare map with a log runs TPC-B; \
-                 available: --in-flight 1 --durability disk"
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
-    /// What bare commit sequences do not take.
-    fn check_commit(&self) -> Result<(), String> {
-        if let Some(other) = self.given.0.iter().find(|name| !COMMIT_OPTIONS.contains(&name.as_str())) {
-            let available: Vec<String> = COMMIT_OPTIONS[1..].iter().map(|name| format!("--{name}")).collect();
-            return Err(format!(
-                "--{other} does not apply to commit, which has no tables and runs closed loops that wait for the disk; \
-                 available: {}",
-                available.join(", ")
-            ));
-        }
-        if self.regime().is_some() {
-            for option in ["data", "limits", "log-writes", "log-writes-in-flight"] {
-                if self.given.has(option) {
-                    return Err(format!(
-                        "--{option} does not apply to commit in virtual time (--disk {}), which uses no device; \
-                         available: --disk file",
-                        self.disk
-                    ));
-                }
-            }
-        }
-        if self.limits && self.in_flight > 1 {
-            return Err(
-                "--limits does not apply to commit with tickets: the bare map with a log runs TPC-B; available: \
-                 --in-flight 1"
-                    .to_owned(),
-            );
-        }
-        Ok(())
-    }
-
     /// The regime of virtual time that the run is in, if it is.
     pub fn regime(&self) -> Option<&'static Regime> {
         match (self.workload, &self.disk) {
@@ -530,6 +292,14 @@ impl BenchArgs {
             WorkloadName::Card => card::ACCOUNTS.saturating_mul(self.scale()),
             WorkloadName::Tpcb | WorkloadName::Commit => ACCOUNTS,
         })
+    }
+
+    /// How often each of a workload's transactions is run.
+    ///
+    /// # Errors
+    /// What is wrong with `--mix`.
+    pub fn mix_of<N: Names>(&self) -> Result<Mix<N>, String> {
+        self.mix.as_deref().map_or(Ok(Mix::default()), str::parse)
     }
 
     /// The message servers, if there are some.

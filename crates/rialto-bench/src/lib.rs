@@ -6,6 +6,7 @@
 //! | [`workload`] | the seam between clients and what they run |
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
 //! | [`card`] | System M's credit cards: four sets, eight transactions, their consistency condition, a prompt for people |
+//! | [`mix`] | how often each transaction of a workload is run |
 //! | [`shape`] | which workload a database holds |
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time |
 //! | [`figures`] | `rialto figures`: the papers' experiments, each a table, a picture and a paragraph |
@@ -41,6 +42,7 @@ pub mod json;
 pub mod limits;
 pub mod log_writes;
 pub mod machine;
+pub mod mix;
 pub mod report;
 pub mod session;
 pub mod shape;

@@ -63,9 +63,9 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
         }
         WorkloadName::Card => {
             let shape = card::Shape { scale: args.scale(), accounts: args.accounts() };
+            let mix = args.mix_of().map_err(BenchError::Usage)?;
             let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
-                let (card, there) =
-                    Card::open_or_load(database, shape, args.mix.unwrap_or_default(), progress)?;
+                let (card, there) = Card::open_or_load(database, shape, mix, progress)?;
                 Ok((card.by_calls(args.calls()), there))
             };
             let open_servers = |database: &Database, progress: &mut dyn FnMut(&str)| {

@@ -35,11 +35,11 @@ fn defaults_are_those_of_the_contract() {
     assert_eq!(args.directory(), Some(PathBuf::from("./rialto-data/tpcb")));
     let card = parse("card");
     card.check().unwrap();
-    assert_eq!((card.scale(), card.accounts(), card.mix), (1, 40_000, None));
+    assert_eq!((card.scale(), card.accounts(), card.mix.as_deref()), (1, 40_000, None));
     assert_eq!(card.directory(), Some(PathBuf::from("./rialto-data/card")));
     let larger = parse("card --scale 3 --mix BAL=50,pay=50");
     larger.check().unwrap();
-    assert_eq!((larger.accounts(), larger.mix), (120_000, Some("PAY=50,BAL=50".parse().unwrap())));
+    assert_eq!((larger.accounts(), larger.mix_of::<card::Name>()), (120_000, "PAY=50,BAL=50".parse()));
     parse("card --limits").check().unwrap();
     let servers = parse("card --servers --message-servers 3 --queue 7 --standbys 0");
     servers.check().unwrap();
@@ -102,7 +102,7 @@ fn options_that_do_not_go_together_are_refused() {
         ("commit --mix BAL=100", "--mix does not apply to commit"),
         ("card --mix BAL=99", "add up to 99%"),
         ("card --mix STEAL=100", "there are BAL, CCCK"),
-        ("card --mix BAL", "BAL=50,PAY=50"),
+        ("card --mix BAL", "BAL=50,FOUND=50"),
         ("card --scale 3 --accounts 599", "--accounts 600"),
         ("card --scale 50001", "--scale 50000"),
         ("card --limits --in-flight 2", "--in-flight 1"),

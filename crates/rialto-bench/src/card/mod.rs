@@ -16,14 +16,13 @@
 //! only says that the others change the customer's description and handle lost cards. Which cards get lost is a small part
 //! of all, so that about a hundred are hot at any time ([`Shape::careless`]).
 //!
-//! - [`request`]: arguments and responses; [`mix`]: how often each transaction runs;
+//! - [`request`]: arguments and responses;
 //! - [`tables`]: the sets; [`transactions`]: what is done on each; [`flows`]: the same as registered procedures;
 //! - [`verify`]: the consistency condition;
 //! - [`servers`]: the same behind System M's transaction server; [`interactive`]: the message server for people.
 
 mod flows;
 pub mod interactive;
-pub mod mix;
 pub mod request;
 pub mod servers;
 mod tables;
@@ -41,7 +40,6 @@ use rialto::row::Value;
 use rialto::{Database, Result, Ticket, TxOptions};
 
 pub use self::flows::procedures;
-pub use self::mix::Mix;
 pub use self::request::{Name, Request, Response, TODAY};
 pub use self::servers::CardServers;
 use self::tables::Sets;
@@ -50,6 +48,9 @@ pub use self::verify::{Audit, Totals};
 use crate::shape::ShapeError;
 use crate::tpcb;
 use crate::workload::{Audited, Verdict, Workload};
+
+/// How often each transaction is run.
+pub type Mix = crate::mix::Mix<Name>;
 
 /// The cards, open.
 #[derive(Debug)]

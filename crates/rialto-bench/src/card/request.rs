@@ -7,6 +7,7 @@ use rialto::io::Random;
 use rialto::row::Date;
 
 use super::tables::Shape;
+use crate::mix::Names;
 
 /// The name of a transaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -50,14 +51,22 @@ impl fmt::Display for Name {
     }
 }
 
+impl Names for Name {
+    const ALL: &'static [Name] = &Name::ALL;
+    /// The paper's five, and a hundredth for each of the three that it does not number.
+    const PERCENT: &'static [u32] = &[17, 20, 20, 20, 20, 1, 1, 1];
+
+    #[inline]
+    fn position(self) -> usize {
+        self as usize
+    }
+}
+
 impl FromStr for Name {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Name, String> {
-        let named = Name::ALL.into_iter().find(|name| name.as_str().eq_ignore_ascii_case(text));
-        named.ok_or_else(|| {
-            format!("there is no transaction \"{text}\"; there are {}", Name::NAMES.join(", "))
-        })
+        Name::named(text)
     }
 }
 

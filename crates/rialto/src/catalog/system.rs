@@ -163,7 +163,8 @@ impl SystemRows {
     pub fn descriptions(&self, complete: bool) -> Result<Vec<Description>> {
         let mut described = Vec::new();
         for row in &self.tables {
-            let description = self.describe(row).ok_or_else(|| "incomplete, or they make no sense".to_owned());
+            let description =
+                self.describe(row).ok_or_else(|| "incomplete, or they make no sense".to_owned());
             // With rows missing, a key can name a column that is not there.
             let description = description.and_then(|description| match description.schema() {
                 Ok(_) => Ok(description),

@@ -1,83 +1,115 @@
-//! [`Mix`]: how often each transaction is run.
+//! [`Mix`]: how often each of a workload's transactions is run.
 
 use std::fmt;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use rialto::io::Random;
 
-use super::request::Name;
-
 /// Steps of a percentage: a share is a whole number of thousandths of a percent.
 const STEPS_PER_PERCENT: f64 = 1_000.0;
 const STEPS: u32 = 100_000;
+/// The most transactions that a workload has.
+const NAMES_MAX: usize = 8;
 
-/// Shares of the transactions, which add up to 100%.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Mix {
-    /// For each transaction, in the order of [`Name::ALL`], where its part of the steps ends.
-    ends: [u32; Name::COUNT],
+/// The names of a workload's transactions.
+pub trait Names: Copy + fmt::Display + 'static {
+    /// All, in the order of their positions; at most 8.
+    const ALL: &'static [Self];
+    /// How often each is run unless told otherwise, in percent that add up to 100.
+    const PERCENT: &'static [u32];
+
+    /// Which of all it is, counted from 0.
+    fn position(self) -> usize;
+
+    /// The one that is written so, in letters of either case.
+    ///
+    /// # Errors
+    /// Which there are.
+    fn named(text: &str) -> Result<Self, String> {
+        let named = Self::ALL.iter().find(|name| name.to_string().eq_ignore_ascii_case(text));
+        named.copied().ok_or_else(|| {
+            let names: Vec<_> = Self::ALL.iter().map(ToString::to_string).collect();
+            format!("there is no transaction \"{text}\"; there are {}", names.join(", "))
+        })
+    }
 }
 
-impl Mix {
+/// Shares of the transactions, which add up to 100%.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Mix<N> {
+    /// For each transaction, in the order of [`Names::ALL`], where its part of the steps ends; behind the last, all steps.
+    ends: [u32; NAMES_MAX],
+    names: PhantomData<N>,
+}
+
+impl<N> Clone for Mix<N> {
+    fn clone(&self) -> Mix<N> {
+        *self
+    }
+}
+
+impl<N> Copy for Mix<N> {}
+
+impl<N: Names> Mix<N> {
     /// Of one transaction only.
-    pub fn only(name: Name) -> Mix {
-        Mix::of(|other| if other == name { STEPS } else { 0 })
+    pub fn only(name: N) -> Mix<N> {
+        Mix::of(|other| if other == name.position() { STEPS } else { 0 })
     }
 
-    fn of(steps: impl Fn(Name) -> u32) -> Mix {
+    fn of(steps: impl Fn(usize) -> u32) -> Mix<N> {
+        const { assert!(N::ALL.len() <= NAMES_MAX && N::ALL.len() == N::PERCENT.len()) };
+        let mut ends = [STEPS; NAMES_MAX];
         let mut end = 0;
-        let ends = Name::ALL.map(|name| {
-            end += steps(name);
-            end
-        });
-        Mix { ends }
+        for (position, its_end) in ends.iter_mut().enumerate().take(N::ALL.len()) {
+            end += steps(position);
+            *its_end = end;
+        }
+        Mix { ends, names: PhantomData }
     }
 
     /// The next transaction, at random.
     #[inline]
-    pub fn draw(&self, random: &mut Random) -> Name {
+    pub fn draw(&self, random: &mut Random) -> N {
         let step = random.below(u64::from(STEPS)) as u32;
         // As a sum, without a branch for each: which one it is cannot be foretold.
-        Name::ALL[self.ends.iter().map(|&end| usize::from(step >= end)).sum::<usize>()]
+        N::ALL[self.ends.iter().map(|&end| usize::from(step >= end)).sum::<usize>()]
     }
 
     /// The share of a transaction, in percent.
-    pub fn percent(&self, name: Name) -> f64 {
-        let position = name as usize;
+    pub fn percent(&self, name: N) -> f64 {
+        let position = name.position();
         let begin = position.checked_sub(1).map_or(0, |before| self.ends[before]);
         f64::from(self.ends[position] - begin) / STEPS_PER_PERCENT
     }
 }
 
-impl Default for Mix {
-    /// The paper's five, and a hundredth for each of the three that it does not number.
-    fn default() -> Mix {
-        Mix::of(|name| {
-            let percent = match name {
-                Name::Bal => 17,
-                Name::Ccck | Name::Clck | Name::Debit | Name::Pay => 20,
-                Name::Move | Name::Lost | Name::Found => 1,
-            };
-            percent * STEPS_PER_PERCENT as u32
-        })
+impl<N: Names> Default for Mix<N> {
+    fn default() -> Mix<N> {
+        Mix::of(|position| N::PERCENT[position] * STEPS_PER_PERCENT as u32)
     }
 }
 
-impl FromStr for Mix {
+impl<N: Names> FromStr for Mix<N> {
     type Err = String;
 
     /// `BAL=50,PAY=50`: what is not named is not run.
-    fn from_str(text: &str) -> Result<Mix, String> {
-        let mut steps = [None; Name::COUNT];
+    fn from_str(text: &str) -> Result<Mix<N>, String> {
+        let mut steps = [None; NAMES_MAX];
         for part in text.split(',') {
             let (name, percent) = part.split_once('=').ok_or_else(|| {
-                format!("expected NAME=PERCENT,... (such as BAL=50,PAY=50), found \"{part}\"")
+                let last = N::ALL.len() - 1;
+                format!(
+                    "expected NAME=PERCENT,... (such as {}=50,{}=50), found \"{part}\"",
+                    N::ALL[0],
+                    N::ALL[last]
+                )
             })?;
-            let name: Name = name.trim().parse()?;
+            let name = N::named(name.trim())?;
             let percent = percent.trim().parse().ok().filter(|percent| (0.0..=100.0).contains(percent));
             let percent: f64 = percent
                 .ok_or_else(|| format!("expected a percentage from 0 to 100 for {name}, found \"{part}\""))?;
-            if steps[name as usize].replace((percent * STEPS_PER_PERCENT).round() as u32).is_some() {
+            if steps[name.position()].replace((percent * STEPS_PER_PERCENT).round() as u32).is_some() {
                 return Err(format!("{name} is named twice; give each transaction one share"));
             }
         }
@@ -86,14 +118,14 @@ impl FromStr for Mix {
             let sum = f64::from(sum) / STEPS_PER_PERCENT;
             return Err(format!("the shares add up to {sum}%, expected 100%"));
         }
-        Ok(Mix::of(|name| steps[name as usize].unwrap_or(0)))
+        Ok(Mix::of(|position| steps[position].unwrap_or(0)))
     }
 }
 
-impl fmt::Display for Mix {
+impl<N: Names> fmt::Display for Mix<N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let parts = Name::ALL.into_iter().filter(|name| self.percent(*name) > 0.0);
-        let parts: Vec<_> = parts.map(|name| format!("{name} {}", self.percent(name))).collect();
+        let parts = N::ALL.iter().filter(|name| self.percent(**name) > 0.0);
+        let parts: Vec<_> = parts.map(|name| format!("{name} {}", self.percent(*name))).collect();
         f.write_str(&parts.join(", "))
     }
 }
@@ -101,6 +133,9 @@ impl fmt::Display for Mix {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::card::Name;
+
+    type Mix = super::Mix<Name>;
 
     #[test]
     fn the_five_of_the_paper_make_97_percent() {
@@ -125,7 +160,7 @@ mod tests {
         assert!((0..1_000).all(|_| matches!(mix.draw(&mut random), Name::Bal | Name::Pay)));
         assert_eq!("LOST=100".parse(), Ok(Mix::only(Name::Lost)));
         for (text, named) in [
-            ("", "BAL=50,PAY=50"),
+            ("", "BAL=50,FOUND=50"),
             ("BAL", "found \"BAL\""),
             ("STEAL=100", "there are BAL, CCCK, CLCK, DEBIT, PAY, MOVE, LOST, FOUND"),
             ("BAL=much", "percentage from 0 to 100 for BAL"),
