@@ -3,6 +3,7 @@
 mod common;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use common::*;
@@ -183,9 +184,21 @@ fn a_statement_that_runs_long_is_57014_when_it_is_cancelled() {
     client.run("insert into t select n, 'x' from generate_series(1, 100) n");
     let (process, secret) = (client.process, client.secret);
     client.send(&query("select count(*) from generate_series(1, 1000000000000)"));
-    std::thread::sleep(Duration::from_millis(100));
-    let mut canceller = Client::raw(server.address);
-    canceller.send_startup(&[80_877_102, process, secret].map(u32::to_be_bytes).concat());
-    assert_eq!(error_code(&client.answer()).as_deref(), Some("57014"));
+    // A request that comes before the statement runs does nothing: so there is one after the other, until it answers.
+    let answered = AtomicBool::new(false);
+    let answer = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !answered.load(Ordering::SeqCst) {
+                let mut canceller = Client::raw(server.address);
+                canceller.send_startup(&[80_877_102, process, secret].map(u32::to_be_bytes).concat());
+                assert!(canceller.read().is_none(), "the end says that it was done");
+                std::thread::sleep(Duration::from_millis(10));
+            }
+        });
+        let answer = client.answer();
+        answered.store(true, Ordering::SeqCst);
+        answer
+    });
+    assert_eq!(error_code(&answer).as_deref(), Some("57014"));
     client.run("select 1");
 }

@@ -490,15 +490,17 @@ fn deadlocks_are_retried_alone_and_told_in_a_block() {
     run(&mut one, "insert into t values (1, 0), (2, 0)");
     run(&mut one, "begin");
     run(&mut one, "update t set b = 1 where a = 1");
+    let (has_locked, other_has_locked) = std::sync::mpsc::channel();
     let other = std::thread::spawn(move || {
         let mut two = Session::new(database, "two", "bank");
         run(&mut two, "begin");
         run(&mut two, "update t set b = 2 where a = 2");
+        has_locked.send(()).unwrap();
         let outcome = try_run(&mut two, "update t set b = 2 where a = 1", &[]);
         run(&mut two, "commit");
         outcome.err().map(|error| error.sqlstate.code())
     });
-    std::thread::sleep(std::time::Duration::from_millis(200));
+    other_has_locked.recv().unwrap();
     let mine =
         try_run(&mut one, "update t set b = 1 where a = 2", &[]).err().map(|error| error.sqlstate.code());
     run(&mut one, "commit");

@@ -217,20 +217,18 @@ fn life(seed: u64) {
 
 #[test]
 fn fields_set_in_place_are_what_setting_values_gives() {
-    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse::<u64>().ok());
-    if let Some(seed) = variable("RIALTO_SEED") {
-        return life(seed);
-    }
-    let seconds = variable("RIALTO_TEST_SECONDS").unwrap_or(5);
-    let (began, mut seed) = (Instant::now(), Random::new(0x5eed).next());
-    seed ^= std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_nanos() as u64;
-    while began.elapsed().as_secs() < seconds {
+    let base = Random::seed_from_environment();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let mut rounds = 0;
+    while rounds == 0 || Instant::now() < until {
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
         if let Err(panic) = std::panic::catch_unwind(|| life(seed)) {
             eprintln!("RIALTO_SEED={seed}");
             std::panic::resume_unwind(panic);
         }
-        seed = Random::new(seed).next();
     }
+    println!("tally: fields in place, {rounds} seeds, {} transactions, RIALTO_SEED={base}", 30 * rounds);
 }
 
 #[test]

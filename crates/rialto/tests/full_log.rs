@@ -137,6 +137,7 @@ fn work(db: &Database, table: &Table, client: i64, about: &str) -> BTreeMap<i64,
 fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() {
     let base = Random::seed_from_environment();
     let mut random = Random::new(base);
+    let (mut rounds, mut transactions) = (0, 0);
     for (round, design) in (0..4).flat_map(|round| GroupCommitDesign::ALL.map(|design| (round, design))) {
         let about = format!("RIALTO_SEED={base}, round {round}, {design}");
         let machine_crashes = round % 2 == 0;
@@ -201,5 +202,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
             found.iter().all(|(&id, &whole)| there(&db, id) == whole),
             "{about}: what recovery saw stays"
         );
+        (rounds, transactions) = (rounds + 1, transactions + all.len());
     }
+    println!("tally: full logs, {rounds} rounds, {transactions} transactions, RIALTO_SEED={base}");
 }

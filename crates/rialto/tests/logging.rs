@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rialto::io::{FaultyDisk, Random};
 use rialto::recovery::check;
@@ -94,7 +94,11 @@ fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
         put(&db, 1, 11).unwrap();
         put(&db, 2, 20).unwrap();
         // Places are written, even if nothing else is: by a process that lives on, or by this.
-        std::thread::sleep(std::time::Duration::from_millis(50));
+        let began = Instant::now();
+        while db.metrics().log.packets < 2 {
+            assert!(began.elapsed() < Duration::from_secs(60), "places are written within a bound");
+            std::thread::sleep(Duration::from_millis(1));
+        }
         if killed {
             disk.kill()
         } else {

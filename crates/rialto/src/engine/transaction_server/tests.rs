@@ -408,4 +408,5 @@ fn many_message_servers_and_outside_transactions_lose_nothing() {
         })
         .unwrap();
     assert_eq!(sum, added);
+    println!("tally: message servers, {} transactions", stats.requests);
 }
