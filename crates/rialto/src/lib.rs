@@ -5,6 +5,10 @@
 
 #![deny(unsafe_code)]
 
+// What `tests/` has in common is used by the kernel's own tests too.
+#[cfg(test)]
+extern crate self as rialto;
+
 pub mod account;
 pub mod backup;
 #[doc(hidden)]

@@ -145,9 +145,10 @@ pub struct Options {
     /// ([`RecoveryRates`](crate::recovery::RecoveryRates)). A time that cannot be kept is told to
     /// [`progress`](Options::progress) with the figures, and by [`Metrics::recovery`](crate::Metrics::recovery).
     pub recovery_within: Option<Duration>,
-    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pause. None, the default, follows
-    /// the log: a sweep takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would
-    /// else come near its bound.
+    /// How fast a background checkpoint writes segments, in bytes a second; 0 for no pause. With three quarters of
+    /// [`log_bytes_max`](Options::log_bytes_max) used it makes no pauses either. None, the default, follows the log: a sweep
+    /// takes as long as [`checkpoint_interval`](Options::checkpoint_interval), or less if the log would else come near its
+    /// bound.
     pub sweep_bytes_per_s: Option<u64>,
     /// Whether a checkpoint writes a copy of each segment (System M's spooling), so that the segment is latched
     /// for as long as copying takes; yes by default. Without, it is latched through the write, and whoever would change it

@@ -137,7 +137,7 @@ fn work(db: &Database, table: &Table, client: i64, about: &str) -> BTreeMap<i64,
 fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() {
     let base = Random::seed_from_environment();
     let mut random = Random::new(base);
-    let (mut rounds, mut transactions) = (0, 0);
+    let (mut rounds, mut transactions, mut unknown) = (0, 0, 0);
     for (round, design) in (0..4).flat_map(|round| GroupCommitDesign::ALL.map(|design| (round, design))) {
         let about = format!("RIALTO_SEED={base}, round {round}, {design}");
         let machine_crashes = round % 2 == 0;
@@ -154,7 +154,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
             let clients: Vec<_> = (0..CLIENTS).map(client).collect();
             clients.into_iter().flat_map(|client| client.join().unwrap()).collect()
         });
-        assert!(all.values().any(|heard| *heard == Heard::Unknown), "{about}: somebody had a place");
+        unknown += all.values().filter(|heard| **heard == Heard::Unknown).count();
 
         // Room on the disk changes nothing any more for this opening.
         disk.mend();
@@ -204,5 +204,7 @@ fn a_full_disk_under_a_log_write_stops_the_log_and_loses_nothing_acknowledged() 
         );
         (rounds, transactions) = (rounds + 1, transactions + all.len());
     }
+    // Not in each: the log can fail while nobody is between his place and his answer.
+    assert!(unknown > 0, "RIALTO_SEED={base}: somebody had a place");
     println!("tally: full logs, {rounds} rounds, {transactions} transactions, RIALTO_SEED={base}");
 }

@@ -343,7 +343,7 @@ impl Drop for Stop<'_> {
 #[test]
 fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
     let options = Options {
-        checkpoint: Checkpointing::TransactionBlackWhite,
+        checkpoint: Checkpointing::None,
         checkpoint_interval: Duration::from_millis(1),
         sweep_bytes_per_s: Some(1),
         memory_bytes: 256 << 20,
@@ -368,6 +368,8 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
         })
         .unwrap();
     }
+    // Not before: what a sweep does not meet has no colour.
+    db.set_checkpoint(Checkpointing::TransactionBlackWhite).unwrap();
     let (done, finished) = std::sync::mpsc::channel();
     let client = db.clone();
     std::thread::spawn(move || {

@@ -160,7 +160,7 @@ impl Restore {
             file: &*target.copy,
             seed: seed_of(target.database),
             sequence: FIRST_CHECKPOINT,
-            pace: Pace::Bytes(0),
+            pace: Pace::Unpaced,
             run: RunLength::Auto,
             spool: true,
             clock: &clock,

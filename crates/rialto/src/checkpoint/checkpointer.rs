@@ -503,6 +503,7 @@ impl Checkpointer {
         // What the recovery target leaves for this sweep.
         let plan = self.readiness.look(began, &*self.source, &*self.disk, current.redo_start);
         let redo_began = self.readiness.redo_clock(&*self.source);
+        let log_presses = || log_bytes() > log_ends;
         let room_used = || match log_ends.checked_sub(log_begins) {
             Some(room) if room > 0 => log_bytes().saturating_sub(log_begins) as f64 / room as f64,
             _ => 1.0,
@@ -556,7 +557,10 @@ impl Checkpointer {
             seed: seed_of(current.database_id),
             sequence: home.next_sequence(),
             pace: match self.options.sweep_bytes_per_s {
-                Some(bytes) => Pace::Bytes(bytes),
+                Some(0) => Pace::Unpaced,
+                Some(a_second) => {
+                    Pace::Bytes { a_second, look_every: look_at_log_every, log_presses: &log_presses }
+                }
                 None => Pace::Follow {
                     within: plan.map_or(self.options.interval, |plan| plan.sweep),
                     look_every: look_at_log_every,

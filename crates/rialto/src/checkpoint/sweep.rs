@@ -78,8 +78,17 @@ pub(crate) struct SweepStats {
 
 /// How fast a sweep goes.
 pub(crate) enum Pace<'a> {
-    /// So many bytes written a second; 0 is without a pause.
-    Bytes(u64),
+    /// Without a pause.
+    Unpaced,
+    /// So many bytes written a second, and without a pause once the log presses.
+    Bytes {
+        /// Not 0.
+        a_second: u64,
+        /// How often it looks at the log while it pauses.
+        look_every: Duration,
+        /// Whether the log has come near its bound.
+        log_presses: &'a dyn Fn() -> bool,
+    },
     /// As slowly as may be: through its segments in this time, and before the log has used up the room that it had when
     /// the sweep began.
     Follow {
@@ -210,8 +219,9 @@ impl Sweep<'_> {
                 _ if self.segments.snapshots().is_short() || self.segments.painting().is_pressed() => {
                     Duration::ZERO
                 }
-                Pace::Bytes(0) => Duration::ZERO,
-                Pace::Bytes(a_second) => {
+                Pace::Unpaced => Duration::ZERO,
+                Pace::Bytes { log_presses, .. } if log_presses() => Duration::ZERO,
+                Pace::Bytes { a_second, .. } => {
                     let due = began + Duration::from_secs_f64(written_bytes as f64 / a_second as f64);
                     due.saturating_sub(self.clock.now())
                 }
@@ -316,8 +326,8 @@ impl Sweep<'_> {
     fn pause(&self, ahead: impl Fn() -> Duration) -> Result<()> {
         self.control.forget_nudge();
         let mut look_every = match self.pace {
-            Pace::Bytes(_) => Duration::MAX,
-            Pace::Follow { look_every, .. } => look_every,
+            Pace::Unpaced => Duration::MAX,
+            Pace::Bytes { look_every, .. } | Pace::Follow { look_every, .. } => look_every,
         };
         if self.segments.snapshots().are_taken() {
             look_every = look_every.min(LOOK_AT_SNAPSHOTS_EVERY);

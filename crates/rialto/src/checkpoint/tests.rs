@@ -225,7 +225,7 @@ fn sweep(
 ) -> Result<sweep::SweepStats> {
     let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
     let (clock, control) = (VirtualClock::new(), sweep::SweepControl::default());
-    let sweep = sweep::Sweep { copy, ..sweep_of(engine, &*file, sweep::Pace::Bytes(0), &clock, &control) };
+    let sweep = sweep::Sweep { copy, ..sweep_of(engine, &*file, sweep::Pace::Unpaced, &clock, &control) };
     sweep.run(&mut Between(fuzzy::Fuzzy::default(), between))
 }
 

@@ -5,10 +5,11 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::*;
-use crate::checkpoint::home::HomeFile;
+use crate::checkpoint::home::{HomeBlock, HomeFile};
 use crate::io::MemoryDisk;
 use crate::open::memory;
 use crate::recovery::{Calls, Recovery};
+use crate::row::RowView;
 
 const PAIRS: i32 = 200;
 
@@ -62,9 +63,27 @@ pub(super) fn backup_alone<const TABLES: usize>(
     disk: &Arc<dyn Disk>,
     names: [&str; TABLES],
 ) -> [Found; TABLES] {
+    let read = |row: &RowView| {
+        let text = row.get_str(2).unwrap().len();
+        (row.get_i32(0).unwrap(), (row.get_i64(1).unwrap(), text))
+    };
+    let (_, tables) = copy_alone(disk, names, read);
+    tables.map(|rows| {
+        let (count, found) = (rows.len(), Found::from_iter(rows));
+        assert_eq!(found.len(), count, "the loader keeps one of two");
+        found
+    })
+}
+
+/// What `read` makes of the rows of these tables in the copy that is in force on the disk, alone; and the block that names it.
+pub(super) fn copy_alone<R, const TABLES: usize>(
+    disk: &Arc<dyn Disk>,
+    names: [&str; TABLES],
+    read: impl Fn(&RowView) -> R,
+) -> (HomeBlock, [Vec<R>; TABLES]) {
     // Between two looks at its blocks they may change.
     let home = || HomeFile::open(&**disk).ok().map(|home| *home.block());
-    let (tables, segments) = loop {
+    let (block, tables, segments) = loop {
         let Some(before) = home() else { continue };
         let (segments, nodes) = memory(&options()).unwrap();
         let recovery =
@@ -72,25 +91,23 @@ pub(super) fn backup_alone<const TABLES: usize>(
         let tables = recovery.without_log(&before);
         // The next checkpoint goes to the other copy, but the one after it may have begun to overwrite this one.
         if home().is_some_and(|now| now.sequence == before.sequence) {
-            break (tables.unwrap(), segments);
+            break (before, tables.unwrap(), segments);
         }
     };
-    names.map(|name| {
+    let rows = names.map(|name| {
         let table = tables.iter().find(|table| table.schema.table() == name).unwrap();
-        let mut found = Found::new();
+        let mut rows = Vec::new();
         for id in table.heap.owned() {
             for slot in segments.slots(id).map(|slot| slot.unwrap()).filter(|&slot| !segments.is_absent(slot))
             {
                 let mut body = Vec::new();
                 segments.read(slot, &mut body);
-                let row = crate::row::RowView::validate(&table.schema, &body).unwrap();
-                let text = row.get_str(2).unwrap().len();
-                let twice = found.insert(row.get_i32(0).unwrap(), (row.get_i64(1).unwrap(), text));
-                assert_eq!(twice, None, "the loader keeps one of two");
+                rows.push(read(&RowView::validate(&table.schema, &body).unwrap()));
             }
         }
-        found
-    })
+        rows
+    });
+    (block, rows)
 }
 
 /// Of some backups that are made while others write: how many lack a whole transaction, and how many a whole row.

@@ -3,7 +3,8 @@
 //! Every version of a row has a number of its own, so a read tells whose write it saw. Versions of a key follow each
 //! other in the order of their writers' places in the log. From that come Adya's edges: write-write, write-read and
 //! read-write, the last also from what a scan did not find to the write that would have made it find it (phantoms).
-//! A history is serializable if the edges make no cycle.
+//! A history is serializable if the edges make no cycle, and rows are a state of it if they are what some of its transactions
+//! leave, with each of which all are that come before it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -68,7 +69,11 @@ pub struct Done {
 
 impl Done {
     fn order(&self) -> (u64, bool) {
-        (self.place, !self.events.iter().any(|event| matches!(event, Event::Write { .. })))
+        (self.place, !self.writes())
+    }
+
+    pub fn writes(&self) -> bool {
+        self.events.iter().any(|event| matches!(event, Event::Write { .. }))
     }
 }
 
@@ -78,10 +83,11 @@ struct Version {
     writer: usize,
 }
 
-/// One look at a key: the number of versions that lay before what was seen, and who made it stale.
+/// One look at a key: the number of versions that lay before what was seen, who made it what was seen, and who made it stale.
 struct Look {
     key: i32,
     upto: usize,
+    made_by: Option<usize>,
     stale_by: Option<usize>,
 }
 
@@ -96,6 +102,13 @@ struct Analysis<'h> {
 impl Analysis<'_> {
     fn of_key(&self, key: i32) -> &[Version] {
         self.versions.get(&key).map_or(&[], Vec::as_slice)
+    }
+
+    fn version(&self, key: i32, id: u64, group: i32) -> Result<&Version, String> {
+        let mut versions = self.of_key(key).iter();
+        versions
+            .find(|version| version.id == id && version.group == Some(group))
+            .ok_or_else(|| format!("version {id} of key {key} in group {group} was never committed"))
     }
 
     fn look(&mut self, reader: usize, key: i32, seen: Option<u64>, predicate: Predicate) -> Option<Look> {
@@ -121,9 +134,16 @@ impl Analysis<'_> {
                 versions.iter().rposition(before).map_or(0, |position| position + 1)
             }
         };
-        let later =
-            versions[upto..].iter().find(|version| seen.is_some() || predicate.matches(key, version.group));
-        Some(Look { key, upto, stale_by: later.map(|version| version.writer) })
+        let matches = |version: &Version| predicate.matches(key, version.group);
+        let later = versions[upto..].iter().find(|version| seen.is_some() || matches(version));
+        // What was not found was ended by whoever came after the last that would have been; what came in between is nothing to
+        // the reader.
+        let made = match seen {
+            Some(_) => Some(&versions[upto - 1]),
+            None => versions[..upto].iter().rposition(matches).map(|last| &versions[last + 1]),
+        };
+        let by = |version: &Version| version.writer;
+        Some(Look { key, upto, made_by: made.map(by), stale_by: later.map(by) })
     }
 
     /// What the transaction looked at before it wrote the key itself, in order; a write as None.
@@ -180,8 +200,7 @@ impl Analysis<'_> {
         }
         for reader in 0..self.history.len() {
             for look in self.looks(reader).into_iter().flatten() {
-                if look.upto > 0 {
-                    let writer = self.of_key(look.key)[look.upto - 1].writer;
+                if let Some(writer) = look.made_by {
                     self.add(writer, reader, "wr");
                 }
                 if let Some(writer) = look.stale_by {
@@ -248,6 +267,81 @@ pub fn check(history: &[Done]) -> Result<(), String> {
         Some(wrong) => Err(wrong.clone()),
         None => analysis.cycle().map_or(Ok(()), Err),
     }
+}
+
+/// Rows that were found: of each key its version, and its group.
+pub type State = BTreeMap<i32, (u64, i32)>;
+
+/// Which of the rows are no version that anybody committed.
+pub fn check_rows(history: &[Done], state: &State) -> Result<(), String> {
+    let analysis = analyse(history);
+    state.iter().try_for_each(|(&key, &(id, group))| analysis.version(key, id, group).map(drop))
+}
+
+/// Whether these rows are what some of the transactions leave: each of them is in wholly or not at all; with each, all are in
+/// that come before it in the order of their conflicts; and so are those `sure` to be. Tells which are in, at the least.
+pub fn check_state(
+    history: &[Done],
+    state: &State,
+    sure: impl Fn(&Done) -> bool,
+) -> Result<BTreeSet<usize>, String> {
+    let mut analysis = analyse(history);
+    analysis.connect();
+    if let Some(wrong) = analysis.wrong.first() {
+        return Err(wrong.clone());
+    }
+    let mut before = vec![Vec::new(); history.len()];
+    for &(from, to, _) in &analysis.edges {
+        before[to].push(from);
+    }
+    let mut inside = BTreeSet::new();
+    let mut ready: Vec<usize> = (0..history.len()).filter(|&at| sure(&history[at])).collect();
+    for (&key, &(id, group)) in state {
+        ready.push(analysis.version(key, id, group)?.writer);
+    }
+    loop {
+        while let Some(at) = ready.pop() {
+            if inside.insert(at) {
+                ready.extend(&before[at]);
+            }
+        }
+        for (key, versions) in &analysis.versions {
+            let last = versions.iter().rposition(|version| inside.contains(&version.writer));
+            match (last, state.get(key)) {
+                (None, None) => {}
+                (Some(last), Some((id, _))) if versions[last].id == *id => {}
+                (Some(last), None) if versions[last].group.is_none() => {}
+                // Somebody has removed it after that. Of several the first: with the others that one is in as well.
+                (Some(last), None) => match versions[last..].iter().find(|later| later.group.is_none()) {
+                    Some(removed) => ready.push(removed.writer),
+                    None => {
+                        return Err(format!(
+                            "key {key} has no row, but {:?} is in, after which nobody removed it",
+                            history[versions[last].writer]
+                        ));
+                    }
+                },
+                (last, found) => {
+                    return Err(format!(
+                        "key {key} has version {found:?}, but {:?} is in",
+                        last.map(|last| &history[versions[last].writer])
+                    ));
+                }
+            }
+        }
+        if ready.is_empty() {
+            return Ok(inside);
+        }
+    }
+}
+
+/// The rows after all transactions before a place.
+pub fn state_before(history: &[Done], place: u64) -> State {
+    let last = |(key, versions): (i32, Vec<Version>)| {
+        let last = versions.into_iter().rfind(|version| history[version.writer].place < place)?;
+        Some((key, (last.id, last.group?)))
+    };
+    analyse(history).versions.into_iter().filter_map(last).collect()
 }
 
 /// What `adya` says of the same history. It knows neither deletes nor scans, so it is told of lists: each key has the

@@ -32,6 +32,7 @@ struct Body<'a> {
     table: &'a Table,
     random: Random,
     number: u64,
+    filler_bytes: u64,
     events: Vec<Event>,
 }
 
@@ -73,7 +74,7 @@ impl Body<'_> {
 
     /// Of any length, so that rows outgrow their slots and move.
     fn filler(&mut self) -> Value {
-        Value::Text("x".repeat(self.random.below(200) as usize))
+        Value::Text("x".repeat(self.random.below(self.filler_bytes) as usize))
     }
 
     fn write(&mut self, key: i32, mix: Mix) -> Result<(), Error> {
@@ -147,74 +148,95 @@ impl Body<'_> {
     }
 }
 
-fn prepare(locks: LockForm) -> (Database, Table) {
-    let options = Options {
-        memory_bytes: 64 << 20,
-        checkpoint: Checkpointing::None,
-        durability: Durability::Memory,
-        deadlock_retries_max: 100_000,
-        locks,
-        ..Options::default()
-    };
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-    let table = db.transact(|tx| {
-        let columns = vec![
-            Column::new("id", ColumnType::Int4),
-            Column::new("part", ColumnType::Int4),
-            Column::new("writer", ColumnType::Int8),
-            Column::new("filler", ColumnType::Text),
-        ];
-        let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
-        tx.create_index("things", "by_part", &["part"], false)?;
-        Ok(table)
-    });
-    (db, table.unwrap())
+/// Transactions on a table of a database.
+pub struct Load {
+    db: Database,
+    table: Table,
+    mix: Mix,
+    /// Rows have a text of fewer bytes.
+    filler_bytes: u64,
+    numbers: AtomicU64,
 }
 
-/// The history of `threads` threads with `each` transactions.
-pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
-    let mut random = Random::new(seed);
-    let form = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
-    let (db, table) = prepare(form);
-    let numbers = AtomicU64::new(1);
-    let one = |random: &mut Random, first: bool| {
-        let number = numbers.fetch_add(1, Ordering::Relaxed);
-        let mut random = random.fork();
-        let read_only = !first && random.chance(1, 4);
-        let (events, ticket) = db
+impl Load {
+    /// Makes the table, and its first rows, which are the first of the history.
+    pub fn new(db: Database, mix: Mix, filler_bytes: u64) -> (Load, Done) {
+        let table = db.transact(|tx| {
+            let columns = vec![
+                Column::new("id", ColumnType::Int4),
+                Column::new("part", ColumnType::Int4),
+                Column::new("writer", ColumnType::Int8),
+                Column::new("filler", ColumnType::Text),
+            ];
+            let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+            tx.create_index("things", "by_part", &["part"], false)?;
+            Ok(table)
+        });
+        let load = Load { db, table: table.unwrap(), mix, filler_bytes, numbers: AtomicU64::new(1) };
+        let first = load.submit(false, |body| {
+            for key in 0..KEYS {
+                let (part, filler) = (Value::Int4(key % 4), body.filler());
+                let row = [Value::Int4(key), part, Value::Int8(body.number as i64), filler];
+                body.tx.insert(body.table, &row)?;
+                let version = body.number;
+                body.events.push(Event::Write { key, over: None, version, group: Some(key % 4) });
+            }
+            Ok(())
+        });
+        (load, first)
+    }
+
+    fn submit(&self, read_only: bool, work: impl Fn(&mut Body) -> Result<(), Error>) -> Done {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let (events, ticket) = self
+            .db
             .submit_with(&TxOptions { read_only, ..TxOptions::default() }, |tx| {
-                let mut body = Body { tx, table: &table, random: random.clone(), number, events: Vec::new() };
-                if first {
-                    for key in 0..KEYS {
-                        let (part, filler) = (Value::Int4(key % 4), Value::Text(String::new()));
-                        let row = [Value::Int4(key), part, Value::Int8(number as i64), filler];
-                        body.tx.insert(&table, &row)?;
-                        body.events.push(Event::Write {
-                            key,
-                            over: None,
-                            version: number,
-                            group: Some(key % 4),
-                        });
-                    }
-                } else if read_only {
-                    body.look()?;
-                } else {
-                    body.run(mix)?;
-                }
+                let mut body = Body {
+                    tx,
+                    table: &self.table,
+                    random: Random::new(number),
+                    number,
+                    filler_bytes: self.filler_bytes,
+                    events: Vec::new(),
+                };
+                work(&mut body)?;
                 Ok(body.events)
             })
             .unwrap();
         let place = ticket.lsn().0;
         ticket.wait().unwrap();
         Done { place, events }
+    }
+
+    /// A transaction.
+    pub fn one(&self, random: &mut Random) -> Done {
+        let random = random.fork();
+        let read_only = random.clone().chance(1, 4);
+        self.submit(read_only, |body| {
+            body.random = random.clone();
+            if read_only { body.look() } else { body.run(self.mix) }
+        })
+    }
+}
+
+/// The history of `threads` threads with `each` transactions.
+pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
+    let mut random = Random::new(seed);
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        locks: if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin },
+        ..Options::default()
     };
-    let mut history = vec![one(&mut random, true)];
-    let one = &one;
+    let (load, first) = Load::new(Database::open_on(MemoryDisk::new(), options).unwrap(), mix, 200);
+    let mut history = vec![first];
     std::thread::scope(|scope| {
         let running: Vec<_> = (0..threads)
             .map(|_| {
-                let mut random = random.fork();
-                scope.spawn(move || (0..each).map(|_| one(&mut random, false)).collect::<Vec<_>>())
+                let (load, mut random) = (&load, random.fork());
+                scope.spawn(move || (0..each).map(|_| load.one(&mut random)).collect::<Vec<_>>())
             })
             .collect();
         for thread in running {

@@ -49,7 +49,7 @@ fn backup_alone(at_cut: bool, seed: u64) -> (BTreeMap<u32, Vec<u8>>, BTreeMap<u3
             engine.segments.high_water()
         };
         let (began, log) = (engine.contents(), engine.log.lock().clone());
-        let whole = sweep_of(&engine, &*file, sweep::Pace::Bytes(0), &clock, &control);
+        let whole = sweep_of(&engine, &*file, sweep::Pace::Unpaced, &clock, &control);
         let sweep = sweep::Sweep { copy, end, ..whole };
         let between = |_| {
             for _ in 0..1 + random.below(3) {

@@ -7,20 +7,27 @@ use crate::io::{Clock, SystemClock};
 
 #[test]
 fn the_sweep_keeps_its_pace_unless_someone_waits() {
-    for urgent in [false, true] {
+    // Somebody waits for it, or the log for room, from its third second on.
+    for (urgent, pressed) in [(false, false), (true, false), (false, true)] {
         let disk = MemoryDisk::new();
         let engine = filled(disk.clone());
         let file = disk.open("backup-0", Open::Create, Caching::Direct).unwrap();
         let (clock, control) = (VirtualClock::new(), SweepControl::default());
         control.set_urgent(urgent);
-        let sweep = sweep_of(&engine, &*file, Pace::Bytes(100_000), &clock, &control);
+        let log_presses = || pressed && clock.now() >= Duration::from_secs(3);
+        let look_every = Duration::from_millis(50);
+        let pace = Pace::Bytes { a_second: 100_000, look_every, log_presses: &log_presses };
+        let sweep = sweep_of(&engine, &*file, pace, &clock, &control);
         let stats = sweep.run(&mut Fuzzy::default()).unwrap();
         let took = clock.now().as_secs_f64();
         let paced = stats.written_bytes as f64 / 100_000.0;
-        assert!(
-            if urgent { took == 0.0 } else { (paced - 0.01..paced + 0.01).contains(&took) },
-            "{took} {paced}"
-        );
+        assert!(paced > 4.0, "the test's own premise: {paced}");
+        let expected = match (urgent, pressed) {
+            (true, _) => 0.0,
+            (_, true) => 3.0,
+            _ => paced,
+        };
+        assert!((expected - 0.01..expected + 0.06).contains(&took), "{took}, expected {expected}");
         control.stop();
         engine.commit(vec![(3, Some(vec![1]))]);
         assert_eq!(sweep.run(&mut Fuzzy::default()), Err(Error::Closed));

@@ -1,0 +1,204 @@
+//! The histories of random transactions, and what copies and backups that were made meanwhile hold, alone and without the log:
+//! the rows after some of the transactions, each whole, and with each all that it depends on. A fuzzy copy need not.
+
+#[path = "../../tests/common/mod.rs"]
+mod common;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use common::history::{Done, State, check, check_rows, check_state, state_before};
+use common::load::{Load, Mix};
+
+use super::consistent::copy_alone;
+use super::*;
+use crate::backup::{Backup, Restore, restore};
+use crate::checkpoint::home::HomeBlock;
+use crate::io::MemoryDisk;
+use crate::lock::LockForm;
+use crate::row::RowView;
+use crate::txn::colour::IGNORES_READS;
+use crate::{BackupKind, Logging};
+
+/// Makes the others stop when it goes, by a panic too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+fn entry(row: &RowView) -> (i32, (u64, i32)) {
+    (row.get_i32(0).unwrap(), (row.get_i64(2).unwrap() as u64, row.get_i32(1).unwrap()))
+}
+
+/// What was found while transactions ran.
+struct Found {
+    /// All of them.
+    history: Vec<Done>,
+    /// The copies of sweeps.
+    copies: Vec<(HomeBlock, State)>,
+    /// Backups, each with its place.
+    backups: Vec<(Lsn, State)>,
+}
+
+/// Three threads' transactions under so many sweeps. `bug`: theirs ignore what they have read.
+fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found {
+    let mut random = Random::new(seed);
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let options = Options {
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        locks: if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin },
+        logging: if random.chance(1, 3) { Logging::Action } else { Logging::Value },
+        spool: random.chance(1, 2),
+        backup_copies: 2 + random.below(2) as u32,
+        checkpoint_interval: Duration::from_millis(1),
+        sweep_bytes_per_s: Some(4 << 20),
+        memory_flush_interval: Duration::from_millis(1),
+        ..options()
+    };
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    // Rows of which a segment holds a few, so that they lie in several, and move.
+    let (load, first) = Load::new(db.clone(), Mix::All, 8_000);
+    db.set_checkpoint(checkpoint).unwrap();
+    let completed = || db.metrics().checkpoints.completed;
+    let (mut history, mut copies, mut taken) = (vec![first], Vec::new(), Vec::new());
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let stopped = Stop(&stop);
+        let running: Vec<_> = (0..3)
+            .map(|_| {
+                let (load, stop, mut random) = (&load, &stop, random.fork());
+                scope.spawn(move || {
+                    IGNORES_READS.set(bug);
+                    let mut done = Vec::new();
+                    while !stop.load(Ordering::Relaxed) {
+                        done.push(load.one(&mut random));
+                        // A history is checked in a time that grows with it.
+                        std::thread::sleep(Duration::from_micros(random.below(400)));
+                    }
+                    done
+                })
+            })
+            .collect();
+        for sweep in 0..sweeps {
+            let before = completed();
+            until("a checkpoint is complete", || completed() > before);
+            let (home, [rows]) = copy_alone(&disk, ["things"], entry);
+            let (count, rows) = (rows.len(), State::from_iter(rows));
+            assert_eq!(rows.len(), count, "the loader keeps one of two");
+            copies.push((home, rows));
+            if sweep % 2 == 0 {
+                let to = MemoryDisk::new();
+                let kind = if sweep == 0 { BackupKind::Full } else { BackupKind::Incremental };
+                taken.push((db.backup_on(to.clone(), kind).unwrap().place, to));
+            }
+        }
+        drop(stopped);
+        running.into_iter().for_each(|thread| history.extend(thread.join().unwrap()));
+    });
+    let restored = |last: usize| {
+        let chain = taken[..=last].iter().map(|(_, disk)| Backup::on(disk.clone(), "b").unwrap());
+        let target = MemoryDisk::new();
+        restore(Restore::new(chain.collect()), target.clone()).unwrap();
+        let db = Database::open_on(target, super::options()).unwrap();
+        assert_eq!(db.recovery().unwrap().packets, 0, "it stands alone");
+        let table = db.table("things").unwrap();
+        let mut rows = State::new();
+        let mut by_group = BTreeMap::new();
+        db.transact(|tx| {
+            tx.scan(&table, &Scan::all(), |_, row| {
+                rows.extend([entry(&row)]);
+                Ok(ControlFlow::Continue(()))
+            })?;
+            tx.scan(&table, &Scan { index: WhichIndex::Secondary(0), ..Scan::all() }, |_, row| {
+                by_group.extend([entry(&row)]);
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        assert_eq!(rows, by_group);
+        rows
+    };
+    let backups = (0..taken.len()).map(|last| (taken[last].0, restored(last))).collect();
+    Found { history, copies, backups }
+}
+
+/// What is wrong with a copy as one of whole transactions.
+fn wrong(history: &[Done], home: &HomeBlock, rows: &State) -> Option<String> {
+    // All before the redo start has to be in it; what is not is redone, if the log is there.
+    let inside = match check_state(history, rows, |done| done.place < home.redo_start.0) {
+        Ok(inside) => inside,
+        Err(error) => return Some(error),
+    };
+    let last = inside.iter().map(|at| history[*at].place).max();
+    last.is_some_and(|last| last > home.clearance.0).then(|| format!("{last:?} is past the clearance"))
+}
+
+/// Each copy and each backup of a transaction-consistent kind is of whole transactions, and of all that they depend on.
+#[test]
+fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
+    let base = seed();
+    let end = Instant::now() + Random::test_time_from_environment();
+    let (mut rounds, mut transactions, mut copies, mut backups) = (0, 0, 0, 0);
+    while rounds < 2 || Instant::now() < end {
+        let checkpoint = [Checkpointing::TransactionBlackWhite, Checkpointing::TransactionCopyOnUpdate]
+            [rounds as usize % 2];
+        let seed = base.wrapping_add(rounds);
+        rounds += 1;
+        let about = format!("{checkpoint:?}, RIALTO_SEED={seed}");
+        let mut found = found(checkpoint, 4, seed, false);
+        assert_eq!(check(&found.history), Ok(()), "{about}");
+        // Who only reads may see both sides of a sweep, and the copy has nothing of him.
+        found.history.retain(Done::writes);
+        let history = &found.history;
+        for (home, rows) in &found.copies {
+            assert_eq!(wrong(history, home, rows), None, "{about}, {home:?}");
+            if checkpoint == Checkpointing::TransactionCopyOnUpdate {
+                assert_eq!(rows, &state_before(history, home.redo_start.0), "{about}: a cut is a place");
+            }
+        }
+        for (place, rows) in &found.backups {
+            assert_eq!(rows, &state_before(history, place.0 + 1), "{about}: the backup of {place}");
+        }
+        transactions += history.len();
+        copies += found.copies.len();
+        backups += found.backups.len();
+    }
+    println!(
+        "tally: copies against histories, {rounds} histories, {transactions} transactions, {copies} copies, {backups} \
+         backups, RIALTO_SEED={base}"
+    );
+}
+
+/// What an action-consistent copy has of a row is what an action has left.
+#[test]
+fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
+    let base = seed();
+    for checkpoint in [Checkpointing::ActionBlackWhite, Checkpointing::ActionCopyOnUpdate] {
+        let Found { history, copies, .. } = found(checkpoint, 4, base, false);
+        for (_, rows) in &copies {
+            assert_eq!(check_rows(&history, rows), Ok(()), "{checkpoint:?}, RIALTO_SEED={base}");
+        }
+    }
+}
+
+/// The checker finds what others hold: a fuzzy copy has parts of transactions, and so has one of transactions that do not say
+/// what they have read.
+#[test]
+fn what_other_copies_hold_is_no_state_of_the_history() {
+    let base = seed();
+    for (checkpoint, bug) in [(Checkpointing::Fuzzy, false), (Checkpointing::TransactionBlackWhite, true)] {
+        let began = Instant::now();
+        let found = (0..).find_map(|round| {
+            let mut found = found(checkpoint, 4, base.wrapping_add(round), bug);
+            found.history.retain(Done::writes);
+            let wrong = found.copies.iter().find_map(|(home, rows)| wrong(&found.history, home, rows));
+            assert!(wrong.is_some() || began.elapsed() < Duration::from_secs(100), "the test's own premise");
+            wrong
+        });
+        println!("{checkpoint:?}: {}", found.expect("it goes on until it finds one"));
+    }
+}
