@@ -26,6 +26,7 @@ use crate::card;
 use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
 use crate::mix::{Mix, Names};
+use crate::tatp;
 use crate::tpcb;
 
 /// Seconds on the command line.
@@ -111,14 +112,19 @@ pub struct BenchArgs {
     /// Measure so often, and print the median by throughput
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub repeat: u32,
-    /// TPC-B: branches [default: 10]; card: times the paper's sizes [default: 1]
+    /// TPC-B: branches [default: 10]; card: times the paper's sizes [default: 1]; tatp: ten thousands of subscribers
+    /// [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub scale: Option<u32>,
     /// Accounts in all, at any scale [default: 1000000; card: 40000 times the scale]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
     pub accounts: Option<u32>,
+    /// Subscribers in all, in place of --scale (tatp) [default: 10000 times the scale]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
+    pub subscribers: Option<u32>,
     /// How often each transaction is run, in percent that add up to 100; what is not named is not run [default of card:
-    /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1]
+    /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1; of tatp: GetSubscriberData=35,GetNewDestination=10,
+    /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2]
     #[arg(long, value_name = "NAME=PCT,...")]
     pub mix: Option<String>,
     /// Put the load on System M's servers: message servers put requests on one queue, a transaction server runs them one at a
@@ -282,7 +288,7 @@ impl BenchArgs {
     pub fn scale(&self) -> u32 {
         self.scale.unwrap_or(match self.workload {
             WorkloadName::Card => 1,
-            WorkloadName::Tpcb | WorkloadName::Commit => SCALE,
+            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Commit => SCALE,
         })
     }
 
@@ -290,8 +296,13 @@ impl BenchArgs {
     pub fn accounts(&self) -> u32 {
         self.accounts.unwrap_or(match self.workload {
             WorkloadName::Card => card::ACCOUNTS.saturating_mul(self.scale()),
-            WorkloadName::Tpcb | WorkloadName::Commit => ACCOUNTS,
+            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Commit => ACCOUNTS,
         })
+    }
+
+    /// The subscribers.
+    pub fn subscribers(&self) -> u32 {
+        self.subscribers.unwrap_or_else(|| self.scale().saturating_mul(tatp::SUBSCRIBERS_PER_SCALE))
     }
 
     /// How often each of a workload's transactions is run.
@@ -358,7 +369,11 @@ impl BenchArgs {
             logging: self.logging.into(),
             check_determinism: self.check_determinism,
             // Whatever is logged now: what an earlier run has logged may have to be run again.
-            procedures: tpcb::procedures().into_iter().chain(card::procedures()).collect(),
+            procedures: tpcb::procedures()
+                .into_iter()
+                .chain(card::procedures())
+                .chain(tatp::procedures())
+                .collect(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: self.checkpoint.into(),
             spool: self.spool,

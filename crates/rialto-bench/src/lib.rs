@@ -6,6 +6,7 @@
 //! | [`workload`] | the seam between clients and what they run |
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
 //! | [`card`] | System M's credit cards: four sets, eight transactions, their consistency condition, a prompt for people |
+//! | [`tatp`] | TATP (TM1): the subscribers of a mobile network, seven transactions, their consistency condition |
 //! | [`mix`] | how often each transaction of a workload is run |
 //! | [`shape`] | which workload a database holds |
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time |
@@ -47,6 +48,7 @@ pub mod report;
 pub mod session;
 pub mod shape;
 pub mod steady;
+pub mod tatp;
 pub mod tpcb;
 pub mod usage;
 pub mod versus;

@@ -21,6 +21,7 @@ use crate::limits::{self, Beside, Limits};
 use crate::machine::{Machine, memory_available};
 use crate::report::{Measured, ServersSetting, Setting, median, seconds, thousands, write_json, write_part};
 use crate::shape::ShapeError;
+use crate::tatp::{self, Tatp};
 use crate::tpcb::{self, Tpcb};
 use crate::versus;
 use crate::workload::{Audited, Verdict};
@@ -77,6 +78,14 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
                 () if args.servers => run_on_tables(args, out, open_servers),
                 () => run_on_tables(args, out, open),
             }
+        }
+        WorkloadName::Tatp => {
+            let shape = tatp::Shape { subscribers: args.subscribers() };
+            let mix = args.mix_of().map_err(BenchError::Usage)?;
+            run_on_tables(args, out, |database, progress| {
+                let (tatp, there) = Tatp::open_or_load(database, shape, mix, progress)?;
+                Ok((tatp.by_calls(args.calls()), there))
+            })
         }
         WorkloadName::Commit => commit::run(args, out),
     }
@@ -322,6 +331,7 @@ impl<W: Audited> Session<'_, W> {
             workload: W::NAME,
             shape: self.workload.describe(),
             procedures: self.workload.types(),
+            success_percent: W::SUCCESS_PERCENT,
             engine: "conventional",
             durability: match (args.logging, args.durability) {
                 (LoggingName::None, _) => "none until the run ends (logging none)",

@@ -2,6 +2,9 @@
 //! between a run and what it leaves in tables, [`Audited`].
 //! Another workload is another type.
 
+#[cfg(test)]
+pub(crate) mod meddled;
+
 use std::future::Future;
 use std::ops::RangeInclusive;
 use std::time::Instant;
@@ -114,6 +117,9 @@ pub trait Audited: Driven {
     const DATA: &'static str;
     /// Memory that a transaction adds, in bytes.
     const MEMORY_PER_TRANSACTION: f64;
+    /// How many of a hundred transactions of each type succeed by the workload's specification, if it says so: the others
+    /// abort by themselves.
+    const SUCCESS_PERCENT: Option<&'static [f64]> = None;
 
     /// What a pass over all tables finds.
     type Audit;
@@ -138,4 +144,44 @@ pub trait Audited: Driven {
         after: &Self::Audit,
         transactions: RangeInclusive<u64>,
     ) -> Verdict;
+}
+
+/// A load on the tables of another, put on them in its own way: all that is of the tables is the other's.
+pub trait Wraps: Driven {
+    /// The other.
+    type Inner: Audited;
+
+    /// The other.
+    fn inner(&self) -> &Self::Inner;
+}
+
+impl<W: Wraps> Audited for W {
+    const NAME: &'static str = W::Inner::NAME;
+    const TITLE: &'static str = W::Inner::TITLE;
+    const DATA: &'static str = W::Inner::DATA;
+    const MEMORY_PER_TRANSACTION: f64 = W::Inner::MEMORY_PER_TRANSACTION;
+    const SUCCESS_PERCENT: Option<&'static [f64]> = W::Inner::SUCCESS_PERCENT;
+
+    type Audit = <W::Inner as Audited>::Audit;
+
+    fn describe(&self) -> String {
+        self.inner().describe()
+    }
+
+    fn bank(&self) -> Option<tpcb::Shape> {
+        self.inner().bank()
+    }
+
+    fn audit(&self) -> Result<Self::Audit> {
+        self.inner().audit()
+    }
+
+    fn verdict(
+        &self,
+        before: &Self::Audit,
+        after: &Self::Audit,
+        transactions: RangeInclusive<u64>,
+    ) -> Verdict {
+        self.inner().verdict(before, after, transactions)
+    }
 }

@@ -56,7 +56,8 @@ fn the_json_object_has_the_keys_of_the_contract_and_the_run_is_consistent() {
         ("time_us_per_txn", times),
         ("", "allocations_per_txn procedures"),
         ("procedures", "tpcb"),
-        ("procedures.tpcb", "committed committed_per_s latency_us"),
+        ("procedures.tpcb", "committed committed_per_s"),
+        ("procedures.tpcb", "aborted_user success_percent success_percent_specified latency_us"),
         ("procedures.tpcb.latency_us", latency),
         ("procedures.tpcb", "time_us_per_txn"),
         ("procedures.tpcb.time_us_per_txn", times),
@@ -287,7 +288,7 @@ fn a_directory_that_cannot_be_one_is_unusable() {
 #[test]
 fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
     for (arguments, named) in [
-        (&["tatp"][..], "tpcb"),
+        (&["tpcc"][..], "tpcb"),
         (&["tpcb", "--engine", "data-oriented"], "conventional"),
         (&["tpcb", "--checkpoint", "black"], "tcbw"),
         (&["tpcb", "--logging", "transaction"], "--checkpoint tccou, tcbw or none"),
@@ -295,6 +296,8 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         (&["tpcb", "--spool=perhaps"], "true, false"),
         (&["tpcb", "--mix", "BAL=100"], "no mix"),
         (&["card", "--mix", "BAL=50"], "add up to 50%"),
+        (&["tatp", "--mix", "BAL=100"], "GetSubscriberData"),
+        (&["tatp", "--accounts", "5"], "--subscribers"),
         (&["card", "--interactive", "--rate", "5"], "--rate does not apply to --interactive"),
         (&["tpcb", "--two-stage", "2pl"], "--residence memory"),
         (&["tpcb", "--disk", "sim:floppy"], "sim:koda"),
@@ -467,4 +470,77 @@ fn a_directory_of_calls_is_used_whatever_is_logged_next() {
     assert!(stdout(&inspected).contains(says), "{}", stdout(&inspected));
     // With the log of another workload's procedures beside it, and each transaction twice.
     succeeds(small(&["--seconds", "0.3", "--check-determinism", "--data", directory.name()]));
+}
+
+const SUBSCRIBERS: [&str; 10] = [
+    "tatp",
+    "--subscribers",
+    "3000",
+    "--clients",
+    "2",
+    "--warmup",
+    "0.2",
+    "--memory-bytes",
+    "300000000",
+    "--json",
+];
+
+fn tatp(arguments: &[&str]) -> Output {
+    let mut all = SUBSCRIBERS.to_vec();
+    all.extend(arguments);
+    bench(&all)
+}
+
+#[test]
+fn tatp_is_loaded_recovered_and_says_how_much_of_each_type_succeeds() {
+    let directory = Directory::new("bench-tatp");
+    let here = ["--seconds", "0.6", "--data", directory.name()];
+    let first = succeeds(tatp(&here));
+    assert!(stderr(&first).contains("loaded a TATP population"), "{}", stderr(&first));
+    let figures = json(&first);
+    assert_eq!((at(&figures, "workload"), at(&figures, "consistent")), (&"tatp".into(), &true.into()));
+    assert_eq!(number(&figures, "aborted_deadlock"), 0.0, "{figures}");
+    let of = |name: &str, figure: &str| number(&figures, &format!("procedures.{name}.{figure}"));
+    for (name, specified, least, most) in [
+        ("GetSubscriberData", 100.0, 100.0, 100.0),
+        ("GetAccessData", 62.5, 50.0, 75.0),
+        ("UpdateLocation", 100.0, 100.0, 100.0),
+    ] {
+        assert_eq!(of(name, "success_percent_specified"), specified, "{name}");
+        assert!((least..=most).contains(&of(name, "success_percent")), "{name}: {figures}");
+        assert!(stdout(&first).contains(&format!("{name}: ")), "{}", stdout(&first));
+    }
+    assert!(number(&figures, "aborted_user") > 0.0 && of("GetAccessData", "aborted_user") > 0.0, "{figures}");
+    // The same directory, by calls of the procedures, in the log too; then by tickets.
+    let calls = ["--logging", "transaction", "--checkpoint", "tccou", "--seconds", "0.4"];
+    let mut again = calls.to_vec();
+    again.extend(["--data", directory.name()]);
+    let second = succeeds(tatp(&again));
+    assert!(stderr(&second).contains("using the TATP population"), "{}", stderr(&second));
+    let tickets = ["--in-flight", "20", "--seconds", "0.4", "--locks", "central", "--data", directory.name()];
+    assert_eq!(at(&json(&succeeds(tatp(&tickets))), "consistent"), &true.into());
+
+    let other = bench(&["tatp", "--subscribers", "3001", "--data", directory.name()]);
+    assert_eq!(other.status.code(), Some(3), "{}", stderr(&other));
+    let refusal = stderr(&other);
+    assert!(refusal.contains("holds a TATP population of 3000 subscribers"), "{refusal}");
+    assert!(refusal.contains("expected one of 3001 subscribers"), "{refusal}");
+}
+
+#[test]
+fn tatp_runs_in_open_loops_at_level_1_and_beside_itself() {
+    for arguments in [
+        &["--rate", "500", "--seconds", "0.4"][..],
+        &["--durability", "memory", "--in-flight", "10", "--seconds", "0.4"],
+        &["--mix", "UpdateLocation=50,InsertCallForwarding=50", "--check-determinism", "--seconds", "0.4"],
+    ] {
+        let mut all = vec!["--disk", "memory"];
+        all.extend(arguments);
+        let figures = json(&succeeds(tatp(&all)));
+        assert_eq!(at(&figures, "consistent"), &true.into(), "{arguments:?}: {figures}");
+    }
+    let mix = "--mix GetSubscriberData=100";
+    let versus = ["--disk", "memory", "--seconds", "0.3", "--repeat", "1", "--versus", mix];
+    let compared = succeeds(tatp(&versus));
+    assert!(stdout(&compared).contains("this over other"), "{}", stdout(&compared));
 }

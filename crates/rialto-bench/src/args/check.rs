@@ -9,6 +9,7 @@ use super::{
 };
 use crate::card;
 use crate::error::BenchError;
+use crate::tatp;
 
 /// The options that bare commit sequences take.
 const COMMIT_OPTIONS: [&str; 21] = [
@@ -37,6 +38,8 @@ const COMMIT_OPTIONS: [&str; 21] = [
 
 /// The largest scale of card: its accounts are numbered by 31 bits.
 const CARD_SCALE_MAX: u32 = 50_000;
+/// The largest of tatp, likewise.
+const TATP_SCALE_MAX: u32 = 200_000;
 
 /// What is of System M's servers.
 const SERVER_OPTIONS: [&str; 4] = ["servers", "message-servers", "queue", "standbys"];
@@ -77,7 +80,7 @@ impl BenchArgs {
             );
         }
         match (self.workload, &self.disk) {
-            (WorkloadName::Tpcb | WorkloadName::Card, DiskName::Simulated(name))
+            (WorkloadName::Tpcb | WorkloadName::Card | WorkloadName::Tatp, DiskName::Simulated(name))
                 if SimulatedDisk::names().all(|(preset, _)| preset != name) =>
             {
                 return usage(format!(
@@ -99,7 +102,7 @@ impl BenchArgs {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());
         }
         self.check_sizes().map_err(BenchError::Usage)?;
-        self.check_card().map_err(BenchError::Usage)?;
+        self.check_transactions().map_err(BenchError::Usage)?;
         let outstanding = self.outstanding();
         if outstanding + PACKETS_SPARE > PACKETS_MAX {
             return usage(format!(
@@ -150,7 +153,22 @@ impl BenchArgs {
 
     fn check_sizes(&self) -> Result<(), String> {
         let (scale, accounts) = (self.scale(), self.accounts());
+        let is_tatp = self.workload == WorkloadName::Tatp;
+        if is_tatp && self.accounts.is_some() {
+            return Err("--accounts does not apply to tatp; available: --subscribers, --scale".to_owned());
+        }
+        if !is_tatp && self.subscribers.is_some() {
+            return Err(format!("--subscribers does not apply to {}; available: tatp", self.workload.name()));
+        }
+        if self.subscribers.is_some() && self.scale.is_some() {
+            return Err(
+                "--scale and --subscribers both say how many subscribers there are; give one".to_owned()
+            );
+        }
         match self.workload {
+            WorkloadName::Tatp if scale > TATP_SCALE_MAX => {
+                Err(format!("--scale {scale} is too large for tatp; give at most --scale {TATP_SCALE_MAX}"))
+            }
             WorkloadName::Card if scale > CARD_SCALE_MAX => {
                 Err(format!("--scale {scale} is too large for card; give at most --scale {CARD_SCALE_MAX}"))
             }
@@ -166,24 +184,38 @@ impl BenchArgs {
         }
     }
 
-    /// What is of cards only, and what they do not take.
-    fn check_card(&self) -> Result<(), String> {
-        if self.workload != WorkloadName::Card {
-            let name = self.workload.name();
-            if self.mix.is_some() {
+    /// Which transactions run, and who runs them.
+    fn check_transactions(&self) -> Result<(), String> {
+        let name = self.workload.name();
+        match self.workload {
+            WorkloadName::Card => self.mix_of::<card::Name>().map(drop)?,
+            WorkloadName::Tatp => self.mix_of::<tatp::Name>().map(drop)?,
+            WorkloadName::Tpcb | WorkloadName::Commit if self.mix.is_some() => {
                 return Err(format!(
-                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card"
+                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card, tatp"
                 ));
             }
-            if self.interactive {
-                return Err(format!("--interactive does not apply to {name}; available: card"));
-            }
-            if let Some(option) = SERVER_OPTIONS.iter().find(|name| self.given.has(name)) {
-                return Err(format!("--{option} does not apply to {name}; available: card"));
-            }
-            return Ok(());
+            WorkloadName::Tpcb | WorkloadName::Commit => {}
         }
-        self.mix_of::<card::Name>()?;
+        if self.workload == WorkloadName::Card {
+            self.check_card()?;
+        } else if self.interactive {
+            return Err(format!("--interactive does not apply to {name}; available: card"));
+        } else if let Some(option) = SERVER_OPTIONS.iter().find(|name| self.given.has(name)) {
+            return Err(format!("--{option} does not apply to {name}; available: card"));
+        }
+        let has_bare_map = matches!(self.workload, WorkloadName::Tpcb | WorkloadName::Commit);
+        if self.limits && !has_bare_map && (self.in_flight > 1 || self.durability == DurabilityName::Memory) {
+            return Err(format!(
+                "--limits does not apply to {name} with tickets or --durability memory: the bare map with a log runs TPC-B; \
+                 available: --in-flight 1 --durability disk"
+            ));
+        }
+        Ok(())
+    }
+
+    /// What cards do not take.
+    fn check_card(&self) -> Result<(), String> {
         if let Some(option) =
             ["message-servers", "queue", "standbys"].iter().find(|name| self.given.has(name))
             && !self.servers
@@ -201,20 +233,12 @@ impl BenchArgs {
                  takes; available: --message-servers, --queue, --standbys"
             ));
         }
-        if self.interactive {
-            return match self.given.0.iter().find(|name| MEASURING_OPTIONS.contains(&name.as_str())) {
-                Some(name) => Err(format!(
-                    "--{name} does not apply to --interactive, which runs what it is asked for and measures nothing"
-                )),
-                None => Ok(()),
-            };
-        }
-        if self.limits && (self.in_flight > 1 || self.durability == DurabilityName::Memory) {
-            return Err(
-                "--limits does not apply to card with tickets or --durability memory: the bare map with a log runs TPC-B; \
-                 available: --in-flight 1 --durability disk"
-                    .to_owned(),
-            );
+        if self.interactive
+            && let Some(name) = self.given.0.iter().find(|name| MEASURING_OPTIONS.contains(&name.as_str()))
+        {
+            return Err(format!(
+                "--{name} does not apply to --interactive, which runs what it is asked for and measures nothing"
+            ));
         }
         Ok(())
     }

@@ -40,6 +40,14 @@ fn defaults_are_those_of_the_contract() {
     let larger = parse("card --scale 3 --mix BAL=50,pay=50");
     larger.check().unwrap();
     assert_eq!((larger.accounts(), larger.mix_of::<card::Name>()), (120_000, "PAY=50,BAL=50".parse()));
+    let tatp = parse("tatp");
+    tatp.check().unwrap();
+    assert_eq!((tatp.scale(), tatp.subscribers()), (10, 100_000));
+    assert_eq!(tatp.directory(), Some(PathBuf::from("./rialto-data/tatp")));
+    let paper = parse("tatp --subscribers 5000000 --mix getsubscriberdata=100 --limits");
+    paper.check().unwrap();
+    assert_eq!(paper.subscribers(), 5_000_000);
+    assert_eq!(paper.mix_of(), Ok(Mix::only(tatp::Name::GetSubscriberData)));
     parse("card --limits").check().unwrap();
     let servers = parse("card --servers --message-servers 3 --queue 7 --standbys 0");
     servers.check().unwrap();
@@ -51,8 +59,7 @@ fn defaults_are_those_of_the_contract() {
 #[test]
 fn values_that_are_not_built_are_answered_with_those_that_are() {
     for (line, available) in [
-        ("tatp", "tpcb, card, commit"),
-        ("tpcc", "tpcb, card, commit"),
+        ("tpcc", "tpcb, card, tatp, commit"),
         ("tpcb --engine data-oriented", "conventional"),
         ("tpcb --logging everything", "value, action, transaction, none"),
         ("tpcb --checkpoint black", "fuzzy, accou, tccou, acbw, tcbw, none"),
@@ -99,6 +106,17 @@ fn options_that_do_not_go_together_are_refused() {
         ("card --servers --limits", "--limits does not apply to --servers"),
         ("card --servers --queue 0", "1..=1000000"),
         ("card --interactive --servers", "--servers does not apply to --interactive"),
+        ("tatp --mix BAL=100", "there are GetSubscriberData, GetNewDestination"),
+        ("tatp --mix GetSubscriberData=99", "add up to 99%"),
+        ("tatp --accounts 5", "--accounts does not apply to tatp; available: --subscribers"),
+        ("tatp --scale 3 --subscribers 4", "give one"),
+        ("tatp --scale 200001", "--scale 200000"),
+        ("tatp --servers", "--servers does not apply to tatp; available: card"),
+        ("tatp --interactive", "--interactive does not apply to tatp"),
+        ("tatp --limits --in-flight 2", "--in-flight 1"),
+        ("tatp --disk sim:ssd-30us", "only commit runs in"),
+        ("tpcb --subscribers 5", "--subscribers does not apply to tpcb; available: tatp"),
+        ("commit --subscribers 5", "--subscribers does not apply to commit"),
         ("commit --mix BAL=100", "--mix does not apply to commit"),
         ("card --mix BAL=99", "add up to 99%"),
         ("card --mix STEAL=100", "there are BAL, CCCK"),
@@ -141,7 +159,7 @@ fn limits_and_comparisons() {
 #[test]
 fn help_does_not_show_what_is_not_built() {
     let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-    for absent in ["--executors", "--two-stage", "data-oriented", "tatp"] {
+    for absent in ["--executors", "--two-stage", "data-oriented", "tpcc"] {
         assert!(!help.contains(absent), "{absent} is in:\n{help}");
     }
     assert!(help.contains("--in-flight"));

@@ -16,6 +16,9 @@ pub enum WorkloadName {
     /// The credit cards of System M: four sets of records, eight transactions (BAL, CCCK, CLCK, DEBIT, PAY of the paper, and
     /// ours: MOVE, LOST, FOUND)
     Card,
+    /// TATP (TM1), DORA's benchmark of subscribers: four tables, seven short transactions, three of them read; a third of some
+    /// types ask for what there is not and abort by themselves
+    Tatp,
     /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
     /// and sim:ssd-30us, -100us, -1ms in virtual time
     Commit,
@@ -27,6 +30,7 @@ impl WorkloadName {
         match self {
             WorkloadName::Tpcb => "tpcb",
             WorkloadName::Card => "card",
+            WorkloadName::Tatp => "tatp",
             WorkloadName::Commit => "commit",
         }
     }
@@ -177,7 +181,9 @@ impl FromStr for DiskName {
                 Some(name) if simulated(name) => Ok(DiskName::Simulated(name.to_owned())),
                 _ => {
                     let [tpcb, commit] = [WorkloadName::Tpcb, WorkloadName::Commit].map(WorkloadName::disks);
-                    Err(format!("no such disk; available for tpcb and card:{tpcb}\nfor commit:{commit}"))
+                    Err(format!(
+                        "no such disk; available for tpcb, card and tatp:{tpcb}\nfor commit:{commit}"
+                    ))
                 }
             },
         }

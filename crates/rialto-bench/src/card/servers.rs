@@ -1,7 +1,5 @@
 //! The cards behind System M's servers: requests through one bounded queue, run one at a time as registered procedures.
 
-use std::ops::RangeInclusive;
-
 use rialto::engine::transaction_server::ServedProcedure;
 use rialto::io::Random;
 use rialto::row::Date;
@@ -9,14 +7,13 @@ use rialto::{Database, MessageServer, Result, TransactionServer, TransactionServ
 
 use super::flows::{self, Answer};
 use super::request::{Name, Request};
-use super::verify::{Audit, Totals};
+use super::verify::Totals;
 use super::{Card, Shape};
 use crate::driver::served::{self, Served, Taken};
 use crate::driver::{Ended, Load, Observer, Outcome};
 use crate::report::ServersSetting;
 use crate::shape::ShapeError;
-use crate::tpcb;
-use crate::workload::{Audited, Driven, Verdict, Workload};
+use crate::workload::{Driven, Workload, Wraps};
 
 /// The cards, and a transaction server for them.
 #[derive(Debug)]
@@ -183,27 +180,10 @@ impl Driven for CardServers {
     }
 }
 
-impl Audited for CardServers {
-    const NAME: &'static str = Card::NAME;
-    const TITLE: &'static str = Card::TITLE;
-    const DATA: &'static str = Card::DATA;
-    const MEMORY_PER_TRANSACTION: f64 = Card::MEMORY_PER_TRANSACTION;
+impl Wraps for CardServers {
+    type Inner = Card;
 
-    type Audit = Audit;
-
-    fn describe(&self) -> String {
-        self.card.describe()
-    }
-
-    fn bank(&self) -> Option<tpcb::Shape> {
-        None
-    }
-
-    fn audit(&self) -> Result<Audit> {
-        self.card.audit()
-    }
-
-    fn verdict(&self, before: &Audit, after: &Audit, transactions: RangeInclusive<u64>) -> Verdict {
-        self.card.verdict(before, after, transactions)
+    fn inner(&self) -> &Card {
+        &self.card
     }
 }

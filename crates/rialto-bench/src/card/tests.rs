@@ -1,4 +1,3 @@
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use rialto::io::MemoryDisk;
@@ -11,6 +10,7 @@ use crate::driver::{Load, Observer};
 use crate::json::Json;
 use crate::session;
 use crate::workload::Driven;
+use crate::workload::meddled::Meddled;
 
 /// As few accounts as can be, so that clients meet.
 const SHAPE: Shape = Shape { scale: 1, accounts: 200 };
@@ -359,66 +359,6 @@ fn message_servers_lose_nothing_whatever_the_queue_and_measure_every_response() 
     }
 }
 
-/// Cards, of which one transaction does more than it says.
-struct Wrong {
-    card: Card,
-    /// It is the one that takes this from 1 to 0.
-    left: AtomicU64,
-}
-
-impl Workload for Wrong {
-    type Client = Client;
-    type Ticket = Ticket;
-
-    fn procedures(&self) -> &'static [&'static str] {
-        self.card.procedures()
-    }
-
-    fn client(&self, number: u32, seed: u64) -> Client {
-        self.card.client(number, seed)
-    }
-
-    fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
-        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
-            damage(&self.card.database, "stores", 7, tables::store::CHECKS, 1);
-        }
-        self.card.run_one(client, now)
-    }
-
-    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
-        self.card.submit_one(client, now)
-    }
-
-    fn retire(&self, client: Client) {
-        self.card.retire(client);
-    }
-}
-
-impl Audited for Wrong {
-    const NAME: &'static str = Card::NAME;
-    const TITLE: &'static str = Card::TITLE;
-    const DATA: &'static str = Card::DATA;
-    const MEMORY_PER_TRANSACTION: f64 = Card::MEMORY_PER_TRANSACTION;
-
-    type Audit = Audit;
-
-    fn describe(&self) -> String {
-        self.card.describe()
-    }
-
-    fn bank(&self) -> Option<tpcb::Shape> {
-        self.card.bank()
-    }
-
-    fn audit(&self) -> Result<Audit> {
-        self.card.audit()
-    }
-
-    fn verdict(&self, before: &Audit, after: &Audit, transactions: RangeInclusive<u64>) -> Verdict {
-        self.card.verdict(before, after, transactions)
-    }
-}
-
 #[test]
 fn a_run_in_which_one_transaction_did_more_than_it_said_is_called_inconsistent() {
     let line = "card --disk memory --accounts 200 --clients 2 --warmup 0.2 --seconds 0.2 --memory-bytes 100000000 --json";
@@ -428,7 +368,8 @@ fn a_run_in_which_one_transaction_did_more_than_it_said_is_called_inconsistent()
         let mut out = Vec::new();
         let outcome = session::run_on_tables(&args, &mut out, |database, progress| {
             let (card, there) = Card::open_or_load(database, SHAPE, even(), progress)?;
-            Ok((Wrong { card, left: AtomicU64::new(left) }, there))
+            let meddle = |card: &Card| damage(&card.database, "stores", 7, tables::store::CHECKS, 1);
+            Ok((Meddled::new(card, left, meddle), there))
         });
         let text = String::from_utf8(out).unwrap();
         assert_eq!(outcome.unwrap(), consistent, "{text}");

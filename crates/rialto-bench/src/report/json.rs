@@ -123,9 +123,16 @@ impl Measured {
         let one = |(position, name): (usize, &&'static str)| {
             let latencies = &self.outcome.latencies[position];
             let account = self.time_of(position, name, setting.awaited());
+            let (aborted_user, success_percent) = self.aborted_of(name);
             let figures = Json::object([
                 ("committed", latencies.count().into()),
                 ("committed_per_s", (latencies.count() as f64 / seconds).into()),
+                ("aborted_user", aborted_user.into()),
+                ("success_percent", success_percent.into()),
+                (
+                    "success_percent_specified",
+                    setting.success_percent.map(|specified| specified[position]).into(),
+                ),
                 ("latency_us", Percentiles::json(latencies.percentiles())),
                 ("time_us_per_txn", TimeAccount::json(account.as_ref(), is_open)),
                 ("waits_us", self.waits_json(name)),

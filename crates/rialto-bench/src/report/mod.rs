@@ -44,6 +44,8 @@ pub struct Setting {
     pub shape: String,
     /// The names of the transaction types.
     pub procedures: &'static [&'static str],
+    /// How many of a hundred of each succeed by the workload's specification, if it says so.
+    pub success_percent: Option<&'static [f64]>,
     /// The engine's name.
     pub engine: &'static str,
     /// How durable commits are.

@@ -33,6 +33,9 @@ impl Measured {
                 self.outcome.aborted_user
             ),
         );
+        if let Some(specified) = setting.success_percent {
+            self.success_rows(&mut table, setting.procedures, specified);
+        }
         table.row(
             "latency",
             all.percentiles().map_or_else(
@@ -93,6 +96,19 @@ impl Measured {
         table.row("memory", format!("{} of {} for tables and indexes", bytes(used), bytes(limit)));
         tail.into_iter().for_each(|(name, value)| table.row(name, value));
         table.print()
+    }
+
+    /// How many of each type have succeeded, beside the specification's share.
+    fn success_rows(&self, table: &mut Table, procedures: &[&str], specified: &[f64]) {
+        let mut name = "succeeded";
+        for (procedure, specified) in procedures.iter().zip(specified) {
+            if let (aborted, Some(percent)) = self.aborted_of(procedure) {
+                let aborted = thousands(aborted as f64);
+                let text = format!("{procedure}: {percent:.2}% (specified: {specified}%), {aborted} did not");
+                table.row(name, text);
+                name = "";
+            }
+        }
     }
 
     /// What is of servers: the response time with its interval, what their executors met, their processor time.

@@ -56,6 +56,8 @@ impl TimeAccount {
 #[derive(Debug, Default)]
 struct Grown {
     committed: u64,
+    /// Those that asked for it themselves, or had an error.
+    aborted_user: u64,
     lock_wait_ns: u64,
     latch_wait_ns: u64,
     run_ns: u64,
@@ -71,8 +73,11 @@ impl Measured {
             accounts.iter().find(|account| account.name == procedure).cloned().unwrap_or_default()
         };
         let (begin, end) = (find(&self.metrics.0.procedures), find(&self.metrics.1.procedures));
+        let by_themselves =
+            |account: &ProcedureAccount| account.aborted - account.deadlocks - account.colours;
         Grown {
             committed: end.committed - begin.committed,
+            aborted_user: by_themselves(&end) - by_themselves(&begin),
             lock_wait_ns: end.time.lock_wait_ns - begin.time.lock_wait_ns,
             latch_wait_ns: end.time.latch_wait_ns - begin.time.latch_wait_ns,
             run_ns: end.time.run_ns - begin.time.run_ns,
@@ -120,6 +125,13 @@ impl Measured {
         Some(all)
     }
 
+    /// How many of a procedure's transactions aborted by themselves, and how many of a hundred did not; `None` if none ran.
+    pub(super) fn aborted_of(&self, name: &str) -> (u64, Option<f64>) {
+        let Grown { committed, aborted_user, .. } = self.grown_of(name);
+        let ran = committed + aborted_user;
+        (aborted_user, (ran > 0).then(|| committed as f64 * 100.0 / ran as f64))
+    }
+
     /// How many of a procedure's transactions waited, and how long those did.
     pub(super) fn waits_json(&self, name: &str) -> Json {
         let grown = self.grown_of(name);
@@ -163,6 +175,16 @@ mod tests {
         }
         assert_eq!(measured(0).time_account(&["p"], Awaited::ByClients), None);
         assert_eq!(measured(10).time_of(0, "another", Awaited::ByClients), None);
+    }
+
+    #[test]
+    fn those_that_abort_by_themselves_are_told_from_those_that_run_again() {
+        let mut measured = measured(60);
+        assert_eq!(measured.aborted_of("p"), (0, Some(100.0)));
+        assert_eq!(measured.aborted_of("another"), (0, None));
+        let account = &mut measured.metrics.1.procedures[0];
+        (account.aborted, account.deadlocks, account.colours) = (27, 4, 3);
+        assert_eq!(measured.aborted_of("p"), (20, Some(75.0)));
     }
 
     #[test]

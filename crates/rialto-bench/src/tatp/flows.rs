@@ -1,0 +1,232 @@
+//! The transactions as registered procedures: flows of the same steps, so that any engine can run them, and a log of
+//! procedures and arguments can.
+//!
+//! The four that are told a subscriber's identifier are actions on tables, routed by it. The three that begin with a
+//! subscriber's *number* are plain closures, flows of one action that may do anything. What they are in phases is: a probe
+//! of the index on `sub_nbr`, then actions identified by the identifier that it gave. But an action's identifier is made
+//! of the call's arguments ([`IdentifierPart`](rialto::engine::IdentifierPart)), not of what an earlier phase gave; and a
+//! probe as an action on the subscribers would have no identifier, so it would share the whole table with all others, which
+//! keeps every change of a subscriber waiting where actions are locked by identifiers.
+
+use rialto::row::{ColumnType, Value};
+use rialto::{Action, Error, Flow, Outputs, Procedure, Result};
+
+use super::request::{Forwarding, Name, Number, Request, Response};
+use super::tables::{ACCESS_INFO, CALL_FORWARDING, SPECIAL_FACILITY, SUBSCRIBER};
+use super::transactions::{
+    Scans, delete_call_forwarding, find_active, find_destinations, insert_call_forwarding, read_access,
+    set_bit, set_data, update_location,
+};
+
+/// The argument that each begins with: the subscriber, or its number.
+const S_ID: usize = 0;
+const SUB_NBR: usize = 0;
+/// The second of those that are about one kind of data.
+const TYPE: usize = 1;
+/// The most that one has.
+pub(super) const ARGUMENTS_MAX: usize = 5;
+
+/// All seven, under their names.
+pub fn procedures() -> Vec<Procedure> {
+    Name::ALL.into_iter().map(procedure).collect()
+}
+
+/// Gives the arguments of a call, in the order of its procedure.
+pub(super) fn each_argument(request: &Request, mut give: impl FnMut(Value)) {
+    let number = |number: &Number| Value::Text(number.as_str().to_owned());
+    match request {
+        Request::GetSubscriberData { s_id } => give(Value::Int4(*s_id)),
+        Request::GetNewDestination { s_id, sf_type, start_time, end_time } => {
+            give(Value::Int4(*s_id));
+            [sf_type, start_time, end_time].into_iter().for_each(|value| give(Value::Int2(*value)));
+        }
+        Request::GetAccessData { s_id, ai_type } => {
+            give(Value::Int4(*s_id));
+            give(Value::Int2(*ai_type));
+        }
+        Request::UpdateSubscriberData { s_id, sf_type, bit, data_a } => {
+            give(Value::Int4(*s_id));
+            give(Value::Int2(*sf_type));
+            give(Value::Bool(*bit));
+            give(Value::Int2(*data_a));
+        }
+        Request::UpdateLocation { sub_nbr, vlr_location } => {
+            give(number(sub_nbr));
+            give(Value::Int8(*vlr_location));
+        }
+        Request::InsertCallForwarding { sub_nbr, forwarding } => {
+            let Forwarding { sf_type, start_time, end_time, numberx } = forwarding;
+            give(number(sub_nbr));
+            [sf_type, start_time, end_time].into_iter().for_each(|value| give(Value::Int2(*value)));
+            give(number(numberx));
+        }
+        Request::DeleteCallForwarding { sub_nbr, sf_type, start_time } => {
+            give(number(sub_nbr));
+            [sf_type, start_time].into_iter().for_each(|value| give(Value::Int2(*value)));
+        }
+    }
+}
+
+fn procedure(name: Name) -> Procedure {
+    use ColumnType::{Bool, Int2, Int4, Int8, Text};
+    let (arguments, flow): (&[ColumnType], Flow) = match name {
+        Name::GetSubscriberData => (&[Int4], get_subscriber_data()),
+        Name::GetNewDestination => (&[Int4, Int2, Int2, Int2], get_new_destination()),
+        Name::GetAccessData => (&[Int4, Int2], get_access_data()),
+        Name::UpdateSubscriberData => (&[Int4, Int2, Bool, Int2], update_subscriber_data()),
+        Name::UpdateLocation => (&[Text, Int8], location()),
+        Name::InsertCallForwarding => (&[Text, Int2, Int2, Int2, Text], insert()),
+        Name::DeleteCallForwarding => (&[Text, Int2, Int2], delete()),
+    };
+    Procedure::new(name.as_str(), arguments.iter().copied(), flow).deterministic(1)
+}
+
+/// Gives the row as the table has it, in one value.
+fn get_subscriber_data() -> Flow {
+    let subscriber = Action::shared(SUBSCRIBER, |transaction, arguments, outputs| {
+        let s_id: i32 = arguments.get(S_ID)?;
+        let row = transaction.look(arguments.table()?, s_id, |row| row.bytes().to_vec())?;
+        let row = row.ok_or_else(|| Error::aborted(format!("there is no subscriber {s_id}")))?;
+        outputs.push(Value::Bytes(row));
+        Ok(())
+    });
+    Flow::from(subscriber.by_argument(S_ID))
+}
+
+/// The forwardings are read in a phase of their own: they are asked for only if the facility is active.
+fn get_new_destination() -> Flow {
+    let facility = Action::shared(SPECIAL_FACILITY, |transaction, arguments, _| {
+        find_active(transaction, arguments.table()?, arguments.get(S_ID)?, arguments.get(TYPE)?)
+    });
+    let forwardings = Action::shared(CALL_FORWARDING, |transaction, arguments, outputs| {
+        let facility = (arguments.get(S_ID)?, arguments.get(TYPE)?);
+        let hours = (arguments.get(2)?, arguments.get(3)?);
+        let scan = &mut Scans::new().forwardings;
+        let found = find_destinations(transaction, arguments.table()?, facility, hours, scan)?;
+        found.iter().flatten().for_each(|number| push_number(outputs, number));
+        Ok(())
+    });
+    Flow::new()
+        .phase([facility.by_argument(S_ID).by_argument(TYPE)])
+        .phase([forwardings.by_argument(S_ID).by_argument(TYPE)])
+}
+
+fn push_number(outputs: &mut Outputs, number: &Number) {
+    outputs.push(number.as_str().to_owned());
+}
+
+fn get_access_data() -> Flow {
+    let access = Action::shared(ACCESS_INFO, |transaction, arguments, outputs| {
+        let found = read_access(transaction, arguments.table()?, arguments.get(S_ID)?, arguments.get(TYPE)?)?;
+        if let Response::Access { data1, data2, data3, data4 } = found {
+            outputs.push(data1);
+            outputs.push(data2);
+            outputs.push(Value::Bytes(data3.to_vec()));
+            outputs.push(Value::Bytes(data4.to_vec()));
+        }
+        Ok(())
+    });
+    Flow::from(access.by_argument(S_ID).by_argument(TYPE))
+}
+
+/// The paper's parallel plan (its figure 11): both in one phase.
+fn update_subscriber_data() -> Flow {
+    let subscriber = Action::exclusive(SUBSCRIBER, |transaction, arguments, outputs| {
+        outputs.push(set_bit(transaction, arguments.table()?, arguments.get(S_ID)?, arguments.get(2)?)?);
+        Ok(())
+    });
+    let facility = Action::exclusive(SPECIAL_FACILITY, |transaction, arguments, outputs| {
+        let (s_id, sf_type) = (arguments.get(S_ID)?, arguments.get(TYPE)?);
+        outputs.push(set_data(transaction, arguments.table()?, s_id, sf_type, arguments.get(3)?)?);
+        Ok(())
+    });
+    Flow::new().phase([subscriber.by_argument(S_ID), facility.by_argument(S_ID).by_argument(TYPE)])
+}
+
+/// A number among the arguments; another text is no subscriber's.
+fn number(text: &str) -> Result<Number> {
+    Number::parse(text).ok_or_else(|| Error::aborted(format!("\"{text}\" is no number of 15 digits")))
+}
+
+fn location() -> Flow {
+    Flow::of(|transaction, arguments, outputs| {
+        let subscriber = transaction.table(SUBSCRIBER)?;
+        let (sub_nbr, location) = (number(arguments.get_str(SUB_NBR)?)?, arguments.get(1)?);
+        let scan = &mut Scans::new().by_number;
+        if let Response::Located { before } =
+            update_location(transaction, &subscriber, &sub_nbr, location, scan)?
+        {
+            outputs.push(before);
+        }
+        Ok(())
+    })
+}
+
+fn insert() -> Flow {
+    Flow::of(|transaction, arguments, outputs| {
+        let [subscriber, facility, forwardings] =
+            [SUBSCRIBER, SPECIAL_FACILITY, CALL_FORWARDING].map(|name| transaction.table(name));
+        let tables = [&subscriber?, &facility?, &forwardings?];
+        let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
+        let forwarding = Forwarding {
+            sf_type: arguments.get(TYPE)?,
+            start_time: arguments.get(2)?,
+            end_time: arguments.get(3)?,
+            numberx: number(arguments.get_str(4)?)?,
+        };
+        let done = insert_call_forwarding(transaction, tables, &sub_nbr, &forwarding, &mut Scans::new())?;
+        if let Response::Inserted { s_id } = done {
+            outputs.push(s_id);
+        }
+        Ok(())
+    })
+}
+
+fn delete() -> Flow {
+    Flow::of(|transaction, arguments, outputs| {
+        let [subscriber, forwardings] = [SUBSCRIBER, CALL_FORWARDING].map(|name| transaction.table(name));
+        let tables = [&subscriber?, &forwardings?];
+        let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
+        let forwarding = (arguments.get(TYPE)?, arguments.get(2)?);
+        let scan = &mut Scans::new().by_number;
+        if let Response::Deleted { s_id } =
+            delete_call_forwarding(transaction, tables, &sub_nbr, forwarding, scan)?
+        {
+            outputs.push(s_id);
+        }
+        Ok(())
+    })
+}
+
+/// What the outputs of a request's procedure say.
+///
+/// # Errors
+/// If they are not its outputs.
+pub(super) fn response(request: &Request, outputs: &[Value]) -> Result<Response> {
+    use Value::{Bool, Bytes, Int2, Int4, Int8, Text};
+    let read = match (request, outputs) {
+        (Request::GetSubscriberData { .. }, [Bytes(_)]) => Some(Response::Subscriber),
+        (Request::GetNewDestination { .. }, [Text(_), ..]) => {
+            let mut numbers = [None; 3];
+            for (number, output) in numbers.iter_mut().zip(outputs) {
+                *number = if let Text(text) = output { Number::parse(text) } else { None };
+            }
+            Some(Response::Destinations(numbers))
+        }
+        (Request::GetAccessData { .. }, [Int2(data1), Int2(data2), Bytes(data3), Bytes(data4)]) => {
+            let letters = data3.as_slice().try_into().ok().zip(data4.as_slice().try_into().ok());
+            letters.map(|(data3, data4)| Response::Access { data1: *data1, data2: *data2, data3, data4 })
+        }
+        (Request::UpdateSubscriberData { .. }, &[Bool(bit_before), Int2(data_a_before)]) => {
+            Some(Response::Updated { bit_before, data_a_before })
+        }
+        (Request::UpdateLocation { .. }, &[Int8(before)]) => Some(Response::Located { before }),
+        (Request::InsertCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Inserted { s_id }),
+        (Request::DeleteCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Deleted { s_id }),
+        _ => None,
+    };
+    read.ok_or_else(|| {
+        let reason = format!("its outputs are {outputs:?}, which are none of its flow's");
+        Error::Procedure { name: request.name().as_str().to_owned(), reason }
+    })
+}

@@ -1,0 +1,59 @@
+//! [`Meddled`]: a workload whose tables somebody changes in the middle of a run, for tests of its consistency condition.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use rialto::Result;
+
+use super::{Audited, Workload, Wraps};
+
+/// A workload, and what is done to its tables once.
+pub(crate) struct Meddled<W> {
+    inner: W,
+    /// It is done before the transaction that takes this from 1 to 0.
+    left: AtomicU64,
+    meddle: fn(&W),
+}
+
+impl<W> Meddled<W> {
+    /// Of this workload, before its transaction of this number, counted from 1.
+    pub fn new(inner: W, left: u64, meddle: fn(&W)) -> Meddled<W> {
+        Meddled { inner, left: AtomicU64::new(left), meddle }
+    }
+}
+
+impl<W: Workload> Workload for Meddled<W> {
+    type Client = W::Client;
+    type Ticket = W::Ticket;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        self.inner.procedures()
+    }
+
+    fn client(&self, number: u32, seed: u64) -> W::Client {
+        self.inner.client(number, seed)
+    }
+
+    fn run_one(&self, client: &mut W::Client, now: Instant) -> Result<usize> {
+        if self.left.fetch_sub(1, Ordering::Relaxed) == 1 {
+            (self.meddle)(&self.inner);
+        }
+        self.inner.run_one(client, now)
+    }
+
+    fn submit_one(&self, client: &mut W::Client, now: Instant) -> Result<(usize, W::Ticket)> {
+        self.inner.submit_one(client, now)
+    }
+
+    fn retire(&self, client: W::Client) {
+        self.inner.retire(client);
+    }
+}
+
+impl<W: Audited + Workload> Wraps for Meddled<W> {
+    type Inner = W;
+
+    fn inner(&self) -> &W {
+        &self.inner
+    }
+}
