@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use quiet::{count, options, put, thing, things};
 use rialto::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, restore};
@@ -20,11 +20,7 @@ use rialto::{
 };
 
 fn archiving(archive: &Arc<dyn Disk>) -> Options {
-    Options {
-        archive: Some(Archive::on(archive.clone())),
-        log_wait_max: Duration::from_secs(60),
-        ..options()
-    }
+    Options { archive: Some(Archive::on(archive.clone())), ..options() }
 }
 
 /// A backup of the database as it is, as a stream.
@@ -354,7 +350,7 @@ fn a_failing_archive_keeps_the_log() {
     archive.fail_always(FaultKind::Write, "log-", 0);
     let table = db.table("things").unwrap();
     let level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
-    let mut committed = 0;
+    let (mut committed, began) = (0, Instant::now());
     let refused = loop {
         match db.submit_with(&level_1, |tx| {
             if committed >= 100 {
@@ -363,6 +359,11 @@ fn a_failing_archive_keeps_the_log() {
             tx.insert(&table, &thing(committed, 30_000))
         }) {
             Ok(_) => committed += 1,
+            // A machine that is loaded has not come to it yet.
+            Err(error @ Error::LogFull { .. }) if db.metrics().archive.unwrap().failure.is_none() => {
+                assert!(began.elapsed() < Duration::from_secs(60), "{error}");
+                continue;
+            }
             Err(error) => break error,
         }
         if committed % 100 == 0 {
@@ -379,10 +380,11 @@ fn a_failing_archive_keeps_the_log() {
     assert!(disk.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
     archive.mend();
     // Two checkpoints: the first finds that nothing has changed since, or frees what the older one needed.
-    for _ in 0..3 {
+    let went_on = |round| {
         let _ = db.checkpoint();
-        let _ = db.submit_with(&level_1, |tx| tx.delete(&table, committed - 1).map(drop));
-    }
+        db.submit_with(&level_1, |tx| tx.delete(&table, committed - 1).map(drop)).is_ok() && round > 1
+    };
+    assert!((0..100).any(went_on), "it goes on");
     add(&db, 1_000_000, 100);
     assert_eq!(db.metrics().archive.unwrap().failure, None);
     let expected = ids(&db);

@@ -296,7 +296,12 @@ fn lives(seed: u64) -> (u64, u64) {
             let outcome = step(&open, n, &mut random, &TxOptions { durability, ..TxOptions::default() });
             match outcome {
                 Ok(()) => {}
-                Err(Error::OutcomeUnknown { .. } | Error::Stopped { .. } | Error::Io { .. }) => {
+                Err(
+                    Error::OutcomeUnknown { .. }
+                    | Error::Stopped { .. }
+                    | Error::Io { .. }
+                    | Error::LogFull { .. },
+                ) => {
                     states.push(contents(&open));
                     break;
                 }

@@ -4,6 +4,8 @@
 #[path = "common/quiet.rs"]
 mod quiet;
 
+use std::time::Duration;
+
 use quiet::{count, open, options, put, thing, things};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Record, Value};
@@ -247,7 +249,8 @@ fn a_write_set_has_a_bound() {
 
 #[test]
 fn slots_that_run_out_are_told_apart() {
-    let few = Options { packets_max: 2, transactions_max: 4, ..options() };
+    let few =
+        Options { packets_max: 2, transactions_max: 4, log_wait_max: Duration::from_secs(1), ..options() };
     let db = Database::open_on(MemoryDisk::new(), few).unwrap();
     let table = things(&db);
     let mut writers: Vec<_> = (0..2).map(|_| db.begin().unwrap()).collect();

@@ -9,8 +9,8 @@ use rialto::io::Disk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, Options, Table, TableDef, TxOptions};
 
-/// Nothing is written but what somebody waits for, no checkpoint is made but on demand, and nobody waits long for the
-/// log.
+/// Nothing is written but what somebody waits for, and no checkpoint is made but on demand. Who waits for the log waits as long
+/// as a loaded machine takes to prepare its next file.
 pub fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
@@ -18,7 +18,7 @@ pub fn options() -> Options {
         sweep_bytes_per_s: Some(0),
         recovery_threads: 2,
         memory_flush_interval: Duration::from_secs(3600),
-        log_wait_max: Duration::from_millis(50),
+        log_wait_max: Duration::from_secs(60),
         ..Options::default()
     }
 }
