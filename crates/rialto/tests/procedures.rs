@@ -253,6 +253,33 @@ fn a_flow_that_makes_no_sense_is_refused() {
 }
 
 #[test]
+fn an_action_is_left_out_of_the_calls_that_it_is_not_of() {
+    let db = database();
+    let give = |branch: i32| {
+        Action::exclusive("branches", move |tx, arguments, outputs| {
+            tx.modify(arguments.table()?, branch, |row| row.add_i64(1, 1).map(drop))?;
+            outputs.push(branch);
+            Ok(())
+        })
+    };
+    // The first argument is the branch of the one that some calls have: NULL is no branch.
+    let either = give(0).by_argument(0).when(|arguments| !arguments[0].is_null());
+    assert!(either.is_part_of(&[Value::Int4(0)]) && !either.is_part_of(&[Value::Null]));
+    let or = give(1).by(|_| Value::Int4(1)).when(|arguments| arguments[0].is_null());
+    let count = Action::shared("branches", |_, _, outputs| {
+        outputs.push(outputs.earlier().len() as i32);
+        Ok(())
+    });
+    db.register(Procedure::new("either", [ColumnType::Int4], Flow::new().phase([either, or]).phase([count])))
+        .unwrap();
+    assert_eq!(db.call("either", &[Value::Int4(0)]), Ok(vec![Value::Int4(0), Value::Int4(1)]));
+    assert_eq!(db.call("either", &[Value::Null]), Ok(vec![Value::Int4(1), Value::Int4(1)]));
+    // The one that is part of the call is held to its identifier as ever.
+    let wrong = reason(db.call("either", &[Value::Int4(1)]).map(drop));
+    assert!(wrong.contains("which its identifier does not begin"), "{wrong}");
+}
+
+#[test]
 fn a_procedure_outlives_its_tables() {
     let db = database();
     let count = Action::shared("history", |tx, arguments, outputs| {

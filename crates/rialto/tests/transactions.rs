@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 use rialto::io::MemoryDisk;
-use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::row::{Column, ColumnType, Value, ValueRef, WhichIndex};
 use rialto::{
     Database, Error, KeyBound, LockForm, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions,
 };
@@ -50,6 +50,28 @@ fn ids(tx: &mut Transaction, table: &Table, scan: &Scan) -> Vec<i32> {
     })
     .unwrap();
     ids
+}
+
+#[test]
+fn borrowed_values_are_inserted_as_owned_ones_are() {
+    let db = database();
+    let table = accounts(&db);
+    let borrowed = [ValueRef::Int4(1), ValueRef::Int8(10), ValueRef::Text("a")];
+    db.transact(|tx| {
+        tx.insert_borrowed(&table, &borrowed)?;
+        tx.insert_borrowed(&table, &[ValueRef::Int2(2), ValueRef::Int8(20), ValueRef::Null])
+    })
+    .unwrap();
+    let found = db.read(|tx| Ok([1, 2].map(|id| tx.get(&table, id).unwrap().unwrap().values()))).unwrap();
+    assert_eq!(found, [row(1, 10, "a").to_vec(), vec![Value::Int4(2), Value::Int8(20), Value::Null]]);
+    for (wrong, is) in [
+        (&borrowed[..2], "ColumnCount"),
+        (&borrowed, "DuplicateKey"),
+        (&[ValueRef::Text("3"), ValueRef::Int8(1), ValueRef::Null], "TypeMismatch"),
+    ] {
+        let refused = db.transact(|tx| tx.insert_borrowed(&table, wrong)).unwrap_err();
+        assert!(format!("{refused:?}").starts_with(is), "{refused:?}");
+    }
 }
 
 #[test]

@@ -26,6 +26,7 @@ pub(crate) fn run(
     for phase in procedure.flow().phases() {
         for action in phase {
             match &action.target {
+                Some(_) if !action.is_part_of(arguments) => {}
                 Some(target) => {
                     run_on(procedure, action, target, transaction, arguments, outputs)?;
                 }

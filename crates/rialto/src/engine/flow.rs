@@ -119,6 +119,9 @@ impl IdentifierPart {
 /// The identifier is the values of the table's first routing fields: the columns of its primary key, or the first columns
 /// of a table without one. An action touches only rows that have these values there; without any, it may touch the whole
 /// table. Two identifiers overlap if one is a prefix of the other.
+///
+/// A flow is a template, so what some calls do and others do not, or do a number of times that their arguments say, is as
+/// many actions as there can be, each [left out](Action::when) of the calls that it is not of.
 #[derive(Clone)]
 pub struct Action {
     pub(crate) target: Option<Target>,
@@ -143,8 +146,14 @@ impl Action {
     }
 
     fn on(name: String, mode: ActionMode, body: Body) -> Action {
-        let target =
-            Target { name, mode, identifier: Vec::new(), table: OnceLock::new(), checked: AtomicU64::new(0) };
+        let target = Target {
+            name,
+            mode,
+            identifier: Vec::new(),
+            condition: None,
+            table: OnceLock::new(),
+            checked: AtomicU64::new(0),
+        };
         Action { target: Some(target), body }
     }
 
@@ -163,6 +172,24 @@ impl Action {
     fn by_part(mut self, part: IdentifierPart) -> Action {
         self.target.as_mut().expect("made by Action::on").identifier.push(part);
         self
+    }
+
+    /// Leaves the action out of calls of which this is false: it is not routed, locks nothing, runs nothing and gives
+    /// nothing. Its identifier is not looked at then. The arguments are of their declared types, or NULL.
+    #[must_use]
+    pub fn when(mut self, condition: fn(&[Value]) -> bool) -> Action {
+        self.target.as_mut().expect("made by Action::on").condition = Some(condition);
+        self
+    }
+
+    /// Whether it is part of a call with these arguments.
+    pub fn is_part_of(&self, arguments: &[Value]) -> bool {
+        self.condition().is_none_or(|condition| condition(arguments))
+    }
+
+    /// Which calls it is part of; all, if none.
+    pub(crate) fn condition(&self) -> Option<fn(&[Value]) -> bool> {
+        self.target.as_ref().and_then(|target| target.condition)
     }
 
     /// The name of the table; none of the one action of [`Flow::of`].
@@ -196,6 +223,8 @@ pub(crate) struct Target {
     pub name: String,
     pub mode: ActionMode,
     identifier: Vec<IdentifierPart>,
+    /// Which calls the action is part of; all, if none.
+    condition: Option<fn(&[Value]) -> bool>,
     /// The table that had the name when the action ran first.
     table: OnceLock<Table>,
     /// The version of the catalog, plus one, in which it was last seen to have it still.
@@ -205,11 +234,12 @@ pub(crate) struct Target {
 impl Clone for Target {
     /// The copy knows no table yet: it may be for another database.
     fn clone(&self) -> Target {
-        let Target { name, mode, identifier, .. } = self;
+        let Target { name, mode, identifier, condition, .. } = self;
         Target {
             name: name.clone(),
             mode: *mode,
             identifier: identifier.clone(),
+            condition: *condition,
             table: OnceLock::new(),
             checked: AtomicU64::new(0),
         }

@@ -21,6 +21,19 @@ pub fn encode(schema: &Schema, values: &[Value], out: &mut Vec<u8>) -> Result<()
     row.finish()
 }
 
+/// As [`encode`], of borrowed values.
+///
+/// # Errors
+/// As [`encode`].
+pub(crate) fn encode_borrowed(schema: &Schema, values: &[ValueRef<'_>], out: &mut Vec<u8>) -> Result<()> {
+    if values.len() != schema.columns().len() {
+        return Err(wrong_count(schema, values.len()));
+    }
+    let mut row = RowEncoder::new(schema, out);
+    values.iter().try_for_each(|value| row.put_here(*value))?;
+    row.finish()
+}
+
 #[cold]
 fn wrong_count(schema: &Schema, found: usize) -> Error {
     Error::ColumnCount { table: schema.table().to_owned(), expected: schema.columns().len(), found }

@@ -36,6 +36,7 @@ mod tests;
 
 pub use date::{Date, ParseDateError, Timestamp};
 pub use decimal::{DECIMAL_DIGITS_MAX, Decimal, ParseDecimalError};
+pub(crate) use encode::encode_borrowed;
 pub use encode::{RowEncoder, encode};
 pub use into_key::{IntoKey, KeyPart};
 pub use key::Key;

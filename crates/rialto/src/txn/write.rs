@@ -12,7 +12,7 @@ use super::write_set::{Effect, Mark, Target, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::lock::{LockMode, RecordMode};
-use crate::row::{IntoKey, Row, RowView, Schema, Value, WhichIndex, encode};
+use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
 use crate::store::memory::RecordRef;
 
 impl Context {
@@ -132,6 +132,14 @@ impl Transaction {
     /// after those of locks.
     pub fn insert(&mut self, table: &Table, values: &[Value]) -> Result<()> {
         self.insert_with(table, |schema, row| encode(schema, values, row))
+    }
+
+    /// As [`Transaction::insert`], of borrowed values: no allocation for a text.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`].
+    pub fn insert_borrowed(&mut self, table: &Table, values: &[ValueRef<'_>]) -> Result<()> {
+        self.insert_with(table, |schema, row| encode_borrowed(schema, values, row))
     }
 
     /// Inserts the row that `encode` appends.
