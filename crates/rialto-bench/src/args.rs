@@ -28,6 +28,7 @@ use crate::log_writes::LogWritesArgs;
 use crate::mix::{Mix, Names};
 use crate::tatp;
 use crate::tpcb;
+use crate::tpcc;
 
 /// Seconds on the command line.
 ///
@@ -113,7 +114,7 @@ pub struct BenchArgs {
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     pub repeat: u32,
     /// TPC-B: branches [default: 10]; card: times the paper's sizes [default: 1]; tatp: ten thousands of subscribers
-    /// [default: 10]
+    /// [default: 10]; tpcc: warehouses [default: 10]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub scale: Option<u32>,
     /// Accounts in all, at any scale [default: 1000000; card: 40000 times the scale]
@@ -122,9 +123,17 @@ pub struct BenchArgs {
     /// Subscribers in all, in place of --scale (tatp) [default: 10000 times the scale]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=2_000_000_000))]
     pub subscribers: Option<u32>,
+    /// Items, and stocks of each warehouse, for a smaller TPC-C than the specification's (tpcc) [default: 100000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub items: Option<u32>,
+    /// Customers of each district, and orders that it is loaded with, for a smaller TPC-C than the specification's (tpcc)
+    /// [default: 3000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(10..=3_000))]
+    pub customers: Option<u32>,
     /// How often each transaction is run, in percent that add up to 100; what is not named is not run [default of card:
     /// BAL=17,CCCK=20,CLCK=20,DEBIT=20,PAY=20,MOVE=1,LOST=1,FOUND=1; of tatp: GetSubscriberData=35,GetNewDestination=10,
-    /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2]
+    /// GetAccessData=35,UpdateSubscriberData=2,UpdateLocation=14,InsertCallForwarding=2,DeleteCallForwarding=2;
+    /// of tpcc: new-order=45,payment=43,order-status=4,delivery=4,stock-level=4]
     #[arg(long, value_name = "NAME=PCT,...")]
     pub mix: Option<String>,
     /// Put the load on System M's servers: message servers put requests on one queue, a transaction server runs them one at a
@@ -288,7 +297,7 @@ impl BenchArgs {
     pub fn scale(&self) -> u32 {
         self.scale.unwrap_or(match self.workload {
             WorkloadName::Card => 1,
-            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Commit => SCALE,
+            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Tpcc | WorkloadName::Commit => SCALE,
         })
     }
 
@@ -296,13 +305,22 @@ impl BenchArgs {
     pub fn accounts(&self) -> u32 {
         self.accounts.unwrap_or(match self.workload {
             WorkloadName::Card => card::ACCOUNTS.saturating_mul(self.scale()),
-            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Commit => ACCOUNTS,
+            WorkloadName::Tpcb | WorkloadName::Tatp | WorkloadName::Tpcc | WorkloadName::Commit => ACCOUNTS,
         })
     }
 
     /// The subscribers.
     pub fn subscribers(&self) -> u32 {
         self.subscribers.unwrap_or_else(|| self.scale().saturating_mul(tatp::SUBSCRIBERS_PER_SCALE))
+    }
+
+    /// The sizes of TPC-C.
+    pub fn tpcc_shape(&self) -> tpcc::Shape {
+        tpcc::Shape {
+            warehouses: self.scale(),
+            items: self.items.unwrap_or(tpcc::ITEMS),
+            customers: self.customers.unwrap_or(tpcc::CUSTOMERS),
+        }
     }
 
     /// How often each of a workload's transactions is run.
@@ -369,11 +387,8 @@ impl BenchArgs {
             logging: self.logging.into(),
             check_determinism: self.check_determinism,
             // Whatever is logged now: what an earlier run has logged may have to be run again.
-            procedures: tpcb::procedures()
-                .into_iter()
-                .chain(card::procedures())
-                .chain(tatp::procedures())
-                .collect(),
+            procedures: [tpcb::procedures(), card::procedures(), tatp::procedures(), tpcc::procedures()]
+                .concat(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: self.checkpoint.into(),
             spool: self.spool,

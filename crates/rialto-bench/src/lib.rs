@@ -7,6 +7,7 @@
 //! | [`tpcb`] | TPC-B: the bank, its transaction, its consistency condition |
 //! | [`card`] | System M's credit cards: four sets, eight transactions, their consistency condition, a prompt for people |
 //! | [`tatp`] | TATP (TM1): the subscribers of a mobile network, seven transactions, their consistency condition |
+//! | [`tpcc`] | TPC-C: its tables, its population, its five transactions, its consistency conditions |
 //! | [`mix`] | how often each transaction of a workload is run |
 //! | [`shape`] | which workload a database holds |
 //! | [`commit`] | bare commit sequences, on a disk or in virtual time |
@@ -50,6 +51,7 @@ pub mod shape;
 pub mod steady;
 pub mod tatp;
 pub mod tpcb;
+pub mod tpcc;
 pub mod usage;
 pub mod versus;
 pub mod workload;

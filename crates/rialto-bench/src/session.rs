@@ -23,6 +23,7 @@ use crate::report::{Measured, ServersSetting, Setting, median, seconds, thousand
 use crate::shape::ShapeError;
 use crate::tatp::{self, Tatp};
 use crate::tpcb::{self, Tpcb};
+use crate::tpcc::Tpcc;
 use crate::versus;
 use crate::workload::{Audited, Verdict};
 
@@ -86,6 +87,11 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
                 let (tatp, there) = Tatp::open_or_load(database, shape, mix, progress)?;
                 Ok((tatp.by_calls(args.calls()), there))
             })
+        }
+        WorkloadName::Tpcc => {
+            let shape = args.tpcc_shape();
+            let mix = args.mix_of().map_err(BenchError::Usage)?;
+            run_on_tables(args, out, |database, progress| Tpcc::open_or_load(database, shape, mix, progress))
         }
         WorkloadName::Commit => commit::run(args, out),
     }
@@ -355,10 +361,11 @@ impl<W: Audited> Session<'_, W> {
 
     /// What can run out, and how fast.
     fn rooms(&self, metrics: &Metrics, log_bytes: f64) -> Vec<Room> {
+        let per_transaction = self.workload.memory_per_transaction();
         let mut rooms = vec![Room {
             what: "memory for tables (--memory-bytes)".to_owned(),
             free: metrics.memory_limit.saturating_sub(metrics.memory_used),
-            bytes_per_transaction: W::MEMORY_PER_TRANSACTION,
+            bytes_per_transaction: per_transaction,
         }];
         if self.options.checkpoint == Checkpointing::None {
             rooms.push(Room {
@@ -371,12 +378,12 @@ impl<W: Audited> Session<'_, W> {
             None => rooms.extend(memory_available().map(|free| Room {
                 what: "the machine's memory, where the disk is too,".to_owned(),
                 free,
-                bytes_per_transaction: W::MEMORY_PER_TRANSACTION * (1.0 + BACKUPS) + log_bytes,
+                bytes_per_transaction: per_transaction * (1.0 + BACKUPS) + log_bytes,
             })),
             Some(path) => rooms.extend(rustix::fs::statvfs(&path).ok().map(|system| Room {
                 what: format!("the file system of {}", path.display()),
                 free: (system.f_bavail * system.f_frsize).saturating_sub(self.options.log_bytes_max),
-                bytes_per_transaction: W::MEMORY_PER_TRANSACTION * BACKUPS,
+                bytes_per_transaction: per_transaction * BACKUPS,
             })),
         }
         rooms

@@ -1,4 +1,4 @@
-//! Which workload a database holds: a table of one row says its kind and its two sizes.
+//! Which workload a database holds: a table of one row says its kind and its sizes.
 
 use std::fmt::Display;
 
@@ -26,23 +26,23 @@ impl From<Error> for ShapeError {
 }
 
 /// What a database holds.
-pub(crate) enum Found {
+pub(crate) enum Found<const N: usize> {
     /// No tables.
     Nothing,
     /// The workload, of these sizes.
-    Sizes([u32; 2]),
+    Sizes([u32; N]),
     /// Something else, in words.
     Other(String),
 }
 
-impl Found {
+impl<const N: usize> Found<N> {
     /// Whether the workload is there, in the shape that was asked for; if nothing is there, it is loaded. `what` it is
     /// called.
     pub(crate) fn or_load<S: PartialEq + Display>(
         self,
         what: &str,
         shape: &S,
-        of_sizes: impl FnOnce([u32; 2]) -> S,
+        of_sizes: impl FnOnce([u32; N]) -> S,
         load: impl FnOnce() -> Result<()>,
     ) -> Result<bool, ShapeError> {
         match self {
@@ -63,21 +63,27 @@ impl Found {
 }
 
 /// The table that says it; `sizes` are the names of the sizes.
-pub(crate) fn table(name: &str, sizes: [&str; 2]) -> TableDef {
-    let size = |name| Column::new(name, ColumnType::Int4);
-    let columns = vec![Column::new("kind", ColumnType::Text), size(sizes[0]), size(sizes[1])];
+pub(crate) fn table<const N: usize>(name: &str, sizes: [&str; N]) -> TableDef {
+    let mut columns = vec![Column::new("kind", ColumnType::Text)];
+    columns.extend(sizes.map(|name| Column::new(name, ColumnType::Int4)));
     TableDef::new(name, columns).with_primary_key(&["kind"])
 }
 
 /// Its row.
-pub(crate) fn row(kind: &str, sizes: [u32; 2]) -> [Value; 3] {
-    let [first, second] = sizes.map(|size| Value::Int4(size as i32));
-    [Value::Text(kind.to_owned()), first, second]
+pub(crate) fn row<const N: usize>(kind: &str, sizes: [u32; N]) -> Vec<Value> {
+    let mut row = vec![Value::Text(kind.to_owned())];
+    row.extend(sizes.map(|size| Value::Int4(size as i32)));
+    row
 }
 
 /// Looks whether a database has exactly these tables (by name, in order), and table `name` among them says that they are
 /// of this kind.
-pub(crate) fn look(database: &Database, name: &str, kind: &str, tables: &[&str]) -> Result<Found> {
+pub(crate) fn look<const N: usize>(
+    database: &Database,
+    name: &str,
+    kind: &str,
+    tables: &[&str],
+) -> Result<Found<N>> {
     let mut names: Vec<String> = database.tables().iter().map(Table::name).collect();
     names.retain(|name| !name.starts_with("rialto_"));
     names.sort();
@@ -89,14 +95,17 @@ pub(crate) fn look(database: &Database, name: &str, kind: &str, tables: &[&str])
         return others();
     }
     let table = database.table(name)?;
-    if table.schema().columns().len() != 3 {
+    if table.schema().columns().len() != N + 1 {
         return others();
     }
     match database.read(|transaction| transaction.get(&table, kind))? {
         None => others(),
         Some(row) => {
-            let size = |column| row.view().get_i32(column).map(|size| size as u32);
-            Ok(Found::Sizes([size(1)?, size(2)?]))
+            let mut sizes = [0; N];
+            for (size, column) in sizes.iter_mut().zip(1..) {
+                *size = row.view().get_i32(column)? as u32;
+            }
+            Ok(Found::Sizes(sizes))
         }
     }
 }

@@ -115,14 +115,15 @@ pub trait Audited: Driven {
     const TITLE: &'static str;
     /// What its data is called.
     const DATA: &'static str;
-    /// Memory that a transaction adds, in bytes.
-    const MEMORY_PER_TRANSACTION: f64;
     /// How many of a hundred transactions of each type succeed by the workload's specification, if it says so: the others
     /// abort by themselves.
     const SUCCESS_PERCENT: Option<&'static [f64]> = None;
 
     /// What a pass over all tables finds.
     type Audit;
+
+    /// Memory that a transaction adds, in bytes.
+    fn memory_per_transaction(&self) -> f64;
 
     /// The sizes and shares of this run, for people.
     fn describe(&self) -> String;
@@ -159,10 +160,13 @@ impl<W: Wraps> Audited for W {
     const NAME: &'static str = W::Inner::NAME;
     const TITLE: &'static str = W::Inner::TITLE;
     const DATA: &'static str = W::Inner::DATA;
-    const MEMORY_PER_TRANSACTION: f64 = W::Inner::MEMORY_PER_TRANSACTION;
     const SUCCESS_PERCENT: Option<&'static [f64]> = W::Inner::SUCCESS_PERCENT;
 
     type Audit = <W::Inner as Audited>::Audit;
+
+    fn memory_per_transaction(&self) -> f64 {
+        self.inner().memory_per_transaction()
+    }
 
     fn describe(&self) -> String {
         self.inner().describe()

@@ -10,6 +10,7 @@ use super::{
 use crate::card;
 use crate::error::BenchError;
 use crate::tatp;
+use crate::tpcc;
 
 /// The options that bare commit sequences take.
 const COMMIT_OPTIONS: [&str; 21] = [
@@ -80,9 +81,10 @@ impl BenchArgs {
             );
         }
         match (self.workload, &self.disk) {
-            (WorkloadName::Tpcb | WorkloadName::Card | WorkloadName::Tatp, DiskName::Simulated(name))
-                if SimulatedDisk::names().all(|(preset, _)| preset != name) =>
-            {
+            (
+                WorkloadName::Tpcb | WorkloadName::Card | WorkloadName::Tatp | WorkloadName::Tpcc,
+                DiskName::Simulated(name),
+            ) if SimulatedDisk::names().all(|(preset, _)| preset != name) => {
                 return usage(format!(
                     "--disk sim:{name} is a regime of virtual time, which only commit runs in; available:{}",
                     self.workload.disks()
@@ -153,6 +155,11 @@ impl BenchArgs {
 
     fn check_sizes(&self) -> Result<(), String> {
         let (scale, accounts) = (self.scale(), self.accounts());
+        if self.workload == WorkloadName::Tpcc {
+            self.check_warehouses()?;
+        } else if let Some(option) = ["items", "customers"].iter().find(|name| self.given.has(name)) {
+            return Err(format!("--{option} does not apply to {}; available: tpcc", self.workload.name()));
+        }
         let is_tatp = self.workload == WorkloadName::Tatp;
         if is_tatp && self.accounts.is_some() {
             return Err("--accounts does not apply to tatp; available: --subscribers, --scale".to_owned());
@@ -184,15 +191,32 @@ impl BenchArgs {
         }
     }
 
+    /// Whether TPC-C's tables fit.
+    fn check_warehouses(&self) -> Result<(), String> {
+        if self.accounts.is_some() {
+            return Err("--accounts does not apply to tpcc; available: --scale, its warehouses".to_owned());
+        }
+        let (bytes, limit) = (self.tpcc_shape().memory_bytes(), self.options().memory_bytes);
+        if bytes > limit {
+            return Err(format!(
+                "--scale {} warehouses take about {bytes} bytes, and tables may have {limit} (--memory-bytes): give fewer, \
+                 or more memory",
+                self.scale()
+            ));
+        }
+        Ok(())
+    }
+
     /// Which transactions run, and who runs them.
     fn check_transactions(&self) -> Result<(), String> {
         let name = self.workload.name();
         match self.workload {
             WorkloadName::Card => self.mix_of::<card::Name>().map(drop)?,
             WorkloadName::Tatp => self.mix_of::<tatp::Name>().map(drop)?,
+            WorkloadName::Tpcc => self.mix_of::<tpcc::Name>().map(drop)?,
             WorkloadName::Tpcb | WorkloadName::Commit if self.mix.is_some() => {
                 return Err(format!(
-                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card, tatp"
+                    "--mix does not apply to {name}, which is one transaction type and takes no mix; available: card, tatp, tpcc"
                 ));
             }
             WorkloadName::Tpcb | WorkloadName::Commit => {}

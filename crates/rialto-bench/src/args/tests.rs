@@ -48,6 +48,15 @@ fn defaults_are_those_of_the_contract() {
     paper.check().unwrap();
     assert_eq!(paper.subscribers(), 5_000_000);
     assert_eq!(paper.mix_of(), Ok(Mix::only(tatp::Name::GetSubscriberData)));
+    let tpcc = parse("tpcc");
+    tpcc.check().unwrap();
+    assert_eq!(tpcc.tpcc_shape(), tpcc::Shape::of_warehouses(10));
+    assert_eq!(tpcc.mix_of(), Ok(Mix::<tpcc::Name>::default()));
+    assert_eq!(tpcc.directory(), Some(PathBuf::from("./rialto-data/tpcc")));
+    let small = parse("tpcc --scale 2 --items 100 --customers 10 --memory-bytes 100000000 --mix PAYMENT=100");
+    small.check().unwrap();
+    assert_eq!(small.tpcc_shape(), tpcc::Shape { warehouses: 2, items: 100, customers: 10 });
+    assert_eq!(small.mix_of(), Ok(Mix::only(tpcc::Name::Payment)));
     parse("card --limits").check().unwrap();
     let servers = parse("card --servers --message-servers 3 --queue 7 --standbys 0");
     servers.check().unwrap();
@@ -59,7 +68,7 @@ fn defaults_are_those_of_the_contract() {
 #[test]
 fn values_that_are_not_built_are_answered_with_those_that_are() {
     for (line, available) in [
-        ("tpcc", "tpcb, card, tatp, commit"),
+        ("tpch", "tpcb, card, tatp, tpcc, commit"),
         ("tpcb --engine data-oriented", "conventional"),
         ("tpcb --logging everything", "value, action, transaction, none"),
         ("tpcb --checkpoint black", "fuzzy, accou, tccou, acbw, tcbw, none"),
@@ -117,6 +126,18 @@ fn options_that_do_not_go_together_are_refused() {
         ("tatp --disk sim:ssd-30us", "only commit runs in"),
         ("tpcb --subscribers 5", "--subscribers does not apply to tpcb; available: tatp"),
         ("commit --subscribers 5", "--subscribers does not apply to commit"),
+        ("tpcc --mix BAL=100", "there are new-order, payment, order-status, delivery, stock-level"),
+        ("tpcc --accounts 5", "--accounts does not apply to tpcc; available: --scale"),
+        ("tpcc --limits --in-flight 2", "--in-flight 1"),
+        ("tpcc --servers", "--servers does not apply to tpcc; available: card"),
+        ("tpcc --interactive", "--interactive does not apply to tpcc"),
+        ("tpcc --disk sim:ssd-30us", "only commit runs in"),
+        ("tpcc --memory-bytes 300000000", "--scale 10 warehouses take about"),
+        ("tpcc --subscribers 5", "--subscribers does not apply to tpcc"),
+        ("tpcc --items 100001", "1..=100000"),
+        ("tpcb --items 5", "--items does not apply to tpcb; available: tpcc"),
+        ("card --customers 50", "--customers does not apply to card"),
+        ("commit --items 5", "--items does not apply to commit"),
         ("commit --mix BAL=100", "--mix does not apply to commit"),
         ("card --mix BAL=99", "add up to 99%"),
         ("card --mix STEAL=100", "there are BAL, CCCK"),
@@ -159,7 +180,7 @@ fn limits_and_comparisons() {
 #[test]
 fn help_does_not_show_what_is_not_built() {
     let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-    for absent in ["--executors", "--two-stage", "data-oriented", "tpcc"] {
+    for absent in ["--executors", "--two-stage", "data-oriented"] {
         assert!(!help.contains(absent), "{absent} is in:\n{help}");
     }
     assert!(help.contains("--in-flight"));

@@ -19,6 +19,9 @@ pub enum WorkloadName {
     /// TATP (TM1), DORA's benchmark of subscribers: four tables, seven short transactions, three of them read; a third of some
     /// types ask for what there is not and abort by themselves
     Tatp,
+    /// TPC-C: the orders of warehouses, five transactions (new-order, payment, order-status, delivery, stock-level) in the
+    /// specification's mix, without think times
+    Tpcc,
     /// Bare commit sequences, as KODA's experiments ran: no database work, a packet of 180 bytes; on the disks sim:koda
     /// and sim:ssd-30us, -100us, -1ms in virtual time
     Commit,
@@ -31,6 +34,7 @@ impl WorkloadName {
             WorkloadName::Tpcb => "tpcb",
             WorkloadName::Card => "card",
             WorkloadName::Tatp => "tatp",
+            WorkloadName::Tpcc => "tpcc",
             WorkloadName::Commit => "commit",
         }
     }
@@ -182,7 +186,7 @@ impl FromStr for DiskName {
                 _ => {
                     let [tpcb, commit] = [WorkloadName::Tpcb, WorkloadName::Commit].map(WorkloadName::disks);
                     Err(format!(
-                        "no such disk; available for tpcb, card and tatp:{tpcb}\nfor commit:{commit}"
+                        "no such disk; available for tpcb, card, tatp and tpcc:{tpcb}\nfor commit:{commit}"
                     ))
                 }
             },

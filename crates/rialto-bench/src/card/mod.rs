@@ -215,10 +215,12 @@ impl Audited for Card {
     const NAME: &'static str = "card";
     const TITLE: &'static str = "Credit cards";
     const DATA: &'static str = "card portfolio";
-    // Cards that are reported lost and found balance.
-    const MEMORY_PER_TRANSACTION: f64 = 0.0;
-
     type Audit = Audit;
+
+    fn memory_per_transaction(&self) -> f64 {
+        // Cards that are reported lost and found balance.
+        0.0
+    }
 
     fn describe(&self) -> String {
         format!("{}; mix {}", self.shape, self.mix)

@@ -198,11 +198,14 @@ impl Audited for Tatp {
     const NAME: &'static str = "tatp";
     const TITLE: &'static str = "TATP (TM1)";
     const DATA: &'static str = "TATP population";
-    // Call forwardings that are inserted and deleted balance.
-    const MEMORY_PER_TRANSACTION: f64 = 0.0;
     const SUCCESS_PERCENT: Option<&'static [f64]> = Some(&Name::SUCCESS_PERCENT);
 
     type Audit = Audit;
+
+    fn memory_per_transaction(&self) -> f64 {
+        // Call forwardings that are inserted and deleted balance.
+        0.0
+    }
 
     fn describe(&self) -> String {
         format!("{}; mix {}", self.shape, self.mix)

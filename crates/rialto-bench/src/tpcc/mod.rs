@@ -1,0 +1,221 @@
+//! TPC-C: the nine tables, the population, the five transactions and the consistency conditions of its specification
+//! (revision 5.11), in one process, without terminals and their think times.
+//!
+//! | | share | what it does |
+//! |---|---|---|
+//! | new-order | 45% | enters an order of 5 to 15 lines; one of a hundred is rolled back, one line of a hundred is supplied by another warehouse |
+//! | payment | 43% | of a customer, 15 of a hundred of another warehouse, 60 by last name |
+//! | order-status | 4% | the last order of a customer, 60 of a hundred by last name |
+//! | delivery | 4% | delivers the oldest order of each district of a warehouse, at once |
+//! | stock-level | 4% | counts the items that a district sold last and that are nearly out of stock |
+//!
+//! What is not the specification's: there are no terminals, so no keying and think times and no response time
+//! constraints, and a client draws the warehouse of each request; deliveries are not queued; the mix is drawn at random.
+//! So the figures are no tpmC. A rolled back new order is a user's abort, and not among those committed.
+//!
+//! - [`request`]: the transactions by name and what is asked of them; [`random`]: the specification's random values;
+//! - [`tables`]: columns and sizes; [`load`]: the population; [`lines`]: the lines of an order as an argument;
+//! - [`flows`]: the transactions, as registered procedures: nothing else runs them;
+//! - [`verify`]: the consistency conditions.
+
+mod flows;
+mod lines;
+mod load;
+mod random;
+mod request;
+mod tables;
+#[cfg(test)]
+mod tests;
+mod verify;
+
+use std::ops::RangeInclusive;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use rialto::io::Random;
+use rialto::row::Value;
+use rialto::{Database, Result, Ticket, TxOptions};
+
+pub use self::flows::{INVALID_ITEM, procedures};
+use self::lines::Lines;
+pub use self::request::Name;
+use self::request::Requests;
+use self::tables::Tables;
+pub use self::tables::{CUSTOMERS, ITEMS, Shape};
+pub use self::verify::{Audit, Done};
+use crate::mix::Mix;
+use crate::shape::{self, ShapeError};
+use crate::tpcb::{self, microseconds_since_1970};
+use crate::workload::{Audited, Verdict, Workload};
+
+/// The warehouses, open.
+#[derive(Debug)]
+pub struct Tpcc {
+    database: Database,
+    shape: Shape,
+    mix: Mix<Name>,
+    tables: Tables,
+    /// For each transaction, in the order of [`Name::ALL`].
+    options: [TxOptions; Name::ALL.len()],
+    began: Instant,
+    began_us: i64,
+    /// What clients were told that are gone.
+    done: Mutex<Done>,
+}
+
+/// One client's own state.
+#[derive(Debug)]
+pub struct Client {
+    requests: Requests,
+    /// Those of the next call.
+    arguments: Vec<Value>,
+    done: Done,
+}
+
+impl Client {
+    /// Adds what a call was answered.
+    fn count(&mut self, name: Name, outputs: &[Value]) -> Result<()> {
+        let Client { arguments, done, .. } = self;
+        match name {
+            Name::NewOrder => {
+                done.orders += 1;
+                done.lines += Lines::of(arguments.last()).count() as i64;
+            }
+            Name::Payment => {
+                done.payments += 1;
+                if let Some(Value::Int4(cents)) = arguments.iter().rev().nth(1) {
+                    done.paid_cents += i64::from(*cents);
+                }
+            }
+            Name::Delivery => done.delivered += flows::delivery::delivered(outputs)?,
+            Name::OrderStatus | Name::StockLevel => {}
+        }
+        Ok(())
+    }
+}
+
+impl Tpcc {
+    /// The warehouses in the database, if they are of this shape; loaded, if the database is empty. The second is whether
+    /// they were there already.
+    ///
+    /// # Errors
+    /// [`ShapeError::OtherShape`] if the database holds something else.
+    pub fn open_or_load(
+        database: &Database,
+        shape: Shape,
+        mix: Mix<Name>,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<(Tpcc, bool), ShapeError> {
+        let found = shape::look(database, tables::SHAPE, tables::KIND, &tables::NAMES)?;
+        let of_sizes = |[warehouses, items, customers]: [u32; 3]| Shape { warehouses, items, customers };
+        let there =
+            found.or_load("a TPC-C database", &shape, of_sizes, || load::load(database, shape, progress))?;
+        for procedure in procedures() {
+            if database.registered_version(&procedure.name).is_none() {
+                database.register(procedure)?;
+            }
+        }
+        let options = Name::ALL.map(|name| TxOptions {
+            procedure: Some(database.procedure_id(name.as_str())),
+            read_only: name.only_reads(),
+            ..TxOptions::default()
+        });
+        let tpcc = Tpcc {
+            database: database.clone(),
+            shape,
+            mix,
+            tables: Tables::open(database)?,
+            options,
+            began: Instant::now(),
+            began_us: microseconds_since_1970(),
+            done: Mutex::default(),
+        };
+        Ok((tpcc, there))
+    }
+
+    /// Runs other transactions from now on.
+    pub fn set_mix(&mut self, mix: Mix<Name>) {
+        self.mix = mix;
+    }
+
+    /// Draws the next request.
+    #[inline]
+    fn next(&self, client: &mut Client, now: Instant) -> Name {
+        let name = self.mix.draw(&mut client.requests.random);
+        let now_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
+        client.requests.draw(name, now_us, &mut client.arguments);
+        name
+    }
+}
+
+impl Workload for Tpcc {
+    type Client = Client;
+    type Ticket = Ticket;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &Name::NAMES
+    }
+
+    fn client(&self, number: u32, seed: u64) -> Client {
+        let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
+        let requests = Requests { shape: self.shape, random };
+        Client { requests, arguments: Vec::with_capacity(8), done: Done::default() }
+    }
+
+    #[inline]
+    fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
+        let name = self.next(client, now);
+        let options = &self.options[name as usize];
+        let outputs = self.database.call_with(options, name.as_str(), &client.arguments)?;
+        client.count(name, &outputs)?;
+        Ok(name as usize)
+    }
+
+    #[inline]
+    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
+        let name = self.next(client, now);
+        let options = &self.options[name as usize];
+        let (outputs, ticket) = self.database.submit_call_with(options, name.as_str(), &client.arguments)?;
+        // A ticket that fails ends the run without a verdict.
+        client.count(name, &outputs)?;
+        Ok((name as usize, ticket))
+    }
+
+    fn retire(&self, client: Client) {
+        self.done.lock().expect("nobody panics with it").add(&client.done);
+    }
+}
+
+/// Memory that a transaction adds, in bytes: an order with its lines; a history row.
+const NEW_ORDER_BYTES: f64 = 1_400.0;
+const PAYMENT_BYTES: f64 = 110.0;
+
+impl Audited for Tpcc {
+    const NAME: &'static str = "tpcc";
+    const TITLE: &'static str = "TPC-C";
+    const DATA: &'static str = "TPC-C database";
+
+    type Audit = Audit;
+
+    fn memory_per_transaction(&self) -> f64 {
+        let share = |name| self.mix.percent(name) / 100.0;
+        share(Name::NewOrder) * NEW_ORDER_BYTES + share(Name::Payment) * PAYMENT_BYTES
+    }
+
+    fn describe(&self) -> String {
+        format!("{}; mix {}", self.shape, self.mix)
+    }
+
+    fn bank(&self) -> Option<tpcb::Shape> {
+        None
+    }
+
+    fn audit(&self) -> Result<Audit> {
+        self.database.read(|transaction| self.tables.audit(transaction, self.shape))
+    }
+
+    fn verdict(&self, before: &Audit, after: &Audit, _: RangeInclusive<u64>) -> Verdict {
+        let done = *self.done.lock().expect("nobody panics with it");
+        after.judge(&before.done, &done)
+    }
+}
