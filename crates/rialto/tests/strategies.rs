@@ -391,12 +391,13 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
     let table = db
         .transact(|tx| tx.create_table(&TableDef::new("wide", columns.clone()).with_primary_key(&["id"])))
         .unwrap();
-    // More segments than a sweep writes at once, some of them black by the time of the transactions.
+    // A sweep writes a part of 64 at once, and then rests for days: more segments than those of the catalog, so that the first rows
+    // are black then, and all others white.
     const ROWS: i32 = 8_000;
     for first in (0..ROWS).step_by(100) {
         db.transact(|tx| {
             (first..first + 100).try_for_each(|id| {
-                tx.insert(&table, &[Value::Int4(id), Value::Int8(0), Value::Text("x".repeat(1_000))])
+                tx.insert(&table, &[Value::Int4(id), Value::Int8(0), Value::Text("x".repeat(8_200))])
             })
         })
         .unwrap();
@@ -409,7 +410,7 @@ fn a_slow_sweep_takes_what_commits_wait_for_at_once() {
         let mut step = 0;
         while client.metrics().aborted_colour < 5 {
             step += 1;
-            let (one, other) = (step * 7 % ROWS, ROWS - 1 - step * 11 % ROWS);
+            let (one, other) = (step % 7, ROWS - 1 - step * 11 % (ROWS / 2));
             client
                 .transact(|tx| {
                     for id in [one, other] {
