@@ -209,7 +209,9 @@ fn tickets_and_open_loops_end_consistent_too() {
         assert!(number(&json, "calibration.slices") >= 1.0, "{arguments:?}: {json}");
         assert_eq!(at(&json, "calibration.write_us.calm"), &Json::Null, "{arguments:?}: {json}");
         if arguments == ["--rate", "500"] {
-            assert!((350.0..650.0).contains(&number(&json, "committed_per_s")), "{json}");
+            // 200 in 0.4 s; with those that a machine which stood still did not come to.
+            let due = number(&json, "committed") + number(&json, "overdue");
+            assert!((50.0..400.0).contains(&due), "{json}");
             assert!(number(&json, "time_us_per_txn.queue") >= 0.0);
         }
     }

@@ -102,6 +102,15 @@ fn table(client: &mut Client) {
     client.run("insert into t select n, 0 from generate_series(1, 9) n");
 }
 
+/// Waits until so many transactions wait for a lock.
+fn until_waiting(server: &TestServer, count: usize) {
+    let began = Instant::now();
+    while server.database.lock_waits().len() < count {
+        assert!(began.elapsed() < Duration::from_secs(60), "they do not come to wait");
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_waiting_lock_holds_up_no_other_session() {
     let server = TestServer::start();
@@ -114,7 +123,7 @@ fn a_waiting_lock_holds_up_no_other_session() {
     for waiter in &mut waiters {
         waiter.send(&query("update t set b = b + 1 where a = 1"));
     }
-    thread::sleep(Duration::from_millis(200));
+    until_waiting(&server, 12);
     let mut other = server.connect();
     let began = Instant::now();
     for _ in 0..50 {
@@ -153,7 +162,7 @@ fn a_lock_wait_can_be_cancelled() {
     let mut waiter = server.connect();
     waiter.run("begin");
     waiter.send(&query("update t set b = 2 where a = 1"));
-    thread::sleep(Duration::from_millis(200));
+    until_waiting(&server, 1);
     cancel(&server, waiter.process, waiter.secret.wrapping_add(1));
     waiter.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(waiter.read().is_none(), "a wrong secret cancels nothing");
@@ -179,7 +188,7 @@ fn deadlocks_and_lock_time_outs_have_their_codes() {
     two.run("begin");
     two.run("update t set b = 2 where a = 2");
     one.send(&query("update t set b = 1 where a = 2"));
-    thread::sleep(Duration::from_millis(200));
+    until_waiting(&server, 1);
     two.send(&query("update t set b = 2 where a = 1"));
     let finish = |client: &mut Client| {
         let answer = client.answer();

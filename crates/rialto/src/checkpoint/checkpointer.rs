@@ -11,19 +11,19 @@ use parking_lot::{Condvar, Mutex};
 use super::black_white::BlackWhite;
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
-use super::home::{HomeBlock, HomeFile, NewHome};
+use super::home::{HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
-use super::image_run::RunLength;
-use super::load_file::{LoadFile, load_file_name};
+use super::load_file::load_file_name;
+use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
+use super::report::{CheckpointReport, CheckpointStats};
+use super::source::{CheckpointSource, Cut, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
 use crate::options::Checkpointing;
-use crate::recovery::RecoveryRates;
-use crate::store::memory::Segments;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
 
@@ -57,155 +57,6 @@ impl Method {
             Checkpointing::TransactionBlackWhite => Method::BlackWhite(Consistency::Transaction),
         }
     }
-}
-
-/// A cut that was made.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Cut {
-    /// The oldest place that it may not have whole.
-    pub redo_start: Lsn,
-    /// The end of the segments that it has.
-    pub end: u32,
-    /// How long commits were kept from their places.
-    pub held: Duration,
-}
-
-/// What a checkpoint needs of the engine.
-pub(crate) trait CheckpointSource: Send + Sync {
-    /// The segments to copy.
-    fn segments(&self) -> &Segments;
-    /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in flight (I5).
-    fn redo_start(&self) -> Lsn;
-    /// Cuts, the segments being white: no commit takes its place meanwhile, and for a transaction-consistent cut all that
-    /// have one are applied.
-    fn cut(&self, consistency: Consistency) -> Cut;
-    /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
-    /// colour, and what has come before is applied. Nobody is kept waiting.
-    fn paint(&self, consistency: Consistency) -> Cut;
-    /// The sweep at the cut is over, or the black/white one.
-    fn forget_cut(&self);
-    /// The last place taken.
-    fn place(&self) -> Lsn;
-    /// Waits until the log is on disk up to `lsn`.
-    fn wait_durable(&self, lsn: Lsn) -> Result<()>;
-    /// Frees the log before `lsn`.
-    /// Whether load files of before may go too: not if an archive has not taken them.
-    fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
-    /// About how many bytes of log follow `lsn`; of all log that is there, for [`Lsn::ZERO`].
-    fn log_bytes_since(&self, lsn: Lsn) -> u64;
-    /// A checkpoint has taken effect.
-    fn published(&self, home: &HomeBlock);
-    /// An identifier that nothing applied so far has, nor has any above it.
-    fn next_id(&self) -> u32;
-    /// The load files that are there.
-    fn loads(&self) -> &Mutex<Vec<LoadFile>>;
-    /// The end of the log.
-    fn log_position(&self) -> u64;
-    /// What a transaction that logs has run for in the mean, shared by the threads of a recovery, in nanoseconds.
-    fn forward_ns(&self) -> Option<f64>;
-    /// Tells the user.
-    fn tell(&self, text: &str);
-}
-
-/// When checkpoints are made, and how fast.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct CheckpointOptions {
-    /// How one is made that is asked for while none are made in the background.
-    pub on_demand: Checkpointing,
-    /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor).
-    pub interval: Duration,
-    /// How fast a background sweep writes; 0 for no pause. None: it takes an interval, or less if the log fills up.
-    pub sweep_bytes_per_s: Option<u64>,
-    /// The bound on the log. With half of it (of three copies, a third) behind the redo start a checkpoint begins, whatever the interval; at three
-    /// quarters in all, sweeps make no pauses, and what only the older checkpoint needs is freed at once.
-    pub log_bytes_max: u64,
-    /// How many images are written at once.
-    pub run: RunLength,
-    /// What snapshot copies may take.
-    pub snapshot_bytes_max: u64,
-    /// Whether segments are unlatched before they are written.
-    pub spool: bool,
-    /// How many backup copies there are, 2 or 3.
-    pub copies: u32,
-    /// The longest time that a recovery should take. If there is one, checkpoints begin when it asks for one, and not when
-    /// the interval is over, which is then the longest time that a sweep takes.
-    pub recovery_within: Option<Duration>,
-    /// What a recovery's parts cost.
-    pub recovery_rates: RecoveryRates,
-}
-
-impl CheckpointOptions {
-    /// Log behind the redo start with which a checkpoint begins, whatever the interval: the copies that count, and the one
-    /// that is made, share the room.
-    fn log_bytes_due(&self) -> u64 {
-        self.log_bytes_max / u64::from(self.copies)
-    }
-
-    /// Log beyond which nothing waits.
-    fn log_bytes_pressing(&self) -> u64 {
-        self.log_bytes_max / 4 * 3
-    }
-}
-
-/// What one checkpoint did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct CheckpointReport {
-    /// Its number.
-    pub sequence: u64,
-    /// Nothing had changed, so nothing was written: the last checkpoint still says it all.
-    pub skipped: bool,
-    /// Segments written.
-    pub segments: u64,
-    /// Segment latches that it asked for.
-    pub latches: u64,
-    /// Of those, the ones that it did not get at once: somebody had the segment latched, or a commit on its way held it white
-    /// (black/white).
-    pub busy: u64,
-    /// Bytes written to the backup copy.
-    pub written_bytes: u64,
-    /// Bytes copied, snapshots included.
-    pub copied_bytes: u64,
-    /// The longest time that one segment latch was held.
-    pub hold_max: Duration,
-    /// How long the cut kept commits from their places; none without a cut.
-    pub cut_held: Duration,
-    /// The most bytes of snapshot copies at a time.
-    pub snapshot_bytes: u64,
-    /// From begin to the home block.
-    pub took: Duration,
-    /// Processor time of the thread that made it.
-    pub cpu: Duration,
-    /// Where redo begins now.
-    pub redo_start: Lsn,
-}
-
-/// What a database's checkpoints came to since it was opened.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct CheckpointStats {
-    /// Checkpoints completed.
-    pub completed: u64,
-    /// Checkpoints that failed; the database goes on with the last complete one.
-    pub failed: u64,
-    /// Bytes written to the backup copies.
-    pub written_bytes: u64,
-    /// Bytes copied under segment latches.
-    pub copied_bytes: u64,
-    /// Processor time of the threads that made them.
-    pub cpu: Duration,
-    /// Segment latches that sweeps asked for: one a segment visited.
-    pub latches: u64,
-    /// Of those, the ones that were not free (System M's lock conflicts, Table 4.2).
-    pub latch_conflicts: u64,
-    /// Cuts made.
-    pub cuts: u64,
-    /// The longest time that a cut kept commits from their places.
-    pub cut_held_max: Duration,
-    /// The most bytes of snapshot copies at a time.
-    pub snapshot_bytes_max: u64,
-    /// The last complete one.
-    pub last: Option<CheckpointReport>,
-    /// Why the last one failed, until one succeeds.
-    pub failure: Option<String>,
 }
 
 /// Makes checkpoints: on its thread when one is due, and on demand.
@@ -668,20 +519,6 @@ impl Checkpointer {
             };
         }
         Ok(())
-    }
-}
-
-/// Sees to it that a cut does not outlast its sweep.
-struct Uncut<'a> {
-    source: &'a dyn CheckpointSource,
-    is_cut: bool,
-}
-
-impl Drop for Uncut<'_> {
-    fn drop(&mut self) {
-        if self.is_cut {
-            self.source.forget_cut();
-        }
     }
 }
 

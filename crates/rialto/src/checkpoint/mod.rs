@@ -30,16 +30,21 @@ pub mod home;
 pub(crate) mod image;
 mod image_run;
 pub(crate) mod load_file;
+mod options;
 mod readiness;
 mod recovery_target;
+mod report;
+mod source;
 pub(crate) mod sweep;
 #[cfg(test)]
 mod tests;
 
 pub(crate) use crate::store::memory::painting::Consistency;
-pub(crate) use checkpointer::{CheckpointOptions, CheckpointSource, Checkpointer, Cut};
-pub use checkpointer::{CheckpointReport, CheckpointStats};
+pub(crate) use checkpointer::Checkpointer;
 pub(crate) use image_run::RunLength;
 pub(crate) use load_file::LoadFile;
+pub(crate) use options::CheckpointOptions;
 pub use readiness::RecoveryForecast;
 pub use recovery_target::Outlook;
+pub use report::{CheckpointReport, CheckpointStats};
+pub(crate) use source::{CheckpointSource, Cut};

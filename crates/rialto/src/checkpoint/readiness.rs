@@ -8,9 +8,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
-use super::checkpointer::{CheckpointOptions, CheckpointSource};
 use super::load_file::load_file_name;
 use super::recovery_target::{Growth, Outlook, Plan, RecoveryTarget, Standing};
+use super::{CheckpointOptions, CheckpointSource};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
 use crate::recovery::{RecoveryEstimate, RecoveryRates, RecoveryWork};

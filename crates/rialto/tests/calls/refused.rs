@@ -1,0 +1,233 @@
+//! What is refused, or found out, so that nothing is lost: procedures that are missing or changed, combinations that cannot
+//! recover, procedures that are not deterministic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use rialto::io::{Disk, MemoryDisk, Random};
+use rialto::recovery::{check::check, inspect::inspect};
+use rialto::row::{ColumnType, Value};
+use rialto::{
+    Action, Checkpointing, Database, Error, Flow, Logging, OpenError, Options, Procedure, TxOptions,
+};
+
+use super::{calls, done_in, exclusive, int8, options, prepare, procedures, rename, step, transfer};
+
+/// A database with three calls in its log, and nothing behind them.
+fn with_calls() -> Arc<MemoryDisk> {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), calls()).unwrap();
+    prepare(&db);
+    let arguments = |n: i64| [Value::Int8(n), Value::Int4(1), Value::Int4(2), Value::Int8(5 * n)];
+    (1..4).for_each(|n| db.call("transfer", &arguments(n)).map(drop).unwrap());
+    db.close().unwrap();
+    disk
+}
+
+fn refusal(disk: &Arc<MemoryDisk>, procedures: Vec<Procedure>) -> OpenError {
+    Database::open_on(disk.clone(), Options { procedures, ..calls() })
+        .expect_err("the log needs another procedure")
+}
+
+#[test]
+fn a_log_that_needs_another_procedure_is_refused_and_loses_nothing() {
+    let disk = with_calls();
+    let unsupported = |error: OpenError| match error {
+        OpenError::Unsupported { what } => what,
+        other => panic!("{other:?}"),
+    };
+    let place = "place 3 of the log is a call of procedure \"transfer\" version 1 (Logging::Transaction), ";
+    assert_eq!(
+        unsupported(refusal(&disk, vec![rename()])),
+        format!(
+            "{place}which is not registered: open the database with it in Options::procedures, or the log cannot be \
+             replayed"
+        )
+    );
+    assert_eq!(
+        unsupported(refusal(&disk, vec![transfer().deterministic(2)])),
+        format!(
+            "{place}of which version 2 is registered: open the database with version 1 in Options::procedures; after a \
+             checkpoint it is needed no longer"
+        )
+    );
+    let undeclared = Procedure { deterministic: false, ..transfer() };
+    assert_eq!(
+        unsupported(refusal(&disk, vec![undeclared])),
+        format!(
+            "{place}which is registered, but not as deterministic: give Options::procedures the procedure that made the \
+             call (Procedure::deterministic)"
+        )
+    );
+    let bad = Procedure::new("", [], Flow::of(|_, _, _| Ok(())));
+    match refusal(&disk, vec![bad]) {
+        OpenError::Options { what } => assert!(what.contains("a procedure needs a name"), "{what}"),
+        other => panic!("{other:?}"),
+    }
+    // All is there still, whatever is logged from now on.
+    let db = Database::open_on(disk.clone(), options(Logging::Value)).unwrap();
+    assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (3, 3));
+    // After a checkpoint, of any kind, they are needed no longer.
+    db.transact(|tx| {
+        let done = tx.table("done")?;
+        tx.insert(&done, &[Value::Int8(4)])
+    })
+    .unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, Options { procedures: Vec::new(), ..calls() }).unwrap();
+    assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (0, 4));
+}
+
+/// A procedure that was changed and kept its version comes to something else than it did.
+#[test]
+fn a_changed_procedure_is_found_by_its_write_set() {
+    let disk = with_calls();
+    let other = exclusive("done", |tx, table, values| tx.insert(table, &[Value::Int8(int8(&values[0]) + 1)]));
+    let types = [ColumnType::Int8, ColumnType::Int4, ColumnType::Int4, ColumnType::Int8];
+    let changed = Procedure::new("transfer", types, Flow::from(other)).deterministic(1);
+    let error = refusal(&disk, vec![changed]);
+    assert_eq!(error.exit_code(), 1);
+    let OpenError::Replay { what } = error else { panic!("{error:?}") };
+    let begins = "replaying place 3 of the log, procedure \"transfer\" version 1 with (1, 1, 2, 5): it writes something else \
+                  than it did then (checksum ";
+    assert!(what.starts_with(begins), "{what}");
+    // One that fails where it did not.
+    let fails = Flow::of(|_, _, _| Err(Error::aborted("not today")));
+    let error = refusal(&disk, vec![Procedure::new("transfer", types, fails).deterministic(1)]);
+    assert!(
+        error.to_string().ends_with("it committed then, and now it gives an error: aborted: not today"),
+        "{error}"
+    );
+    assert_eq!(done_in(&Database::open_on(disk, calls()).unwrap()), 3);
+}
+
+/// Without the procedures, a check verifies what there is to verify, and says what it cannot.
+#[test]
+fn a_check_without_the_procedures_says_what_it_cannot_verify() {
+    let disk: Arc<dyn Disk> = with_calls();
+    let report = check(&disk, 64 << 20, 2).unwrap();
+    assert!(report.is_sound(), "{report}");
+    let says = "the last 3 transactions, from place 3 on, begin with a call of a procedure (Logging::Transaction) that only a \
+                program with its procedures can run again";
+    assert!(report.to_string().contains(&format!("note: {says}")), "{report}");
+    let text = inspect(&disk, 64 << 20, 2).unwrap();
+    assert!(text.contains(says), "{text}");
+}
+
+/// Only beside a transaction-consistent copy are calls logged as such.
+#[test]
+fn calls_are_values_until_a_checkpoint_fits_them() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options(Logging::Action)).unwrap();
+    prepare(&db);
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let arguments = |n: i64| [Value::Int8(n), Value::Int4(1), Value::Int4(2), Value::Int8(1)];
+    let db = Database::open_on(disk.clone(), calls()).unwrap();
+    (1..3).for_each(|n| db.call("transfer", &arguments(n)).map(drop).unwrap());
+    db.close().unwrap();
+    // Nothing in the log needs a procedure.
+    let db = Database::open_on(disk.clone(), Options { procedures: Vec::new(), ..calls() }).unwrap();
+    assert_eq!((db.recovery().unwrap().packets, done_in(&db)), (2, 2));
+    db.close().unwrap();
+    let db = Database::open_on(disk.clone(), calls()).unwrap();
+    db.checkpoint().unwrap();
+    db.call("transfer", &arguments(3)).unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, calls()).unwrap();
+    assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (1, 3));
+}
+
+#[test]
+fn combinations_that_cannot_recover_are_refused_with_the_reason() {
+    use Checkpointing::{Fuzzy, None as Never, TransactionBlackWhite, TransactionCopyOnUpdate};
+    for logging in Logging::ALL {
+        for checkpoint in Checkpointing::ALL.into_iter().chain([Never]) {
+            let opened = Database::open_on(MemoryDisk::new(), Options { checkpoint, ..options(logging) });
+            match (logging, checkpoint) {
+                (Logging::Transaction, TransactionCopyOnUpdate | TransactionBlackWhite | Never)
+                | (Logging::Value | Logging::Action, _) => {
+                    let db = opened.unwrap();
+                    for other in Checkpointing::ALL {
+                        match (logging.refuses(other), db.set_checkpoint(other)) {
+                            (None, Ok(())) => {}
+                            (Some(reason), Err(Error::Unsupported { what })) => assert_eq!(what, reason),
+                            (refuses, set) => panic!("{logging:?}, {other:?}: {refuses:?}, {set:?}"),
+                        }
+                    }
+                }
+                _ => match (opened, logging.refuses(checkpoint)) {
+                    (Err(OpenError::Options { what }), Some(reason)) => assert_eq!(what, reason),
+                    (opened, refuses) => panic!("{logging:?}, {checkpoint:?}: {opened:?}, {refuses:?}"),
+                },
+            }
+        }
+    }
+    assert_eq!(
+        Logging::Transaction.refuses(Fuzzy).unwrap(),
+        "logging is Transaction and checkpoint Fuzzy: its copy can hold a part of a transaction, and a call that is run \
+         again does all of it; expected checkpoint TransactionCopyOnUpdate, TransactionBlackWhite or None"
+    );
+    assert_eq!(
+        Logging::None.refuses(Fuzzy).unwrap(),
+        "logging is none and checkpoint Fuzzy: a copy made while transactions run is made whole by the log; expected \
+         checkpoint none (closing makes one)"
+    );
+}
+
+/// Looks at what is no argument and no row: here a counter of the process, in place of a clock.
+#[test]
+fn the_debug_mode_finds_procedures_that_are_not_what_they_say() {
+    static CLOCK: AtomicI64 = AtomicI64::new(0);
+    let stamped = exclusive("history", |tx, table, values| {
+        tx.insert(table, &[values[0].clone(), Value::Int8(1)])?;
+        tx.insert(table, &[values[0].clone(), Value::Int8(CLOCK.fetch_add(1, Ordering::Relaxed))])
+    });
+    let asked = Action::shared("accounts", |_, _, outputs| {
+        outputs.push(CLOCK.fetch_add(1, Ordering::Relaxed));
+        Ok(())
+    });
+    let once = exclusive("done", |tx, table, _| match CLOCK.fetch_add(1, Ordering::Relaxed) % 2 {
+        0 => tx.insert(table, &[Value::Int8(77)]),
+        _ => Err(Error::aborted("odd")),
+    });
+    for logging in Logging::ALL {
+        CLOCK.store(0, Ordering::Relaxed);
+        let mut all = procedures();
+        all.push(Procedure::new("stamped", [ColumnType::Int4], stamped.clone()).deterministic(1));
+        all.push(Procedure::new("asked", [], asked.clone()).deterministic(1));
+        all.push(Procedure::new("once", [], once.clone()).deterministic(1));
+        all.push(Procedure::new("honest", [ColumnType::Int4], stamped.clone()));
+        let options = Options { check_determinism: true, procedures: all, ..options(logging) };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        prepare(&db);
+        let refused = |name: &str, arguments: &[Value]| match db.call(name, arguments) {
+            Err(Error::Procedure { name: named, reason }) if named == name => reason,
+            other => panic!("{name}: {other:?}"),
+        };
+        let reason = refused("stamped", &[Value::Int4(1)]);
+        assert!(
+            reason.starts_with(
+                "it says that it is deterministic, but two runs on the same rows wrote different things: record 1, a put \
+                 of the row (row number)=("
+            ) && reason.ends_with("of table \"history\", has other contents the second time"),
+            "{reason}"
+        );
+        let reason = refused("asked", &[]);
+        assert!(reason.contains("gave different outputs: [Int8(2)], then [Int8(3)]"), "{reason}");
+        CLOCK.store(0, Ordering::Relaxed);
+        let reason = refused("once", &[]);
+        assert!(
+            reason.ends_with("it gave an error when it ran again on the same rows: aborted: odd"),
+            "{reason}"
+        );
+        // One that says nothing is not looked at, and those that are right pass.
+        db.call("honest", &[Value::Int4(1)]).unwrap();
+        let mut random = Random::new(1);
+        for n in 1..60 {
+            step(&db, n, &mut random, &TxOptions::default()).unwrap();
+        }
+        assert_eq!(done_in(&db), 59);
+    }
+}
