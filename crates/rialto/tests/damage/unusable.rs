@@ -85,7 +85,7 @@ fn a_directory_is_open_once() {
     let error = Database::open_with(&directory.0, options()).unwrap_err();
     assert_eq!((error.to_string(), error.exit_code()), (expected.clone(), 3));
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["child_that_opens", "--exact", "--nocapture"])
+        .args(["unusable::child_that_opens", "--exact", "--nocapture"])
         .env(CHILD, &directory.0)
         .output()
         .unwrap();
