@@ -17,6 +17,7 @@ use crate::checkpoint::home::HomeBlock;
 use crate::io::MemoryDisk;
 use crate::lock::LockForm;
 use crate::row::RowView;
+use crate::store::memory::SegmentId;
 use crate::txn::colour::IGNORES_READS;
 use crate::{BackupKind, Logging};
 
@@ -83,6 +84,17 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found 
                 })
             })
             .collect();
+        // A hand that holds a segment now and then, so that commits are half applied.
+        let (segments, held, mut chance) = (&db.core().segments, &stop, random.fork());
+        scope.spawn(move || {
+            while !held.load(Ordering::Relaxed) {
+                let segment = SegmentId(chance.below(u64::from(segments.high_water())) as u32);
+                let latched = segments.latch(segment);
+                std::thread::sleep(Duration::from_micros(300));
+                drop(latched);
+                std::thread::sleep(Duration::from_micros(chance.below(600)));
+            }
+        });
         for sweep in 0..sweeps {
             let before = completed();
             until("a checkpoint is complete", || completed() > before);
