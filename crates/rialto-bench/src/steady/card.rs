@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-use rialto::{Database, Error, Result};
+use rialto::{Database, Result};
 
-use super::{Kind, Kinds};
+use super::{Kind, Kinds, loaded};
 use crate::card::{Card, Client, Mix, Name, Request, Shape, TODAY};
-use crate::shape::ShapeError;
 use crate::workload::Workload;
 
 /// Accounts that the loaded hot cards are apart.
@@ -23,11 +22,7 @@ pub(super) struct Cards {
 
 impl Cards {
     pub fn new(database: &Database) -> Result<Cards> {
-        let opened = Card::open_or_load(database, Shape::of_scale(1), Mix::default(), &mut |_| ());
-        let (card, _) = opened.map_err(|error| match error {
-            ShapeError::Failed(error) => error,
-            other => Error::aborted(format!("{other:?}")),
-        })?;
+        let card = loaded(Card::open_or_load(database, Shape::of_scale(1), Mix::default(), &mut |_| ()))?;
         let client = card.client(0, 1);
         Ok(Cards { card, client, lost: 0, found: 0 })
     }

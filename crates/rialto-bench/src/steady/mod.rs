@@ -12,9 +12,10 @@
 
 mod card;
 pub mod count;
+mod tatp;
 
 use std::hint::black_box;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
@@ -24,9 +25,11 @@ use rialto::row::{Column, ColumnType, Row, Value};
 use rialto::{Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef};
 
 use self::card::Cards;
+use self::tatp::Subscribers;
 use crate::alloc::allocations_apart;
 use crate::card::Name;
 use crate::shape::ShapeError;
+use crate::tatp::Name as Subscription;
 use crate::tpcb::{Client, Shape, Tpcb};
 use crate::workload::Workload;
 
@@ -45,11 +48,15 @@ pub enum Kind {
     Card(Name),
     /// All of them, in their mix.
     CardMix,
+    /// One of TATP's on subscribers.
+    Tatp(Subscription),
+    /// All of them, in their mix.
+    TatpMix,
 }
 
 impl Kind {
     /// All, in the order of their windows.
-    pub const ALL: [Kind; 13] = [
+    pub const ALL: [Kind; 21] = [
         Kind::Tpcb,
         Kind::Read,
         Kind::Insert,
@@ -63,11 +70,18 @@ impl Kind {
         Kind::Card(Name::Lost),
         Kind::Card(Name::Found),
         Kind::CardMix,
+        Kind::Tatp(Subscription::GetSubscriberData),
+        Kind::Tatp(Subscription::GetNewDestination),
+        Kind::Tatp(Subscription::GetAccessData),
+        Kind::Tatp(Subscription::UpdateSubscriberData),
+        Kind::Tatp(Subscription::UpdateLocation),
+        Kind::Tatp(Subscription::InsertCallForwarding),
+        Kind::Tatp(Subscription::DeleteCallForwarding),
+        Kind::TatpMix,
     ];
-    /// Those on TPC-B's bank. The others follow in [`CARDS`](Kind::CARDS) parts, each on a database of its own: so their
-    /// log stays within the half of a file.
-    const OF_BANK: usize = 4;
-    const CARDS: [std::ops::Range<usize>; 2] = [4..9, 9..13];
+    /// Parts, each on a database of its own: so their log stays within the half of a file. Their directories' names end so.
+    const PARTS: [(&str, Range<usize>); 5] =
+        [("bank", 0..4), ("cards-0", 4..9), ("cards-1", 9..13), ("tatp-0", 13..18), ("tatp-1", 18..21)];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -85,6 +99,14 @@ impl Kind {
             Kind::Card(Name::Lost) => "lost",
             Kind::Card(Name::Found) => "found",
             Kind::CardMix => "card",
+            Kind::Tatp(Subscription::GetSubscriberData) => "getsub",
+            Kind::Tatp(Subscription::GetNewDestination) => "getdest",
+            Kind::Tatp(Subscription::GetAccessData) => "getaccess",
+            Kind::Tatp(Subscription::UpdateSubscriberData) => "updsub",
+            Kind::Tatp(Subscription::UpdateLocation) => "updloc",
+            Kind::Tatp(Subscription::InsertCallForwarding) => "inscf",
+            Kind::Tatp(Subscription::DeleteCallForwarding) => "delcf",
+            Kind::TatpMix => "tatp",
         }
     }
 }
@@ -156,13 +178,16 @@ pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Re
             Kind::Card(_) | Kind::CardMix => {
                 Cards::new(&database).and_then(|cards| run.windows(cards, kinds))
             }
+            Kind::Tatp(_) | Kind::TatpMix => {
+                Subscribers::new(&database).and_then(|subscribers| run.windows(subscribers, kinds))
+            }
             _ => Steady::new(database).and_then(|bank| run.windows(bank, kinds)),
         };
         run.end(windows.map_err(|error| error.to_string())?)
     };
-    let mut windows = part(&Kind::ALL[..Kind::OF_BANK], data)?;
-    for (number, kinds) in Kind::CARDS.into_iter().enumerate() {
-        let beside = data.map(|path| path.with_extension(format!("cards-{number}")));
+    let mut windows = Vec::with_capacity(Kind::ALL.len());
+    for (name, kinds) in Kind::PARTS {
+        let beside = data.map(|path| path.with_extension(name));
         windows.extend(part(&Kind::ALL[kinds], beside.as_deref())?);
     }
     Ok(windows)
@@ -259,6 +284,14 @@ fn open(durability: Durability, data: Option<&Path>) -> Result<Database, String>
     opened.map_err(|error| error.to_string())
 }
 
+/// A workload in a database that held nothing.
+fn loaded<W>(opened: Result<(W, bool), ShapeError>) -> Result<W> {
+    opened.map(|(workload, _)| workload).map_err(|error| match error {
+        ShapeError::Failed(error) => error,
+        other => Error::aborted(format!("{other:?}")),
+    })
+}
+
 struct Steady {
     database: Database,
     bank: Tpcb,
@@ -273,10 +306,7 @@ struct Steady {
 
 impl Steady {
     fn new(database: Database) -> Result<Steady> {
-        let (bank, _) = Tpcb::open_or_load(&database, SHAPE, &mut |_| ()).map_err(|error| match error {
-            ShapeError::Failed(error) => error,
-            other => Error::aborted(format!("{other:?}")),
-        })?;
+        let bank = loaded(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()))?;
         let columns = vec![
             Column::new("id", ColumnType::Int4),
             Column::new("amount", ColumnType::Int8),
@@ -348,7 +378,7 @@ impl Kinds for Steady {
             Kind::Read => self.read(),
             Kind::Insert => self.insert(),
             Kind::Scan10 => self.scan_ten(),
-            Kind::Card(_) | Kind::CardMix => unreachable!("cards have a database of their own"),
+            _ => unreachable!("the others have databases of their own"),
         }
     }
 }
@@ -364,7 +394,10 @@ mod tests {
         assert_eq!(first.iter().map(|window| window.kind).collect::<Vec<_>>(), Kind::ALL);
         for (first, second) in first.iter().zip(&second) {
             assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
-            let reads = matches!(first.kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal));
+            let reads = match first.kind {
+                Kind::Tatp(name) => name.only_reads(),
+                kind => matches!(kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal)),
+            };
             let writes = !reads;
             assert_eq!(first.log_bytes > 0, writes, "{}", first.kind.name());
         }

@@ -119,17 +119,14 @@ fn blocking_clients_and_tickets_are_counted_by_type() {
     assert!(told.consistent, "{}", told.text);
 }
 
-#[test]
-fn clients_that_meet_lose_nothing_and_never_deadlock() {
-    let database = database();
-    let tatp = tatp(&database, even());
+/// Clients at the same time, and then the verdict.
+fn meet(tatp: &Tatp, each: u32) -> Verdict {
     let before = tatp.audit().unwrap();
     std::thread::scope(|scope| {
         for number in 0..4 {
-            let tatp = &tatp;
             scope.spawn(move || {
                 let mut client = tatp.client(number, 7);
-                for _ in 0..2_000 {
+                for _ in 0..each {
                     match tatp.run_one(&mut client, Instant::now()) {
                         Ok(_) | Err(Error::Aborted { .. }) => {}
                         Err(error) => panic!("{error}"),
@@ -139,9 +136,26 @@ fn clients_that_meet_lose_nothing_and_never_deadlock() {
             });
         }
     });
-    let verdict = verdict(&tatp, &before);
+    verdict(tatp, &before)
+}
+
+#[test]
+fn clients_that_meet_lose_nothing_and_never_deadlock() {
+    let database = database();
+    let verdict = meet(&tatp(&database, even()), 2_000);
     assert!(verdict.consistent, "{}", verdict.text);
     assert_eq!(database.metrics().aborted_deadlock, 0, "tables are visited in one order");
+}
+
+/// Whoever finds a subscriber to change it locks it so at once: two that share it could not go on.
+#[test]
+fn clients_that_change_one_subscriber_never_deadlock() {
+    let database = database();
+    let one = Shape { subscribers: 1 };
+    let opened = Tatp::open_or_load(&database, one, Mix::only(Name::UpdateLocation), &mut |_| ());
+    let verdict = meet(&opened.unwrap().0, 2_000);
+    assert!(verdict.consistent, "{}", verdict.text);
+    assert_eq!(database.metrics().aborted_deadlock, 0);
 }
 
 /// A row's column is made another.
