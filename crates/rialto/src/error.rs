@@ -1,5 +1,7 @@
 //! What can go wrong in a transaction, one variant per thing that a caller may want to tell apart.
 
+use std::borrow::Cow;
+
 use crate::ids::Lsn;
 
 /// The result of an operation inside a transaction.
@@ -265,8 +267,8 @@ pub enum Error {
     /// The body asked to abort; nothing of the transaction is kept.
     #[error("aborted: {reason}")]
     Aborted {
-        /// What the body said.
-        reason: String,
+        /// What the body said. A text that stands in the program is not copied: some transactions abort often.
+        reason: Cow<'static, str>,
     },
     /// An operation that this place does not allow, with the reason. SQLSTATE 0A000.
     #[error("not supported: {what}")]
@@ -333,7 +335,7 @@ pub enum Error {
 
 impl Error {
     /// An error for a body that wants its transaction aborted.
-    pub fn aborted(reason: impl Into<String>) -> Error {
+    pub fn aborted(reason: impl Into<Cow<'static, str>>) -> Error {
         Error::Aborted { reason: reason.into() }
     }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use rialto::row::{Column, ColumnType, Row, Value, WhichIndex};
+use rialto::row::{Column, ColumnType, Row, Value, ValueRef, WhichIndex};
 use rialto::{Database, Error, Result, Table, TableDef};
 
 use super::population::{self, Access, Facility, Family, PER_SUBSCRIBER, Subscriber};
@@ -163,10 +163,11 @@ fn facility_row(s_id: i32, facility: &Facility) -> [Value; 6] {
 }
 
 /// The row of a call forwarding.
-pub(super) fn forwarding_row(s_id: i32, forwarding: &Forwarding) -> [Value; 5] {
+pub(super) fn forwarding_row(s_id: i32, forwarding: &Forwarding) -> [ValueRef<'_>; 5] {
     let Forwarding { sf_type, start_time, end_time, numberx } = forwarding;
-    let [sf_type, start_time, end_time] = [sf_type, start_time, end_time].map(|number| Value::Int2(*number));
-    [Value::Int4(s_id), sf_type, start_time, end_time, Value::Text(numberx.as_str().to_owned())]
+    let [sf_type, start_time, end_time] =
+        [sf_type, start_time, end_time].map(|number| ValueRef::Int2(*number));
+    [ValueRef::Int4(s_id), sf_type, start_time, end_time, ValueRef::Text(numberx.as_str())]
 }
 
 /// The open tables.
@@ -253,7 +254,7 @@ fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&str)) -> Re
                 transaction.insert(&special_facility, &facility_row(s_id, facility))?;
             }
             for forwarding in &family.forwardings {
-                transaction.insert(&call_forwarding, &forwarding_row(s_id, forwarding))?;
+                transaction.insert_borrowed(&call_forwarding, &forwarding_row(s_id, forwarding))?;
             }
             if s_id % PROGRESS_ROWS == 0 {
                 progress(&format!("{s_id} of {count} subscribers loaded"));

@@ -266,7 +266,7 @@ fn rows_that_are_gone_or_belong_to_nothing_are_found() {
     let orphan = (1..).map(population::Family::of).find(|family| !family.has(1)).unwrap();
     let forwarding = request::Forwarding { sf_type: 1, start_time: 0, end_time: 5, numberx: Number::of(1) };
     let row = tables::forwarding_row(orphan.s_id, &forwarding);
-    database.transact(|transaction| transaction.insert(&tatp.tables.call_forwarding, &row)).unwrap();
+    database.transact(|transaction| transaction.insert_borrowed(&tatp.tables.call_forwarding, &row)).unwrap();
     let orphaned = verdict(&tatp, &before);
     assert!(!orphaned.consistent && orphaned.text.contains("of no special facility"), "{}", orphaned.text);
 }

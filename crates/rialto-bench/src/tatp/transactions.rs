@@ -19,7 +19,7 @@ fn no_subscriber(s_id: i32) -> Error {
     Error::aborted(format!("there is no subscriber {s_id}"))
 }
 
-/// What does not succeed: four transactions of them are the benchmark's own, so the reasons are short.
+/// What does not succeed, as the benchmark has it.
 fn failed(reason: &'static str) -> Error {
     Error::aborted(reason)
 }
@@ -180,12 +180,13 @@ pub(super) fn find_subscriber(
     scan: &mut Scan,
 ) -> Result<i32> {
     scan.mode = mode;
+    let number = sub_nbr.as_str();
     for bound in [&mut scan.lower, &mut scan.upper] {
         if let KeyBound::Included(bound) = bound
             && let [Value::Text(text)] = &mut bound[..]
         {
             text.clear();
-            text.push_str(sub_nbr.as_str());
+            text.push_str(number);
         }
     }
     let mut found = None;
@@ -238,7 +239,7 @@ pub(super) fn insert_forwarding(
     s_id: i32,
     forwarding: &Forwarding,
 ) -> Result<()> {
-    match transaction.insert(forwardings, &forwarding_row(s_id, forwarding)) {
+    match transaction.insert_borrowed(forwardings, &forwarding_row(s_id, forwarding)) {
         Err(Error::DuplicateKey { .. }) => Err(failed("there is a call forwarding from this hour on")),
         other => other,
     }
