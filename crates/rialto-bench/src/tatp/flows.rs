@@ -152,10 +152,7 @@ fn location() -> Flow {
     Flow::of(|transaction, arguments, outputs| {
         let subscriber = transaction.table(SUBSCRIBER)?;
         let (sub_nbr, location) = (number(arguments.get_str(SUB_NBR)?)?, arguments.get(1)?);
-        let scan = &mut Scans::new().by_number;
-        if let Response::Located { before } =
-            update_location(transaction, &subscriber, &sub_nbr, location, scan)?
-        {
+        if let Response::Located { before } = update_location(transaction, &subscriber, &sub_nbr, location)? {
             outputs.push(before);
         }
         Ok(())
@@ -174,7 +171,8 @@ fn insert() -> Flow {
             end_time: arguments.get(3)?,
             numberx: number(arguments.get_str(4)?)?,
         };
-        let done = insert_call_forwarding(transaction, tables, &sub_nbr, &forwarding, &mut Scans::new())?;
+        let done =
+            insert_call_forwarding(transaction, tables, &sub_nbr, &forwarding, &mut Scans::new().facilities)?;
         if let Response::Inserted { s_id } = done {
             outputs.push(s_id);
         }
@@ -188,9 +186,7 @@ fn delete() -> Flow {
         let tables = [&subscriber?, &forwardings?];
         let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
         let forwarding = (arguments.get(TYPE)?, arguments.get(2)?);
-        let scan = &mut Scans::new().by_number;
-        if let Response::Deleted { s_id } =
-            delete_call_forwarding(transaction, tables, &sub_nbr, forwarding, scan)?
+        if let Response::Deleted { s_id } = delete_call_forwarding(transaction, tables, &sub_nbr, forwarding)?
         {
             outputs.push(s_id);
         }

@@ -27,26 +27,17 @@ fn failed(reason: &'static str) -> Error {
 /// Memory for the ranges that a client's transactions scan.
 #[derive(Debug, Clone)]
 pub(super) struct Scans {
-    pub by_number: Scan,
     pub facilities: Scan,
     pub forwardings: Scan,
 }
 
 impl Scans {
     pub fn new() -> Scans {
-        let one_number = KeyBound::Included(vec![Value::Text(String::new())]);
-        let by_number = Scan {
-            index: BY_NUMBER,
-            lower: one_number.clone(),
-            upper: one_number,
-            limit: Some(1),
-            ..Scan::all()
-        };
         let one_subscriber = KeyBound::Included(vec![Value::Int4(0)]);
         let facilities = Scan { lower: one_subscriber.clone(), upper: one_subscriber, ..Scan::all() };
         let lower = KeyBound::Included(vec![Value::Int4(0), Value::Int2(0)]);
         let upper = KeyBound::Included(vec![Value::Int4(0), Value::Int2(0), Value::Int2(0)]);
-        Scans { by_number, facilities, forwardings: Scan { lower, upper, ..Scan::all() } }
+        Scans { facilities, forwardings: Scan { lower, upper, ..Scan::all() } }
     }
 }
 
@@ -170,31 +161,16 @@ pub(super) fn set_data(
     if found { Ok(before) } else { Err(failed("there is no such special facility")) }
 }
 
-/// Subscribers, by their numbers: finds one, locked for a change or not. `scan` is memory.
+/// Subscribers, by their numbers: finds one, locked for a change or not.
 #[inline]
 pub(super) fn find_subscriber(
     transaction: &mut Transaction,
     subscribers: &Table,
     sub_nbr: &Number,
     mode: ScanMode,
-    scan: &mut Scan,
 ) -> Result<i32> {
-    scan.mode = mode;
-    let number = sub_nbr.as_str();
-    for bound in [&mut scan.lower, &mut scan.upper] {
-        if let KeyBound::Included(bound) = bound
-            && let [Value::Text(text)] = &mut bound[..]
-        {
-            text.clear();
-            text.push_str(number);
-        }
-    }
-    let mut found = None;
-    transaction.scan(subscribers, scan, |_, row| {
-        found = Some(row.get_i32(0)?);
-        Ok(ControlFlow::Break(()))
-    })?;
-    found.ok_or_else(|| Error::aborted(format!("there is no subscriber with number {sub_nbr:?}")))
+    let found = transaction.look_by(subscribers, BY_NUMBER, sub_nbr.as_str(), mode, |row| row.get_i32(0))?;
+    found.ok_or_else(|| Error::aborted(format!("there is no subscriber with number {sub_nbr:?}")))?
 }
 
 /// Subscribers: sets where one is. Where it was.
@@ -267,9 +243,8 @@ pub(super) fn update_location(
     subscribers: &Table,
     sub_nbr: &Number,
     vlr_location: i64,
-    by_number: &mut Scan,
 ) -> Result<Response> {
-    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Update, by_number)?;
+    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Update)?;
     Ok(Response::Located { before: set_location(transaction, subscribers, s_id, vlr_location)? })
 }
 
@@ -280,10 +255,10 @@ pub(super) fn insert_call_forwarding(
     [subscribers, facilities, forwardings]: [&Table; 3],
     sub_nbr: &Number,
     forwarding: &Forwarding,
-    scans: &mut Scans,
+    facilities_scan: &mut Scan,
 ) -> Result<Response> {
-    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Share, &mut scans.by_number)?;
-    find_facility(transaction, facilities, s_id, forwarding.sf_type, &mut scans.facilities)?;
+    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Share)?;
+    find_facility(transaction, facilities, s_id, forwarding.sf_type, facilities_scan)?;
     insert_forwarding(transaction, forwardings, s_id, forwarding)?;
     Ok(Response::Inserted { s_id })
 }
@@ -295,9 +270,8 @@ pub(super) fn delete_call_forwarding(
     [subscribers, forwardings]: [&Table; 2],
     sub_nbr: &Number,
     (sf_type, start_time): (i16, i16),
-    by_number: &mut Scan,
 ) -> Result<Response> {
-    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Share, by_number)?;
+    let s_id = find_subscriber(transaction, subscribers, sub_nbr, ScanMode::Share)?;
     delete_forwarding(transaction, forwardings, s_id, sf_type, start_time)?;
     Ok(Response::Deleted { s_id })
 }
@@ -334,15 +308,15 @@ impl Tables {
                 data_a_before: set_data(transaction, special_facility, s_id, sf_type, data_a)?,
             }),
             Request::UpdateLocation { ref sub_nbr, vlr_location } => {
-                update_location(transaction, subscriber, sub_nbr, vlr_location, &mut scans.by_number)
+                update_location(transaction, subscriber, sub_nbr, vlr_location)
             }
             Request::InsertCallForwarding { ref sub_nbr, ref forwarding } => {
                 let tables = [subscriber, special_facility, call_forwarding];
-                insert_call_forwarding(transaction, tables, sub_nbr, forwarding, scans)
+                insert_call_forwarding(transaction, tables, sub_nbr, forwarding, &mut scans.facilities)
             }
             Request::DeleteCallForwarding { ref sub_nbr, sf_type, start_time } => {
                 let (tables, forwarding) = ([subscriber, call_forwarding], (sf_type, start_time));
-                delete_call_forwarding(transaction, tables, sub_nbr, forwarding, &mut scans.by_number)
+                delete_call_forwarding(transaction, tables, sub_nbr, forwarding)
             }
         }
     }

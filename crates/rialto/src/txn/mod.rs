@@ -1,7 +1,7 @@
 //! Transactions: from `begin` to a place in the log, and to the tables.
 //!
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
-//! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `write`
+//! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
@@ -35,6 +35,7 @@ mod seek;
 pub(crate) mod tables;
 pub mod ticket;
 pub(crate) mod transaction;
+mod unique;
 mod unlocked;
 mod write;
 pub(crate) mod write_set;

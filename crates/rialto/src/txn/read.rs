@@ -116,7 +116,7 @@ impl Context {
         Ok(self.get_locked(slot, mode)?.then_some(slot))
     }
 
-    fn use_for(&mut self, table: &Table, mode: RecordMode) -> Result<u32> {
+    pub(super) fn use_for(&mut self, table: &Table, mode: RecordMode) -> Result<u32> {
         match mode {
             RecordMode::Shared => {
                 self.check()?;

@@ -58,6 +58,16 @@ pub struct Scan {
     pub limit: Option<u64>,
 }
 
+impl ScanMode {
+    /// How the rows are locked.
+    pub(super) fn record_mode(self) -> RecordMode {
+        match self {
+            ScanMode::Share => RecordMode::Shared,
+            ScanMode::Update => RecordMode::Exclusive,
+        }
+    }
+}
+
 impl Scan {
     /// All rows in the order of the primary key.
     pub fn all() -> Scan {
@@ -79,13 +89,6 @@ impl Scan {
 
     fn is_whole(&self) -> bool {
         self.lower == KeyBound::Unbounded && self.upper == KeyBound::Unbounded && self.limit.is_none()
-    }
-
-    fn record_mode(&self) -> RecordMode {
-        match self.mode {
-            ScanMode::Share => RecordMode::Shared,
-            ScanMode::Update => RecordMode::Exclusive,
-        }
     }
 }
 
@@ -308,7 +311,7 @@ impl Context {
         if scan.limit == Some(0) {
             return Ok(());
         }
-        let mode = scan.record_mode();
+        let mode = scan.mode.record_mode();
         let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);

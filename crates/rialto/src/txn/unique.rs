@@ -1,0 +1,94 @@
+//! Reads of one row by a unique index.
+//!
+//! A row that is there needs no lock on an interval: while it is locked nobody takes its key away or gives it to another
+//! row. So the way of a row that is there is one probe of the index and one lock, as by the primary key. What is not there,
+//! or not to be told so simply, is asked for by a scan, which locks the interval (I7).
+
+use std::ops::ControlFlow;
+
+use super::read::view;
+use super::scan::{Scan, ScanMode};
+use super::seek::{Place, Probe};
+use super::transaction::{Context, Transaction};
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::lock::{LockForm, RecordMode};
+use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
+
+impl Transaction {
+    /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] it is locked
+    /// exclusively at once, for a change by its primary key; its absence is locked as [`Transaction::scan`] does.
+    ///
+    /// # Errors
+    /// A key that does not fit the index; an index that is not unique ([`Error::Unsupported`]); what a lock can meet.
+    pub fn look_by<T>(
+        &mut self,
+        table: &Table,
+        index: WhichIndex,
+        key: impl IntoKey,
+        mode: ScanMode,
+        look: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let context = self.context();
+        let record_mode = mode.record_mode();
+        let slot = context.use_for(table, record_mode)?;
+        let mut entry = Key::new();
+        let schema = &context.tables.at(slot).schema;
+        let shape = schema.key_shape(index);
+        key.encode_into(shape, &mut entry)?;
+        if !shape.is_unique() {
+            return Err(not_unique(shape));
+        }
+        let never_null = shape.columns().all(|column| !column.nullable);
+        if never_null && context.read_by_unique(slot, index, &entry, record_mode)? {
+            return Ok(Some(look(view(context.tables.at(slot), &context.body))));
+        }
+        let values = context.tables.at(slot).schema.decode_key(index, &entry)?;
+        let scan = Scan { mode, limit: Some(1), ..Scan::prefix(index, values) };
+        let (mut look, mut found) = (Some(look), None);
+        self.scan(table, &scan, |_, row| {
+            found = look.take().map(|look| look(row));
+            Ok(ControlFlow::Break(()))
+        })?;
+        Ok(found)
+    }
+}
+
+#[cold]
+fn not_unique(shape: &KeyShape) -> Error {
+    let what = format!(
+        "looking for one row by \"{}\", an index that is not unique: use Transaction::scan",
+        shape.name()
+    );
+    Error::Unsupported { what }
+}
+
+impl Context {
+    /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if it
+    /// takes more to tell: where locks are kept elsewhere, or this transaction may have changed the row itself.
+    fn read_by_unique(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+        mode: RecordMode,
+    ) -> Result<bool> {
+        let is_thin = self.core.locks.form() == LockForm::Thin;
+        if !is_thin || !self.writes.is_empty() || self.is_covered(slot, mode) {
+            return Ok(false);
+        }
+        let mut body = std::mem::take(&mut self.body);
+        let there = match self.reads.is_active() {
+            true => self.read_row_unlocked(slot, which, Some(entry), None, &mut body),
+            false => self.lock_present(slot, which, Some(entry), None, mode).map(|probe| match probe {
+                Probe::Present(record) => {
+                    let place = self.stored(slot, record);
+                    place != Place::Absent && self.read_place_into(slot, place, &mut body)
+                }
+                Probe::Absent { .. } => false,
+            }),
+        };
+        self.body = body;
+        there
+    }
+}

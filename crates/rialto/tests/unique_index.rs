@@ -1,0 +1,233 @@
+//! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from others.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Database, Error, LockForm, LockPolicy, Options, Result, ScanMode, Table, TableDef, Transaction, TxOptions,
+};
+
+const BY_CODE: WhichIndex = WhichIndex::Secondary(0);
+const BY_NAME: WhichIndex = WhichIndex::Secondary(1);
+const BY_SUM: WhichIndex = WhichIndex::Secondary(2);
+
+fn open(locks: LockForm) -> (Database, Table) {
+    let options = Options { memory_bytes: 64 << 20, locks, ..Options::default() };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let table = db.transact(|tx| {
+        let columns = vec![
+            Column::new("id", ColumnType::Int4),
+            Column::new("code", ColumnType::Text),
+            Column::nullable("name", ColumnType::Text),
+            Column::new("sum", ColumnType::Int8),
+        ];
+        let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+        tx.create_index("things", "by_code", &["code"], true)?;
+        tx.create_index("things", "by_name", &["name"], true)?;
+        tx.create_index("things", "by_sum", &["sum"], false)?;
+        Ok(table)
+    });
+    (db, table.unwrap())
+}
+
+fn row(id: i32, code: &str, name: Option<&str>, sum: i64) -> [Value; 4] {
+    let name = name.map_or(Value::Null, |name| Value::Text(name.to_owned()));
+    [Value::Int4(id), Value::Text(code.to_owned()), name, Value::Int8(sum)]
+}
+
+fn id_of(tx: &mut Transaction, table: &Table, code: &str) -> Result<Option<i32>> {
+    tx.look_by(table, BY_CODE, code, ScanMode::Share, |row| row.get_i32(0))?.transpose()
+}
+
+#[test]
+fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = open(locks);
+        db.transact(|tx| {
+            tx.insert(&table, &row(1, "one", Some("first"), 5))?;
+            tx.insert(&table, &row(2, "two", None, 5))
+        })
+        .unwrap();
+        for read_only in [true, false] {
+            let options = TxOptions { read_only, ..TxOptions::default() };
+            db.transact_with(&options, |tx| {
+                assert_eq!(id_of(tx, &table, "one")?, Some(1));
+                assert_eq!(id_of(tx, &table, "two")?, Some(2));
+                assert_eq!(id_of(tx, &table, "three")?, None);
+                assert_eq!(id_of(tx, &table, "on")?, None, "the beginning of a key is none");
+                let named = tx.look_by(&table, BY_NAME, "first", ScanMode::Share, |row| row.get_i32(0))?;
+                assert_eq!(named.transpose()?, Some(1));
+                let by_id =
+                    tx.look_by(&table, WhichIndex::Primary, 2, ScanMode::Share, |row| row.get_i64(3))?;
+                assert_eq!(by_id.transpose()?, Some(5));
+                Ok(())
+            })
+            .unwrap();
+        }
+        // Its own changes, and none of those once it is rolled back.
+        let mut tx = db.begin().unwrap();
+        tx.update(&table, 1, &[(1, Value::Text("uno".to_owned()))]).unwrap();
+        tx.insert(&table, &row(3, "one", None, 7)).unwrap();
+        assert!(tx.delete(&table, 2).unwrap());
+        assert_eq!(id_of(&mut tx, &table, "uno"), Ok(Some(1)));
+        assert_eq!(id_of(&mut tx, &table, "one"), Ok(Some(3)));
+        assert_eq!(id_of(&mut tx, &table, "two"), Ok(None));
+        tx.abort().unwrap();
+        let found = |code: &str| db.transact(|tx| id_of(tx, &table, code)).unwrap();
+        assert_eq!((found("one"), found("uno"), found("two")), (Some(1), None, Some(2)));
+        // What cannot be asked for.
+        let refused =
+            db.transact(|tx| tx.look_by(&table, BY_SUM, 5i64, ScanMode::Share, |_| ())).unwrap_err();
+        assert!(
+            matches!(&refused, Error::Unsupported { what } if what.contains("by_sum") && what.contains("scan")),
+            "{refused}"
+        );
+        let refused = db.transact(|tx| tx.look_by(&table, BY_CODE, ("one", 2), ScanMode::Share, |_| ()));
+        assert!(matches!(refused, Err(Error::KeyColumns { .. })), "{refused:?}");
+        let read_only = db.read(|tx| tx.look_by(&table, BY_CODE, "one", ScanMode::Update, |_| ()));
+        assert_eq!(read_only, Err(Error::ReadOnly));
+    }
+}
+
+#[test]
+fn what_was_found_and_what_was_not_stays_so_until_the_end() {
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = open(locks);
+        db.transact(|tx| tx.insert(&table, &row(1, "one", None, 5))).unwrap();
+        let impatient = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        let other = |work: &mut dyn FnMut(&mut Transaction) -> Result<()>| {
+            let mut tx = db.begin_with(&impatient).unwrap();
+            let outcome = work(&mut tx);
+            tx.abort().unwrap();
+            match outcome {
+                Ok(()) => true,
+                Err(Error::WouldWait { .. }) => false,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        let mut change = |tx: &mut Transaction| tx.update(&table, 1, &[(3, Value::Int8(6))]).map(drop);
+        let mut rename =
+            |tx: &mut Transaction| tx.update(&table, 1, &[(1, Value::Text("uno".to_owned()))]).map(drop);
+        let mut delete = |tx: &mut Transaction| tx.delete(&table, 1).map(drop);
+        let mut look = |tx: &mut Transaction| id_of(tx, &table, "one").map(drop);
+        let mut insert = |tx: &mut Transaction| tx.insert(&table, &row(2, "two", None, 1));
+        let mut elsewhere = |tx: &mut Transaction| tx.insert(&table, &row(3, "zzz", None, 1));
+
+        let mut reader = db.begin().unwrap();
+        assert_eq!(id_of(&mut reader, &table, "one"), Ok(Some(1)));
+        assert!(!other(&mut change) && !other(&mut rename) && !other(&mut delete), "{locks:?}: it is read");
+        assert!(other(&mut look) && other(&mut insert), "{locks:?}: others may read it, and insert");
+        assert_eq!(id_of(&mut reader, &table, "two"), Ok(None));
+        assert!(!other(&mut insert), "{locks:?}: its absence is read");
+        assert!(other(&mut elsewhere), "{locks:?}: that of others is not");
+        reader.commit().unwrap();
+        assert!(other(&mut change) && other(&mut insert));
+
+        let mut writer = db.begin().unwrap();
+        let found = writer.look_by(&table, BY_CODE, "one", ScanMode::Update, |row| row.get_i32(0)).unwrap();
+        assert_eq!(found, Some(Ok(1)));
+        assert!(!other(&mut look), "{locks:?}: it is locked for a change");
+        writer.commit().unwrap();
+        assert!(other(&mut look));
+    }
+}
+
+/// Pairs of codes, of which at most one may be there; and while it is, its sum may not fall below zero. Every transaction
+/// keeps to that if nobody else is there. Between what it looked at and what it writes there is a moment.
+struct Pairs<'a> {
+    table: &'a Table,
+    next_id: &'a AtomicU64,
+}
+
+const PAIRS: u64 = 3;
+
+impl Pairs<'_> {
+    fn code(pair: u64, of: u64) -> String {
+        format!("code-{pair}-{of}")
+    }
+
+    fn run(&self, tx: &mut Transaction, random: &mut Random) -> Result<()> {
+        let pair = random.below(PAIRS);
+        let codes = [0, 1].map(|of| Pairs::code(pair, of));
+        let mode = if random.chance(1, 2) { ScanMode::Share } else { ScanMode::Update };
+        let mut found = None;
+        for code in &codes {
+            let seen = tx.look_by(self.table, BY_CODE, &**code, mode, |row| {
+                Ok::<_, Error>((row.get_i32(0)?, row.get_i64(3)?, row.get_str(1)? == code))
+            })?;
+            if let Some((id, sum, is_it)) = seen.transpose()? {
+                assert!(is_it, "the row of another code was found by {code}");
+                assert!(found.is_none(), "both of pair {pair} are there");
+                assert!(sum >= 0, "the sum of {code} is {sum}");
+                found = Some((id, sum));
+            }
+        }
+        std::thread::yield_now();
+        match found {
+            None => {
+                let id = self.next_id.fetch_add(1, Ordering::Relaxed) as i32;
+                tx.insert(self.table, &row(id, &codes[random.below(2) as usize], None, 3))
+            }
+            Some((id, 0)) if random.chance(1, 2) => tx.delete(self.table, id).map(drop),
+            // To the other of the pair, with a new sum.
+            Some((id, 0)) => {
+                let code = codes[random.below(2) as usize].clone();
+                tx.update(self.table, id, &[(1, Value::Text(code)), (3, Value::Int8(2))]).map(drop)
+            }
+            Some((id, sum)) => tx.update(self.table, id, &[(3, Value::Int8(sum - 1))]).map(drop),
+        }
+    }
+
+    fn look(&self, tx: &mut Transaction) -> Result<()> {
+        for pair in 0..PAIRS {
+            let mut there = 0;
+            for of in [0, 1] {
+                let code = Pairs::code(pair, of);
+                let sum = tx.look_by(self.table, BY_CODE, &*code, ScanMode::Share, |row| row.get_i64(3))?;
+                if let Some(sum) = sum.transpose()? {
+                    there += 1;
+                    assert!(sum >= 0, "the sum of {code} is {sum}");
+                }
+            }
+            assert!(there < 2, "both of pair {pair} are there");
+        }
+        Ok(())
+    }
+}
+
+#[test]
+fn transactions_that_meet_by_unique_keys_are_serializable() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    for locks in [LockForm::Thin, LockForm::Central] {
+        let (db, table) = open(locks);
+        let next_id = AtomicU64::new(1);
+        let pairs = Pairs { table: &table, next_id: &next_id };
+        let end = Instant::now() + Random::test_time_from_environment().min(Duration::from_secs(10)) / 2;
+        let done = AtomicU64::new(0);
+        std::thread::scope(|scope| {
+            for number in 0..4 {
+                let (db, pairs, done) = (&db, &pairs, &done);
+                scope.spawn(move || {
+                    let mut random = Random::new(seed ^ (number << 32));
+                    while Instant::now() < end {
+                        let outcome = match random.chance(1, 4) {
+                            true => db.read(|tx| pairs.look(tx)),
+                            false => db.transact(|tx| pairs.run(tx, &mut random)),
+                        };
+                        match outcome {
+                            Ok(()) => _ = done.fetch_add(1, Ordering::Relaxed),
+                            // Two that insert one code, or move to it, meet at the index.
+                            Err(Error::DuplicateKey { .. }) => {}
+                            Err(error) => panic!("seed {seed}: {error}"),
+                        }
+                    }
+                });
+            }
+        });
+        assert!(done.load(Ordering::Relaxed) > 100, "{locks:?}");
+        db.transact(|tx| pairs.look(tx)).unwrap();
+    }
+}
