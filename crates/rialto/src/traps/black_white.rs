@@ -333,8 +333,7 @@ fn ahead(ignores_reads: bool, seed: u64) -> u32 {
                 }
             }
         };
-        scope.spawn(worker(false));
-        scope.spawn(worker(true));
+        let workers = [scope.spawn(worker(false)), scope.spawn(worker(true))];
         let began = Instant::now();
         for round in 0.. {
             let before = completed();
@@ -347,6 +346,7 @@ fn ahead(ignores_reads: bool, seed: u64) -> u32 {
             }
         }
         stop.store(true, Ordering::Relaxed);
+        workers.into_iter().for_each(|worker| worker.join().unwrap());
     });
     ahead
 }

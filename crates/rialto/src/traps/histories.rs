@@ -86,7 +86,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found 
             .collect();
         // A hand that holds a segment now and then, so that commits are half applied.
         let (segments, held, mut chance) = (&db.core().segments, &stop, random.fork());
-        scope.spawn(move || {
+        let hand = scope.spawn(move || {
             while !held.load(Ordering::Relaxed) {
                 let segment = SegmentId(chance.below(u64::from(segments.high_water())) as u32);
                 let latched = segments.latch(segment);
@@ -109,6 +109,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found 
             }
         }
         drop(stopped);
+        hand.join().unwrap();
         running.into_iter().for_each(|thread| history.extend(thread.join().unwrap()));
     });
     let restored = |last: usize| {

@@ -1,11 +1,7 @@
 //! Action logging beside fuzzy sweeps: an increment is in a row once, wherever the sweep has met the row and whatever else
 //! the transaction did to it. (The argument is in [`crate::recovery`].)
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-
-use super::hooked::{About, HookedDisk};
-use super::sweep::at;
+use super::sweep::moved_past;
 use super::*;
 use crate::{Fields, Logging};
 
@@ -116,41 +112,17 @@ fn increments_are_redone_from_the_log_alone() {
 #[test]
 fn a_row_that_moves_past_the_sweep_between_increments_has_each_once() {
     for forward in [false, true] {
-        let faulty = FaultyDisk::new(seed());
-        let disk = HookedDisk::new(faulty.clone());
-        let (db, table) = filled_with(disk.clone(), actions());
-        let row = if forward { 1 } else { 30 };
-        db.transact(|tx| {
-            if !forward {
-                assert!(tx.delete(&table, 0)?);
-            }
-            (1..ROWS).try_for_each(|id| add(tx, &table, id, 1))
-        })
-        .unwrap();
-        let (before, watch) = (record_of(&table, row), record_of(&table, 10));
-        let moved = Arc::new(AtomicBool::new(false));
-        let hook = {
-            let (db, table, moved) = (db.clone(), table.clone(), moved.clone());
-            move |file: &str, about: About| {
-                if !file.starts_with("backup") || about != About::Write(at(watch.segment())) {
-                    return;
-                }
-                commit(&db, |tx| add(tx, &table, row, 10));
-                // Longer than its slot, and than what is left of its segment.
-                commit(&db, |tx| {
-                    add(tx, &table, row, 100)?;
-                    tx.update(&table, row, &[(2, text(8_900))]).map(drop)
-                });
-                commit(&db, |tx| add(tx, &table, row, 1_000));
-                moved.store(true, Ordering::Relaxed);
-            }
+        let change = |tx: &mut Transaction, table: &Table, id| add(tx, table, id, 1);
+        let moves = |db: &Database, table: &Table, row: i32| {
+            commit(db, |tx| add(tx, table, row, 10));
+            // Longer than its slot, and than what is left of its segment.
+            commit(db, |tx| {
+                add(tx, table, row, 100)?;
+                tx.update(table, row, &[(2, text(8_900))]).map(drop)
+            });
+            commit(db, |tx| add(tx, table, row, 1_000));
         };
-        disk.before(hook);
-        assert!(!db.checkpoint().unwrap().skipped);
-        disk.unhook();
-        assert!(moved.load(Ordering::Relaxed), "the test's own premise");
-        let after = record_of(&table, row);
-        assert_eq!(before.segment() < after.segment(), forward, "the test's own premise");
+        let (faulty, db, table, row) = moved_past(forward, actions(), change, moves);
         commit(&db, |tx| add(tx, &table, row, 10_000));
         db.sync().unwrap();
         let expected = rows(&db);

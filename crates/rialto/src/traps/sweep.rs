@@ -101,49 +101,61 @@ pub(super) fn at(segment: SegmentId) -> u64 {
     u64::from(segment.0) * SEGMENT_BYTES as u64
 }
 
-/// A row moves while the sweep is between its old place and its new one: from behind to before the sweep, so that the
-/// copy has it nowhere, or the other way, so that the copy has it twice.
+/// A row that `moves` while the sweep is between its old place and its new one: from behind to before the sweep, so that the
+/// copy has it nowhere, or `forward`, so that the copy has it twice. All rows are changed by `change` before.
+pub(super) fn moved_past(
+    forward: bool,
+    options: Options,
+    change: impl Fn(&mut Transaction, &Table, i32) -> Result<()>,
+    moves: impl Fn(&Database, &Table, i32) + Send + Sync + 'static,
+) -> (Arc<FaultyDisk>, Database, Table, i32) {
+    let faulty = FaultyDisk::new(seed());
+    let disk = HookedDisk::new(faulty.clone());
+    let (db, table) = filled_with(disk.clone(), options);
+    // All is dirty; where there is room for a longer row is before the sweep, or behind all others.
+    let row = if forward { 1 } else { 30 };
+    db.transact(|tx| {
+        if !forward {
+            assert!(tx.delete(&table, 0)?);
+        }
+        (1..ROWS).try_for_each(|id| change(tx, &table, id))
+    })
+    .unwrap();
+    let (before, watch, last) = (record_of(&table, row), record_of(&table, 10), record_of(&table, ROWS - 1));
+    let moved = Arc::new(AtomicBool::new(false));
+    let hook = {
+        let (db, table, moved) = (db.clone(), table.clone(), moved.clone());
+        move |file: &str, about: About| {
+            if file.starts_with("backup") && about == About::Write(at(watch.segment())) {
+                moves(&db, &table, row);
+                moved.store(true, Ordering::Relaxed);
+            }
+        }
+    };
+    disk.before(hook);
+    assert!(!db.checkpoint().unwrap().skipped);
+    disk.unhook();
+    assert!(moved.load(Ordering::Relaxed), "the test's own premise");
+    let after = record_of(&table, row);
+    let passed = if forward {
+        before.segment() < watch.segment() && after.segment() > watch.segment()
+    } else {
+        before.segment() > watch.segment() && after.segment() < watch.segment()
+    };
+    assert!(passed, "the test's own premise: from {before:?} to {after:?}, the sweep at {watch:?}");
+    assert!(after.segment() <= last.segment(), "and the sweep comes there");
+    (faulty, db, table, row)
+}
+
 #[test]
 fn a_row_that_moves_past_the_sweep_is_there_once() {
     for forward in [false, true] {
-        let faulty = FaultyDisk::new(seed());
-        let disk = HookedDisk::new(faulty.clone());
-        let (db, table) = filled(disk.clone());
-        // All is dirty; where there is room for a longer row is before the sweep, or behind all others.
-        let row = if forward { 1 } else { 30 };
-        db.transact(|tx| {
-            if !forward {
-                assert!(tx.delete(&table, 0)?);
-            }
-            (1..ROWS).try_for_each(|id| set_n(tx, &table, id, 1))
-        })
-        .unwrap();
-        let (before, watch, last) =
-            (record_of(&table, row), record_of(&table, 10), record_of(&table, ROWS - 1));
-        let moved = Arc::new(AtomicBool::new(false));
-        let hook = {
-            let (db, table, moved) = (db.clone(), table.clone(), moved.clone());
-            move |file: &str, about: About| {
-                if !file.starts_with("backup") || about != About::Write(at(watch.segment())) {
-                    return;
-                }
-                // Longer than its slot, and than what is left of its segment.
-                commit(&db, |tx| tx.update(&table, row, &[(1, Value::Int8(2)), (2, text(8_900))]).map(drop));
-                moved.store(true, Ordering::Relaxed);
-            }
+        let change = |tx: &mut Transaction, table: &Table, id| set_n(tx, table, id, 1);
+        let moves = |db: &Database, table: &Table, row: i32| {
+            // Longer than its slot, and than what is left of its segment.
+            commit(db, |tx| tx.update(table, row, &[(1, Value::Int8(2)), (2, text(8_900))]).map(drop));
         };
-        disk.before(hook);
-        assert!(!db.checkpoint().unwrap().skipped);
-        disk.unhook();
-        assert!(moved.load(Ordering::Relaxed), "the test's own premise");
-        let after = record_of(&table, row);
-        let passed = if forward {
-            before.segment() < watch.segment() && after.segment() > watch.segment()
-        } else {
-            before.segment() > watch.segment() && after.segment() < watch.segment()
-        };
-        assert!(passed, "the test's own premise: from {before:?} to {after:?}, the sweep at {watch:?}");
-        assert!(after.segment() <= last.segment(), "and the sweep comes there");
+        let (faulty, db, ..) = moved_past(forward, options(), change, moves);
         let expected = rows(&db);
         let (_, db) = crashed(&faulty, db);
         assert_eq!(rows(&db), expected);

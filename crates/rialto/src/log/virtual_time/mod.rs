@@ -299,7 +299,7 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
     });
     let left = AtomicU64::new(clients as u64);
     std::thread::scope(|scope| {
-        for number in 0..=clients {
+        let start = |number| {
             let (world, machine, left) = (&world, &machine, &left);
             let run = move || {
                 machine.enter(number);
@@ -317,9 +317,16 @@ pub fn simulate(regime: &Regime, options: &GroupCommitOptions, load: &Load) -> O
             std::thread::Builder::new()
                 .stack_size(256 << 10)
                 .spawn_scoped(scope, run)
-                .expect("a thread can be started");
-        }
+                .expect("a thread can be started")
+        };
+        let threads: Vec<_> = (0..=clients).map(start).collect();
         machine.start();
+        // The scope's own end is by means that ThreadSanitizer does not see inside std; it sees a join.
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                std::panic::resume_unwind(panic);
+            }
+        }
     });
     let measured = std::mem::take(&mut *world.measured.lock());
     let (begin, end) = (measured.begin.expect("it was measured"), measured.end.expect("to its end"));
