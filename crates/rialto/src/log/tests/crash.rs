@@ -352,7 +352,7 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
         }
         let answered = std::sync::atomic::AtomicU64::new(0);
         std::thread::scope(|scope| {
-            for _ in 0..THREADS {
+            let start = |_| {
                 let mut own = Random::new(random.next());
                 let (log, answered) = (&log, &answered);
                 scope.spawn(move || {
@@ -369,8 +369,11 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
                         }
                         answered.fetch_max(lsn.0, std::sync::atomic::Ordering::SeqCst);
                     }
-                });
-            }
+                })
+            };
+            // ThreadSanitizer sees a join, not the scope's end.
+            let threads: Vec<_> = (0..THREADS).map(start).collect();
+            threads.into_iter().for_each(|thread| thread.join().unwrap());
         });
         let (answered, place) = (answered.into_inner().max(log.durable_position().0), log.place().0);
         match end {
