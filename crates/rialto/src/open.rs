@@ -325,6 +325,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         locks: LockManager::new(LockOptions {
             form: options.locks,
             owners_max: options.transactions_max,
+            executors: options.executors,
             ..LockOptions::default()
         }),
         log: found.log,

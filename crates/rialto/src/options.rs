@@ -178,6 +178,8 @@ pub struct Options {
     pub log_bytes_max: u64,
     /// How locks are kept while nobody competes for them; thin by default.
     pub locks: LockForm,
+    /// With [`LockForm::Local`], into how many lock tables the keys of each index are shared out; 64 by default.
+    pub executors: usize,
     /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
     /// How the log files are written; by default the way that measures fastest when the database is opened
@@ -229,6 +231,7 @@ impl Default for Options {
             colour_retry: Duration::from_millis(1),
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
+            executors: 64,
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
             log_writes_in_flight: None,
@@ -257,6 +260,7 @@ impl fmt::Debug for Options {
             .field("log_bytes_max", &self.log_bytes_max)
             .field("locks", &self.locks)
             .field("group_commit", &self.group_commit)
+            .field("executors", &self.executors)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
     }
@@ -310,6 +314,9 @@ impl Options {
         }
         if !(1..=16_384).contains(&self.transactions_max) {
             return Some(format!("transactions_max is {}, expected 1 to 16384", self.transactions_max));
+        }
+        if !(1..=4_096).contains(&self.executors) {
+            return Some(format!("executors is {}, expected 1 to 4096", self.executors));
         }
         if !(1..=60_000).contains(&self.packets_max) {
             return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));

@@ -23,7 +23,7 @@ struct ModelTable {
 type Model = BTreeMap<String, ModelTable>;
 
 fn open(disk: &std::sync::Arc<MemoryDisk>, random: &mut Random) -> Database {
-    let locks = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
+    let locks = LockForm::ALL[random.below(3) as usize];
     let options =
         Options { memory_bytes: 128 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() };
     Database::open_on(disk.clone(), options).unwrap()

@@ -243,7 +243,7 @@ fn options(random: &mut Random) -> Options {
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
         colour_retry: Duration::from_micros(random.below(2_000)),
         backup_copies: *pick(random, &[2, 3]),
-        locks: *pick(random, &[LockForm::Thin, LockForm::Central]),
+        locks: *pick(random, &LockForm::ALL),
         logging,
         procedures: vec![procedure()],
         recovery_threads: 1 + random.below(3) as usize,

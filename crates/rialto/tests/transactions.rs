@@ -1,4 +1,5 @@
-//! What a transaction sees, keeps and gives up. `transactions_central.rs` runs the same scenarios with central locks.
+//! What a transaction sees, keeps and gives up. `transactions_central.rs` and
+//! `transactions_local.rs` run the same scenarios with other locks.
 
 #[path = "transactions/definitions.rs"]
 mod definitions;
@@ -15,7 +16,11 @@ use rialto::{
 };
 
 fn locks() -> LockForm {
-    if env!("CARGO_CRATE_NAME") == "transactions_central" { LockForm::Central } else { LockForm::Thin }
+    match env!("CARGO_CRATE_NAME") {
+        "transactions_central" => LockForm::Central,
+        "transactions_local" => LockForm::Local,
+        _ => LockForm::Thin,
+    }
 }
 
 fn database() -> Database {

@@ -1,15 +1,17 @@
 //! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
 //!
-//! Every action's locks are taken in the central lock manager, as its body runs, and held to the end of the
-//! transaction; a rendezvous point is the step from one phase to the next. Actions of one phase run in the order in which
+//! Every action's locks are taken as its body runs, and held to the end of the transaction; with local locks
+//! ([`LockForm::Local`]) what its identifier names is locked before the bodies of its phase run, and then no row of it is. A rendezvous point is the step from one phase to the next. Actions of one phase run in the order in which
 //! they stand, which orders those whose identifiers overlap; between others it cannot be told, since each keeps to its
 //! own rows: what an action writes is checked against its table, identifier and mode.
+
+use smallvec::SmallVec;
 
 use super::flow::{Action, ActionMode, Target};
 use super::procedure::{Arguments, Outputs, Registered};
 use crate::error::{Error, Result};
-use crate::ids::TableId;
-use crate::lock::LockMode;
+use crate::ids::{IndexId, TableId};
+use crate::lock::{LockForm, LockMode};
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::transaction::Context;
@@ -23,12 +25,23 @@ pub(crate) fn run(
     outputs: &mut Outputs,
 ) -> Result<()> {
     outputs.clear();
+    let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
     for phase in procedure.flow().phases() {
+        let mut identifiers = Identifiers::new();
+        if locks_identifiers {
+            identifiers = lock_identifiers(procedure, phase, transaction, arguments)?;
+        }
         for action in phase {
             match &action.target {
                 Some(_) if !action.is_part_of(arguments) => {}
                 Some(target) => {
-                    run_on(procedure, action, target, transaction, arguments, outputs)?;
+                    let identifier = identifiers.iter_mut().find(|it| std::ptr::eq(it.target, target));
+                    if let Some(Identifier { slot, key, .. }) = identifier {
+                        transaction.context().cover.set(*slot, std::mem::take(key), target.mode.into());
+                    }
+                    let done = run_on(procedure, action, target, transaction, arguments, outputs);
+                    transaction.context().cover.clear();
+                    done?;
                 }
                 None => {
                     let arguments = Arguments { procedure, values: arguments, table: None };
@@ -39,6 +52,65 @@ pub(crate) fn run(
         outputs.rendezvous();
     }
     Ok(())
+}
+
+/// What an action may touch of its table, by its identifier.
+struct Identifier<'a> {
+    target: &'a Target,
+    index: IndexId,
+    slot: u32,
+    key: Key,
+}
+
+type Identifiers<'a> = SmallVec<[Identifier<'a>; 4]>;
+
+/// With local locks: locks what the actions of a phase may touch, all of it before the first of them runs, in one order for
+/// all transactions. So two of the same flow that visit each table in one phase cannot deadlock.
+fn lock_identifiers<'a>(
+    procedure: &Registered,
+    phase: &'a [Action],
+    transaction: &mut Transaction,
+    arguments: &[Value],
+) -> Result<Identifiers<'a>> {
+    let context = transaction.context();
+    let mut identifiers = Identifiers::new();
+    for target in phase.iter().filter_map(|action| action.target.as_ref()) {
+        let table = target.table(&context.core.catalog)?;
+        context.check()?;
+        let slot = context.use_table(&table, intention(target.mode))?;
+        let version = context.tables.at(slot);
+        let shape = version.schema.key_shape(WhichIndex::Primary);
+        // A table without a primary key has its rows locked by their numbers.
+        if shape.is_row_number() {
+            continue;
+        }
+        let mut key = Key::new();
+        target
+            .key_prefix(arguments, shape, &mut key)
+            .map_err(|error| wrong_identifier(procedure, target, &error))?;
+        identifiers.push(Identifier { target, index: version.primary_id, slot, key });
+    }
+    identifiers.sort_unstable_by(|one, other| (one.index, &one.key).cmp(&(other.index, &other.key)));
+    for Identifier { target, index, key, slot } in &identifiers {
+        // The strongest first, of those with one identifier: nobody upgrades.
+        let mode =
+            identifiers.iter().filter(|it| it.index == *index && it.key == *key).map(|it| it.target.mode);
+        let exclusive =
+            mode.fold(target.mode, |one, other| if other == ActionMode::Exclusive { other } else { one });
+        context.lock_identifier(*slot, key, target.parts(), exclusive.into())?;
+    }
+    Ok(identifiers)
+}
+
+fn wrong_identifier(procedure: &Registered, target: &Target, error: &Error) -> Error {
+    procedure.error(format!("the identifier of its action on table \"{}\": {error}", target.name))
+}
+
+fn intention(mode: ActionMode) -> LockMode {
+    match mode {
+        ActionMode::Shared => LockMode::IntentShared,
+        ActionMode::Exclusive => LockMode::IntentExclusive,
+    }
 }
 
 /// Runs an action on its table.
@@ -53,17 +125,13 @@ fn run_on(
     let context = transaction.context();
     let table = target.table(&context.core.catalog)?;
     let is_shared = target.mode == ActionMode::Shared;
-    let mode = match is_shared {
-        true => LockMode::IntentShared,
-        false => LockMode::IntentExclusive,
-    };
     context.check()?;
-    let slot = context.use_table(&table, mode)?;
+    let slot = context.use_table(&table, intention(target.mode))?;
     let mut prefix = Key::new();
     let shape = context.tables.at(slot).schema.key_shape(WhichIndex::Primary);
-    target.key_prefix(arguments, shape, &mut prefix).map_err(|error| {
-        procedure.error(format!("the identifier of its action on table \"{}\": {error}", target.name))
-    })?;
+    target
+        .key_prefix(arguments, shape, &mut prefix)
+        .map_err(|error| wrong_identifier(procedure, target, &error))?;
     let first_write = context.writes.len();
     let was_read_only = context.choices.read_only;
     context.choices.read_only |= is_shared;

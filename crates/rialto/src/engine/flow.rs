@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::procedure::{Arguments, Outputs};
 use crate::catalog::{Catalog, Table};
 use crate::error::Result;
+use crate::lock::RecordMode;
 use crate::row::{IntoKey, Key, KeyPart, KeyShape, Value};
 use crate::txn::Transaction;
 
@@ -93,6 +94,15 @@ pub enum ActionMode {
     Shared,
     /// It reads and writes.
     Exclusive,
+}
+
+impl From<ActionMode> for RecordMode {
+    fn from(mode: ActionMode) -> RecordMode {
+        match mode {
+            ActionMode::Shared => RecordMode::Shared,
+            ActionMode::Exclusive => RecordMode::Exclusive,
+        }
+    }
 }
 
 /// Where one part of an action's identifier comes from.
@@ -264,6 +274,11 @@ impl Target {
         }
         self.checked.store(version, Ordering::Release);
         Ok(Cow::Borrowed(table))
+    }
+
+    /// How many parts the identifier has.
+    pub fn parts(&self) -> usize {
+        self.identifier.len()
     }
 
     /// Replaces `out` by what the keys of all rows begin with that the action may touch. Nothing, for a table without a

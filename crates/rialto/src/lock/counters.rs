@@ -7,6 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct LockCounters {
     /// Record locks acquired, upgrades included.
     pub row: u64,
+    /// Locks acquired in the lock tables of executors, upgrades included.
+    pub local: u64,
     /// Table and interval locks acquired, upgrades included.
     pub higher: u64,
     /// Requests that had to wait.
@@ -25,6 +27,7 @@ pub struct LockCounters {
 #[derive(Debug, Default)]
 pub(super) struct CounterCells {
     pub(super) row: Cell,
+    pub(super) local: Cell,
     pub(super) higher: Cell,
     pub(super) waits: Cell,
     pub(super) wait_ns: Cell,
@@ -52,6 +55,7 @@ impl CounterCells {
     /// Adds this slot's counts to `total`.
     pub(super) fn sum_into(&self, total: &mut LockCounters) {
         total.row += self.row.get();
+        total.local += self.local.get();
         total.higher += self.higher.get();
         total.waits += self.waits.get();
         total.wait_ns += self.wait_ns.get();

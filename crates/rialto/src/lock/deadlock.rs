@@ -6,6 +6,7 @@
 
 use super::head::{Blockers, Heads};
 use super::interval::{IntervalTable, Intervals};
+use super::local::LocalLocks;
 use super::manager::LockManager;
 use super::mode::LockMode;
 use super::name::HeadName;
@@ -43,6 +44,7 @@ impl LockManager {
                 let holders = intervals.blockers(owner, *index, key)?;
                 Some((LockMode::Exclusive, Blockers { holders, ..Blockers::default() }))
             }
+            WaitsFor::Local(executor) => Self::blockers_local(&self.local.lock(*executor), owner),
         }
     }
 
@@ -133,6 +135,7 @@ impl LockManager {
 struct Latches<'a> {
     heads: Vec<(usize, MutexGuard<'a, Heads>)>,
     intervals: Vec<(usize, MutexGuard<'a, Intervals>)>,
+    locals: Vec<(usize, MutexGuard<'a, LocalLocks>)>,
 }
 
 impl<'a> Latches<'a> {
@@ -140,19 +143,22 @@ impl<'a> Latches<'a> {
     fn take(manager: &'a LockManager, cycle: &[(u16, WaitsFor)]) -> Latches<'a> {
         let mut heads = Vec::new();
         let mut intervals = Vec::new();
+        let mut locals = Vec::new();
         for (_, waits_for) in cycle {
             match waits_for {
                 WaitsFor::Head(name) => heads.push(LockManager::partition_of(*name)),
                 WaitsFor::Interval(index, _) => intervals.push(IntervalTable::partition_of(*index)),
+                WaitsFor::Local(executor) => locals.push(usize::from(*executor)),
             }
         }
-        for partitions in [&mut heads, &mut intervals] {
+        for partitions in [&mut heads, &mut intervals, &mut locals] {
             partitions.sort_unstable();
             partitions.dedup();
         }
         Latches {
             heads: heads.into_iter().map(|at| (at, manager.partitions[at].lock())).collect(),
             intervals: intervals.into_iter().map(|at| (at, manager.intervals.lock(at))).collect(),
+            locals: locals.into_iter().map(|at| (at, manager.local.lock(at as u16))).collect(),
         }
     }
 
@@ -168,6 +174,12 @@ impl<'a> Latches<'a> {
             WaitsFor::Interval(index, key) => find(&self.intervals, IntervalTable::partition_of(*index))
                 .blockers(owner, *index, key)
                 .is_some_and(|holders| holders.contains(&other)),
+            WaitsFor::Local(executor) => {
+                let locks = find(&self.locals, usize::from(*executor));
+                LockManager::blockers_local(locks, owner).is_some_and(|(_, blockers)| {
+                    blockers.holders.contains(&other) || blockers.ahead.contains(&other)
+                })
+            }
         }
     }
 }

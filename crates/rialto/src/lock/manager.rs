@@ -11,6 +11,7 @@ use super::counters::LockCounters;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
+use super::local::LocalTables;
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
@@ -39,6 +40,8 @@ pub(super) type Woken = SmallVec<[u16; 16]>;
 pub struct LockManager {
     pub(super) partitions: Box<[CachePadded<Mutex<Heads>>]>,
     pub(super) intervals: IntervalTable,
+    /// The executors' lock tables, in the local form.
+    pub(super) local: LocalTables,
     /// Which tables somebody wants as a whole.
     pub(super) wanted: WantedTables,
     pub(super) slots: Box<[CachePadded<Slot>]>,
@@ -51,7 +54,7 @@ pub struct LockManager {
 }
 
 /// How a sleep ended.
-enum Woke {
+pub(super) enum Woke {
     Granted,
     Not(LockError),
 }
@@ -71,6 +74,7 @@ impl LockManager {
         LockManager {
             partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect(),
             intervals: IntervalTable::default(),
+            local: LocalTables::new(if options.form == LockForm::Local { options.executors } else { 0 }),
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
             detector: Mutex::new(()),
@@ -184,7 +188,7 @@ impl LockManager {
                 return Ok(Acquired::Held);
             }
         }
-        if self.options.form == LockForm::Thin {
+        if self.options.form != LockForm::Central {
             if held.is_none() && self.intend_again(owner, table, mode) {
                 return Ok(Acquired::New);
             }
@@ -333,12 +337,12 @@ impl LockManager {
     }
 
     /// Announces a wait, with what the detector may ask of the waiter.
-    fn begin_wait(&self, owner: &Owner, record: WaitRecord) {
+    pub(super) fn begin_wait(&self, owner: &Owner, record: WaitRecord) {
         let started = owner.body.started.saturating_duration_since(self.born);
         self.slot(owner).begin_wait(record, owner.locks_held(), started.as_nanos() as u64);
     }
 
-    fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
+    pub(super) fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
         slot.end_wait();
         slot.counters.waits.add(1);
         slot.counters.wait_ns.add(since.elapsed().as_nanos() as u64);
@@ -379,7 +383,7 @@ impl LockManager {
     }
 
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
-    fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
+    pub(super) fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
         look_a_while(|| slot.flags() != 0);
         let mut check_interval = self.options.deadlock_check_after;
@@ -514,6 +518,9 @@ impl LockManager {
         if !(body.records.is_empty() && body.intervals.is_empty()) {
             self.release_named(body);
         }
+        if !body.locals.is_empty() {
+            self.release_locals(body.id, &mut body.locals);
+        }
         let slot = &self.slots[usize::from(body.id)];
         slot.counters.higher.add(body.tables.len() as u64);
         for held in &body.tables {
@@ -585,6 +592,7 @@ impl LockManager {
 
     /// How many lock heads there are now: locks on records and tables that are not in the thin form.
     pub fn locks_now(&self) -> usize {
-        self.partitions.iter().map(|partition| partition.lock().len()).sum()
+        let heads: usize = self.partitions.iter().map(|partition| partition.lock().len()).sum();
+        heads + self.local.locks_now()
     }
 }

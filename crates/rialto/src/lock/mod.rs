@@ -23,20 +23,22 @@
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
 //!   `intent`: an intention and a whole-table lock agree.
 //!
-//! Two forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
+//! Three forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
 //! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
 //! slot; a conflict moves the lock into a head, where queue, fairness, deadlock detection and view are the same code.
-//! Absent keys and intervals are always central.
+//! There absent keys and intervals are central. In the local form ([`LockForm::Local`]) keys and ranges of keys are locked at
+//! the executors that their datasets belong to, and tables as in the thin form.
 //!
 //! Reading order: `mode` (the compatibility of modes), `head` (one lock's holders and queue, and the partition's hash
 //! of heads), `slot` (owners and how they sleep), `manager` (the grant path), `interval`, `deadlock`, `view`, then
-//! `thin` and `intent`.
+//! `thin` and `intent`, and `local`.
 
 mod counters;
 mod deadlock;
 mod head;
 mod intent;
 mod interval;
+mod local;
 mod manager;
 mod mode;
 mod name;
@@ -53,6 +55,7 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
+pub use local::{RoutingRule, Span, SpanRef};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

@@ -13,6 +13,14 @@ pub enum LockForm {
     Thin,
     /// Every lock is a head: the baseline of the papers.
     Central,
+    /// Keys and ranges of keys are locked in the lock table of the executor whose they are
+    /// ([`LockManager::local`](super::LockManager::local)), and table intentions as in the thin form: DORA's.
+    Local,
+}
+
+impl LockForm {
+    /// All of them.
+    pub const ALL: [LockForm; 3] = [LockForm::Thin, LockForm::Central, LockForm::Local];
 }
 
 /// How a lock manager is made.
@@ -22,6 +30,8 @@ pub struct LockOptions {
     pub owners_max: usize,
     /// How uncontended locks are kept.
     pub form: LockForm,
+    /// How many executors have a lock table, in the local form; 1 to 65535.
+    pub executors: usize,
     /// Whom to sacrifice to a deadlock.
     pub victim: VictimPolicy,
     /// How long a wait lasts before it first looks for a deadlock.
@@ -33,6 +43,7 @@ impl Default for LockOptions {
         LockOptions {
             owners_max: 1024,
             form: LockForm::default(),
+            executors: 1,
             victim: VictimPolicy::default(),
             deadlock_check_after: Duration::from_millis(1),
         }

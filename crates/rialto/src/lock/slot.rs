@@ -5,9 +5,11 @@ use std::sync::atomic::{AtomicU32 as PlainU32, Ordering, fence};
 use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
 
 use super::counters::CounterCells;
 use super::intent::Intents;
+use super::local::{HeldLocal, Rules};
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
@@ -27,6 +29,8 @@ const FLAGS: u64 = WAIT - 1;
 pub(super) enum WaitsFor {
     Head(HeadName),
     Interval(IndexId, Vec<u8>),
+    /// At this executor.
+    Local(u16),
 }
 
 /// A wait, as others may see it.
@@ -178,6 +182,10 @@ pub(super) struct Body {
     pub(super) thin: usize,
     /// The indexes in which it holds intervals.
     pub(super) intervals: Vec<IndexId>,
+    /// What it holds at executors.
+    pub(super) locals: SmallVec<[HeldLocal; 8]>,
+    /// The routing rules as it knows them.
+    pub(super) rules: Rules,
 }
 
 /// A transaction slot, for one transaction ([`LockManager::begin`](super::LockManager::begin) to
@@ -195,7 +203,19 @@ impl Owner {
     fn new(id: u16) -> Owner {
         let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
         let started = Instant::now();
-        Owner { body: Body { id, started, records, tables, whole: false, thin: 0, intervals } }
+        Owner {
+            body: Body {
+                id,
+                started,
+                records,
+                tables,
+                whole: false,
+                thin: 0,
+                intervals,
+                locals: SmallVec::new(),
+                rules: Rules::default(),
+            },
+        }
     }
 
     /// A handle of no slot, which may only be dropped.
@@ -228,12 +248,12 @@ impl Owner {
 
     /// Whether it holds what is not a record in its place: a key by its name, or an interval.
     pub fn holds_names(&self) -> bool {
-        !self.body.records.is_empty() || !self.body.intervals.is_empty()
+        !self.body.records.is_empty() || !self.body.intervals.is_empty() || !self.body.locals.is_empty()
     }
 
     /// How many locks on records and tables it holds.
     pub fn locks_held(&self) -> usize {
-        self.body.records.len() + self.body.tables.len() + self.body.thin
+        self.body.records.len() + self.body.tables.len() + self.body.thin + self.body.locals.len()
     }
 
     /// Whether it holds any lock or interval.

@@ -39,7 +39,7 @@ impl LockManager {
         let (mode, blockers) = self.blockers(waiter, &record.waits_for)?;
         let waited = Instant::now().saturating_duration_since(record.since);
         let mode = match record.waits_for {
-            WaitsFor::Head(_) => mode,
+            WaitsFor::Head(_) | WaitsFor::Local(_) => mode,
             WaitsFor::Interval(..) => LockMode::Exclusive,
         };
         Some(LockWait {

@@ -88,8 +88,8 @@ fn tcbw() -> Checkpointing {
     Checkpointing::TransactionBlackWhite
 }
 
-fn forms() -> [Options; 2] {
-    [LockForm::Thin, LockForm::Central].map(|locks| Options { locks, ..options() })
+fn forms() -> [Options; 3] {
+    LockForm::ALL.map(|locks| Options { locks, ..options() })
 }
 
 /// One colour commits at once; both are aborted and run again; a handle hears of it; who only reads may touch both.

@@ -194,7 +194,7 @@ impl Context {
     fn settle_transaction(&mut self) -> Settled {
         let painting = self.core.segments.painting();
         let knows_all = self.colours.noted || !self.owner.holds_names() && !self.owner.holds_whole();
-        if !knows_all && self.core.locks.form() == LockForm::Central {
+        if !knows_all && self.core.locks.form() != LockForm::Thin {
             // Not even its records are known: it has to begin anew, or outlast the sweep.
             painting.hurry();
             return Settled::Mixed;

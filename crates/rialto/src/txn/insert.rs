@@ -6,7 +6,7 @@ use super::transaction::Context;
 use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
-use crate::lock::{Admission, LockForm, LockManager, LockName, LockTarget, Owner, RecordMode};
+use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
@@ -34,7 +34,7 @@ impl Context {
             return self.seek(slot, RecordMode::Exclusive);
         }
         // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
-        if self.core.locks.form() == LockForm::Central && !self.is_covered(slot, RecordMode::Exclusive) {
+        if self.core.locks.form() != LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive) {
             self.lock_name(slot, RecordMode::Exclusive)?;
         }
         Ok(Place::Absent)
@@ -167,8 +167,18 @@ impl Context {
         record: RecordRef,
     ) -> Result<()> {
         let mut key = Key::new();
+        // What a scan has locked there is a span of keys.
+        let by_key =
+            self.core.locks.form() == LockForm::Local && !self.is_covered(slot, RecordMode::Exclusive);
         for position in 0..self.tables.at(slot).secondaries.len() {
             if self.secondary_key(slot, position, old, &mut key) {
+                if by_key {
+                    self.lock_key(
+                        self.tables.at(slot).index_id(WhichIndex::Secondary(position)),
+                        &key,
+                        RecordMode::Exclusive,
+                    )?;
+                }
                 self.add_entry(slot, WhichIndex::Secondary(position), &key, record)?;
             }
         }
@@ -210,13 +220,7 @@ impl Context {
 
     pub(super) fn lock_unique(&mut self, slot: u32, position: usize, key: &Key) -> Result<()> {
         let index = self.tables.at(slot).schema.indexes()[position].id;
-        let name = LockName::new(index, key);
-        self.lock(
-            |core, owner, _, _, wait| {
-                core.locks.record(owner, name, key, RecordMode::Exclusive, wait).map(drop)
-            },
-            |_, _| LockTarget::Record { index, key: key.to_vec() },
-        )
+        self.lock_key(index, key, RecordMode::Exclusive)
     }
 
     /// Whether a row other than the one in `self.key` has this key, which is locked, in a unique index.

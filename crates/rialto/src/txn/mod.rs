@@ -23,6 +23,7 @@ mod bulk_load;
 pub(crate) mod calls;
 mod change;
 pub(crate) mod colour;
+pub(crate) mod cover;
 mod ddl;
 mod ddl_state;
 pub mod fields;

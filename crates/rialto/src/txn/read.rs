@@ -35,7 +35,7 @@ impl Context {
     pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
         let Context { core, tables, owner, ddl: None, .. } = self else { return None };
         let slot = tables.find(table)?;
-        let held = core.locks.form() == LockForm::Thin && core.locks.intend_again(owner, table, mode);
+        let held = core.locks.form() != LockForm::Central && core.locks.intend_again(owner, table, mode);
         // A version is retired under a lock on the whole table.
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }

@@ -9,7 +9,7 @@ use crate::canary;
 use crate::catalog::{Table, TableVersion};
 use crate::error::Result;
 use crate::ids::Lsn;
-use crate::lock::{LockForm, LockMode, RecordMode};
+use crate::lock::{LockForm, LockMode, LockTarget, RecordMode, Span};
 use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
@@ -143,17 +143,18 @@ impl Context {
     }
 
     /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no
-    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`.
+    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`; `spanned` says that
+    /// the row is in a span that the scan has locked.
     fn row_of_entry(
         &mut self,
         slot: u32,
         (which, entry): (WhichIndex, &[u8]),
         (record, leaf): (RecordRef, Leaf),
-        mode: RecordMode,
+        (mode, spanned): (RecordMode, bool),
         body: &mut Vec<u8>,
     ) -> Result<bool> {
-        let covered = self.is_covered(slot, mode);
-        if !covered && self.core.locks.form() == LockForm::Central {
+        let covered = spanned || self.is_covered(slot, mode);
+        if !covered && self.core.locks.form() != LockForm::Thin {
             return self.row_of_entry_by_name(slot, which, entry, mode, body);
         }
         if which == WhichIndex::Primary {
@@ -193,7 +194,7 @@ impl Context {
         Ok(there)
     }
 
-    /// The same in the central form, where a row is locked by the name of its primary key.
+    /// The same in the central form and the local one, where a row is locked by the name of its primary key.
     fn row_of_entry_by_name(
         &mut self,
         slot: u32,
@@ -315,10 +316,24 @@ impl Context {
         let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
+        let mut spanned = false;
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
-            let owner = &mut self.owner;
-            self.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
-            guard = Guard::Set;
+            if self.core.locks.form() == LockForm::Local {
+                let Some(span) = Span::between(as_bytes(&lower), as_bytes(&upper)) else { return Ok(()) };
+                if scan.index != WhichIndex::Primary || !self.cover.has_span(slot, &span) {
+                    self.lock(
+                        |core, owner, _, _, wait| {
+                            core.locks.local(owner, index_id, span.borrow(), RecordMode::Shared, wait)
+                        },
+                        |_, _| LockTarget::Interval { index: index_id, key: span.borrow().lower().to_vec() },
+                    )?;
+                }
+                spanned = scan.index == WhichIndex::Primary && mode == RecordMode::Shared;
+            } else {
+                let owner = &mut self.owner;
+                self.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
+                guard = Guard::Set;
+            }
         }
         let version = self.tables.shared(slot).clone();
         let floor = version.floor();
@@ -343,7 +358,7 @@ impl Context {
             for (entry, record) in batch.iter() {
                 self.check()?;
                 let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
-                if !self.row_of_entry(slot, entry, found, mode, body)? {
+                if !self.row_of_entry(slot, entry, found, (mode, spanned), body)? {
                     continue;
                 }
                 key.0.clone_from(&self.key);

@@ -8,10 +8,12 @@ use std::time::Duration;
 
 use super::transaction::Context;
 use crate::canary;
+use crate::core::Core;
 use crate::error::Result;
-use crate::ids::Lsn;
+use crate::ids::{IndexId, Lsn};
 use crate::lock::{
-    Acquired, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
+    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
+    SpanRef, Wait,
 };
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::{Found, Leaf};
@@ -35,6 +37,25 @@ pub(crate) enum Probe {
     Present(RecordRef),
     /// Nowhere, as of this reading of the leaf.
     Absent { leaf: Leaf, removal: Lsn },
+}
+
+impl Core {
+    fn lock_key(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        key: &Key,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<(), LockError> {
+        let acquired = match self.locks.form() {
+            LockForm::Thin | LockForm::Central => {
+                self.locks.record(owner, LockName::new(index, key), key, mode, wait)
+            }
+            LockForm::Local => self.locks.local(owner, index, SpanRef::point(key), mode, wait),
+        };
+        acquired.map(drop)
+    }
 }
 
 impl LockWords for Segments {
@@ -62,12 +83,12 @@ impl Claims for SlotClaims<'_> {
         if self.lock {
             self.locks.lock_fresh(self.owner, Segments::lock_word(self.segments, record), record.0)
         } else {
-            self.locks.form() == LockForm::Central || self.segments.is_unlocked(record)
+            self.locks.form() != LockForm::Thin || self.segments.is_unlocked(record)
         }
     }
 
     fn quiesce(&mut self) -> bool {
-        self.locks.form() == LockForm::Central || self.locks.outlast_others(self.owner, QUIESCE_MAX)
+        self.locks.form() != LockForm::Thin || self.locks.outlast_others(self.owner, QUIESCE_MAX)
     }
 
     #[inline]
@@ -110,7 +131,7 @@ impl Context {
     /// locks are kept elsewhere: then [`Context::seek`] tells.
     #[inline(always)]
     pub fn seek_free(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
-        if self.core.locks.form() == LockForm::Central || self.is_covered(slot, mode) {
+        if self.core.locks.form() != LockForm::Thin || self.is_covered(slot, mode) {
             return None;
         }
         let found = self.tables.at(slot).primary.get(&self.key);
@@ -149,13 +170,13 @@ impl Context {
         self.seek_slowly(slot, mode)
     }
 
-    /// In the central form, or under a lock on the table.
+    /// In the central form and the local one, or under a lock on the table.
     fn seek_slowly(&mut self, slot: u32, mode: RecordMode) -> Result<Place> {
         // What this transaction writes it has locked exclusively.
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
-        if !self.is_covered(slot, mode) {
+        if !self.is_covered(slot, mode) && !self.cover.has(slot, &self.key, mode) {
             self.lock_name(slot, mode)?;
         }
         Ok(self.find(slot))
@@ -189,10 +210,18 @@ impl Context {
 
     /// Locks the key in `self.key` by name, which holds whether there is a row of it or not.
     pub fn lock_name(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
-        let name = LockName::new(self.tables.at(slot).primary_id, &self.key);
+        let index = self.tables.at(slot).primary_id;
         self.lock(
-            |core, owner, _, key, wait| core.locks.record(owner, name, key, mode, wait).map(drop),
-            |tables, key| LockTarget::Record { index: tables.at(slot).primary_id, key: key.to_vec() },
+            |core, owner, _, key, wait| core.lock_key(owner, index, key, mode, wait),
+            |_, key| LockTarget::Record { index, key: key.to_vec() },
+        )
+    }
+
+    /// Locks a key of an index, whether it is there or not.
+    pub fn lock_key(&mut self, index: IndexId, key: &Key, mode: RecordMode) -> Result<()> {
+        self.lock(
+            |core, owner, _, _, wait| core.lock_key(owner, index, key, mode, wait),
+            |_, _| LockTarget::Record { index, key: key.to_vec() },
         )
     }
 
@@ -290,7 +319,7 @@ impl Context {
         let lsn = table.segments().lsn(record).max(table.floor());
         self.depend(lsn);
         // In the thin form the lock tells.
-        if self.colours.noted && self.core.locks.form() == LockForm::Central {
+        if self.colours.noted && self.core.locks.form() != LockForm::Thin {
             self.colours.note_record(record);
         }
         Place::Stored(record)

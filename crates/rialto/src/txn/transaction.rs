@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::calls::NumberSource;
 use super::colour::{Colours, Settled};
+use super::cover::Cover;
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::scan::ScanScratch;
@@ -77,6 +78,8 @@ pub(crate) struct Context {
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
     pub reads: UnlockedReads,
+    /// What the action that runs has locked by its identifier.
+    pub cover: Cover,
     /// Its side of a black/white sweep.
     pub colours: Colours,
     /// Snapshots that its commit was promised room for.
@@ -166,6 +169,7 @@ impl Context {
             began: Instant::now(),
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
+            cover: Cover::default(),
             colours: Colours::default(),
             promised: 0,
             numbers: NumberSource::Next,
@@ -190,6 +194,7 @@ impl Context {
         self.read_unlocked(false);
         self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
+        self.cover.clear();
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
         if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {

@@ -227,7 +227,7 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks: if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin },
+        locks: LockForm::ALL[random.below(3) as usize],
         ..Options::default()
     };
     let (load, first) = Load::new(Database::open_on(MemoryDisk::new(), options).unwrap(), mix, 200);

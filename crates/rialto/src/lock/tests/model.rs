@@ -13,6 +13,8 @@ mod head;
 mod intent;
 #[path = "../interval.rs"]
 mod interval;
+#[path = "../local/mod.rs"]
+mod local;
 #[path = "../manager.rs"]
 mod manager;
 #[path = "../mode.rs"]
@@ -82,8 +84,10 @@ use shuttle::thread;
 
 use super::{INDEX, test_seconds};
 use crate::ids::TableId;
+use crate::row::Key;
 use deadlock::VictimPolicy;
 use interval::Admission;
+use local::{RoutingRule, Span, SpanRef};
 use manager::LockManager;
 use mode::{Acquired, LockMode, RecordMode};
 use name::LockName;
@@ -112,13 +116,18 @@ enum Detect {
 }
 
 fn manager(detect: Detect) -> Arc<LockManager> {
+    manager_of(LockForm::Thin, detect)
+}
+
+fn manager_of(form: LockForm, detect: Detect) -> Arc<LockManager> {
     let deadlock_check_after = match detect {
         Detect::AtOnce => Duration::ZERO,
         Detect::Never => Duration::from_secs(3600),
     };
     Arc::new(LockManager::new(LockOptions {
-        form: LockForm::Thin,
+        form,
         owners_max: 4,
+        executors: 2,
         deadlock_check_after,
         victim: VictimPolicy::Youngest,
     }))
@@ -481,5 +490,77 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
             Box::new(task) as Task
         });
         run(&manager, tasks.into());
+    });
+}
+
+/// The keys `b` and `e`, and all keys, which lie at two executors or at one.
+const SPANS: [fn() -> Span; 3] =
+    [|| SpanRef::point(b"b").to_owned(), || SpanRef::point(b"e").to_owned(), || SpanRef::all().to_owned()];
+
+/// From `d` on the other executor's, or all one's.
+fn rules() -> [Option<RoutingRule>; 3] {
+    let split = |executors: [u16; 2]| Some(RoutingRule::new(vec![Key::from(&b"d"[..])], executors.to_vec()));
+    [split([0, 1]), split([1, 0]), None]
+}
+
+/// L11: while datasets go to and fro, nobody is inside a span with an enemy, and every waiter is woken.
+#[test]
+fn locks_go_along_with_their_keys() {
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        let inside: Arc<[Inside; 2]> = Arc::default();
+        let plans = [
+            [(0, RecordMode::Exclusive), (1, RecordMode::Exclusive)],
+            [(2, RecordMode::Shared), (0, RecordMode::Exclusive)],
+            [(2, RecordMode::Exclusive), (2, RecordMode::Exclusive)],
+        ];
+        let mut tasks: Vec<Task> = Vec::new();
+        for plan in plans {
+            let inside = inside.clone();
+            tasks.push(Box::new(move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                for (span, mode) in plan {
+                    match manager.local(&mut owner, INDEX, SPANS[span]().borrow(), mode, &FOREVER) {
+                        Ok(_) if span == 2 => inside.iter().for_each(|key| key.visit(mode)),
+                        Ok(_) => inside[span].visit(mode),
+                        Err(error) => {
+                            assert_eq!(error, LockError::Deadlock);
+                            break;
+                        }
+                    }
+                }
+                manager.end(owner);
+            }));
+        }
+        tasks.push(Box::new(|manager: &LockManager| {
+            rules().into_iter().for_each(|rule| manager.route(INDEX, rule))
+        }));
+        run(&manager, tasks);
+    });
+}
+
+#[test]
+fn a_cycle_over_two_executors_is_found() {
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        manager.route(INDEX, rules()[0].clone());
+        let tasks = [[0, 1], [1, 0]].map(|order| {
+            let task = move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                for span in order {
+                    let span = SPANS[span]();
+                    let locked =
+                        manager.local(&mut owner, INDEX, span.borrow(), RecordMode::Exclusive, &FOREVER);
+                    if let Err(error) = locked {
+                        assert_eq!(error, LockError::Deadlock);
+                        break;
+                    }
+                }
+                manager.end(owner);
+            };
+            Box::new(task) as Task
+        });
+        run(&manager, tasks.into());
+        assert!(manager.counters().deadlocks <= 1);
     });
 }

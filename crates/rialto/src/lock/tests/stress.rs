@@ -8,7 +8,8 @@ use super::thin::{Words, lock as thin_lock};
 use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockOptions, LockWords, Owner, RecordMode,
+    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockOptions, LockWords, Owner,
+    RecordMode, SpanRef,
 };
 
 /// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
@@ -40,6 +41,11 @@ fn nobody_is_ever_inside_a_central_lock_with_an_enemy() {
 #[test]
 fn nobody_is_ever_inside_a_thin_lock_with_an_enemy() {
     stress(LockForm::Thin);
+}
+
+#[test]
+fn nobody_is_ever_inside_a_local_lock_with_an_enemy() {
+    stress(LockForm::Local);
 }
 
 fn stress(form: LockForm) {
@@ -85,6 +91,7 @@ fn stress(form: LockForm) {
                 LockForm::Central => {
                     manager.record(owner, LockName::new(INDEX, &bytes), &bytes, mode, &patient())?
                 }
+                LockForm::Local => manager.local(owner, INDEX, SpanRef::point(&bytes), mode, &patient())?,
             };
             inside[key as usize].enter(mode, acquired);
             // The store changes its own bits of the word meanwhile; twice, so that the pattern is whole at the end.

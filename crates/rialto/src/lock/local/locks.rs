@@ -1,0 +1,470 @@
+//! [`LocalLocks`]: what transactions hold of one executor's datasets, and who waits for it.
+//!
+//! Everything here runs under the executor's latch. Locks are pooled: taking one allocates nothing once the executor
+//! has had as many at a time.
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+use super::super::head::Blockers;
+use super::super::mode::RecordMode;
+use super::span::{Span, SpanRef};
+use crate::ids::IndexId;
+
+/// What is asked for.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Request<'a> {
+    pub owner: u16,
+    pub index: IndexId,
+    pub span: SpanRef<'a>,
+    pub mode: RecordMode,
+    /// The version of the routing rules that brought it here.
+    pub version: u64,
+    /// The span has keys at other executors too.
+    pub part: bool,
+}
+
+/// What the table says to a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) enum Answer {
+    /// The owner has all of it already, or of a span that covers it.
+    Held,
+    /// Granted, as this lock.
+    New(u32),
+    /// Granted to a holder.
+    Upgraded,
+    Wait,
+    /// The routing rules have changed since the request was routed.
+    Rerouted,
+}
+
+/// One span, with its holders.
+#[derive(Debug)]
+struct Lock {
+    index: IndexId,
+    span: Span,
+    holders: SmallVec<[Holder; 2]>,
+    /// The span's keys have gone elsewhere: it is here only for its holders to release it.
+    gone: bool,
+    /// What its holders were given elsewhere when keys moved.
+    copies: Vec<Copied>,
+}
+
+/// A holder's lock at another executor that a move of keys made for him.
+#[derive(Debug, Clone, Copy)]
+pub(in super::super) struct Copied {
+    pub owner: u16,
+    pub executor: u16,
+    pub lock: u32,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Holder {
+    owner: u16,
+    mode: RecordMode,
+    /// The mode in which the owner has all of the span, at each executor that has keys of it. While he gathers a span part
+    /// by part it is weaker than the one in which he has this part.
+    whole: Option<RecordMode>,
+}
+
+impl Holder {
+    fn of(request: &Request<'_>) -> Holder {
+        let Request { owner, mode, part, .. } = *request;
+        Holder { owner, mode, whole: if part { None } else { Some(mode) } }
+    }
+
+    fn make_whole(&mut self, mode: RecordMode) {
+        if !self.whole.is_some_and(|whole| suffices(whole, mode)) {
+            self.whole = Some(mode);
+        }
+    }
+}
+
+/// What a request came to that has waited.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in super::super) struct Granted {
+    /// The lock that the owner holds now and did not before.
+    pub new: Option<u32>,
+    /// It was granted, and by the routing rules that are in force still.
+    pub in_force: bool,
+}
+
+#[derive(Debug)]
+struct NewlyGranted {
+    owner: u16,
+    lock: u32,
+    was_holder: bool,
+}
+
+/// A request that waits.
+#[derive(Debug)]
+struct Blocked {
+    owner: u16,
+    index: IndexId,
+    span: Span,
+    mode: RecordMode,
+    part: bool,
+}
+
+impl Blocked {
+    fn request(&self) -> Request<'_> {
+        let Blocked { owner, index, ref span, mode, part } = *self;
+        Request { owner, index, span: span.borrow(), mode, version: 0, part }
+    }
+}
+
+/// A local lock table: spans of keys in shared and exclusive mode, and the blocked requests in their order.
+///
+/// Rule (L1 for spans): a request is granted exactly when it is compatible with all locks of others on spans that overlap
+/// its own, and with the requests ahead of it that do not wait for the owner himself. (He cannot wait for those: they
+/// go on only after him.) So an owner who asks for more of what he has part of passes the queue.
+#[derive(Debug, Default)]
+pub(in super::super) struct LocalLocks {
+    locks: Vec<Lock>,
+    free: Vec<u32>,
+    /// Locks on one key each, by index and key.
+    points: HashTable<u32>,
+    /// The others. There are few of them at a time.
+    wide: Vec<u32>,
+    blocked: Vec<Blocked>,
+    /// Requests that were granted when they had waited, until their owners have taken note.
+    granted: Vec<NewlyGranted>,
+    /// Of the routing rules in force.
+    version: u64,
+}
+
+fn conflict(one: RecordMode, other: RecordMode) -> bool {
+    one == RecordMode::Exclusive || other == RecordMode::Exclusive
+}
+
+fn suffices(held: RecordMode, asked: RecordMode) -> bool {
+    held == RecordMode::Exclusive || asked == RecordMode::Shared
+}
+
+fn hash_of(index: IndexId, key: &[u8]) -> u64 {
+    xxh3_64_with_seed(key, u64::from(index.0))
+}
+
+impl Lock {
+    fn hash(&self) -> u64 {
+        hash_of(self.index, self.span.borrow().lower())
+    }
+
+    fn is(&self, index: IndexId, span: SpanRef<'_>) -> bool {
+        self.index == index && self.span.borrow().is(span)
+    }
+
+    fn holder(&self, owner: u16) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.owner == owner)
+    }
+
+    fn mode_of(&self, owner: u16) -> Option<RecordMode> {
+        self.holder(owner).map(|holder| holder.mode)
+    }
+
+    fn holder_mut(&mut self, owner: u16) -> Option<&mut Holder> {
+        self.holders.iter_mut().find(|holder| holder.owner == owner)
+    }
+}
+
+impl LocalLocks {
+    /// The lock on just this span.
+    pub fn find(&self, index: IndexId, span: SpanRef<'_>) -> Option<u32> {
+        let is = |&at: &u32| self.locks[at as usize].is(index, span);
+        match span.is_point() {
+            true => self.points.find(hash_of(index, span.lower()), is).copied(),
+            false => self.wide.iter().copied().find(is),
+        }
+    }
+
+    /// What a request came to that has waited.
+    pub fn take_granted(&mut self, request: Request<'_>) -> Granted {
+        let Some(at) = self.granted.iter().position(|granted| granted.owner == request.owner) else {
+            return Granted { new: None, in_force: false };
+        };
+        let NewlyGranted { lock, was_holder, .. } = self.granted.swap_remove(at);
+        Granted { new: (!was_holder).then_some(lock), in_force: self.version == request.version }
+    }
+
+    /// Grants the request if it can be granted now.
+    pub fn ask(&mut self, request: Request<'_>) -> Answer {
+        let Request { owner, index, span, mode, version, .. } = request;
+        if version != self.version {
+            return Answer::Rerouted;
+        }
+        if self.locks.len() == self.free.len() && self.blocked.is_empty() {
+            // Nobody holds anything.
+            return Answer::New(self.add(request));
+        }
+        let there = self.find(index, span);
+        // A part counts for nothing here: keys with locks of others on them may have come to it since.
+        let held = there.and_then(|at| self.locks[at as usize].holder(owner)?.whole);
+        if held.is_some_and(|held| suffices(held, mode)) || self.is_covered(request) {
+            return Answer::Held;
+        }
+        if self.is_blocked(request, self.blocked.len()) {
+            return Answer::Wait;
+        }
+        match there {
+            Some(at) if self.grant(at, &request) => Answer::Upgraded,
+            Some(at) => Answer::New(at),
+            None => Answer::New(self.add(request)),
+        }
+    }
+
+    /// Grants a request for a span that has a lock. Says whether its owner was among the holders.
+    fn grant(&mut self, at: u32, request: &Request<'_>) -> bool {
+        let lock = &mut self.locks[at as usize];
+        match lock.holder_mut(request.owner) {
+            Some(holder) => {
+                if !suffices(holder.mode, request.mode) {
+                    holder.mode = request.mode;
+                }
+                if !request.part {
+                    holder.make_whole(request.mode);
+                }
+                true
+            }
+            None => {
+                lock.holders.push(Holder::of(request));
+                false
+            }
+        }
+    }
+
+    /// Makes a lock on a span that has none.
+    fn add(&mut self, request: Request<'_>) -> u32 {
+        let (Request { index, span, .. }, holder) = (request, Holder::of(&request));
+        let at = match self.free.pop() {
+            Some(at) => {
+                let lock = &mut self.locks[at as usize];
+                (lock.index, lock.span, lock.gone) = (index, span.to_owned(), false);
+                lock.holders.push(holder);
+                at
+            }
+            None => {
+                let holders = SmallVec::from_slice(&[holder]);
+                self.locks.push(Lock {
+                    index,
+                    span: span.to_owned(),
+                    holders,
+                    gone: false,
+                    copies: Vec::new(),
+                });
+                (self.locks.len() - 1) as u32
+            }
+        };
+        match span.is_point() {
+            true => {
+                let locks = &self.locks;
+                let hash = |&at: &u32| locks[at as usize].hash();
+                self.points.insert_unique(hash_of(index, span.lower()), at, hash);
+            }
+            false => self.wide.push(at),
+        }
+        at
+    }
+
+    /// Leads to a lock no more.
+    fn unlist(&mut self, at: u32) {
+        let lock = &self.locks[at as usize];
+        if lock.span.borrow().is_point() {
+            let entry = self.points.find_entry(lock.hash(), |&other| other == at);
+            entry.expect("a lock on a key is among them").remove();
+        } else {
+            self.wide.retain(|&other| other != at);
+        }
+    }
+
+    /// Whether the owner holds a span, strongly enough, in which the asked one lies.
+    fn is_covered(&self, Request { owner, index, span, mode, .. }: Request<'_>) -> bool {
+        self.wide.iter().map(|&at| &self.locks[at as usize]).any(|lock| {
+            lock.index == index
+                && lock.holder(owner).and_then(|holder| holder.whole).is_some_and(|held| suffices(held, mode))
+                && lock.span.borrow().covers(span)
+        })
+    }
+
+    /// The locks on keys of this span.
+    fn overlapping<'a>(&'a self, index: IndexId, span: SpanRef<'a>) -> impl Iterator<Item = &'a Lock> {
+        let (point, points) = match span.is_point() {
+            true => (self.find(index, span), None),
+            false => (None, Some(self.points.iter().copied())),
+        };
+        let all = point.into_iter().chain(points.into_iter().flatten()).chain(self.wide.iter().copied());
+        all.map(|at| &self.locks[at as usize])
+            .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
+    }
+
+    /// Those who hold what the request conflicts with.
+    fn holders_against<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = u16> + 'a {
+        self.overlapping(request.index, request.span)
+            .flat_map(|lock| lock.holders.iter())
+            .filter(move |holder| holder.owner != request.owner && conflict(holder.mode, request.mode))
+            .map(|holder| holder.owner)
+    }
+
+    /// Those whose conflicting requests are among the first `ahead` that wait, and do not wait for this one's owner.
+    fn ahead_of<'a>(&'a self, request: Request<'a>, ahead: usize) -> impl Iterator<Item = u16> + 'a {
+        self.blocked[..ahead]
+            .iter()
+            .filter(move |other| {
+                other.owner != request.owner
+                    && other.index == request.index
+                    && conflict(other.mode, request.mode)
+                    && other.span.borrow().overlaps(request.span)
+                    && !self.holders_against(other.request()).any(|holder| holder == request.owner)
+            })
+            .map(|other| other.owner)
+    }
+
+    fn is_blocked(&self, request: Request<'_>, ahead: usize) -> bool {
+        self.holders_against(request).next().is_some() || self.ahead_of(request, ahead).next().is_some()
+    }
+
+    /// Lists a request whose answer was to wait.
+    pub fn enqueue(&mut self, Request { owner, index, span, mode, part, .. }: Request<'_>) {
+        self.blocked.push(Blocked { owner, index, span: span.to_owned(), mode, part });
+    }
+
+    /// Takes a request off the list; false: it was granted before.
+    pub fn withdraw(&mut self, owner: u16) -> bool {
+        match self.blocked.iter().position(|blocked| blocked.owner == owner) {
+            Some(at) => {
+                self.blocked.remove(at);
+                true
+            }
+            None => false,
+        }
+    }
+
+    /// Gives one lock of the owner's back, and tells of those that he was given for it elsewhere.
+    pub fn release(&mut self, owner: u16, at: u32, mut elsewhere: impl FnMut(Copied)) {
+        let lock = &mut self.locks[at as usize];
+        let holder = lock.holders.iter().position(|holder| holder.owner == owner);
+        let holder = holder.expect("a lock is released by its holder");
+        lock.holders.swap_remove(holder);
+        if !lock.copies.is_empty() {
+            lock.copies.extract_if(.., |copied| copied.owner == owner).for_each(&mut elsewhere);
+        }
+        if lock.holders.is_empty() {
+            if !lock.gone {
+                self.unlist(at);
+            }
+            self.free.push(at);
+        }
+    }
+
+    /// The locks on keys of an index, with their spans.
+    pub fn locks_of(&self, index: IndexId) -> Vec<(u32, Span)> {
+        let listed = self.points.iter().chain(&self.wide).copied();
+        let listed = listed.map(|at| (at, &self.locks[at as usize]));
+        listed.filter(|(_, lock)| lock.index == index).map(|(at, lock)| (at, lock.span.clone())).collect()
+    }
+
+    /// Gives the holders of a lock, those that have all of its span, the same at another executor.
+    pub fn copy_to(&mut self, at: u32, executor: u16, other: &mut LocalLocks) {
+        let Lock { index, span, holders, copies, .. } = &mut self.locks[at as usize];
+        for &Holder { owner, whole, .. } in holders.iter() {
+            let Some(mode) = whole else { continue };
+            let request = Request {
+                owner,
+                index: *index,
+                span: span.borrow(),
+                mode,
+                version: other.version,
+                part: false,
+            };
+            let lock = match other.find(*index, span.borrow()) {
+                // He has it there already, as another part of the span.
+                Some(lock) if other.locks[lock as usize].mode_of(owner).is_some() => continue,
+                Some(lock) => {
+                    other.grant(lock, &request);
+                    lock
+                }
+                None => other.add(request),
+            };
+            copies.push(Copied { owner, executor, lock });
+        }
+    }
+
+    /// The owner has no more of the span here than he has of all of it. Whether he had.
+    pub fn fall_back(&mut self, request: Request<'_>) -> bool {
+        let at = self.find(request.index, request.span);
+        let holder = at.and_then(|at| self.locks[at as usize].holder_mut(request.owner));
+        let Some(Holder { mode, whole: Some(whole), .. }) = holder else { return false };
+        std::mem::replace(mode, *whole) != *whole
+    }
+
+    /// The owner has all parts of the span now, in this mode. False if the rules have changed since he began.
+    pub fn make_whole(&mut self, request: Request<'_>) -> bool {
+        if self.version != request.version {
+            return false;
+        }
+        if let Some(at) = self.find(request.index, request.span)
+            && let Some(holder) = self.locks[at as usize].holder_mut(request.owner)
+        {
+            holder.make_whole(request.mode);
+        }
+        true
+    }
+
+    /// The keys of a lock have gone elsewhere.
+    pub fn retire(&mut self, at: u32) {
+        self.unlist(at);
+        self.locks[at as usize].gone = true;
+    }
+
+    /// Takes the requests for keys of an index off the list, and tells whose: they are to be routed anew.
+    pub fn turn_away(&mut self, index: IndexId, turned_away: impl FnMut(u16)) {
+        let gone = self.blocked.extract_if(.., |blocked| blocked.index == index);
+        gone.map(|blocked| blocked.owner).for_each(turned_away);
+    }
+
+    /// The routing rules in force from now on.
+    pub fn set_version(&mut self, version: u64) {
+        self.version = version;
+    }
+
+    /// Whether anybody waits.
+    pub fn has_blocked(&self) -> bool {
+        !self.blocked.is_empty()
+    }
+
+    /// Grants the blocked requests that nobody keeps any more, in their order, and tells whose.
+    pub fn grant_waiting(&mut self, mut granted: impl FnMut(u16)) {
+        let mut at = 0;
+        while at < self.blocked.len() {
+            if self.is_blocked(self.blocked[at].request(), at) {
+                at += 1;
+                continue;
+            }
+            let blocked = self.blocked.remove(at);
+            let (lock, was_holder) = match self.find(blocked.index, blocked.span.borrow()) {
+                Some(lock) => (lock, self.grant(lock, &blocked.request())),
+                None => (self.add(blocked.request()), false),
+            };
+            self.granted.push(NewlyGranted { owner: blocked.owner, lock, was_holder });
+            granted(blocked.owner);
+        }
+    }
+
+    /// Who keeps the owner's request waiting, and its mode; `None`: he does not wait here.
+    pub fn blockers(&self, owner: u16) -> Option<(RecordMode, Blockers)> {
+        let at = self.blocked.iter().position(|blocked| blocked.owner == owner)?;
+        let request = self.blocked[at].request();
+        let mut holders: Vec<u16> = self.holders_against(request).collect();
+        let mut ahead: Vec<u16> = self.ahead_of(request, at).collect();
+        for owners in [&mut holders, &mut ahead] {
+            owners.sort_unstable();
+            owners.dedup();
+        }
+        Some((request.mode, Blockers { holders, ahead, anonymous: false }))
+    }
+
+    /// The number of locks that are held.
+    pub fn len(&self) -> usize {
+        self.locks.len() - self.free.len()
+    }
+}

@@ -1,0 +1,290 @@
+//! Local lock tables: the locks of the data-oriented engine (the DORA paper, section 4.1.1; DESIGN section 5).
+//!
+//! Each executor has one, for its datasets: shared and exclusive locks on [`Span`]s of an index's keys, present or not. An
+//! action's identifier is such a span, a prefix of the key; so is a range that a scan reads, and the key of one row. One
+//! span excludes another by the keys that they have in common, so there are neither intention locks on the way to a
+//! record nor phantoms in a range: what comes into it is locked by its key first (I7).
+//!
+//! The invariants L1 to L5 hold for them as for heads, the executor's latch being the partition's. It comes after those of
+//! heads and intervals (L4). Waits are the slot's, so that the waits-for graph is one.
+
+mod locks;
+mod routing;
+mod span;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use crossbeam_utils::CachePadded;
+use smallvec::SmallVec;
+
+pub(super) use self::locks::LocalLocks;
+use self::locks::{Answer, Copied, Granted, Request};
+pub use self::routing::RoutingRule;
+use self::routing::{Executors, RoutingRules};
+pub use self::span::{Span, SpanRef};
+use super::head::Blockers;
+use super::manager::{LockManager, Woke, Woken};
+use super::mode::{Acquired, LockMode, RecordMode};
+use super::name::LockTarget;
+use super::slot::{Owner, WaitRecord, WaitsFor};
+use super::sync::{AtomicU64, Mutex, MutexGuard};
+use super::wait::{LockError, LockPolicy, Wait};
+use crate::ids::IndexId;
+
+/// A lock in a local lock table that an owner holds.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct HeldLocal {
+    executor: u16,
+    /// Its number in the table; stable while it is held.
+    lock: u32,
+}
+
+/// The executors' lock tables, and the routing rules that lead to them.
+///
+/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in
+/// force. A request is refused under an executor's latch unless it was routed by these; a change of rules has all latches,
+/// and takes the locks along with the keys.
+#[derive(Debug)]
+pub(super) struct LocalTables {
+    tables: Box<[CachePadded<Mutex<LocalLocks>>]>,
+    /// The version of the rules.
+    version: AtomicU64,
+    rules: Mutex<Arc<RoutingRules>>,
+}
+
+impl LocalTables {
+    pub fn new(executors: usize) -> LocalTables {
+        LocalTables {
+            tables: (0..executors).map(|_| CachePadded::default()).collect(),
+            version: AtomicU64::new(0),
+            rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
+        }
+    }
+
+    pub fn lock(&self, executor: u16) -> MutexGuard<'_, LocalLocks> {
+        self.tables[usize::from(executor)].lock()
+    }
+
+    pub fn locks_now(&self) -> usize {
+        self.tables.iter().map(|table| table.lock().len()).sum()
+    }
+
+    /// Puts the executors of a span into `out`, and gives the version of the rules that say so.
+    #[inline]
+    fn route(&self, known: &mut Rules, index: IndexId, span: SpanRef<'_>, out: &mut Executors) -> u64 {
+        let current = self.version.load(Ordering::Acquire);
+        let rules = match &known.0 {
+            Some(rules) if rules.version == current => rules,
+            _ => known.0.insert(self.rules.lock().clone()),
+        };
+        rules.executors_of(index, span, out);
+        rules.version
+    }
+}
+
+/// The routing rules as an owner knows them, so that routing touches nothing that others write.
+#[derive(Debug, Default)]
+pub(super) struct Rules(Option<Arc<RoutingRules>>);
+
+impl LockManager {
+    /// Locks a span of an index's keys at the executors whose datasets have them, one after the other in their order, or
+    /// strengthens the owner's lock on that span.
+    pub fn local(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        span: SpanRef<'_>,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
+        let mut executors = Executors::new();
+        let before = owner.body.locals.len();
+        'route: loop {
+            let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
+            let part = executors.len() > 1;
+            let request = Request { owner: owner.body.id, index, span, mode, version, part };
+            let mut acquired = Acquired::Held;
+            for &executor in &executors {
+                let answer = self.local.lock(executor).ask(request);
+                let answer = match answer {
+                    Answer::Wait => match self.wait_local(owner, executor, request, wait) {
+                        Ok(answer) => answer,
+                        Err(error) => {
+                            self.give_up(owner, before, &executors, request);
+                            return Err(error);
+                        }
+                    },
+                    answer => answer,
+                };
+                acquired = match answer {
+                    Answer::New(lock) => {
+                        owner.body.locals.push(HeldLocal { executor, lock });
+                        Acquired::New
+                    }
+                    Answer::Upgraded => Acquired::Upgraded,
+                    Answer::Held => continue,
+                    Answer::Rerouted | Answer::Wait => continue 'route,
+                };
+            }
+            if part && !self.make_whole(&executors, request) {
+                continue 'route;
+            }
+            if acquired != Acquired::Held {
+                self.slot(owner).counters.local.add(1);
+            }
+            return Ok(acquired);
+        }
+    }
+
+    /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].
+    #[cold]
+    fn wait_local(
+        &self,
+        owner: &mut Owner,
+        executor: u16,
+        request: Request<'_>,
+        wait: &Wait<'_>,
+    ) -> Result<Answer, LockError> {
+        let slot = self.slot(owner);
+        if wait.policy == LockPolicy::Refuse {
+            slot.counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        let since = Instant::now();
+        let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
+        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
+        {
+            let mut locks = self.local.lock(executor);
+            let answer = locks.ask(request);
+            if answer != Answer::Wait {
+                slot.end_wait();
+                return Ok(answer);
+            }
+            locks.enqueue(request);
+        }
+        let outcome = match self.sleep(request.owner, since, wait) {
+            Woke::Granted => Ok(()),
+            Woke::Not(error) if self.withdraw_local(request.owner, executor) => Err(error),
+            // Granted between the decision to leave and the latch: a granted lock is held, so take it.
+            Woke::Not(_) => Ok(()),
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        outcome?;
+        // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
+        let Granted { new, in_force } = self.local.lock(executor).take_granted(request);
+        Ok(match new {
+            _ if !in_force => {
+                owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
+                Answer::Rerouted
+            }
+            Some(lock) => Answer::New(lock),
+            None => Answer::Upgraded,
+        })
+    }
+
+    /// Gives back what a request that failed has been granted at some executors; `before` it the owner had so many locks.
+    fn give_up(&self, owner: &mut Owner, before: usize, executors: &[u16], request: Request<'_>) {
+        let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
+        self.release_locals(owner.body.id, &mut parts);
+        for &executor in executors {
+            let mut woken = Woken::new();
+            let mut locks = self.local.lock(executor);
+            if locks.fall_back(request) {
+                locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            }
+            drop(locks);
+            self.wake(&woken);
+        }
+    }
+
+    /// The owner has all parts of a span. False: not by the rules that are in force by now.
+    fn make_whole(&self, executors: &[u16], request: Request<'_>) -> bool {
+        let mut tables: SmallVec<[_; 8]> =
+            executors.iter().map(|&executor| self.local.lock(executor)).collect();
+        tables.iter_mut().all(|table| table.make_whole(request))
+    }
+
+    /// Takes a blocked request off its list and grants those that it stood before; false: it has been granted.
+    fn withdraw_local(&self, owner: u16, executor: u16) -> bool {
+        let mut woken = Woken::new();
+        {
+            let mut locks = self.local.lock(executor);
+            if !locks.withdraw(owner) {
+                return false;
+            }
+            locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+        }
+        self.wake(&woken);
+        true
+    }
+
+    /// Releases all local locks, executor by executor, and grants those that waited for them.
+    #[inline]
+    pub(super) fn release_locals(&self, id: u16, locals: &mut SmallVec<[HeldLocal; 8]>) {
+        let mut elsewhere: SmallVec<[HeldLocal; 8]> = SmallVec::new();
+        while let Some(HeldLocal { executor, .. }) = locals.first().copied() {
+            let mut woken = Woken::new();
+            let mut locks = self.local.lock(executor);
+            locals.retain(|held| {
+                if held.executor == executor {
+                    locks.release(id, held.lock, |Copied { executor, lock, .. }| {
+                        elsewhere.push(HeldLocal { executor, lock });
+                    });
+                }
+                held.executor != executor
+            });
+            if locks.has_blocked() {
+                locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            }
+            drop(locks);
+            self.wake(&woken);
+            locals.append(&mut elsewhere);
+        }
+    }
+
+    /// Gives an index another routing rule (`None`: one dataset). The locks on keys that move go along with them at once:
+    /// nothing drains, and an open transaction holds nothing back. Blocked requests for the index's keys are routed anew.
+    ///
+    /// # Panics
+    /// If the rule names an executor that there is not.
+    pub fn route(&self, index: IndexId, rule: Option<RoutingRule>) {
+        let mut woken = Woken::new();
+        {
+            let mut rules = self.local.rules.lock();
+            let mut tables: Vec<MutexGuard<'_, LocalLocks>> =
+                self.local.tables.iter().map(|table| table.lock()).collect();
+            let changed = rules.with(index, rule);
+            let mut executors = Executors::new();
+            // All first: what is made by the move is not to be moved.
+            let locks: Vec<_> = tables.iter().map(|table| table.locks_of(index)).collect();
+            for (from, locks) in locks.into_iter().enumerate() {
+                for (lock, span) in locks {
+                    changed.executors_of(index, span.borrow(), &mut executors);
+                    for &to in executors.iter().filter(|&&to| usize::from(to) != from) {
+                        let [one, other] = tables
+                            .get_disjoint_mut([from, usize::from(to)])
+                            .expect("a routing rule names executors that there are");
+                        one.copy_to(lock, to, other);
+                    }
+                    if !executors.contains(&(from as u16)) {
+                        tables[from].retire(lock);
+                    }
+                }
+            }
+            for table in &mut tables {
+                table.turn_away(index, |turned_away| self.mark_granted(turned_away, &mut woken));
+                table.set_version(changed.version);
+            }
+            self.local.version.store(changed.version, Ordering::Release);
+            *rules = Arc::new(changed);
+        }
+        self.wake(&woken);
+    }
+
+    /// Who keeps the owner waiting at an executor, and the mode that he asks for.
+    pub(super) fn blockers_local(locks: &LocalLocks, owner: u16) -> Option<(LockMode, Blockers)> {
+        locks.blockers(owner).map(|(mode, blockers)| (mode.into(), blockers))
+    }
+}

@@ -1,0 +1,82 @@
+//! [`RoutingRules`]: which executor has which keys.
+
+use hashbrown::HashMap;
+use smallvec::SmallVec;
+
+use super::span::SpanRef;
+use crate::ids::IndexId;
+use crate::row::Key;
+
+/// A routing rule (the DORA paper, section 4.1.1): an index's keys in datasets side by side, each of one executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RoutingRule {
+    /// Where each dataset but the first begins, ascending.
+    bounds: Vec<Key>,
+    /// The executor of each dataset: one more than there are bounds.
+    executors: Vec<u16>,
+}
+
+impl RoutingRule {
+    /// A rule of these datasets, by where each but the first begins.
+    ///
+    /// # Panics
+    /// If the bounds do not ascend, or there is not one executor more than bounds.
+    pub fn new(bounds: Vec<Key>, executors: Vec<u16>) -> RoutingRule {
+        assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
+        assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
+        RoutingRule { bounds, executors }
+    }
+
+    /// Appends the executors of the datasets that have keys of a span, ascending, each once.
+    pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
+        let first = self.bounds.partition_point(|bound| **bound <= *span.lower());
+        out.push(self.executors[first]);
+        if span.is_point() {
+            return;
+        }
+        let more = self.bounds[first..].iter().take_while(|bound| span.ends_behind(bound)).count();
+        out.extend(self.executors[first + 1..=first + more].iter().copied());
+        out.sort_unstable();
+        out.dedup();
+    }
+}
+
+/// Some executors, ascending.
+pub(super) type Executors = SmallVec<[u16; 8]>;
+
+/// The routing rules of all indexes at one time.
+#[derive(Debug, Clone)]
+pub(super) struct RoutingRules {
+    /// Goes up with each change.
+    pub version: u64,
+    rules: HashMap<IndexId, RoutingRule>,
+    executors: u16,
+}
+
+impl RoutingRules {
+    /// Each index is one dataset.
+    pub fn new(executors: u16) -> RoutingRules {
+        RoutingRules { version: 0, rules: HashMap::new(), executors }
+    }
+
+    /// The executors of a span, ascending.
+    pub fn executors_of(&self, index: IndexId, span: SpanRef<'_>, out: &mut Executors) {
+        out.clear();
+        match self.rules.get(&index) {
+            Some(rule) => rule.executors_of(span, out),
+            // Neighbours at different ones.
+            None => out.push((index.0 % u32::from(self.executors)) as u16),
+        }
+    }
+
+    /// The same with another rule for one index.
+    pub fn with(&self, index: IndexId, rule: Option<RoutingRule>) -> RoutingRules {
+        let mut changed = self.clone();
+        changed.version += 1;
+        match rule {
+            Some(rule) => changed.rules.insert(index, rule),
+            None => changed.rules.remove(&index),
+        };
+        changed
+    }
+}

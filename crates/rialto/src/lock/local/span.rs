@@ -1,0 +1,150 @@
+//! [`Span`]: the keys that a local lock is on.
+
+use std::ops::Bound;
+
+use crate::row::Key;
+
+/// Keys of one index that lie side by side: one of them, those that begin alike, or those between two bounds. It has at
+/// least one key in it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Span {
+    /// The first one.
+    lower: Key,
+    end: End<Key>,
+}
+
+/// Where a span ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum End<K> {
+    /// With its first key.
+    Point,
+    Before(K),
+    Never,
+}
+
+/// A [`Span`], borrowed.
+#[derive(Debug, Clone, Copy)]
+pub struct SpanRef<'a> {
+    lower: &'a [u8],
+    end: End<&'a [u8]>,
+}
+
+impl Span {
+    /// All keys that begin with this one; with an empty one, all keys.
+    pub fn prefix(prefix: &[u8]) -> Span {
+        let lower = Key::from(prefix);
+        let mut end = lower.clone();
+        let end = if end.turn_into_prefix_end() { End::Before(end) } else { End::Never };
+        Span { lower, end }
+    }
+
+    /// The keys between two bounds; `None`: there can be none.
+    pub fn between(lower: Bound<&[u8]>, upper: Bound<&[u8]>) -> Option<Span> {
+        // The least key above another one is that with a zero behind it.
+        let above = |key: &[u8]| {
+            let mut above = Key::from(key);
+            above.extend_from_slice(&[0]);
+            above
+        };
+        let lower = match lower {
+            Bound::Unbounded => Key::new(),
+            Bound::Included(key) => Key::from(key),
+            Bound::Excluded(key) => above(key),
+        };
+        let end = match upper {
+            Bound::Unbounded => End::Never,
+            Bound::Included(key) if *key == *lower => End::Point,
+            Bound::Included(key) => End::Before(above(key)),
+            Bound::Excluded(key) => End::Before(Key::from(key)),
+        };
+        match &end {
+            End::Before(end) if *end <= lower => None,
+            _ => Some(Span { lower, end }),
+        }
+    }
+
+    /// The same, borrowed.
+    #[inline]
+    pub fn borrow(&self) -> SpanRef<'_> {
+        let end = match &self.end {
+            End::Point => End::Point,
+            End::Before(end) => End::Before(&**end),
+            End::Never => End::Never,
+        };
+        SpanRef { lower: &self.lower, end }
+    }
+}
+
+impl<'a> SpanRef<'a> {
+    /// One key.
+    #[inline]
+    pub fn point(key: &'a [u8]) -> SpanRef<'a> {
+        SpanRef { lower: key, end: End::Point }
+    }
+
+    /// All keys.
+    pub fn all() -> SpanRef<'static> {
+        SpanRef { lower: &[], end: End::Never }
+    }
+
+    /// The first key.
+    #[inline]
+    pub fn lower(self) -> &'a [u8] {
+        self.lower
+    }
+
+    /// Whether it is of one key.
+    #[inline]
+    pub fn is_point(self) -> bool {
+        self.end == End::Point
+    }
+
+    /// Whether `key` comes before the end.
+    #[inline]
+    pub fn ends_behind(self, key: &[u8]) -> bool {
+        match self.end {
+            End::Point => key <= self.lower,
+            End::Before(end) => key < end,
+            End::Never => true,
+        }
+    }
+
+    /// Whether a key is in it.
+    #[inline]
+    pub fn contains(self, key: &[u8]) -> bool {
+        self.lower <= key && self.ends_behind(key)
+    }
+
+    /// Whether a key can be in both.
+    #[inline]
+    pub fn overlaps(self, other: SpanRef<'_>) -> bool {
+        self.ends_behind(other.lower) && other.ends_behind(self.lower)
+    }
+
+    /// Whether all keys of `other` are in it.
+    pub fn covers(self, other: SpanRef<'_>) -> bool {
+        let to_the_end = match (self.end, other.end) {
+            (End::Never, _) => true,
+            (_, End::Point) => self.ends_behind(other.lower),
+            (End::Before(end), End::Before(others)) => others <= end,
+            (End::Before(_) | End::Point, _) => false,
+        };
+        self.lower <= other.lower && to_the_end
+    }
+
+    /// Whether they are the same.
+    #[inline]
+    pub fn is(self, other: SpanRef<'_>) -> bool {
+        self.lower == other.lower && self.end == other.end
+    }
+
+    /// A copy.
+    pub fn to_owned(self) -> Span {
+        let end = match self.end {
+            End::Point => End::Point,
+            End::Before(end) => End::Before(Key::from(end)),
+            End::Never => End::Never,
+        };
+        Span { lower: Key::from(self.lower), end }
+    }
+}

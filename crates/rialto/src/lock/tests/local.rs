@@ -1,0 +1,307 @@
+//! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting};
+use crate::ids::IndexId;
+use crate::lock::{
+    Acquired, LockError, LockForm, LockManager, LockOptions, Owner, RecordMode, RoutingRule, Span, SpanRef,
+};
+use crate::row::Key;
+
+const EXECUTORS: u16 = 5;
+
+fn manager() -> Arc<LockManager> {
+    let executors = usize::from(EXECUTORS);
+    let options = LockOptions { owners_max: 64, form: LockForm::Local, executors, ..LockOptions::default() };
+    Arc::new(LockManager::new(options))
+}
+
+fn lock(
+    manager: &LockManager,
+    owner: &mut Owner,
+    span: SpanRef<'_>,
+    mode: RecordMode,
+) -> Result<Acquired, LockError> {
+    manager.local(owner, INDEX, span, mode, &refusing())
+}
+
+/// A rule of some datasets.
+fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
+    let mut bounds: Vec<Key> = (0..dice.below(5)).map(|_| Key::from(&[dice.below(24) as u8][..])).collect();
+    bounds.sort();
+    bounds.dedup();
+    let executors = (0..=bounds.len()).map(|_| dice.below(u64::from(EXECUTORS)) as u16).collect();
+    (dice.below(8) > 0).then(|| RoutingRule::new(bounds, executors))
+}
+
+/// A key, keys between two, those that begin alike, or all.
+fn any_span(dice: &mut Dice) -> Span {
+    let (one, other) = (dice.below(24) as u8, dice.below(24) as u8);
+    match dice.below(8) {
+        0..5 => SpanRef::point(&[one]).to_owned(),
+        5 => {
+            let (from, to) = ([one.min(other)], [one.max(other)]);
+            let bounds = (std::ops::Bound::Included(&from[..]), std::ops::Bound::Included(&to[..]));
+            Span::between(bounds.0, bounds.1).expect("has its bounds")
+        }
+        6 => Span::prefix(&[one]),
+        _ => SpanRef::all().to_owned(),
+    }
+}
+
+fn any_mode(dice: &mut Dice) -> RecordMode {
+    if dice.below(2) == 0 { RecordMode::Shared } else { RecordMode::Exclusive }
+}
+
+#[test]
+fn a_rule_sends_a_span_to_the_executors_that_have_keys_of_it() {
+    let bounds = [b"d", b"m", b"t"].map(|bound| Key::from(&bound[..]));
+    let rule = RoutingRule::new(bounds.to_vec(), vec![2, 0, 3, 0]);
+    let executors = |span: SpanRef<'_>| {
+        let mut out = smallvec::SmallVec::new();
+        rule.executors_of(span, &mut out);
+        out.to_vec()
+    };
+    let cases: [(SpanRef<'_>, &[u16]); 6] = [
+        (SpanRef::point(b"a"), &[2]),
+        (SpanRef::point(b"d"), &[0]),
+        (SpanRef::point(b"lzz"), &[0]),
+        (SpanRef::point(b"m"), &[3]),
+        (SpanRef::point(b"z"), &[0]),
+        (SpanRef::all(), &[0, 2, 3]),
+    ];
+    for (span, expected) in cases {
+        assert_eq!(executors(span), expected, "{span:?}");
+    }
+    let between = |from: &[u8], to: &[u8]| {
+        let span = Span::between(std::ops::Bound::Included(from), std::ops::Bound::Excluded(to)).unwrap();
+        executors(span.borrow())
+    };
+    assert_eq!(between(b"a", b"d"), [2], "d itself is not in it");
+    assert_eq!(between(b"a", b"d\0"), [0, 2]);
+    assert_eq!(between(b"e", b"s"), [0, 3]);
+    assert_eq!(executors(Span::prefix(b"t").borrow()), [0]);
+}
+
+/// Against a list of what everybody holds, while the keys go from one executor to another (L11).
+#[test]
+fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
+    let seed = seed();
+    println!("RIALTO_SEED={seed}");
+    let end = Instant::now() + test_seconds();
+    let (mut requests, mut refused) = (0u64, 0u64);
+    for round in 0.. {
+        if round > 0 && Instant::now() >= end {
+            break;
+        }
+        let mut dice = Dice::new(seed + round);
+        let manager = manager();
+        let mut owners: Vec<Owner> = (0..4).map(|_| manager.begin().unwrap()).collect();
+        let mut held: Vec<(usize, IndexId, Span, RecordMode)> = Vec::new();
+        for _ in 0..200 {
+            let who = dice.below(4) as usize;
+            match dice.below(12) {
+                0 => manager.route(INDEX, any_rule(&mut dice)),
+                1 => {
+                    manager.release_all(&mut owners[who]);
+                    held.retain(|(owner, ..)| *owner != who);
+                }
+                _ => {
+                    let index = if dice.below(8) == 0 { IndexId(INDEX.0 + 1) } else { INDEX };
+                    let (span, mode) = (any_span(&mut dice), any_mode(&mut dice));
+                    let exclusive = mode == RecordMode::Exclusive;
+                    let enemy = held.iter().find(|(owner, other, there, held)| {
+                        *owner != who
+                            && *other == index
+                            && there.borrow().overlaps(span.borrow())
+                            && (exclusive || *held == RecordMode::Exclusive)
+                    });
+                    let answer = manager.local(&mut owners[who], index, span.borrow(), mode, &refusing());
+                    requests += 1;
+                    match answer {
+                        Ok(_) => {
+                            assert!(
+                                enemy.is_none(),
+                                "seed {}: {who} has {span:?} in {mode:?} beside {enemy:?}",
+                                seed + round
+                            );
+                            held.push((who, index, span, mode));
+                        }
+                        Err(error) => {
+                            assert_eq!(error, LockError::WouldWait);
+                            assert!(
+                                enemy.is_some(),
+                                "seed {}: {who} is refused {span:?} in {mode:?}; held: {held:?}",
+                                seed + round
+                            );
+                            refused += 1;
+                        }
+                    }
+                }
+            }
+        }
+        owners.into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0, "seed {}", seed + round);
+    }
+    assert!(refused > 0 && refused < requests);
+    println!("tally: local locks against a list, {requests} operations, RIALTO_SEED={seed}");
+}
+
+#[test]
+fn blocked_requests_are_granted_in_their_order() {
+    let manager = manager();
+    let mut holder = manager.begin().unwrap();
+    lock(&manager, &mut holder, SpanRef::point(b"k"), RecordMode::Exclusive).unwrap();
+    let turn = AtomicU64::new(0);
+    thread::scope(|scope| {
+        let mut threads = Vec::new();
+        for place in 0..4 {
+            let (manager, turn) = (&manager, &turn);
+            threads.push(scope.spawn(move || {
+                let mut owner = manager.begin().unwrap();
+                manager
+                    .local(&mut owner, INDEX, SpanRef::point(b"k"), RecordMode::Exclusive, &patient())
+                    .unwrap();
+                assert_eq!(turn.fetch_add(1, Ordering::SeqCst), place);
+                manager.end(owner);
+            }));
+            until_waiting(manager, place as usize + 1);
+        }
+        manager.end(holder);
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+}
+
+/// A wide request is not passed for ever by narrow ones, but by those of whom it waits for.
+#[test]
+fn a_wide_request_is_passed_only_by_those_whom_it_waits_for() {
+    let manager = manager();
+    let (mut holder, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    lock(&manager, &mut holder, SpanRef::point(b"k"), RecordMode::Shared).unwrap();
+    thread::scope(|scope| {
+        let wide = scope.spawn(|| {
+            let mut owner = manager.begin().unwrap();
+            manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
+            manager.end(owner);
+        });
+        until_waiting(&manager, 1);
+        assert_eq!(
+            lock(&manager, &mut other, SpanRef::point(b"z"), RecordMode::Shared),
+            Err(LockError::WouldWait)
+        );
+        assert_eq!(lock(&manager, &mut holder, SpanRef::point(b"z"), RecordMode::Shared), Ok(Acquired::New));
+        let wait = &manager.waits()[0];
+        assert_eq!((&wait.holders[..], &wait.ahead[..]), (&[holder.id()][..], &[][..]));
+        manager.end(holder);
+        wide.join().unwrap();
+    });
+    assert_eq!(lock(&manager, &mut other, SpanRef::point(b"z"), RecordMode::Shared), Ok(Acquired::New));
+    manager.end(other);
+}
+
+/// A move of keys takes locks along while their owner is at work, and wakes who waits for them.
+#[test]
+fn a_waiter_is_sent_after_the_keys_that_it_waits_for() {
+    let manager = manager();
+    let mut holder = manager.begin().unwrap();
+    lock(&manager, &mut holder, SpanRef::point(b"k"), RecordMode::Exclusive).unwrap();
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let mut owner = manager.begin().unwrap();
+            manager
+                .local(&mut owner, INDEX, SpanRef::point(b"k"), RecordMode::Exclusive, &patient())
+                .unwrap();
+            manager.end(owner);
+        });
+        for executor in 0..EXECUTORS {
+            until_waiting(&manager, 1);
+            manager.route(INDEX, Some(RoutingRule::new(Vec::new(), vec![executor])));
+        }
+        until_waiting(&manager, 1);
+        manager.end(holder);
+        waiter.join().unwrap();
+    });
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// Who is inside each key: a count of sharers, or -1 for one writer.
+struct Inside([AtomicI64; 24]);
+
+/// Threads that lock keys and spans of them, while another moves the keys about.
+#[test]
+fn nobody_is_ever_inside_a_span_with_an_enemy() {
+    let seed = seed();
+    println!("RIALTO_SEED={seed}");
+    let manager = manager();
+    let inside = Inside([const { AtomicI64::new(0) }; 24]);
+    let (committed, sacrificed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let end = Instant::now() + test_seconds();
+    thread::scope(|scope| {
+        let (manager, inside, committed, sacrificed) = (&manager, &inside, &committed, &sacrificed);
+        let mut threads = Vec::new();
+        for thread in 0..5 {
+            threads.push(scope.spawn(move || {
+                let mut dice = Dice::new(seed + thread);
+                while Instant::now() < end {
+                    let mut owner = manager.begin().unwrap();
+                    let mut held: [Option<RecordMode>; 24] = [None; 24];
+                    let mut run = || -> Result<(), LockError> {
+                        for _ in 0..dice.below(6) {
+                            let (span, mode) = (any_span(&mut dice), any_mode(&mut dice));
+                            manager.local(&mut owner, INDEX, span.borrow(), mode, &patient())?;
+                            for (key, held) in held
+                                .iter_mut()
+                                .enumerate()
+                                .filter(|(key, _)| span.borrow().contains(&[*key as u8]))
+                            {
+                                let step = match (*held, mode) {
+                                    (None, RecordMode::Shared) => 1,
+                                    (None, RecordMode::Exclusive) => -1,
+                                    (Some(RecordMode::Shared), RecordMode::Exclusive) => -2,
+                                    _ => continue,
+                                };
+                                *held = Some(mode);
+                                let after = inside.0[key].fetch_add(step, Ordering::SeqCst) + step;
+                                let fits = if step == 1 { after >= 1 } else { after == -1 };
+                                assert!(fits, "{after} inside of key {key} after {step}");
+                            }
+                        }
+                        Ok(())
+                    };
+                    match run() {
+                        Ok(()) => committed.fetch_add(1, Ordering::Relaxed),
+                        Err(LockError::Deadlock) => sacrificed.fetch_add(1, Ordering::Relaxed),
+                        Err(other) => panic!("{other}; {:?}", manager.waits()),
+                    };
+                    for (key, held) in held.iter().enumerate() {
+                        let step = match held {
+                            None => continue,
+                            Some(RecordMode::Shared) => -1,
+                            Some(RecordMode::Exclusive) => 1,
+                        };
+                        inside.0[key].fetch_add(step, Ordering::SeqCst);
+                    }
+                    manager.end(owner);
+                }
+            }));
+        }
+        threads.push(scope.spawn(move || {
+            let mut dice = Dice::new(seed + 99);
+            while Instant::now() < end {
+                manager.route(INDEX, any_rule(&mut dice));
+                thread::sleep(std::time::Duration::from_micros(dice.below(300)));
+            }
+        }));
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+    });
+    assert_eq!(manager.locks_now(), 0);
+    assert!(manager.waits().is_empty());
+    assert_eq!(manager.counters().deadlocks, sacrificed.load(Ordering::Relaxed));
+    let committed = committed.load(Ordering::Relaxed);
+    println!("tally: local locks under stress, {committed} transactions, RIALTO_SEED={seed}");
+    assert!(committed > 100);
+}

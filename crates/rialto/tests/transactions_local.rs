@@ -1,0 +1,4 @@
+//! The scenarios of `transactions.rs`, with the lock tables of executors.
+
+#[path = "transactions.rs"]
+mod scenarios;
