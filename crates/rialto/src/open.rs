@@ -15,11 +15,12 @@ use crate::checkpoint::{
 };
 use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
 use crate::engine::Procedures;
+use crate::engine::data_oriented::ResourceManager;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::{Gate, InFlight};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
-use crate::lock::{LockManager, LockOptions};
+use crate::lock::{LockForm, LockManager, LockOptions};
 use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
@@ -146,6 +147,8 @@ impl From<DiskError> for OpenError {
 /// An open database: its core, and what ends with it.
 pub(crate) struct Running {
     core: Arc<Core>,
+    /// With local locks.
+    resources: Mutex<Option<ResourceManager>>,
     checkpointer: Arc<Checkpointer>,
     backups: Backups,
     recovery: Option<RecoveryReport>,
@@ -364,8 +367,16 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let clock = Arc::new(SystemClock::new());
     let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
     choose_checkpoint(&checkpointer, core.options.checkpoint)?;
+    let resources = match core.options.locks {
+        LockForm::Local => Some(
+            ResourceManager::start(core.clone())
+                .map_err(|error| OpenError::Io(format!("the resource manager's thread: {error}")))?,
+        ),
+        LockForm::Thin | LockForm::Central => None,
+    };
     Ok(Running {
         core,
+        resources: Mutex::new(resources),
         checkpointer,
         backups: Backups::default(),
         recovery: found.recovery,
@@ -607,6 +618,7 @@ impl Running {
         let core = &self.core;
         core.closed.store(true, Ordering::SeqCst);
         core.locks.shut_down();
+        drop(self.resources.lock().take());
         core.in_flight.drain();
         // Nothing runs any more, so this copy needs no log to be whole.
         let kept = match core.options.logging {

@@ -3,6 +3,7 @@
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks;
+//! - [`data_oriented`]: local lock tables and routing rules, and who keeps these;
 //! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked.
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
@@ -12,6 +13,7 @@
 //! [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
 
 pub(crate) mod conventional;
+pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
 pub mod flow;
 pub mod procedure;

@@ -498,6 +498,9 @@ impl LockManager {
     /// Forgets an index that was dropped.
     pub fn forget_index(&self, index: IndexId) {
         self.intervals.forget(index);
+        if self.local.has_rule(index) {
+            self.route(index, None);
+        }
     }
 
     /// Gives one record lock back before the end: for weaker isolation levels, and where a failed operation wants to

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
@@ -219,15 +220,33 @@ impl Load {
     }
 }
 
+impl Load {
+    /// Gives the table's index, or the secondary one, another routing rule.
+    fn route_anew(&self, random: &mut Random) {
+        let (which, keys) = match random.chance(1, 3) {
+            true => (WhichIndex::Secondary(0), 4),
+            false => (WhichIndex::Primary, KEYS),
+        };
+        let mut bounds: Vec<i32> = (0..random.below(4)).map(|_| random.below(keys as u64) as i32).collect();
+        bounds.sort_unstable();
+        bounds.dedup();
+        let bounds: Vec<_> = bounds.into_iter().map(|bound| vec![Value::Int4(bound)]).collect();
+        self.db.set_routing("things", which, &bounds).unwrap();
+        std::thread::sleep(Duration::from_micros(random.below(500)));
+    }
+}
+
 /// The history of `threads` threads with `each` transactions.
 pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
     let mut random = Random::new(seed);
+    let locks = LockForm::ALL[random.below(3) as usize];
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks: LockForm::ALL[random.below(3) as usize],
+        locks,
+        executors: 1 + random.below(5) as usize,
         ..Options::default()
     };
     let (load, first) = Load::new(Database::open_on(MemoryDisk::new(), options).unwrap(), mix, 200);
@@ -239,6 +258,10 @@ pub fn run(seed: u64, mix: Mix, threads: u64, each: u64) -> Vec<Done> {
                 scope.spawn(move || (0..each).map(|_| load.one(&mut random)).collect::<Vec<_>>())
             })
             .collect();
+        let (routed, mut random) = (locks == LockForm::Local, random.fork());
+        while routed && running.iter().any(|thread| !thread.is_finished()) {
+            load.route_anew(&mut random);
+        }
         for thread in running {
             history.extend(thread.join().unwrap());
         }

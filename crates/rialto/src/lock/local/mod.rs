@@ -28,6 +28,7 @@ use super::head::Blockers;
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
+use super::options::LockForm;
 use super::slot::{Owner, WaitRecord, WaitsFor};
 use super::sync::{AtomicU64, Mutex, MutexGuard};
 use super::wait::{LockError, LockPolicy, Wait};
@@ -69,6 +70,10 @@ impl LocalTables {
 
     pub fn locks_now(&self) -> usize {
         self.tables.iter().map(|table| table.lock().len()).sum()
+    }
+
+    pub fn has_rule(&self, index: IndexId) -> bool {
+        self.rules.lock().has(index)
     }
 
     /// Puts the executors of a span into `out`, and gives the version of the rules that say so.
@@ -242,6 +247,16 @@ impl LockManager {
             self.wake(&woken);
             locals.append(&mut elsewhere);
         }
+    }
+
+    /// How many executors an index's keys are shared out over; 1 in another form.
+    pub fn executors_of(&self, index: IndexId) -> usize {
+        if self.options.form != LockForm::Local {
+            return 1;
+        }
+        let mut executors = Executors::new();
+        self.local.rules.lock().executors_of(index, SpanRef::all(), &mut executors);
+        executors.len()
     }
 
     /// Gives an index another routing rule (`None`: one dataset). The locks on keys that move go along with them at once:

@@ -27,6 +27,17 @@ impl RoutingRule {
         RoutingRule { bounds, executors }
     }
 
+    /// Datasets by where each but the first begins, dealt out to the executors in turn. Each index begins at another one.
+    ///
+    /// # Panics
+    /// As [`RoutingRule::new`].
+    pub fn in_turn(index: IndexId, bounds: Vec<Key>, executors: u16) -> RoutingRule {
+        let first = index.0 % u32::from(executors);
+        let executors =
+            (0..=bounds.len() as u32).map(|nth| ((first + nth) % u32::from(executors)) as u16).collect();
+        RoutingRule::new(bounds, executors)
+    }
+
     /// Appends the executors of the datasets that have keys of a span, ascending, each once.
     pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
         let first = self.bounds.partition_point(|bound| **bound <= *span.lower());
@@ -67,6 +78,11 @@ impl RoutingRules {
             // Neighbours at different ones.
             None => out.push((index.0 % u32::from(self.executors)) as u16),
         }
+    }
+
+    /// Whether the index has a rule.
+    pub fn has(&self, index: IndexId) -> bool {
+        self.rules.contains_key(&index)
     }
 
     /// The same with another rule for one index.

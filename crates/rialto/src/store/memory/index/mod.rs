@@ -34,6 +34,7 @@ mod node;
 mod pool;
 mod scan;
 mod search;
+mod spread;
 mod structure;
 #[cfg(test)]
 mod tests;

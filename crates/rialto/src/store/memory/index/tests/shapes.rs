@@ -48,6 +48,33 @@ fn a_bulk_load_fills_nine_tenths() {
 }
 
 #[test]
+fn a_spread_divides_an_index_into_about_equal_parts() {
+    let pool = pool(1 << 12);
+    let index = Index::new(pool.clone()).expect("a first node");
+    assert!(index.spread(64).is_empty(), "an empty index is one part");
+    for n in 0..100_000u64 {
+        assert_eq!(put(&index, &number(n * 7919 % 100_003), n), Ok(Insert::Done));
+    }
+    for parts in [1, 2, 7, 64, 100_000] {
+        let bounds = index.spread(parts);
+        assert!(bounds.is_sorted_by(|one, next| one < next));
+        if parts > 64 {
+            // One leaf is the least part.
+            assert!((300..1_000).contains(&bounds.len()), "{} bounds", bounds.len());
+            continue;
+        }
+        assert_eq!(bounds.len() + 1, parts);
+        let rank =
+            |bound: &Vec<u8>| (0..100_000u64).filter(|n| number(n * 7919 % 100_003)[..] < bound[..]).count();
+        let ranks: Vec<usize> = [0].into_iter().chain(bounds.iter().map(rank)).chain([100_000]).collect();
+        let equal = 100_000 / parts;
+        for part in ranks.windows(2).map(|ends| ends[1] - ends[0]) {
+            assert!((equal / 2..equal * 2).contains(&part), "a part of {part} of {parts}");
+        }
+    }
+}
+
+#[test]
 #[should_panic(expected = "not strictly ascending")]
 fn a_bulk_load_refuses_disorder() {
     let _ = Index::build_sorted(pool(16), [(b"b", 1), (b"a", 2)]);

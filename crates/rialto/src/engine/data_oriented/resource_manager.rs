@@ -1,0 +1,90 @@
+//! [`ResourceManager`]: keeps the routing rules in step with how tables grow.
+
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use hashbrown::HashMap;
+use parking_lot::{Condvar, Mutex};
+
+use crate::core::Core;
+use crate::ids::IndexId;
+use crate::lock::RoutingRule;
+use crate::row::{Key, WhichIndex};
+
+/// How often it looks at the tables.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// An index of fewer entries is one dataset.
+const ENTRIES_MIN: u64 = 1_000;
+
+/// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
+/// to a quarter (the DORA paper's resource manager, section 4.1.2, by size). It ends when it is dropped.
+pub(crate) struct ResourceManager {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl ResourceManager {
+    /// Begins.
+    ///
+    /// # Errors
+    /// If the system has no thread left.
+    pub fn start(core: Arc<Core>) -> std::io::Result<ResourceManager> {
+        let stop = Arc::<(Mutex<bool>, Condvar)>::default();
+        let told = stop.clone();
+        // What there is already is shared out before anybody comes.
+        let mut sizes = Sizes::default();
+        sizes.look(&core);
+        let thread = std::thread::Builder::new().name("rialto-resources".to_owned()).spawn(move || {
+            let (stop, ended) = &*told;
+            let mut stop = stop.lock();
+            while !*stop {
+                ended.wait_for(&mut stop, LOOK_EVERY);
+                if !*stop {
+                    sizes.look(&core);
+                }
+            }
+        })?;
+        Ok(ResourceManager { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for ResourceManager {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_one();
+        if let Some(thread) = self.thread.take() {
+            // It has panicked: its rules stay as they are, which is slow at the worst.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// How many entries each index had when its keys were shared out.
+#[derive(Default)]
+struct Sizes(HashMap<IndexId, u64>);
+
+impl Sizes {
+    fn look(&mut self, core: &Core) {
+        let executors = core.options.executors;
+        let mut there = HashMap::new();
+        for table in core.catalog.all() {
+            let version = table.version();
+            let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
+            for which in secondaries.chain([WhichIndex::Primary]) {
+                let (index, id) = (version.index(which), version.index_id(which));
+                let entries = index.len_estimate();
+                let before = self.0.get(&id).copied().unwrap_or(ENTRIES_MIN / 2);
+                if entries < ENTRIES_MIN || entries < before * 2 && entries > before / 4 {
+                    there.insert(id, before);
+                    continue;
+                }
+                let bounds = index.spread(executors).iter().map(|bound| Key::from(&bound[..])).collect();
+                core.locks.route(id, Some(RoutingRule::in_turn(id, bounds, executors as u16)));
+                there.insert(id, entries);
+            }
+        }
+        // Those that are gone are forgotten.
+        self.0 = there;
+    }
+}

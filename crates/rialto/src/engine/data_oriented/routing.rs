@@ -1,0 +1,60 @@
+//! Routing rules, given by hand.
+
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::lock::{LockForm, RoutingRule};
+use crate::row::{IntoKey, Key, Value, WhichIndex};
+
+impl Database {
+    /// How many executors an index's keys are shared out over now; 1 unless locks are [`LockForm::Local`].
+    ///
+    /// # Errors
+    /// [`Error::NoSuchTable`].
+    pub fn executors_of(&self, table: &str, index: WhichIndex) -> Result<usize> {
+        let version = self.core().catalog.table(table)?.version();
+        Ok(self.core().locks.executors_of(version.index_id(index)))
+    }
+
+    /// Shares an index's keys out over the executors ([`Options::executors`](crate::Options::executors)) by datasets side by
+    /// side (the DORA paper, section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but
+    /// the first begins. The first dataset is the executor's whose turn it is with this index, the next the next one's, and
+    /// so on, round and round. Locks that are held or waited for go along with their keys; nobody waits for a change.
+    ///
+    /// Rules are not kept in the files; a database that is opened makes its own, and makes them anew as tables grow to twice
+    /// their size.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
+    /// bounds do not ascend; values that do not fit the index.
+    pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
+        let core = self.core();
+        if core.locks.form() != LockForm::Local {
+            let what =
+                "routing rules without executors: open the database with Options::locks Local".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        let version = core.catalog.table(table)?.version();
+        if let WhichIndex::Secondary(position) = index
+            && position >= version.secondaries.len()
+        {
+            let reason =
+                format!("it has no secondary index {position}, it has {}", version.secondaries.len());
+            return Err(Error::BadDefinition { name: table.to_owned(), reason });
+        }
+        let shape = version.schema.key_shape(index);
+        let mut keys = Vec::with_capacity(bounds.len());
+        for bound in bounds {
+            let mut key = Key::new();
+            bound.as_slice().encode_prefix_into(shape, &mut key)?;
+            if key.is_empty() || keys.last().is_some_and(|last| *last >= key) {
+                let reason =
+                    format!("the bound {bound:?} of its routing rule is not above the one before it");
+                return Err(Error::BadDefinition { name: table.to_owned(), reason });
+            }
+            keys.push(key);
+        }
+        let index = version.index_id(index);
+        core.locks.route(index, Some(RoutingRule::in_turn(index, keys, core.options.executors as u16)));
+        Ok(())
+    }
+}

@@ -1,0 +1,213 @@
+//! The executors' lock tables, from outside: routing rules by hand and by the resource manager, and what the locks of a
+//! flow's actions keep apart.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use rialto::io::MemoryDisk;
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, Database, Error, Flow, LockForm, LockPolicy, Options, Procedure, Scan, Table, TableDef,
+};
+
+fn database() -> Database {
+    let options =
+        Options { memory_bytes: 256 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+    Database::open_on(MemoryDisk::new(), options).unwrap()
+}
+
+/// Stock by warehouse and item.
+fn stock(db: &Database) -> Table {
+    db.transact(|tx| {
+        let columns = ["warehouse", "item", "quantity"].map(|name| Column::new(name, ColumnType::Int4));
+        let def = TableDef::new("stock", columns.to_vec()).with_primary_key(&["warehouse", "item"]);
+        tx.create_table(&def)
+    })
+    .unwrap()
+}
+
+fn fill(db: &Database, table: &Table, warehouses: i32, items: i32) {
+    for warehouse in 0..warehouses {
+        db.transact(|tx| {
+            (0..items).try_for_each(|item| {
+                tx.insert(table, &[Value::Int4(warehouse), Value::Int4(item), Value::Int4(100)])
+            })
+        })
+        .unwrap();
+    }
+}
+
+/// Takes one of an item from stock; and all of a warehouse's, read as one.
+fn procedures() -> [Procedure; 2] {
+    let take = Action::exclusive("stock", |tx, arguments, _| {
+        let key = (arguments.get::<i32>(0)?, arguments.get::<i32>(1)?);
+        let left = tx.get(arguments.table()?, key)?.expect("it is there").get("quantity")?;
+        let Value::Int4(left) = left else { unreachable!("an int4") };
+        tx.update(arguments.table()?, key, &[(2, Value::Int4(left - 1))]).map(drop)
+    });
+    let sum = Action::shared("stock", |tx, arguments, outputs| {
+        let scan = Scan::prefix(WhichIndex::Primary, vec![Value::Int4(arguments.get::<i32>(0)?)]);
+        let mut sum = 0;
+        tx.scan(arguments.table()?, &scan, |_, row| {
+            sum += i64::from(row.get_i32(2).unwrap());
+            Ok(std::ops::ControlFlow::Continue(()))
+        })?;
+        outputs.push(sum);
+        Ok(())
+    });
+    let int = ColumnType::Int4;
+    [
+        Procedure::new("take", [int, int], take.by_argument(0).by_argument(1)),
+        Procedure::new("sum", [int], sum.by_argument(0)),
+    ]
+}
+
+/// What an identifier of two columns locks is one row; what one of a column locks is all rows of a warehouse, those that
+/// are not there too.
+#[test]
+fn an_actions_identifier_is_what_is_locked() {
+    let db = database();
+    let table = stock(&db);
+    fill(&db, &table, 2, 3);
+    procedures().into_iter().for_each(|procedure| db.register(procedure).unwrap());
+    let refusing = || {
+        let mut tx = db.begin().unwrap();
+        tx.set_lock_policy(LockPolicy::Refuse);
+        tx
+    };
+    let hold = |name: &str, arguments: &[Value], check: &dyn Fn()| {
+        // A flow of two phases: in the second one the locks of the first are held.
+        let inner = procedures().into_iter().find(|procedure| procedure.name == name).unwrap();
+        let reached = std::sync::Arc::new((AtomicBool::new(false), AtomicBool::new(false)));
+        let told = reached.clone();
+        let wait = move |_: &mut rialto::Transaction, _: &rialto::Arguments<'_>, _: &mut rialto::Outputs| {
+            told.0.store(true, Ordering::SeqCst);
+            while !told.1.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            Ok(())
+        };
+        let mut flow = inner.flow;
+        let pause = Flow::of(wait);
+        flow = flow.phase(pause.phases()[0].clone());
+        let holding = Procedure::new(format!("holding {name}"), inner.arguments, flow);
+        if db.registered_version(&holding.name).is_none() {
+            db.register(holding).unwrap();
+        }
+        std::thread::scope(|scope| {
+            let holder = scope.spawn(|| db.call(&format!("holding {name}"), arguments).unwrap());
+            while !reached.0.load(Ordering::SeqCst) {
+                std::thread::yield_now();
+            }
+            check();
+            reached.1.store(true, Ordering::SeqCst);
+            holder.join().unwrap();
+        });
+    };
+    let is_locked = |answer: Result<bool, Error>| match answer {
+        Ok(_) => false,
+        Err(Error::WouldWait { .. }) => true,
+        Err(error) => panic!("{error}"),
+    };
+    let get = |warehouse: i32, item: i32| {
+        is_locked(refusing().get(&table, (warehouse, item)).map(|row| row.is_some()))
+    };
+    let insert = |warehouse: i32, item: i32| {
+        let row = [warehouse, item, 1].map(Value::Int4);
+        is_locked(refusing().insert(&table, &row).map(|()| true))
+    };
+    hold("take", &[Value::Int4(1), Value::Int4(2)], &|| {
+        assert!(get(1, 2));
+        assert!(!get(1, 1) && !get(0, 2) && !insert(1, 7));
+    });
+    hold("sum", &[Value::Int4(1)], &|| {
+        assert!(!get(1, 2), "shared");
+        assert!(insert(1, 7), "no phantom");
+        assert!(!insert(0, 7));
+    });
+    let counters = db.metrics().locks;
+    assert!(counters.local > 0);
+    assert_eq!(db.call("sum", &[Value::Int4(1)]).unwrap(), [Value::Int8(299)]);
+}
+
+/// A transfer within a warehouse is two actions of one phase, in whatever order: no two of them deadlock.
+#[test]
+fn flows_of_one_phase_do_not_deadlock() {
+    let db = database();
+    let table = stock(&db);
+    fill(&db, &table, 4, 5);
+    let add = |by: i32, warehouse: usize, item: usize| {
+        let action = Action::exclusive("stock", move |tx, arguments, _| {
+            let key = (arguments.get::<i32>(warehouse)?, arguments.get::<i32>(item)?);
+            let row = tx.get(arguments.table()?, key)?.expect("it is there");
+            let Value::Int4(quantity) = row.get("quantity")? else { unreachable!("an int4") };
+            tx.update(arguments.table()?, key, &[(2, Value::Int4(quantity + by))]).map(drop)
+        });
+        action.by_argument(warehouse).by_argument(item)
+    };
+    let flow = Flow::new().phase([add(-1, 0, 1), add(1, 2, 3)]);
+    db.register(Procedure::new("transfer", [ColumnType::Int4; 4], flow)).unwrap();
+    std::thread::scope(|scope| {
+        for thread in 0..4i32 {
+            let db = &db;
+            scope.spawn(move || {
+                for n in 0..400 {
+                    let arguments =
+                        [n % 4, n % 5, (n * 7 + thread) % 4, (n * 3 + thread) % 5].map(Value::Int4);
+                    db.call("transfer", &arguments).unwrap();
+                }
+            });
+        }
+        // The keys move meanwhile.
+        for n in 0..100 {
+            let bounds: Vec<_> =
+                (0..n % 4).map(|warehouse| vec![Value::Int4(warehouse + 1), Value::Int4(n % 5)]).collect();
+            db.set_routing("stock", WhichIndex::Primary, &bounds).unwrap();
+            std::thread::sleep(Duration::from_micros(200));
+        }
+    });
+    assert_eq!(db.metrics().locks.deadlocks, 0);
+    let mut sum = 0;
+    db.transact(|tx| {
+        sum = 0;
+        tx.scan(&table, &Scan::all(), |_, row| {
+            sum += row.get_i32(2)?;
+            Ok(std::ops::ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    assert_eq!(sum, 4 * 5 * 100);
+}
+
+/// A table that grows is shared out: its keys' locks come to lie at several executors.
+#[test]
+fn the_resource_manager_follows_a_table_that_grows() {
+    let db = database();
+    let table = stock(&db);
+    assert_eq!(db.executors_of("stock", WhichIndex::Primary).unwrap(), 1);
+    fill(&db, &table, 20, 500);
+    let began = Instant::now();
+    while db.executors_of("stock", WhichIndex::Primary).unwrap() < 8 {
+        assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    db.transact(|tx| tx.drop_table("stock")).unwrap();
+    db.close().unwrap();
+}
+
+#[test]
+fn a_routing_rule_that_makes_no_sense_is_refused_by_name() {
+    let db = database();
+    stock(&db);
+    let bound = |warehouse: i32| vec![Value::Int4(warehouse)];
+    let error = db.set_routing("stock", WhichIndex::Primary, &[bound(5), bound(5)]).unwrap_err().to_string();
+    assert!(error.contains("\"stock\"") && error.contains("not above the one before it"), "{error}");
+    let error = db.set_routing("stock", WhichIndex::Secondary(0), &[]).unwrap_err().to_string();
+    assert!(error.contains("no secondary index 0"), "{error}");
+    assert!(db.set_routing("stock", WhichIndex::Primary, &[vec![Value::Text("x".into())]]).is_err());
+    assert!(matches!(db.set_routing("none", WhichIndex::Primary, &[]), Err(Error::NoSuchTable { .. })));
+    let thin = Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() })
+        .unwrap();
+    let error = thin.set_routing("stock", WhichIndex::Primary, &[]).unwrap_err().to_string();
+    assert!(error.contains("Options::locks"), "{error}");
+}
