@@ -203,6 +203,9 @@ pub struct BenchArgs {
     /// How locks are kept while nobody competes for them
     #[arg(long, value_enum, default_value = "thin")]
     pub locks: LocksName,
+    /// With --locks local: into how many lock tables the keys of each index are shared out [default: 64]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
+    pub executors: Option<u16>,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
     /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
@@ -240,8 +243,6 @@ pub struct BenchArgs {
 #[derive(Debug, Clone, Default, Args)]
 struct Unbuilt {
     #[arg(long, hide = true, num_args = 0..=1)]
-    executors: Option<Option<String>>,
-    #[arg(long, hide = true, num_args = 0..=1)]
     cache_bytes: Option<Option<String>>,
     #[arg(long, hide = true, num_args = 0..=1)]
     two_stage: Option<Option<String>>,
@@ -251,7 +252,6 @@ impl Unbuilt {
     /// The first option given, and what there is instead.
     fn given(&self) -> Option<(&'static str, &'static str)> {
         let options = [
-            (self.executors.is_some(), "--executors", "--engine conventional, which has no executors"),
             (self.cache_bytes.is_some(), "--cache-bytes", "--residence memory, which has no cache"),
             (self.two_stage.is_some(), "--two-stage", "--residence memory, which needs no fetch stage"),
         ];
@@ -400,6 +400,7 @@ impl BenchArgs {
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
             locks: self.locks.into(),
+            executors: self.executors.map_or(defaults.executors, usize::from),
             group_commit: self.group_commit.options(),
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),

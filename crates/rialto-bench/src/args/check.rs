@@ -4,7 +4,7 @@ use rialto::Logging;
 use rialto::io::SimulatedDisk;
 
 use super::{
-    BenchArgs, CheckpointName, DiskName, DurabilityName, LoggingName, PACKETS_MAX, PACKETS_SPARE,
+    BenchArgs, CheckpointName, DiskName, DurabilityName, LocksName, LoggingName, PACKETS_MAX, PACKETS_SPARE,
     WorkloadName,
 };
 use crate::card;
@@ -97,6 +97,12 @@ impl BenchArgs {
             return usage(
                 "--limits does not apply to --rate, an open loop that bare code would keep up with; available: closed \
                  loops, --clients and --in-flight"
+                    .to_owned(),
+            );
+        }
+        if self.executors.is_some() && self.locks != LocksName::Local {
+            return usage(
+                "--executors does not apply to locks in other forms than executors have; available: --locks local"
                     .to_owned(),
             );
         }

@@ -77,11 +77,11 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --group-commit sleepy", "log-server"),
         ("tpcb --disk sim:ssd-30us", "sim:nvme"),
         ("tpcb --residence disk", "memory"),
-        ("tpcb --executors 2", "--engine conventional"),
+        ("tpcb --executors 2", "--locks local"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),
         ("tpcb --two-stage tste", "--residence memory"),
-        ("tpcb --locks local", "thin, central"),
+        ("tpcb --locks row", "thin, central, local"),
         ("tpcb --disk sim:nothing", "sim:koda"),
         ("tpcb --disk tape", "file"),
         ("tpcb --rate fast", "80%"),
@@ -180,7 +180,7 @@ fn limits_and_comparisons() {
 #[test]
 fn help_does_not_show_what_is_not_built() {
     let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-    for absent in ["--executors", "--two-stage", "data-oriented"] {
+    for absent in ["--two-stage", "data-oriented"] {
         assert!(!help.contains(absent), "{absent} is in:\n{help}");
     }
     assert!(help.contains("--in-flight"));

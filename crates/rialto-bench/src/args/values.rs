@@ -143,6 +143,8 @@ pub enum LocksName {
     Thin,
     /// In a hash of lock heads with queues, as the papers' baseline has them
     Central,
+    /// In the lock tables of executors, by spans of keys, as DORA has them: --executors
+    Local,
 }
 
 impl From<LocksName> for LockForm {
@@ -150,6 +152,7 @@ impl From<LocksName> for LockForm {
         match name {
             LocksName::Thin => LockForm::Thin,
             LocksName::Central => LockForm::Central,
+            LocksName::Local => LockForm::Local,
         }
     }
 }

@@ -16,7 +16,7 @@ impl Measured {
         let all = self.outcome.all_latencies();
         let account = self.time_account(setting.procedures, setting.awaited());
         let has_queue = self.offered_per_s.is_some() || setting.servers.is_some();
-        let (row, higher) = self.locks_per_100();
+        let [row, higher, local] = self.locks_per_100();
         Json::object([
             ("workload", setting.workload.into()),
             ("engine", setting.engine.into()),
@@ -49,7 +49,7 @@ impl Measured {
             ("checkpoints", self.grown(|metrics| metrics.checkpoints.completed).into()),
             (
                 "locks_per_100_txn",
-                Json::object([("row", row.into()), ("higher", higher.into()), ("local", Json::Null)]),
+                Json::object([("row", row.into()), ("higher", higher.into()), ("local", local.into())]),
             ),
             ("time_us_per_txn", TimeAccount::json(account.as_ref(), has_queue)),
             ("allocations_per_txn", self.counted_per_transaction(self.counts.allocations).into()),

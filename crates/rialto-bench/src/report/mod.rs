@@ -205,12 +205,14 @@ impl Measured {
         counter(&self.server_stats.1).saturating_sub(counter(&self.server_stats.0))
     }
 
-    fn locks_per_100(&self) -> (Option<f64>, Option<f64>) {
+    /// Row locks, higher ones, and those of executors, in 100 transactions.
+    fn locks_per_100(&self) -> [Option<f64>; 3] {
         let per_100 = |count: u64| self.per_transaction(count as f64 * 100.0);
-        (
+        [
             per_100(self.grown(|metrics| metrics.locks.row)),
             per_100(self.grown(|metrics| metrics.locks.higher)),
-        )
+            per_100(self.grown(|metrics| metrics.locks.local)),
+        ]
     }
 }
 

@@ -85,8 +85,8 @@ impl Measured {
             );
         }
         table.row("recovery", self.recovery_text());
-        let (row, higher) = self.locks_per_100();
-        table.row("locks", format!("{} row, {} higher in 100 transactions", figure(row), figure(higher)));
+        let [row, higher, local] = self.locks_per_100().map(figure);
+        table.row("locks", format!("{row} row, {higher} higher, {local} executors' in 100 transactions"));
         self.count_rows(&mut table, setting);
         self.spell_rows(&mut table);
         if let Some(limits) = &self.limits {

@@ -323,8 +323,8 @@ fn a_stock_level_counts_each_low_item_of_the_last_twenty_orders_once() {
 }
 
 #[test]
-fn clients_leave_the_warehouses_consistent_with_either_form_of_locks() {
-    for locks in [LockForm::Thin, LockForm::Central] {
+fn clients_leave_the_warehouses_consistent_with_locks_of_any_form() {
+    for locks in LockForm::ALL {
         let tpcc = open_with(Options { locks, ..options() });
         let before = tpcc.audit().unwrap();
         std::thread::scope(|scope| {

@@ -64,7 +64,7 @@ struct Identifier<'a> {
 
 type Identifiers<'a> = SmallVec<[Identifier<'a>; 4]>;
 
-/// With local locks: locks what the actions of a phase may touch, all of it before the first of them runs, in one order for
+/// With local locks: locks what the identifiers of a phase's actions name, all of it before the first of them runs, in one order for
 /// all transactions. So two of the same flow that visit each table in one phase cannot deadlock.
 fn lock_identifiers<'a>(
     procedure: &Registered,
@@ -74,7 +74,12 @@ fn lock_identifiers<'a>(
 ) -> Result<Identifiers<'a>> {
     let context = transaction.context();
     let mut identifiers = Identifiers::new();
-    for target in phase.iter().filter_map(|action| action.target.as_ref()) {
+    let actions = phase.iter().filter(|action| action.is_part_of(arguments));
+    for target in actions.filter_map(|action| action.target.as_ref()) {
+        // It may touch the whole table, but few of its rows: they are locked as it comes to them.
+        if target.parts() == 0 {
+            continue;
+        }
         let table = target.table(&context.core.catalog)?;
         context.check()?;
         let slot = context.use_table(&table, intention(target.mode))?;
