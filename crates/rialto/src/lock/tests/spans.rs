@@ -20,9 +20,12 @@ fn keys() -> Vec<Vec<u8>> {
     keys
 }
 
+/// Which keys are in a span.
+type Contains = Box<dyn Fn(&[u8]) -> bool>;
+
 /// Spans of all kinds, each with what says which keys are in it.
-fn spans() -> Vec<(Span, Box<dyn Fn(&[u8]) -> bool>)> {
-    let mut spans: Vec<(Span, Box<dyn Fn(&[u8]) -> bool>)> = Vec::new();
+fn spans() -> Vec<(Span, Contains)> {
+    let mut spans: Vec<(Span, Contains)> = Vec::new();
     let short: Vec<Vec<u8>> = keys().into_iter().filter(|key| key.len() < 3).collect();
     for key in &short {
         let (one, two) = (key.clone(), key.clone());
