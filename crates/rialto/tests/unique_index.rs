@@ -43,7 +43,7 @@ fn id_of(tx: &mut Transaction, table: &Table, code: &str) -> Result<Option<i32>>
 
 #[test]
 fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
-    for locks in [LockForm::Thin, LockForm::Central] {
+    for locks in LockForm::ALL {
         let (db, table) = open(locks);
         db.transact(|tx| {
             tx.insert(&table, &row(1, "one", Some("first"), 5))?;
@@ -93,7 +93,7 @@ fn a_row_is_found_by_its_key_as_the_transaction_sees_it() {
 
 #[test]
 fn what_was_found_and_what_was_not_stays_so_until_the_end() {
-    for locks in [LockForm::Thin, LockForm::Central] {
+    for locks in LockForm::ALL {
         let (db, table) = open(locks);
         db.transact(|tx| tx.insert(&table, &row(1, "one", None, 5))).unwrap();
         let impatient = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
@@ -201,7 +201,7 @@ impl Pairs<'_> {
 fn transactions_that_meet_by_unique_keys_are_serializable() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
-    for locks in [LockForm::Thin, LockForm::Central] {
+    for locks in LockForm::ALL {
         let (db, table) = open(locks);
         let next_id = AtomicU64::new(1);
         let pairs = Pairs { table: &table, next_id: &next_id };
