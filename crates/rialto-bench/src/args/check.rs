@@ -202,6 +202,13 @@ impl BenchArgs {
         if self.accounts.is_some() {
             return Err("--accounts does not apply to tpcc; available: --scale, its warehouses".to_owned());
         }
+        if self.scale() > tpcc::WAREHOUSES_MAX {
+            let most = tpcc::WAREHOUSES_MAX;
+            return Err(format!(
+                "--scale {} is too large for tpcc; give at most --scale {most}",
+                self.scale()
+            ));
+        }
         let (bytes, limit) = (self.tpcc_shape().memory_bytes(), self.options().memory_bytes);
         if bytes > limit {
             return Err(format!(

@@ -133,6 +133,7 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcc --interactive", "--interactive does not apply to tpcc"),
         ("tpcc --disk sim:ssd-30us", "only commit runs in"),
         ("tpcc --memory-bytes 300000000", "--scale 10 warehouses take about"),
+        ("tpcc --scale 32768 --memory-bytes 90000000000000", "--scale 32767"),
         ("tpcc --subscribers 5", "--subscribers does not apply to tpcc"),
         ("tpcc --items 100001", "1..=100000"),
         ("tpcb --items 5", "--items does not apply to tpcb; available: tpcc"),

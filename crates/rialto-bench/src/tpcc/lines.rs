@@ -1,13 +1,14 @@
 //! [`Lines`]: the lines of a new order, as one argument of its procedure.
 //!
-//! There are as many as the order has, 1 to [`LINES_MAX`], so they are bytes: of each line the item and the supplying
-//! warehouse, 4 bytes each, and the quantity, 1 byte; integers little endian.
+//! There are as many as the order has, 1 to [`LINES_MAX`], so they are bytes: of each line the item, 4 bytes, the supplying
+//! warehouse, 2 bytes, and the quantity, 1 byte; integers little endian.
 
 use rialto::row::Value;
 
 /// The most lines of an order.
 pub const LINES_MAX: usize = 15;
-const LINE_BYTES: usize = 9;
+/// The bytes of a line.
+pub const LINE_BYTES: usize = 7;
 
 /// One line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -15,7 +16,7 @@ pub struct Line {
     /// The item.
     pub item: i32,
     /// The warehouse that has it in stock.
-    pub supply_warehouse: i32,
+    pub supply_warehouse: i16,
     /// How many of it.
     pub quantity: u8,
 }
@@ -31,8 +32,11 @@ impl Line {
     /// `bytes` are [`LINE_BYTES`].
     #[inline]
     fn of(bytes: &[u8]) -> Line {
-        let number = |at: usize| i32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        Line { item: number(0), supply_warehouse: number(4), quantity: bytes[8] }
+        Line {
+            item: i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]),
+            supply_warehouse: i16::from_le_bytes([bytes[4], bytes[5]]),
+            quantity: bytes[6],
+        }
     }
 }
 
@@ -85,7 +89,8 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_were_written() {
-        let line = |number: i32| Line { item: number, supply_warehouse: -number, quantity: number as u8 };
+        let line =
+            |number: i32| Line { item: number, supply_warehouse: -number as i16, quantity: number as u8 };
         let mut bytes = Vec::new();
         for count in 1..=LINES_MAX {
             line(count as i32).append_to(&mut bytes);
@@ -99,9 +104,9 @@ mod tests {
 
     #[test]
     fn what_are_no_lines_is_told_what_was_expected() {
-        for bytes in [0, 1, 10, LINES_MAX * LINE_BYTES + 1, (LINES_MAX + 1) * LINE_BYTES] {
+        for bytes in [0, 1, 9, LINES_MAX * LINE_BYTES + 1, (LINES_MAX + 1) * LINE_BYTES] {
             let problem = Lines(&vec![0; bytes]).problem().expect("a problem");
-            assert!(problem.contains(&format!("{bytes} bytes, expected 9 for each of 1 to 15")), "{problem}");
+            assert!(problem.contains(&format!("{bytes} bytes, expected 7 for each of 1 to 15")), "{problem}");
         }
         assert!(Lines::of(Some(&Value::Null)).problem().is_some() && Lines::of(None).problem().is_some());
     }

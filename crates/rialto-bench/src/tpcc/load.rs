@@ -28,8 +28,8 @@ pub(super) fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&
         let random = Random::new(SEED);
         let mut loader = Loader { transaction, shape, random, now_us, texts: Default::default() };
         loader.items(&tables.item)?;
-        for warehouse in 1..=shape.warehouses {
-            loader.warehouse(&tables, warehouse as i32)?;
+        for warehouse in places(shape.warehouses) {
+            loader.warehouse(&tables, warehouse)?;
             progress(&format!("{warehouse} of {} warehouses loaded", shape.warehouses));
         }
         Tables::create_indexes(transaction)
@@ -48,6 +48,11 @@ struct Loader<'a> {
 /// The numbers of a run of keys, counted from 1.
 fn numbers(count: u32) -> RangeInclusive<i32> {
     1..=count as i32
+}
+
+/// Likewise, of warehouses or districts.
+fn places(count: u32) -> RangeInclusive<i16> {
+    1..=count as i16
 }
 
 impl Loader<'_> {
@@ -72,13 +77,13 @@ impl Loader<'_> {
     }
 
     /// Everything of a warehouse.
-    fn warehouse(&mut self, tables: &Tables, number: i32) -> Result<()> {
+    fn warehouse(&mut self, tables: &Tables, number: i16) -> Result<()> {
         let ytd = self.shape.district_ytd() * i64::from(DISTRICTS);
         let tax = self.within(0, TAX_MAX);
         self.name_and_address();
         let [name, street_1, street_2, city, state, zip, ..] = &self.texts;
         let row = [
-            Int4(number),
+            Int2(number),
             Int4(tax),
             Int8(ytd),
             Text(name),
@@ -90,7 +95,7 @@ impl Loader<'_> {
         ];
         self.transaction.insert_borrowed(&tables.warehouse, &row)?;
         self.stocks(&tables.stock, number)?;
-        for district in numbers(DISTRICTS) {
+        for district in places(DISTRICTS) {
             self.district(tables, number, district)?;
         }
         Ok(())
@@ -108,14 +113,14 @@ impl Loader<'_> {
         zip(&mut self.random, code);
     }
 
-    fn stocks(&mut self, stock: &Table, warehouse: i32) -> Result<()> {
+    fn stocks(&mut self, stock: &Table, warehouse: i16) -> Result<()> {
         for item in numbers(self.shape.items) {
             let quantity = self.within(10, 100);
             let [districts @ .., text] = &mut self.texts;
             districts.iter_mut().for_each(|district| letters(&mut self.random, district, 24));
             data(&mut self.random, text);
             let mut row = [Int4(0); 17];
-            row[..3].copy_from_slice(&[Int4(warehouse), Int4(item), Int4(quantity)]);
+            row[..3].copy_from_slice(&[Int2(warehouse), Int4(item), Int4(quantity)]);
             for (field, text) in row[6..].iter_mut().zip(&self.texts) {
                 *field = Text(text);
             }
@@ -125,15 +130,15 @@ impl Loader<'_> {
     }
 
     /// A district with its customers and orders.
-    fn district(&mut self, tables: &Tables, warehouse: i32, number: i32) -> Result<()> {
+    fn district(&mut self, tables: &Tables, warehouse: i16, number: i16) -> Result<()> {
         let tax = self.within(0, TAX_MAX);
         let next_order = self.shape.customers as i32 + 1;
         let ytd = self.shape.district_ytd();
         self.name_and_address();
         let [name, street_1, street_2, city, state, zip, ..] = &self.texts;
         let row = [
-            Int4(warehouse),
-            Int4(number),
+            Int2(warehouse),
+            Int2(number),
             Int4(tax),
             Int4(next_order),
             Int8(ytd),
@@ -146,18 +151,18 @@ impl Loader<'_> {
         ];
         self.transaction.insert_borrowed(&tables.district, &row)?;
         for customer in numbers(self.shape.customers) {
-            self.customer(tables, [warehouse, number, customer])?;
+            self.customer(tables, (warehouse, number), customer)?;
         }
         let mut customers: Vec<i32> = numbers(self.shape.customers).collect();
         self.random.shuffle(&mut customers);
         for (order, customer) in (1..).zip(customers) {
-            self.order(tables, [warehouse, number, order], customer)?;
+            self.order(tables, (warehouse, number), order, customer)?;
         }
         Ok(())
     }
 
     /// A customer and the history row of what was paid.
-    fn customer(&mut self, tables: &Tables, [warehouse, district, number]: [i32; 3]) -> Result<()> {
+    fn customer(&mut self, tables: &Tables, (warehouse, district): (i16, i16), number: i32) -> Result<()> {
         let names = self.shape.last_names();
         let name = match number as u32 - 1 {
             first if first < names => first,
@@ -175,8 +180,8 @@ impl Loader<'_> {
         alphanumeric(random, paid, 12, 24);
         let now = Timestamp(self.now_us);
         let row = [
-            Int4(warehouse),
-            Int4(district),
+            Int2(warehouse),
+            Int2(district),
             Int4(number),
             Int4(1),
             Int4(0),
@@ -198,7 +203,7 @@ impl Loader<'_> {
             Text(data),
         ];
         self.transaction.insert_borrowed(&tables.customer, &row)?;
-        let place = [Int4(warehouse), Int4(district)];
+        let place = [Int2(warehouse), Int2(district)];
         let row = [place[0], place[1], place[0], place[1], Int4(number), now, Int4(PAID_CENTS), Text(paid)];
         self.transaction.insert_borrowed(&tables.history, &row)
     }
@@ -207,13 +212,14 @@ impl Loader<'_> {
     fn order(
         &mut self,
         tables: &Tables,
-        [warehouse, district, number]: [i32; 3],
+        (warehouse, district): (i16, i16),
+        number: i32,
         customer: i32,
     ) -> Result<()> {
         let is_delivered = number <= self.shape.delivered() as i32;
         let lines = self.within(5, 15) as i16;
         let now = Timestamp(self.now_us);
-        let key = [Int4(warehouse), Int4(district), Int4(number)];
+        let key = [Int2(warehouse), Int2(district), Int4(number)];
         let carrier = if is_delivered { Int2(self.within(1, 10) as i16) } else { Null };
         let row = [key[0], key[1], key[2], Int4(customer), now, carrier, Int2(lines), Int2(1)];
         self.insert(&tables.orders, &row)?;
@@ -232,7 +238,7 @@ impl Loader<'_> {
                 key[2],
                 Int2(line),
                 Int4(item),
-                Int4(warehouse),
+                Int2(warehouse),
                 delivered,
                 Int2(5),
                 Int4(amount),

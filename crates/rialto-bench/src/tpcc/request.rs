@@ -9,7 +9,7 @@ use std::fmt;
 use rialto::io::Random;
 use rialto::row::Value;
 
-use super::lines::{LINES_MAX, Line};
+use super::lines::{LINE_BYTES, LINES_MAX, Line};
 use super::random::{customer, item, last_name, last_name_asked_for, within};
 use super::tables::{DISTRICTS, Shape};
 use crate::mix::Names;
@@ -85,17 +85,17 @@ impl Requests {
         within(&mut self.random, low, high) as i32
     }
 
-    fn warehouse(&mut self) -> i32 {
-        self.within(1, self.shape.warehouses)
+    fn warehouse(&mut self) -> i16 {
+        self.within(1, self.shape.warehouses) as i16
     }
 
-    fn district(&mut self) -> i32 {
-        self.within(1, DISTRICTS)
+    fn district(&mut self) -> i16 {
+        self.within(1, DISTRICTS) as i16
     }
 
     /// Any other warehouse, each as likely; there are some.
-    fn other_warehouse(&mut self, home: i32) -> i32 {
-        let other = self.within(1, self.shape.warehouses - 1);
+    fn other_warehouse(&mut self, home: i16) -> i16 {
+        let other = self.within(1, self.shape.warehouses - 1) as i16;
         if other < home { other } else { other + 1 }
     }
 
@@ -116,14 +116,14 @@ impl Requests {
     pub fn draw(&mut self, name: Name, now_us: i64, arguments: &mut Vec<Value>) {
         arguments.clear();
         let warehouse = self.warehouse();
-        arguments.push(Value::Int4(warehouse));
+        arguments.push(Value::Int2(warehouse));
         let now = Value::Timestamp(now_us);
         match name {
             Name::NewOrder => {
                 let district = self.district();
                 let customer = customer(&mut self.random, self.shape.customers) as i32;
                 let lines = self.lines(warehouse);
-                arguments.extend([Value::Int4(district), Value::Int4(customer), now, Value::Bytes(lines)]);
+                arguments.extend([Value::Int2(district), Value::Int4(customer), now, Value::Bytes(lines)]);
             }
             Name::Payment => {
                 let district = self.district();
@@ -133,25 +133,25 @@ impl Requests {
                 };
                 let [number, last] = self.customer();
                 let cents = self.within(100, 500_000);
-                arguments.extend([district, of[0], of[1]].map(Value::Int4));
+                arguments.extend([district, of[0], of[1]].map(Value::Int2));
                 arguments.extend([number, last, Value::Int4(cents), now]);
             }
             Name::OrderStatus => {
-                arguments.push(Value::Int4(self.district()));
+                arguments.push(Value::Int2(self.district()));
                 arguments.extend(self.customer());
             }
             Name::Delivery => arguments.extend([Value::Int4(self.within(1, 10)), now]),
             Name::StockLevel => {
                 let (district, threshold) = (self.district(), self.within(10, 20));
-                arguments.extend([district, threshold].map(Value::Int4));
+                arguments.extend([Value::Int2(district), Value::Int4(threshold)]);
             }
         }
     }
 
     /// The lines of a new order of a warehouse.
-    fn lines(&mut self, home: i32) -> Vec<u8> {
+    fn lines(&mut self, home: i16) -> Vec<u8> {
         let count = self.within(5, LINES_MAX as u32);
-        let mut lines = Vec::with_capacity(9 * count as usize);
+        let mut lines = Vec::with_capacity(LINE_BYTES * count as usize);
         let is_rolled_back = self.random.chance(UNUSED_ITEM_PERCENT, 100);
         for number in 1..=count {
             let item = match is_rolled_back && number == count {

@@ -1,7 +1,9 @@
 //! The nine tables (clause 1.3), and how existing ones are recognised.
 //!
 //! Amounts are whole cents, taxes and discounts ten-thousandths; what the specification gives in digits is an integer that
-//! holds them. In each table the columns of its key come first, and behind them those that are changed, side by side.
+//! holds them. Warehouses and districts are numbered by two bytes, so that the first eight bytes of a key, by which an index
+//! compares first, tell orders and customers apart. In each table the columns of its key come first, and behind them those
+//! that are changed, side by side.
 //! A history row has no key; its first columns say where it was paid.
 
 use std::fmt;
@@ -27,6 +29,8 @@ pub struct Shape {
 pub const ITEMS: u32 = 100_000;
 /// Customers of each district.
 pub const CUSTOMERS: u32 = 3_000;
+/// The most warehouses.
+pub const WAREHOUSES_MAX: u32 = i16::MAX as u32;
 /// Districts of each warehouse.
 pub const DISTRICTS: u32 = 10;
 /// Memory for tables that a warehouse takes, and the items, in bytes, about: what has been measured, and a tenth.
@@ -263,11 +267,11 @@ impl Tables {
         let mut create = |name: &str, columns: Vec<Column>, key: &[&str]| {
             transaction.create_table(&TableDef::new(name, columns).with_primary_key(key))
         };
-        let mut warehouse = vec![int4("w_id"), int4("w_tax"), int8("w_ytd"), text("w_name")];
+        let mut warehouse = vec![int2("w_id"), int4("w_tax"), int8("w_ytd"), text("w_name")];
         warehouse.extend(address("w"));
         let mut district = vec![
-            int4("d_w_id"),
-            int4("d_id"),
+            int2("d_w_id"),
+            int2("d_id"),
             int4("d_tax"),
             int4("d_next_o_id"),
             int8("d_ytd"),
@@ -275,8 +279,8 @@ impl Tables {
         ];
         district.extend(address("d"));
         let mut customer = vec![
-            int4("c_w_id"),
-            int4("c_d_id"),
+            int2("c_w_id"),
+            int2("c_d_id"),
             int4("c_id"),
             int4("c_payment_cnt"),
             int4("c_delivery_cnt"),
@@ -292,7 +296,7 @@ impl Tables {
         customer.extend(address("c"));
         customer.extend([char("c_phone", 16), char("c_credit", 2), text("c_data")]);
         let mut stock = vec![
-            int4("s_w_id"),
+            int2("s_w_id"),
             int4("s_i_id"),
             int4("s_quantity"),
             int4("s_ytd"),
@@ -302,8 +306,8 @@ impl Tables {
         stock.extend((1..=DISTRICTS).map(|district| char(&format!("s_dist_{district:02}"), 24)));
         stock.push(text("s_data"));
         let orders = vec![
-            int4("o_w_id"),
-            int4("o_d_id"),
+            int2("o_w_id"),
+            int2("o_d_id"),
             int4("o_id"),
             int4("o_c_id"),
             time("o_entry_d"),
@@ -312,24 +316,24 @@ impl Tables {
             int2("o_all_local"),
         ];
         let order_line = vec![
-            int4("ol_w_id"),
-            int4("ol_d_id"),
+            int2("ol_w_id"),
+            int2("ol_d_id"),
             int4("ol_o_id"),
             int2("ol_number"),
             int4("ol_i_id"),
-            int4("ol_supply_w_id"),
+            int2("ol_supply_w_id"),
             Column::nullable("ol_delivery_d", ColumnType::Timestamp),
             int2("ol_quantity"),
             int4("ol_amount"),
             char("ol_dist_info", 24),
         ];
         let item = vec![int4("i_id"), int4("i_im_id"), int4("i_price"), text("i_name"), text("i_data")];
-        let new_order = vec![int4("no_w_id"), int4("no_d_id"), int4("no_o_id")];
+        let new_order = vec![int2("no_w_id"), int2("no_d_id"), int4("no_o_id")];
         let history = vec![
-            int4("h_w_id"),
-            int4("h_d_id"),
-            int4("h_c_w_id"),
-            int4("h_c_d_id"),
+            int2("h_w_id"),
+            int2("h_d_id"),
+            int2("h_c_w_id"),
+            int2("h_c_d_id"),
             int4("h_c_id"),
             time("h_date"),
             int4("h_amount"),

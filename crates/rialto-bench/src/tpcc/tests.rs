@@ -3,7 +3,7 @@ use std::ops::ControlFlow;
 
 use rialto::io::MemoryDisk;
 use rialto::row::RowView;
-use rialto::{ActionMode, Error, LockForm, Options, Scan, Table, Transaction};
+use rialto::{ActionMode, LockForm, Options, Scan, Table, Transaction};
 
 use super::lines::Line;
 use super::tables::{DISTRICTS, customer, district, history, new_order, order, order_line, stock, warehouse};
@@ -51,6 +51,11 @@ fn int4(row: RowView<'_>, column: usize) -> i32 {
     row.get_i32(column).unwrap()
 }
 
+/// A warehouse or district.
+fn int2(row: RowView<'_>, column: usize) -> i32 {
+    i32::from(row.get_i16(column).unwrap())
+}
+
 fn text(value: &str) -> Value {
     Value::Text(value.to_owned())
 }
@@ -58,12 +63,12 @@ fn text(value: &str) -> Value {
 const NOW: Value = Value::Timestamp(1_000_000);
 
 /// The arguments of a new order of the first customer of district 1 of warehouse 1.
-fn new_order_of(lines: &[(i32, i32, u8)]) -> Vec<Value> {
+fn new_order_of(lines: &[(i32, i16, u8)]) -> Vec<Value> {
     let mut bytes = Vec::new();
     for &(item, supply_warehouse, quantity) in lines {
         Line { item, supply_warehouse, quantity }.append_to(&mut bytes);
     }
-    vec![Value::Int4(1), Value::Int4(1), Value::Int4(1), NOW, Value::Bytes(bytes)]
+    vec![Value::Int2(1), Value::Int2(1), Value::Int4(1), NOW, Value::Bytes(bytes)]
 }
 
 #[test]
@@ -86,7 +91,7 @@ fn the_population_is_the_specifications() {
     assert!(audit.districts.iter().all(|of| (150..=450).contains(&of.lines) && of.next_order == 31));
 
     // The orders of a district are of its customers in a random order, each once.
-    let of_first = |row: RowView<'_>| (int4(row, 0), int4(row, 1)) == (1, 1);
+    let of_first = |row: RowView<'_>| (int2(row, 0), int2(row, 1)) == (1, 1);
     let ordered = tpcc.rows(&tables.orders, |row| of_first(row).then(|| int4(row, order::CUSTOMER)));
     let ordered: Vec<i32> = ordered.into_iter().flatten().collect();
     assert!(ordered.iter().copied().collect::<BTreeSet<_>>().into_iter().eq(1..=30));
@@ -110,7 +115,7 @@ fn the_population_is_the_specifications() {
 fn a_new_order_takes_stock_here_and_elsewhere_and_its_total_is_taxed() {
     let tpcc = open();
     let stocks =
-        |column: usize| tpcc.rows(&tpcc.tables.stock, |row| (int4(row, 0), int4(row, 1), int4(row, column)));
+        |column: usize| tpcc.rows(&tpcc.tables.stock, |row| (int2(row, 0), int4(row, 1), int4(row, column)));
     let before = stocks(stock::QUANTITY);
     let lines = [(7, 1, 3), (8, 2, 10), (7, 1, 1), (200, 1, 5)];
     let outputs = tpcc.call(Name::NewOrder, &new_order_of(&lines)).unwrap();
@@ -134,7 +139,7 @@ fn a_new_order_takes_stock_here_and_elsewhere_and_its_total_is_taxed() {
     for (before, after) in before.into_iter().zip(stocks(stock::QUANTITY)) {
         let ordered: Vec<i32> = lines
             .iter()
-            .filter(|line| (line.1, line.0) == (before.0, before.1))
+            .filter(|line| (i32::from(line.1), line.0) == (before.0, before.1))
             .map(|line| i32::from(line.2))
             .collect();
         let left = ordered.iter().fold(before.2, |left, ordered| match left - ordered {
@@ -145,7 +150,7 @@ fn a_new_order_takes_stock_here_and_elsewhere_and_its_total_is_taxed() {
     }
     let entered = tpcc.rows(&tpcc.tables.order_line, |row| {
         let info = row.get_str(9).unwrap().to_owned();
-        (int4(row, 2), int4(row, 4), int4(row, 5), row.get_i16(7).unwrap(), int4(row, 8), info)
+        (int4(row, 2), int4(row, 4), row.get_i16(5).unwrap(), row.get_i16(7).unwrap(), int4(row, 8), info)
     });
     let infos = tpcc.rows(&tpcc.tables.stock, |row| row.get_str(stock::DISTRICT_1).unwrap().to_owned());
     let entered: Vec<_> = entered.into_iter().filter(|line| line.0 == 31).collect();
@@ -159,7 +164,7 @@ fn a_new_order_takes_stock_here_and_elsewhere_and_its_total_is_taxed() {
     assert!(local.contains(&(31, 0)));
 
     // What the last order of the customer is.
-    let status = [Value::Int4(1), Value::Int4(1), Value::Int4(1), Value::Null];
+    let status = [Value::Int2(1), Value::Int2(1), Value::Int4(1), Value::Null];
     let status = tpcc.call(Name::OrderStatus, &status).unwrap();
     assert_eq!((&status[3], &status[5], status.len()), (&Value::Int4(31), &Value::Null, 6 + 5 * lines.len()));
 }
@@ -189,21 +194,21 @@ fn a_payment_by_name_is_of_the_customer_in_the_middle() {
         .transact(|transaction| {
             for (number, first) in [(4, "c"), (9, "a"), (11, "b"), (12, "d")] {
                 let changes = [(customer::LAST, text("SAME")), (customer::FIRST, text(first))];
-                assert!(transaction.update(&tpcc.tables.customer, (2, 3, number), &changes)?);
+                assert!(transaction.update(&tpcc.tables.customer, (2_i16, 3_i16, number), &changes)?);
             }
             Ok(())
         })
         .unwrap();
     let of = |customer: Value, last: Value| {
-        let [home, place] = [[1, 1], [2, 3]].map(|pair| pair.map(Value::Int4));
+        let [home, place] = [[1, 1], [2, 3]].map(|pair| pair.map(Value::Int2));
         let cents = Value::Int4(12_345);
         [home.to_vec(), place.to_vec(), vec![customer, last, cents, NOW]].concat()
     };
     let balances = || {
         let all = tpcc.rows(&tpcc.tables.customer, |row| {
             (
-                int4(row, 0),
-                int4(row, 1),
+                int2(row, 0),
+                int2(row, 1),
                 int4(row, 2),
                 row.get_i64(customer::BALANCE).unwrap(),
                 int4(row, customer::PAYMENT_CNT),
@@ -222,10 +227,10 @@ fn a_payment_by_name_is_of_the_customer_in_the_middle() {
     let paid = tpcc.rows(&tpcc.tables.history, |row| {
         let data = row.get_str(7).unwrap().to_owned();
         (
-            int4(row, 0),
-            int4(row, 1),
-            int4(row, 2),
-            int4(row, 3),
+            int2(row, 0),
+            int2(row, 1),
+            int2(row, 2),
+            int2(row, 3),
             int4(row, 4),
             int4(row, history::AMOUNT),
             data,
@@ -248,7 +253,9 @@ fn a_payment_by_name_is_of_the_customer_in_the_middle() {
         let changes = [(customer::CREDIT, text(credit)), (customer::DATA, text(&"x".repeat(490)))];
         let table = &tpcc.tables.customer;
         assert!(
-            tpcc.database.transact(|transaction| transaction.update(table, (2, 3, 5), &changes)).unwrap()
+            tpcc.database
+                .transact(|transaction| transaction.update(table, (2_i16, 3_i16, 5), &changes))
+                .unwrap()
         );
     };
     for (credit, expected) in
@@ -266,19 +273,20 @@ fn a_payment_by_name_is_of_the_customer_in_the_middle() {
 #[test]
 fn a_delivery_takes_the_oldest_order_of_each_district_once() {
     let tpcc = open();
-    let arguments = [Value::Int4(2), Value::Int4(7), NOW];
+    let arguments = [Value::Int2(2), Value::Int4(7), NOW];
     // One district has no new order left.
     tpcc.database
         .transact(|transaction| {
-            (22..=30)
-                .try_for_each(|number| transaction.delete(&tpcc.tables.new_order, (2, 4, number)).map(drop))
+            (22..=30).try_for_each(|number| {
+                transaction.delete(&tpcc.tables.new_order, (2_i16, 4_i16, number)).map(drop)
+            })
         })
         .unwrap();
     let balances = || tpcc.rows(&tpcc.tables.customer, |row| row.get_i64(customer::BALANCE).unwrap());
     let before: i64 = balances().iter().sum();
     let amounts = || {
         let lines = tpcc.rows(&tpcc.tables.order_line, |row| {
-            let is_it = (int4(row, 0), int4(row, 2)) == (2, 22) && int4(row, 1) != 4;
+            let is_it = (int2(row, 0), int4(row, 2)) == (2, 22) && int2(row, 1) != 4;
             is_it.then(|| (int4(row, order_line::AMOUNT), row.get(order_line::DELIVERY_DATE)))
         });
         lines.into_iter().flatten().collect::<Vec<_>>()
@@ -291,7 +299,7 @@ fn a_delivery_takes_the_oldest_order_of_each_district_once() {
     let sum: i64 = amounts().iter().map(|(cents, _)| i64::from(*cents)).sum();
     assert_eq!(balances().iter().sum::<i64>(), before + sum);
     let delivered = tpcc.rows(&tpcc.tables.orders, |row| {
-        (int4(row, order::WAREHOUSE), int4(row, order::ID), row.get(order::CARRIER) == Value::Int2(7))
+        (int2(row, order::WAREHOUSE), int4(row, order::ID), row.get(order::CARRIER) == Value::Int2(7))
     });
     assert_eq!(delivered.iter().filter(|order| (order.0, order.1, order.2) == (2, 22, true)).count(), 9);
     let counted = tpcc.rows(&tpcc.tables.customer, |row| int4(row, customer::DELIVERY_CNT));
@@ -299,7 +307,7 @@ fn a_delivery_takes_the_oldest_order_of_each_district_once() {
     let outputs = tpcc.call(Name::Delivery, &arguments).unwrap();
     assert_eq!(outputs[0], Value::Int4(23));
     let first = tpcc.rows(&tpcc.tables.new_order, |row| {
-        [new_order::WAREHOUSE, new_order::DISTRICT, new_order::ORDER].map(|column| int4(row, column))
+        [int2(row, new_order::WAREHOUSE), int2(row, new_order::DISTRICT), int4(row, new_order::ORDER)]
     });
     assert_eq!(first.into_iter().find(|row| row[0] == 2), Some([2, 1, 24]));
 }
@@ -308,15 +316,16 @@ fn a_delivery_takes_the_oldest_order_of_each_district_once() {
 fn a_stock_level_counts_each_low_item_of_the_last_twenty_orders_once() {
     let tpcc = open();
     let lines = tpcc.rows(&tpcc.tables.order_line, |row| {
-        ((int4(row, 0), int4(row, 1)) == (1, 2) && int4(row, 2) > 10).then(|| int4(row, order_line::ITEM))
+        ((int2(row, 0), int2(row, 1)) == (1, 2) && int4(row, 2) > 10).then(|| int4(row, order_line::ITEM))
     });
     let sold: BTreeSet<i32> = lines.into_iter().flatten().collect();
     let stocks =
-        tpcc.rows(&tpcc.tables.stock, |row| (int4(row, 0), int4(row, 1), int4(row, stock::QUANTITY)));
+        tpcc.rows(&tpcc.tables.stock, |row| (int2(row, 0), int4(row, 1), int4(row, stock::QUANTITY)));
     for threshold in [10, 15, 20, 60, 101] {
         let low =
             stocks.iter().filter(|stock| stock.0 == 1 && sold.contains(&stock.1) && stock.2 < threshold);
-        let outputs = tpcc.call(Name::StockLevel, &[1, 2, threshold].map(Value::Int4)).unwrap();
+        let outputs =
+            tpcc.call(Name::StockLevel, &[Value::Int2(1), Value::Int2(2), Value::Int4(threshold)]).unwrap();
         assert_eq!(outputs.last(), Some(&Value::Int4(low.count() as i32)), "below {threshold}");
         assert_eq!(outputs.len(), sold.len() + 2);
     }
@@ -360,6 +369,20 @@ fn clients_leave_the_warehouses_consistent_with_locks_of_any_form() {
 }
 
 #[test]
+fn a_row_that_is_missing_ends_a_run() {
+    let tpcc = open();
+    let delete = |transaction: &mut Transaction| transaction.delete(&tpcc.tables.warehouse, 1_i16);
+    assert!(tpcc.database.transact(delete).unwrap());
+    let mut client = tpcc.client(0, 1);
+    let ended = (0..100).find_map(|_| match tpcc.run_one(&mut client, Instant::now()) {
+        Ok(_) | Err(Error::Aborted { .. }) => None,
+        Err(error) => Some(error.to_string()),
+    });
+    let ended = ended.expect("a warehouse is missing");
+    assert!(ended.contains("row 1 of table \"warehouse\" is missing"), "{ended}");
+}
+
+#[test]
 fn the_five_are_deterministic() {
     let tpcc = open_with(Options { check_determinism: true, ..options() });
     let mut client = tpcc.client(0, 5);
@@ -384,7 +407,7 @@ fn damaged(damage: impl Fn(&Tables, &mut Transaction) -> Result<bool>) -> String
 
 #[test]
 fn each_condition_sees_what_violates_it() {
-    let add = |table: fn(&Tables) -> &Table, key: (i32, i32), column: usize| {
+    let add = |table: fn(&Tables) -> &Table, key: (i16, i16), column: usize| {
         damaged(|tables, transaction| {
             transaction.modify(table(tables), key, |fields| fields.add(column, 1).map(drop))
         })
@@ -396,26 +419,27 @@ fn each_condition_sees_what_violates_it() {
         next.contains("condition 2: district 3 of warehouse 2 has D_NEXT_O_ID 32, its last order is 30"),
         "{next}"
     );
-    let last = damaged(|tables, transaction| transaction.delete(&tables.new_order, (1, 10, 30)));
+    let last = damaged(|tables, transaction| transaction.delete(&tables.new_order, (1_i16, 10_i16, 30)));
     assert!(
         last.contains("condition 2: district 10 of warehouse 1 has D_NEXT_O_ID 31, its last new order is 29"),
         "{last}"
     );
-    let gap = damaged(|tables, transaction| transaction.delete(&tables.new_order, (1, 4, 25)));
+    let gap = damaged(|tables, transaction| transaction.delete(&tables.new_order, (1_i16, 4_i16, 25)));
     assert!(
         gap.contains("condition 3: district 4 of warehouse 1 has 8 new orders from 22 to 30, expected 9"),
         "{gap}"
     );
-    let line = damaged(|tables, transaction| transaction.delete(&tables.order_line, (1, 1, 1, 1_i16)));
+    let line =
+        damaged(|tables, transaction| transaction.delete(&tables.order_line, (1_i16, 1_i16, 1, 1_i16)));
     assert!(line.contains("condition 4: district 1 of warehouse 1 has"), "{line}");
     let paid = damaged(|tables, transaction| {
-        let row = [1, 1, 1, 1, 1].map(Value::Int4).to_vec();
-        let row = [row, vec![NOW, Value::Int4(0), text("")]].concat();
+        let row = [1, 1, 1, 1].map(Value::Int2).to_vec();
+        let row = [row, vec![Value::Int4(1), NOW, Value::Int4(0), text("")]].concat();
         transaction.insert(&tables.history, &row).map(|()| true)
     });
     assert!(paid.contains("what the clients were told: 601 payments, expected 600"), "{paid}");
     let all = damaged(|tables, transaction| {
-        (1..=9).try_for_each(|number| transaction.delete(&tables.district, (1, number)).map(drop))?;
+        (1..=9).try_for_each(|number| transaction.delete(&tables.district, (1_i16, number)).map(drop))?;
         Ok(true)
     });
     assert!(all.contains("condition 2: district 1") && all.contains(", and 15 more"), "{all}");

@@ -99,15 +99,15 @@ pub struct Audit {
 }
 
 impl Audit {
-    fn warehouse(&mut self, number: i32) -> Option<&mut OfWarehouse> {
+    fn warehouse(&mut self, number: i16) -> Option<&mut OfWarehouse> {
         let found = self.warehouses.get_mut((number as usize).wrapping_sub(1));
         self.strays += i64::from(found.is_none());
         found
     }
 
     fn district(&mut self, row: RowView<'_>, columns: [usize; 2]) -> Result<Option<&mut OfDistrict>> {
-        let (warehouse, number) = (row.get_i32(columns[0])?, row.get_i32(columns[1])?);
-        let is_one = (1..=DISTRICTS as i32).contains(&number);
+        let (warehouse, number) = (row.get_i16(columns[0])?, row.get_i16(columns[1])?);
+        let is_one = (1..=DISTRICTS as i16).contains(&number);
         let at = (warehouse as usize).wrapping_sub(1).wrapping_mul(DISTRICTS as usize);
         let at = at.wrapping_add(number as usize).wrapping_sub(1);
         let found = self.districts.get_mut(at).filter(|_| is_one);
@@ -135,14 +135,14 @@ impl Tables {
         };
         each(transaction, &self.warehouse, |row| {
             let ytd = row.get_i64(warehouse::YTD)?;
-            if let Some(of) = audit.warehouse(row.get_i32(0)?) {
+            if let Some(of) = audit.warehouse(row.get_i16(0)?) {
                 of.ytd = ytd;
             }
             Ok(())
         })?;
         each(transaction, &self.district, |row| {
             let ytd = row.get_i64(district::YTD)?;
-            if let Some(of) = audit.warehouse(row.get_i32(0)?) {
+            if let Some(of) = audit.warehouse(row.get_i16(0)?) {
                 of.districts_ytd += ytd;
             }
             if let Some(of) = audit.district(row, [0, 1])? {
@@ -153,7 +153,7 @@ impl Tables {
         each(transaction, &self.history, |row| {
             let cents = i64::from(row.get_i32(history::AMOUNT)?);
             audit.done.payments += 1;
-            if let Some(of) = audit.warehouse(row.get_i32(history::WAREHOUSE)?) {
+            if let Some(of) = audit.warehouse(row.get_i16(history::WAREHOUSE)?) {
                 of.history += cents;
             }
             Ok(())

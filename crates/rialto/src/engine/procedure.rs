@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::mem::discriminant;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -195,6 +196,8 @@ pub(crate) struct Registered {
     /// The arguments as columns, which know how to check values.
     arguments: Vec<Column>,
     account: ProcedureId,
+    /// The most outputs that a call has given: what the next one makes room for.
+    outputs_max: AtomicUsize,
 }
 
 impl Registered {
@@ -202,7 +205,7 @@ impl Registered {
         let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
-        let registered = Registered { procedure, arguments, account };
+        let registered = Registered { procedure, arguments, account, outputs_max: AtomicUsize::new(0) };
         match registered.flow().problem(registered.arguments.len()) {
             _ if registered.procedure.name.is_empty() => {
                 Err(registered.error("a procedure needs a name".to_owned()))
@@ -281,8 +284,12 @@ impl Registered {
 
     /// As [`Registered::run`], for a caller who gives the outputs away.
     fn run_to_values(&self, transaction: &mut Transaction, arguments: &[Value]) -> Result<Vec<Value>> {
-        let mut outputs = Outputs::default();
+        let room = self.outputs_max.load(Ordering::Relaxed);
+        let mut outputs = Outputs { values: Vec::with_capacity(room), earlier: 0 };
         self.run(transaction, arguments, &mut outputs)?;
+        if outputs.values.len() > room {
+            self.outputs_max.fetch_max(outputs.values.len(), Ordering::Relaxed);
+        }
         Ok(outputs.values)
     }
 }

@@ -8,7 +8,7 @@
 
 use std::ops::ControlFlow;
 
-use rialto::row::ColumnType::{self, Int4, Timestamp};
+use rialto::row::ColumnType::{self, Int2, Int4, Timestamp};
 use rialto::row::{Value, WhichIndex};
 use rialto::{Action, ActionMode, Error, Flow, Outputs, Result, Scan, ScanMode};
 
@@ -31,19 +31,19 @@ pub(super) fn flow() -> (&'static [ColumnType], Flow) {
         .phase(of_warehouse(vec![take_orders(), claimed("orders"), claimed("order_line")]))
         .phase(of_warehouse(vec![assign_orders(), deliver_lines()]))
         .phase(of_warehouse(vec![bill_customers()]));
-    (&[Int4, Int4, Timestamp], flow)
+    (&[Int2, Int4, Timestamp], flow)
 }
 
 /// The districts with what was found of each, from an output on.
-fn found(outputs: &Outputs, from: usize) -> impl Iterator<Item = (i32, &Value)> {
+fn found(outputs: &Outputs, from: usize) -> impl Iterator<Item = (i16, &Value)> {
     (1..).zip(outputs.earlier().iter().skip(from).take(DISTRICTS as usize))
 }
 
 fn take_orders() -> Action {
     Action::exclusive("new_order", |transaction, arguments, outputs| {
-        let (table, warehouse) = (arguments.table()?, arguments.get::<i32>(WAREHOUSE)?);
-        for district in 1..=DISTRICTS as i32 {
-            let prefix = [warehouse, district].map(Value::Int4).to_vec();
+        let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
+        for district in 1..=DISTRICTS as i16 {
+            let prefix = [warehouse, district].map(Value::Int2).to_vec();
             let oldest =
                 Scan { limit: Some(1), mode: ScanMode::Update, ..Scan::prefix(WhichIndex::Primary, prefix) };
             let mut order = None;
@@ -62,7 +62,7 @@ fn take_orders() -> Action {
 
 fn assign_orders() -> Action {
     Action::exclusive("orders", |transaction, arguments, outputs| {
-        let (table, warehouse) = (arguments.table()?, arguments.get::<i32>(WAREHOUSE)?);
+        let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let carrier = Value::Int2(arguments.get::<i32>(CARRIER)? as i16);
         let mut customers = [const { Value::Null }; DISTRICTS as usize];
         for ((district, order), customer) in found(outputs, ORDERS).zip(&mut customers) {
@@ -72,7 +72,7 @@ fn assign_orders() -> Action {
                 fields.set(order::CARRIER, &carrier)
             })?;
             if !there {
-                return Err(missing("orders", &[warehouse, district, order]));
+                return Err(missing("orders", (warehouse, district, order)));
             }
         }
         customers.into_iter().for_each(|customer| outputs.push(customer));
@@ -82,7 +82,7 @@ fn assign_orders() -> Action {
 
 fn deliver_lines() -> Action {
     Action::exclusive("order_line", |transaction, arguments, outputs| {
-        let (table, warehouse) = (arguments.table()?, arguments.get::<i32>(WAREHOUSE)?);
+        let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let date = arguments.values()[DATE].clone();
         let mut amounts = [const { Value::Null }; DISTRICTS as usize];
         for ((district, order), amount) in found(outputs, ORDERS).zip(&mut amounts) {
@@ -107,7 +107,7 @@ fn deliver_lines() -> Action {
 
 fn bill_customers() -> Action {
     Action::exclusive("customer", |transaction, arguments, outputs| {
-        let (table, warehouse) = (arguments.table()?, arguments.get::<i32>(WAREHOUSE)?);
+        let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         for ((district, number), (_, cents)) in found(outputs, CUSTOMERS).zip(found(outputs, AMOUNTS)) {
             let (Value::Int4(number), Value::Int8(cents)) = (number, cents) else { continue };
             let there = transaction.modify(table, (warehouse, district, *number), |fields| {
@@ -115,7 +115,7 @@ fn bill_customers() -> Action {
                 fields.add_i32(customer::DELIVERY_CNT, 1).map(drop)
             })?;
             if !there {
-                return Err(missing("customer", &[warehouse, district, *number]));
+                return Err(missing("customer", (warehouse, district, *number)));
             }
         }
         Ok(())

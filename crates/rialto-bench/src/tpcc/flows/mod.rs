@@ -20,6 +20,7 @@ mod order_status;
 mod payment;
 mod stock_level;
 
+use std::fmt;
 use std::ops::ControlFlow;
 
 use rialto::row::{RowView, Value};
@@ -57,7 +58,7 @@ fn claim(table: &str, mode: ActionMode) -> Action {
 }
 
 #[cold]
-fn missing(table: &str, key: &[i32]) -> Error {
+fn missing(table: &str, key: impl fmt::Debug) -> Error {
     Error::aborted(format!("row {key:?} of table \"{table}\" is missing: this is no TPC-C database any more"))
 }
 
@@ -90,10 +91,10 @@ fn full_name(row: RowView<'_>) -> Result<String> {
 fn customer_by_name(
     transaction: &mut Transaction,
     table: &Table,
-    (warehouse, district, last): (i32, i32, &str),
+    (warehouse, district, last): (i16, i16, &str),
     mode: ScanMode,
 ) -> Result<i32> {
-    let prefix = vec![Value::Int4(warehouse), Value::Int4(district), Value::Text(last.to_owned())];
+    let prefix = vec![Value::Int2(warehouse), Value::Int2(district), Value::Text(last.to_owned())];
     let scan = Scan { mode, ..Scan::prefix(BY_LAST_NAME, prefix) };
     let mut found = Vec::with_capacity(16);
     transaction.scan(table, &scan, |_, row| {
@@ -107,6 +108,6 @@ fn customer_by_name(
 }
 
 #[cold]
-fn no_customer(warehouse: i32, district: i32, last: &str) -> Error {
+fn no_customer(warehouse: i16, district: i16, last: &str) -> Error {
     Error::aborted(format!("district {district} of warehouse {warehouse} has no customer named {last}"))
 }

@@ -7,7 +7,7 @@
 //! The last item of one order of a hundred is one that there is not. All else is done for such an order as for others
 //! (clause 2.4.2.3), then it is rolled back.
 
-use rialto::row::ColumnType::{self, Bytes, Int4, Timestamp};
+use rialto::row::ColumnType::{self, Bytes, Int2, Int4, Timestamp};
 use rialto::row::{Value, ValueRef};
 use rialto::{Action, Arguments, Error, Flow, Outputs, Result, Transaction};
 
@@ -66,30 +66,30 @@ pub(super) fn flow() -> (&'static [ColumnType], Flow) {
     let first = first.chain(of_each_line!(read_item)).chain([take_home_stocks()]);
     let first = first.chain(of_each_line!(take_remote_stock));
     let flow = Flow::new().phase(first).phase([enter_order(), enter_new_order(), enter_lines()]);
-    (&[Int4, Int4, Int4, Timestamp, Bytes], flow)
+    (&[Int2, Int2, Int4, Timestamp, Bytes], flow)
 }
 
 fn lines(arguments: &[Value]) -> Lines<'_> {
     Lines::of(arguments.get(LINES))
 }
 
-fn home(arguments: &[Value]) -> Option<i32> {
+fn home(arguments: &[Value]) -> Option<i16> {
     match arguments.first() {
-        Some(Value::Int4(warehouse)) => Some(*warehouse),
+        Some(Value::Int2(warehouse)) => Some(*warehouse),
         _ => None,
     }
 }
 
 /// The warehouse and the district.
-fn place(arguments: &Arguments<'_>) -> Result<(i32, i32)> {
+fn place(arguments: &Arguments<'_>) -> Result<(i16, i16)> {
     Ok((arguments.get(WAREHOUSE)?, arguments.get(DISTRICT)?))
 }
 
 fn read_warehouse() -> Action {
     let read = Action::shared("warehouse", |transaction, arguments, outputs| {
-        let number = arguments.get::<i32>(WAREHOUSE)?;
+        let number = arguments.get::<i16>(WAREHOUSE)?;
         let found = transaction.look(arguments.table()?, number, |row| row.get_i32(warehouse::TAX))?;
-        outputs.push(found.ok_or_else(|| missing("warehouse", &[number]))??);
+        outputs.push(found.ok_or_else(|| missing("warehouse", number))??);
         Ok(())
     });
     read.by_argument(WAREHOUSE)
@@ -107,7 +107,7 @@ fn take_number() -> Action {
             fields.set_i32(district::NEXT_O_ID, taken.1 + 1)
         })?;
         if !found {
-            return Err(missing("district", &[key.0, key.1]));
+            return Err(missing("district", (key.0, key.1)));
         }
         outputs.push(taken.0);
         outputs.push(taken.1);
@@ -125,7 +125,7 @@ fn read_customer() -> Action {
             outputs.push(row.get_str(customer::CREDIT)?.to_owned());
             Ok(())
         })?;
-        found.ok_or_else(|| missing("customer", &[place.0, place.1, number]))?
+        found.ok_or_else(|| missing("customer", (place.0, place.1, number)))?
     });
     read.by_argument(WAREHOUSE).by_argument(DISTRICT).by_argument(CUSTOMER)
 }
@@ -157,7 +157,7 @@ fn read_item<const LINE: usize>() -> Action {
 
 fn take_home_stocks() -> Action {
     let take = Action::exclusive("stock", |transaction, arguments, outputs| {
-        let home = arguments.get::<i32>(WAREHOUSE)?;
+        let home = arguments.get::<i16>(WAREHOUSE)?;
         let of_home = lines(arguments.values()).iter().filter(|line| line.supply_warehouse == home);
         of_home.into_iter().try_for_each(|line| take_stock(transaction, arguments, outputs, line, false))
     });
@@ -177,7 +177,7 @@ fn take_remote_stock<const LINE: usize>() -> Action {
         }
     });
     take.by(|arguments| {
-        remote::<LINE>(arguments).map_or(Value::Null, |line| Value::Int4(line.supply_warehouse))
+        remote::<LINE>(arguments).map_or(Value::Null, |line| Value::Int2(line.supply_warehouse))
     })
     .by(|arguments| remote::<LINE>(arguments).map_or(Value::Null, |line| Value::Int4(line.item)))
     .when(|arguments| remote::<LINE>(arguments).is_some())
@@ -191,9 +191,9 @@ fn take_stock(
     line: Line,
     is_remote: bool,
 ) -> Result<()> {
-    let district = arguments.get::<i32>(DISTRICT)?;
-    let Some(info) = (1..=DISTRICTS as i32).position(|number| number == district) else {
-        return Err(missing("district", &[arguments.get(WAREHOUSE)?, district]));
+    let district = arguments.get::<i16>(DISTRICT)?;
+    let Some(info) = (1..=DISTRICTS as i16).position(|number| number == district) else {
+        return Err(missing("district", (arguments.get::<i16>(WAREHOUSE)?, district)));
     };
     let ordered = i32::from(line.quantity);
     let mut left = 0;
@@ -233,8 +233,8 @@ fn enter_order() -> Action {
         let lines = lines(arguments.values());
         let is_local = lines.iter().all(|line| line.supply_warehouse == warehouse);
         let row = [
-            Int4(warehouse),
-            Int4(district),
+            Int2(warehouse),
+            Int2(district),
             Int4(order),
             Int4(arguments.get(CUSTOMER)?),
             Timestamp(entered),
@@ -250,7 +250,8 @@ fn enter_order() -> Action {
 fn enter_new_order() -> Action {
     let enter = Action::exclusive("new_order", |transaction, arguments, outputs| {
         let (warehouse, district) = place(arguments)?;
-        let row = [warehouse, district, order_number(outputs)?].map(ValueRef::Int4);
+        let row =
+            [ValueRef::Int2(warehouse), ValueRef::Int2(district), ValueRef::Int4(order_number(outputs)?)];
         transaction.insert_borrowed(arguments.table()?, &row)
     });
     enter.by_argument(WAREHOUSE).by_argument(DISTRICT)
@@ -277,12 +278,12 @@ fn enter_lines() -> Action {
             let amount = price * i32::from(line.quantity);
             cents += i64::from(amount);
             let row = [
-                Int4(warehouse),
-                Int4(district),
+                Int2(warehouse),
+                Int2(district),
                 Int4(order),
                 Int2(position as i16 + 1),
                 Int4(line.item),
-                Int4(line.supply_warehouse),
+                Int2(line.supply_warehouse),
                 Null,
                 Int2(i16::from(line.quantity)),
                 Int4(amount),

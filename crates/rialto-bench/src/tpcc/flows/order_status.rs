@@ -4,7 +4,7 @@
 
 use std::ops::ControlFlow;
 
-use rialto::row::ColumnType::{self, Int4, Text};
+use rialto::row::ColumnType::{self, Int2, Int4, Text};
 use rialto::row::{Value, WhichIndex};
 use rialto::{
     Action, ActionMode, Arguments, Direction, Error, Flow, Outputs, Result, Scan, ScanMode, Transaction,
@@ -30,10 +30,10 @@ pub(super) fn flow() -> (&'static [ColumnType], Flow) {
         .phase([by_number(), of_district(by_name())])
         .phase([of_district(find_order()), lines])
         .phase([of_district(read_lines())]);
-    (&[Int4, Int4, Int4, Text], flow)
+    (&[Int2, Int2, Int4, Text], flow)
 }
 
-fn place(arguments: &Arguments<'_>) -> Result<(i32, i32)> {
+fn place(arguments: &Arguments<'_>) -> Result<(i16, i16)> {
     Ok((arguments.get(WAREHOUSE)?, arguments.get(DISTRICT)?))
 }
 
@@ -71,7 +71,7 @@ fn read_customer(
         outputs.push(row.get_i64(customer::BALANCE)?);
         Ok(())
     })?;
-    found.ok_or_else(|| missing("customer", &[warehouse, district, number]))?
+    found.ok_or_else(|| missing("customer", (warehouse, district, number)))?
 }
 
 fn find_order() -> Action {
@@ -79,7 +79,7 @@ fn find_order() -> Action {
         let (warehouse, district) = place(arguments)?;
         let customer = outputs.get::<i32>(CUSTOMER_NUMBER);
         let customer = customer.ok_or_else(|| Error::aborted("the first phase gave no customer"))?;
-        let prefix = [warehouse, district, customer].map(Value::Int4).to_vec();
+        let prefix = vec![Value::Int2(warehouse), Value::Int2(district), Value::Int4(customer)];
         let last =
             Scan { direction: Direction::Backward, limit: Some(1), ..Scan::prefix(BY_CUSTOMER, prefix) };
         let mut found = false;
@@ -90,7 +90,7 @@ fn find_order() -> Action {
             outputs.push(row.get(order::CARRIER));
             Ok(ControlFlow::Break(()))
         })?;
-        if found { Ok(()) } else { Err(missing("orders", &[warehouse, district, customer])) }
+        if found { Ok(()) } else { Err(missing("orders", (warehouse, district, customer))) }
     })
 }
 
@@ -98,10 +98,10 @@ fn read_lines() -> Action {
     Action::shared("order_line", |transaction, arguments, outputs| {
         let (warehouse, district) = place(arguments)?;
         let order = outputs.get::<i32>(ORDER).ok_or_else(|| Error::aborted("no order was found"))?;
-        let prefix = [warehouse, district, order].map(Value::Int4).to_vec();
+        let prefix = vec![Value::Int2(warehouse), Value::Int2(district), Value::Int4(order)];
         transaction.scan(arguments.table()?, &Scan::prefix(WhichIndex::Primary, prefix), |_, row| {
             outputs.push(row.get_i32(order_line::ITEM)?);
-            outputs.push(row.get_i32(order_line::SUPPLY_WAREHOUSE)?);
+            outputs.push(row.get(order_line::SUPPLY_WAREHOUSE));
             outputs.push(row.get(order_line::QUANTITY));
             outputs.push(row.get_i32(order_line::AMOUNT)?);
             outputs.push(row.get(order_line::DELIVERY_DATE));

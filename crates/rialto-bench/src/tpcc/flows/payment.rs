@@ -4,7 +4,7 @@
 //! The customer is asked for by number or by last name, two actions of which a call has one: by number its identifier is
 //! the whole key.
 
-use rialto::row::ColumnType::{self, Int4, Text, Timestamp};
+use rialto::row::ColumnType::{self, Int2, Int4, Text, Timestamp};
 use rialto::row::{Value, ValueRef};
 use rialto::{Action, Arguments, Error, Fields, Flow, Outputs, Result, ScanMode, Transaction};
 
@@ -35,7 +35,7 @@ const BAD_CREDIT: &str = "BC";
 pub(super) fn flow() -> (&'static [ColumnType], Flow) {
     let first = [pay_warehouse(), pay_district(), pay_by_number(), pay_by_name()];
     let flow = Flow::new().phase(first).phase([enter_history()]);
-    (&[Int4, Int4, Int4, Int4, Int4, Text, Int4, Timestamp], flow)
+    (&[Int2, Int2, Int2, Int2, Int4, Text, Int4, Timestamp], flow)
 }
 
 fn amount(arguments: &Arguments<'_>) -> Result<i64> {
@@ -44,27 +44,27 @@ fn amount(arguments: &Arguments<'_>) -> Result<i64> {
 
 fn pay_warehouse() -> Action {
     let pay = Action::exclusive("warehouse", |transaction, arguments, outputs| {
-        let (number, cents) = (arguments.get::<i32>(WAREHOUSE)?, amount(arguments)?);
+        let (number, cents) = (arguments.get::<i16>(WAREHOUSE)?, amount(arguments)?);
         let found = transaction.modify(arguments.table()?, number, |fields| {
             outputs.push(fields.row().get_str(warehouse::NAME)?.to_owned());
             outputs.push(address(fields.row(), warehouse::STREET_1)?);
             fields.add_i64(warehouse::YTD, cents).map(drop)
         })?;
-        if found { Ok(()) } else { Err(missing("warehouse", &[number])) }
+        if found { Ok(()) } else { Err(missing("warehouse", number)) }
     });
     pay.by_argument(WAREHOUSE)
 }
 
 fn pay_district() -> Action {
     let pay = Action::exclusive("district", |transaction, arguments, outputs| {
-        let key = (arguments.get::<i32>(WAREHOUSE)?, arguments.get::<i32>(DISTRICT)?);
+        let key = (arguments.get::<i16>(WAREHOUSE)?, arguments.get::<i16>(DISTRICT)?);
         let cents = amount(arguments)?;
         let found = transaction.modify(arguments.table()?, key, |fields| {
             outputs.push(fields.row().get_str(district::NAME)?.to_owned());
             outputs.push(address(fields.row(), district::STREET_1)?);
             fields.add_i64(district::YTD, cents).map(drop)
         })?;
-        if found { Ok(()) } else { Err(missing("district", &[key.0, key.1])) }
+        if found { Ok(()) } else { Err(missing("district", (key.0, key.1))) }
     });
     pay.by_argument(WAREHOUSE).by_argument(DISTRICT)
 }
@@ -82,7 +82,8 @@ fn pay_by_number() -> Action {
 
 fn pay_by_name() -> Action {
     let pay = Action::exclusive("customer", |transaction, arguments, outputs| {
-        let (warehouse, district) = (arguments.get(CUSTOMER_WAREHOUSE)?, arguments.get(CUSTOMER_DISTRICT)?);
+        let (warehouse, district) =
+            (arguments.get::<i16>(CUSTOMER_WAREHOUSE)?, arguments.get::<i16>(CUSTOMER_DISTRICT)?);
         let name = (warehouse, district, arguments.get_str(LAST_NAME)?);
         // At once as they will be changed: two payments of one name would wait for each other to change theirs.
         let number = customer_by_name(transaction, arguments.table()?, name, ScanMode::Update)?;
@@ -99,7 +100,8 @@ fn pay_customer(
     outputs: &mut Outputs,
     number: i32,
 ) -> Result<()> {
-    let (warehouse, district) = (arguments.get(CUSTOMER_WAREHOUSE)?, arguments.get(CUSTOMER_DISTRICT)?);
+    let (warehouse, district) =
+        (arguments.get::<i16>(CUSTOMER_WAREHOUSE)?, arguments.get::<i16>(CUSTOMER_DISTRICT)?);
     let cents = amount(arguments)?;
     let found = transaction.modify(arguments.table()?, (warehouse, district, number), |fields| {
         let row = fields.row();
@@ -119,13 +121,13 @@ fn pay_customer(
         outputs.push(if is_bad { note(fields, arguments, number)? } else { Value::Null });
         Ok(())
     })?;
-    if found { Ok(()) } else { Err(missing("customer", &[warehouse, district, number])) }
+    if found { Ok(()) } else { Err(missing("customer", (warehouse, district, number))) }
 }
 
 /// Puts the payment before what the data of a customer of bad credit says already, of which the end goes (clause 2.5.2.2).
 /// What is shown of it.
 fn note(fields: &mut Fields<'_>, arguments: &Arguments<'_>, number: i32) -> Result<Value> {
-    let number_of = |position| arguments.get::<i32>(position);
+    let number_of = |position| arguments.get::<i16>(position);
     let cents = amount(arguments)?;
     let mut data = format!(
         "{number} {} {} {} {} {}.{:02} ",
@@ -146,8 +148,8 @@ fn note(fields: &mut Fields<'_>, arguments: &Arguments<'_>, number: i32) -> Resu
 
 fn enter_history() -> Action {
     let enter = Action::exclusive("history", |transaction, arguments, outputs| {
-        use ValueRef::{Int4, Text, Timestamp};
-        let number = |position| arguments.get::<i32>(position).map(Int4);
+        use ValueRef::{Int2, Int4, Text, Timestamp};
+        let place = |position| arguments.get::<i16>(position).map(Int2);
         let [Some(Value::Text(warehouse)), Some(Value::Text(district)), Some(Value::Int4(customer))] =
             [WAREHOUSE_NAME, DISTRICT_NAME, CUSTOMER_NUMBER].map(|position| outputs.earlier().get(position))
         else {
@@ -156,13 +158,13 @@ fn enter_history() -> Action {
         let rialto::row::Timestamp(paid) = arguments.get(DATE)?;
         let data = [warehouse.as_str(), district].join("    ");
         let row = [
-            number(WAREHOUSE)?,
-            number(DISTRICT)?,
-            number(CUSTOMER_WAREHOUSE)?,
-            number(CUSTOMER_DISTRICT)?,
+            place(WAREHOUSE)?,
+            place(DISTRICT)?,
+            place(CUSTOMER_WAREHOUSE)?,
+            place(CUSTOMER_DISTRICT)?,
             Int4(*customer),
             Timestamp(paid),
-            number(AMOUNT)?,
+            Int4(arguments.get(AMOUNT)?),
             Text(&data),
         ];
         transaction.insert_borrowed(arguments.table()?, &row)

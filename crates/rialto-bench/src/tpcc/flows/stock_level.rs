@@ -5,7 +5,7 @@
 
 use std::ops::ControlFlow;
 
-use rialto::row::ColumnType::{self, Int4};
+use rialto::row::ColumnType::{self, Int2, Int4};
 use rialto::row::{Value, WhichIndex};
 use rialto::{Action, ActionMode, Error, Flow, KeyBound, Result, Scan};
 
@@ -28,14 +28,14 @@ pub(super) fn flow() -> (&'static [ColumnType], Flow) {
         .phase([of_district(read_district()), claim("stock", ActionMode::Shared).by_argument(WAREHOUSE)])
         .phase([of_district(read_items())])
         .phase([count_low_stocks().by_argument(WAREHOUSE)]);
-    (&[Int4, Int4, Int4], flow)
+    (&[Int2, Int2, Int4], flow)
 }
 
 fn read_district() -> Action {
     Action::shared("district", |transaction, arguments, outputs| {
-        let key = (arguments.get::<i32>(WAREHOUSE)?, arguments.get::<i32>(DISTRICT)?);
+        let key = (arguments.get::<i16>(WAREHOUSE)?, arguments.get::<i16>(DISTRICT)?);
         let next = transaction.look(arguments.table()?, key, |row| row.get_i32(district::NEXT_O_ID))?;
-        outputs.push(next.ok_or_else(|| missing("district", &[key.0, key.1]))??);
+        outputs.push(next.ok_or_else(|| missing("district", (key.0, key.1)))??);
         Ok(())
     })
 }
@@ -44,8 +44,8 @@ fn read_items() -> Action {
     Action::shared("order_line", |transaction, arguments, outputs| {
         let next = outputs.get::<i32>(NEXT_ORDER);
         let next = next.ok_or_else(|| Error::aborted("the district gave no order number"))?;
-        let place = [arguments.get(WAREHOUSE)?, arguments.get(DISTRICT)?];
-        let bound = |order: i32| [place[0], place[1], order].map(Value::Int4).to_vec();
+        let place = [arguments.get(WAREHOUSE)?, arguments.get(DISTRICT)?].map(Value::Int2);
+        let bound = |order: i32| [place.as_slice(), &[Value::Int4(order)]].concat();
         let last = Scan {
             index: WhichIndex::Primary,
             lower: KeyBound::Included(bound(next - LAST_ORDERS)),
@@ -66,13 +66,13 @@ fn read_items() -> Action {
 
 fn count_low_stocks() -> Action {
     Action::shared("stock", |transaction, arguments, outputs| {
-        let (table, warehouse) = (arguments.table()?, arguments.get::<i32>(WAREHOUSE)?);
+        let (table, warehouse) = (arguments.table()?, arguments.get::<i16>(WAREHOUSE)?);
         let threshold = arguments.get::<i32>(THRESHOLD)?;
         let mut low = 0;
         for item in outputs.earlier().get(ITEMS..).unwrap_or_default() {
             let Value::Int4(item) = *item else { continue };
             let quantity = transaction.look(table, (warehouse, item), |row| row.get_i32(stock::QUANTITY))?;
-            let quantity: Result<i32> = quantity.ok_or_else(|| missing("stock", &[warehouse, item]))?;
+            let quantity: Result<i32> = quantity.ok_or_else(|| missing("stock", (warehouse, item)))?;
             low += i32::from(quantity? < threshold);
         }
         outputs.push(low);
