@@ -109,7 +109,7 @@ pub struct Counted {
     pub program: PathBuf,
     /// Where it and the tools may leave files.
     pub scratch: PathBuf,
-    /// Transactions of each kind.
+    /// Transactions of each kind, unless they are large ([`Kind::transactions`]).
     pub transactions: u32,
 }
 
@@ -128,7 +128,7 @@ impl Counted {
     }
 
     fn put(&self, figures: &mut Figures, kind: Kind, measure: Measure, count: u64) {
-        figures.insert((kind, measure), count as f64 / f64::from(self.transactions));
+        figures.insert((kind, measure), count as f64 / f64::from(kind.transactions(self.transactions)));
     }
 
     fn own(&self, figures: &mut Figures) -> Result<(), String> {
@@ -170,7 +170,7 @@ impl Counted {
             eprintln!(
                 "  {} system calls in {} {} transactions at level {}: {}",
                 calls.values().sum::<u64>(),
-                self.transactions,
+                kind.transactions(self.transactions),
                 kind.name(),
                 if durability == "memory" { 1 } else { 3 },
                 if names.is_empty() { "-".to_owned() } else { names.join(", ") }

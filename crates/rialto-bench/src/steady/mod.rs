@@ -13,6 +13,7 @@
 mod card;
 pub mod count;
 mod tatp;
+mod tpcc;
 
 use std::hint::black_box;
 use std::ops::{ControlFlow, Range};
@@ -26,11 +27,13 @@ use rialto::{Checkpointing, Database, Durability, Error, KeyBound, Options, Resu
 
 use self::card::Cards;
 use self::tatp::Subscribers;
+use self::tpcc::Warehouses;
 use crate::alloc::allocations_apart;
 use crate::card::Name;
 use crate::shape::ShapeError;
 use crate::tatp::Name as Subscription;
 use crate::tpcb::{Client, Shape, Tpcb};
+use crate::tpcc::Name as Order;
 use crate::workload::Workload;
 
 /// A kind of transaction.
@@ -52,11 +55,15 @@ pub enum Kind {
     Tatp(Subscription),
     /// All of them, in their mix.
     TatpMix,
+    /// One of TPC-C's in small warehouses.
+    Tpcc(Order),
+    /// All of them, in their mix.
+    TpccMix,
 }
 
 impl Kind {
     /// All, in the order of their windows.
-    pub const ALL: [Kind; 21] = [
+    pub const ALL: [Kind; 26] = [
         Kind::Tpcb,
         Kind::Read,
         Kind::Insert,
@@ -78,10 +85,22 @@ impl Kind {
         Kind::Tatp(Subscription::InsertCallForwarding),
         Kind::Tatp(Subscription::DeleteCallForwarding),
         Kind::TatpMix,
+        Kind::Tpcc(Order::NewOrder),
+        Kind::Tpcc(Order::Payment),
+        Kind::Tpcc(Order::OrderStatus),
+        Kind::Tpcc(Order::StockLevel),
+        Kind::TpccMix,
     ];
     /// Parts, each on a database of its own: so their log stays within the half of a file. Their directories' names end so.
-    const PARTS: [(&str, Range<usize>); 5] =
-        [("bank", 0..4), ("cards-0", 4..9), ("cards-1", 9..13), ("tatp-0", 13..18), ("tatp-1", 18..21)];
+    const PARTS: [(&str, Range<usize>); 7] = [
+        ("bank", 0..4),
+        ("cards-0", 4..9),
+        ("cards-1", 9..13),
+        ("tatp-0", 13..18),
+        ("tatp-1", 18..21),
+        ("tpcc-0", 21..22),
+        ("tpcc-1", 22..26),
+    ];
 
     /// Its name.
     pub fn name(self) -> &'static str {
@@ -107,6 +126,16 @@ impl Kind {
             Kind::Tatp(Subscription::InsertCallForwarding) => "inscf",
             Kind::Tatp(Subscription::DeleteCallForwarding) => "delcf",
             Kind::TatpMix => "tatp",
+            Kind::Tpcc(name) => name.as_str(),
+            Kind::TpccMix => "tpcc",
+        }
+    }
+
+    /// Transactions of a window, where that of a small transaction has so many. TPC-C's are ten times as large.
+    pub fn transactions(self, of_small: u32) -> u32 {
+        match self {
+            Kind::Tpcc(_) | Kind::TpccMix => of_small / 4,
+            _ => of_small,
         }
     }
 }
@@ -181,6 +210,9 @@ pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Re
             Kind::Tatp(_) | Kind::TatpMix => {
                 Subscribers::new(&database).and_then(|subscribers| run.windows(subscribers, kinds))
             }
+            Kind::Tpcc(_) | Kind::TpccMix => {
+                Warehouses::new(&database).and_then(|warehouses| run.windows(warehouses, kinds))
+            }
             _ => Steady::new(database).and_then(|bank| run.windows(bank, kinds)),
         };
         run.end(windows.map_err(|error| error.to_string())?)
@@ -214,7 +246,7 @@ impl Run {
     }
 
     fn window(&self, client: &mut impl Kinds, kind: Kind) -> Result<Window> {
-        let transactions = self.transactions;
+        let transactions = kind.transactions(self.transactions);
         client.begin(kind);
         let warmup = match (kind, self.durability) {
             (Kind::Insert, Durability::Memory) => WARMUP_INSERTS,
@@ -396,6 +428,7 @@ mod tests {
             assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
             let reads = match first.kind {
                 Kind::Tatp(name) => name.only_reads(),
+                Kind::Tpcc(name) => name.only_reads(),
                 kind => matches!(kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal)),
             };
             let writes = !reads;
@@ -408,6 +441,6 @@ mod tests {
         for kind in Kind::ALL {
             assert_eq!(kind.name().parse(), Ok(kind));
         }
-        assert!("tpcc".parse::<Kind>().unwrap_err().contains("scan10"));
+        assert!("tpch".parse::<Kind>().unwrap_err().contains("scan10"));
     }
 }

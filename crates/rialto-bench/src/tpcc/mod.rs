@@ -153,7 +153,7 @@ impl Tpcc {
 fn answered(name: Name, error: Error) -> Error {
     match error {
         Error::Aborted { reason } if name != Name::NewOrder || reason != INVALID_ITEM => {
-            Error::Procedure { name: name.as_str().to_owned(), reason }
+            Error::Procedure { name: name.as_str().to_owned(), reason: reason.into_owned() }
         }
         error => error,
     }

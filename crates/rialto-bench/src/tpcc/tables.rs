@@ -33,9 +33,11 @@ pub const CUSTOMERS: u32 = 3_000;
 pub const WAREHOUSES_MAX: u32 = i16::MAX as u32;
 /// Districts of each warehouse.
 pub const DISTRICTS: u32 = 10;
-/// Memory for tables that a warehouse takes, and the items, in bytes, about: what has been measured, and a tenth.
-const WAREHOUSE_BYTES: u64 = 118_000_000;
+/// Memory for tables, in bytes, about: that of the items, of a warehouse's stocks, and of its customers with their orders; what
+/// has been measured, and a tenth.
 const ITEMS_BYTES: u64 = 14_000_000;
+const STOCKS_BYTES: u64 = 40_000_000;
+const CUSTOMERS_BYTES: u64 = 64_000_000;
 
 impl Shape {
     /// The specification's, of so many warehouses.
@@ -67,8 +69,7 @@ impl Shape {
     pub fn memory_bytes(&self) -> u64 {
         let of_items = |bytes: u64| bytes / u64::from(ITEMS) * u64::from(self.items);
         let of_customers = |bytes: u64| bytes / u64::from(CUSTOMERS) * u64::from(self.customers);
-        // A third of a warehouse is its stocks.
-        let warehouse = of_items(WAREHOUSE_BYTES / 3) + of_customers(WAREHOUSE_BYTES / 3 * 2);
+        let warehouse = of_items(STOCKS_BYTES) + of_customers(CUSTOMERS_BYTES);
         of_items(ITEMS_BYTES) + u64::from(self.warehouses) * warehouse
     }
 }
