@@ -326,7 +326,7 @@ mod tests {
     fn a_line_that_is_no_gate_is_named() {
         for (text, named) in [
             ("tpcb instructions", "line 1"),
-            ("\ntpcc instructions 1", "line 2: \"tpcc\""),
+            ("\ntpch instructions 1", "line 2: \"tpch\""),
             ("tpcb misses 1", "log-bytes"),
             ("tpcb instructions many", "\"many\""),
         ] {
