@@ -289,6 +289,15 @@ impl Transaction {
     }
 }
 
+/// A scan by the bytes of its bounds.
+pub(super) struct ByteScan {
+    pub index: WhichIndex,
+    pub bounds: (Bound<Key>, Bound<Key>),
+    pub direction: Direction,
+    pub mode: RecordMode,
+    pub limit: Option<u64>,
+}
+
 /// Memory of scans, kept from one to the next.
 #[derive(Default)]
 pub(crate) struct ScanScratch {
@@ -306,20 +315,34 @@ impl Context {
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let slot = self.lock_for_scan(table, scan)?;
-        let Some((lower, upper)) = byte_range(self.tables.at(slot), scan)? else {
+        let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
             return Ok(());
         };
         if scan.limit == Some(0) {
             return Ok(());
         }
-        let mode = scan.mode.record_mode();
+        let Scan { index, direction, limit, .. } = *scan;
+        let range = ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), limit };
+        self.scan_bytes(slot, &range, scratch, visit)
+    }
+
+    /// The same, of a table that is locked for it.
+    pub(super) fn scan_bytes(
+        &mut self,
+        slot: u32,
+        scan: &ByteScan,
+        scratch: &mut ScanScratch,
+        visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let ByteScan { bounds: (lower, upper), mode, .. } = scan;
+        let mode = *mode;
         let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         let mut spanned = false;
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             if self.core.locks.form() == LockForm::Local {
-                let Some(span) = Span::between(as_bytes(&lower), as_bytes(&upper)) else { return Ok(()) };
+                let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
                 if scan.index != WhichIndex::Primary || !self.cover.has_span(slot, &span) {
                     self.lock(
                         |core, owner, _, _, wait| {
@@ -331,7 +354,7 @@ impl Context {
                 spanned = scan.index == WhichIndex::Primary && mode == RecordMode::Shared;
             } else {
                 let owner = &mut self.owner;
-                self.core.locks.interval(owner, index_id, as_bytes(&lower), as_bytes(&upper));
+                self.core.locks.interval(owner, index_id, as_bytes(lower), as_bytes(upper));
                 guard = Guard::Set;
             }
         }
@@ -346,7 +369,7 @@ impl Context {
         if let Some(limit) = scan.limit {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
-        let range = ScanRange { low: as_bytes(&lower), high: as_bytes(&upper) };
+        let range = ScanRange { low: as_bytes(lower), high: as_bytes(upper) };
         let mut rows = 0;
         loop {
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);

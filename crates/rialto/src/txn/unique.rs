@@ -4,10 +4,10 @@
 //! row. So the way of a row that is there is one probe of the index and one lock, as by the primary key. What is not there,
 //! or not to be told so simply, is asked for by a scan, which locks the interval (I7).
 
-use std::ops::ControlFlow;
+use std::ops::{Bound, ControlFlow};
 
 use super::read::view;
-use super::scan::{Scan, ScanMode};
+use super::scan::{ByteScan, Direction, ScanMode};
 use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::catalog::Table;
@@ -43,14 +43,19 @@ impl Transaction {
         if never_null && context.read_by_unique(slot, index, &entry, record_mode)? {
             return Ok(Some(look(view(context.tables.at(slot), &context.body))));
         }
-        let values = context.tables.at(slot).schema.decode_key(index, &entry)?;
-        let scan = Scan { mode, limit: Some(1), ..Scan::prefix(index, values) };
+        let mut end = entry.clone();
+        let upper = if end.turn_into_prefix_end() { Bound::Excluded(end) } else { Bound::Unbounded };
+        let bounds = (Bound::Included(entry), upper);
+        let scan =
+            ByteScan { index, bounds, direction: Direction::Forward, mode: record_mode, limit: Some(1) };
         let (mut look, mut found) = (Some(look), None);
-        self.scan(table, &scan, |_, row| {
+        let mut scratch = context.scan_scratch.take().unwrap_or_default();
+        let outcome = context.scan_bytes(slot, &scan, &mut scratch, &mut |_, row| {
             found = look.take().map(|look| look(row));
             Ok(ControlFlow::Break(()))
-        })?;
-        Ok(found)
+        });
+        context.scan_scratch = Some(scratch);
+        outcome.map(|()| found)
     }
 }
 
