@@ -9,8 +9,8 @@
 //!   load;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that say
 //!   which and when;
-//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `recovery_target`: when one begins so
-//!   that a recovery stays within a time; `readiness`: what that needs to know.
+//! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `source`: what it needs of the engine;
+//!   `recovery_target`: when one begins so that a recovery stays within a time; `readiness`: what that needs to know.
 //!
 //! Kept here:
 //!
