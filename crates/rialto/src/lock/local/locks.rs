@@ -23,6 +23,8 @@ pub(in super::super) struct Request<'a> {
     pub version: u64,
     /// The span has keys at other executors too.
     pub part: bool,
+    /// Of index and key, if the span is of one.
+    pub hash: u64,
 }
 
 /// What the table says to a request.
@@ -44,6 +46,8 @@ pub(in super::super) enum Answer {
 struct Lock {
     index: IndexId,
     span: Span,
+    /// As its requests'.
+    hash: u64,
     holders: SmallVec<[Holder; 2]>,
     /// The span's keys have gone elsewhere: it is here only for its holders to release it.
     gone: bool,
@@ -105,12 +109,13 @@ struct Blocked {
     span: Span,
     mode: RecordMode,
     part: bool,
+    hash: u64,
 }
 
 impl Blocked {
     fn request(&self) -> Request<'_> {
-        let Blocked { owner, index, ref span, mode, part } = *self;
-        Request { owner, index, span: span.borrow(), mode, version: 0, part }
+        let Blocked { owner, index, ref span, mode, part, hash } = *self;
+        Request { owner, index, span: span.borrow(), mode, version: 0, part, hash }
     }
 }
 
@@ -142,15 +147,13 @@ fn suffices(held: RecordMode, asked: RecordMode) -> bool {
     held == RecordMode::Exclusive || asked == RecordMode::Shared
 }
 
-fn hash_of(index: IndexId, key: &[u8]) -> u64 {
-    xxh3_64_with_seed(key, u64::from(index.0))
+/// What finds a lock on one key; of a wider span nothing does.
+#[inline]
+pub(super) fn hash_of(index: IndexId, span: SpanRef<'_>) -> u64 {
+    if span.is_point() { xxh3_64_with_seed(span.lower(), u64::from(index.0)) } else { 0 }
 }
 
 impl Lock {
-    fn hash(&self) -> u64 {
-        hash_of(self.index, self.span.borrow().lower())
-    }
-
     fn is(&self, index: IndexId, span: SpanRef<'_>) -> bool {
         self.index == index && self.span.borrow().is(span)
     }
@@ -169,11 +172,11 @@ impl Lock {
 }
 
 impl LocalLocks {
-    /// The lock on just this span.
-    pub fn find(&self, index: IndexId, span: SpanRef<'_>) -> Option<u32> {
-        let is = |&at: &u32| self.locks[at as usize].is(index, span);
-        match span.is_point() {
-            true => self.points.find(hash_of(index, span.lower()), is).copied(),
+    /// The lock on just the span of the request.
+    fn find(&self, request: &Request<'_>) -> Option<u32> {
+        let is = |&at: &u32| self.locks[at as usize].is(request.index, request.span);
+        match request.span.is_point() {
+            true => self.points.find(request.hash, is).copied(),
             false => self.wide.iter().copied().find(is),
         }
     }
@@ -189,7 +192,7 @@ impl LocalLocks {
 
     /// Grants the request if it can be granted now.
     pub fn ask(&mut self, request: Request<'_>) -> Answer {
-        let Request { owner, index, span, mode, version, .. } = request;
+        let Request { owner, mode, version, .. } = request;
         if version != self.version {
             return Answer::Rerouted;
         }
@@ -197,7 +200,7 @@ impl LocalLocks {
             // Nobody holds anything.
             return Answer::New(self.add(request));
         }
-        let there = self.find(index, span);
+        let there = self.find(&request);
         // A part counts for nothing here: keys with locks of others on them may have come to it since.
         let held = there.and_then(|at| self.locks[at as usize].holder(owner)?.whole);
         if held.is_some_and(|held| suffices(held, mode)) || self.is_covered(request) {
@@ -235,11 +238,11 @@ impl LocalLocks {
 
     /// Makes a lock on a span that has none.
     fn add(&mut self, request: Request<'_>) -> u32 {
-        let (Request { index, span, .. }, holder) = (request, Holder::of(&request));
+        let (Request { index, span, hash, .. }, holder) = (request, Holder::of(&request));
         let at = match self.free.pop() {
             Some(at) => {
                 let lock = &mut self.locks[at as usize];
-                (lock.index, lock.span, lock.gone) = (index, span.to_owned(), false);
+                (lock.index, lock.span, lock.hash, lock.gone) = (index, span.to_owned(), hash, false);
                 lock.holders.push(holder);
                 at
             }
@@ -248,6 +251,7 @@ impl LocalLocks {
                 self.locks.push(Lock {
                     index,
                     span: span.to_owned(),
+                    hash,
                     holders,
                     gone: false,
                     copies: Vec::new(),
@@ -258,8 +262,7 @@ impl LocalLocks {
         match span.is_point() {
             true => {
                 let locks = &self.locks;
-                let hash = |&at: &u32| locks[at as usize].hash();
-                self.points.insert_unique(hash_of(index, span.lower()), at, hash);
+                self.points.insert_unique(hash, at, |&at: &u32| locks[at as usize].hash);
             }
             false => self.wide.push(at),
         }
@@ -270,7 +273,7 @@ impl LocalLocks {
     fn unlist(&mut self, at: u32) {
         let lock = &self.locks[at as usize];
         if lock.span.borrow().is_point() {
-            let entry = self.points.find_entry(lock.hash(), |&other| other == at);
+            let entry = self.points.find_entry(lock.hash, |&other| other == at);
             entry.expect("a lock on a key is among them").remove();
         } else {
             self.wide.retain(|&other| other != at);
@@ -287,19 +290,19 @@ impl LocalLocks {
     }
 
     /// The locks on keys of this span.
-    fn overlapping<'a>(&'a self, index: IndexId, span: SpanRef<'a>) -> impl Iterator<Item = &'a Lock> {
-        let (point, points) = match span.is_point() {
-            true => (self.find(index, span), None),
+    fn overlapping<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = &'a Lock> {
+        let (point, points) = match request.span.is_point() {
+            true => (self.find(&request), None),
             false => (None, Some(self.points.iter().copied())),
         };
         let all = point.into_iter().chain(points.into_iter().flatten()).chain(self.wide.iter().copied());
         all.map(|at| &self.locks[at as usize])
-            .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
+            .filter(move |lock| lock.index == request.index && lock.span.borrow().overlaps(request.span))
     }
 
     /// Those who hold what the request conflicts with.
     fn holders_against<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = u16> + 'a {
-        self.overlapping(request.index, request.span)
+        self.overlapping(request)
             .flat_map(|lock| lock.holders.iter())
             .filter(move |holder| holder.owner != request.owner && conflict(holder.mode, request.mode))
             .map(|holder| holder.owner)
@@ -324,8 +327,8 @@ impl LocalLocks {
     }
 
     /// Lists a request whose answer was to wait.
-    pub fn enqueue(&mut self, Request { owner, index, span, mode, part, .. }: Request<'_>) {
-        self.blocked.push(Blocked { owner, index, span: span.to_owned(), mode, part });
+    pub fn enqueue(&mut self, Request { owner, index, span, mode, part, hash, .. }: Request<'_>) {
+        self.blocked.push(Blocked { owner, index, span: span.to_owned(), mode, part, hash });
     }
 
     /// Takes a request off the list; false: it was granted before.
@@ -365,7 +368,7 @@ impl LocalLocks {
 
     /// Gives the holders of a lock, those that have all of its span, the same at another executor.
     pub fn copy_to(&mut self, at: u32, executor: u16, other: &mut LocalLocks) {
-        let Lock { index, span, holders, copies, .. } = &mut self.locks[at as usize];
+        let Lock { index, span, hash, holders, copies, .. } = &mut self.locks[at as usize];
         for &Holder { owner, whole, .. } in holders.iter() {
             let Some(mode) = whole else { continue };
             let request = Request {
@@ -375,8 +378,9 @@ impl LocalLocks {
                 mode,
                 version: other.version,
                 part: false,
+                hash: *hash,
             };
-            let lock = match other.find(*index, span.borrow()) {
+            let lock = match other.find(&request) {
                 // He has it there already, as another part of the span.
                 Some(lock) if other.locks[lock as usize].mode_of(owner).is_some() => continue,
                 Some(lock) => {
@@ -391,7 +395,7 @@ impl LocalLocks {
 
     /// The owner has no more of the span here than he has of all of it. Whether he had.
     pub fn fall_back(&mut self, request: Request<'_>) -> bool {
-        let at = self.find(request.index, request.span);
+        let at = self.find(&request);
         let holder = at.and_then(|at| self.locks[at as usize].holder_mut(request.owner));
         let Some(Holder { mode, whole: Some(whole), .. }) = holder else { return false };
         std::mem::replace(mode, *whole) != *whole
@@ -402,7 +406,7 @@ impl LocalLocks {
         if self.version != request.version {
             return false;
         }
-        if let Some(at) = self.find(request.index, request.span)
+        if let Some(at) = self.find(&request)
             && let Some(holder) = self.locks[at as usize].holder_mut(request.owner)
         {
             holder.make_whole(request.mode);
@@ -441,7 +445,7 @@ impl LocalLocks {
                 continue;
             }
             let blocked = self.blocked.remove(at);
-            let (lock, was_holder) = match self.find(blocked.index, blocked.span.borrow()) {
+            let (lock, was_holder) = match self.find(&blocked.request()) {
                 Some(lock) => (lock, self.grant(lock, &blocked.request())),
                 None => (self.add(blocked.request()), false),
             };

@@ -20,7 +20,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 pub(super) use self::locks::LocalLocks;
-use self::locks::{Answer, Copied, Granted, Request};
+use self::locks::{Answer, Copied, Granted, Request, hash_of};
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
 pub use self::span::{Span, SpanRef};
@@ -104,12 +104,12 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        let mut executors = Executors::new();
+        let (mut executors, hash) = (Executors::new(), hash_of(index, span));
         let before = owner.body.locals.len();
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
-            let request = Request { owner: owner.body.id, index, span, mode, version, part };
+            let request = Request { owner: owner.body.id, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for &executor in &executors {
                 let answer = self.local.lock(executor).ask(request);
