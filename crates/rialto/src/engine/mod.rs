@@ -2,9 +2,9 @@
 //!
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
-//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under central locks;
+//! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: local lock tables and routing rules, and who keeps these;
-//! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked.
+//! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked;
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of

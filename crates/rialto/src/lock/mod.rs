@@ -11,13 +11,14 @@
 //!
 //! - **L1** A request is granted exactly when it is compatible with every lock that others hold and with every request
 //!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
-//!   negation of this rule, so it can neither miss a deadlock nor invent one.
+//!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.)
 //! - **L2** A request leaves its queue under its partition's latch only: granted by who made room, or withdrawn by its
 //!   own owner, who then grants those that it stood before.
 //! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale
 //!   wake-up of a reused slot is harmless.
 //! - **L4** Nobody holds two partition latches at once, but for the deadlock detector, which takes them in ascending
-//!   order, heads before intervals. A slot's latches are innermost.
+//!   order, heads before intervals before executors, and for who looks at several executors or changes what leads to them,
+//!   in ascending order too. A slot's latches are innermost.
 //! - **L5** All locks are held to the end ([`LockManager::release_all`], [`LockManager::release_all_thin`]), after the
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in

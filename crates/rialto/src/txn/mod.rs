@@ -5,6 +5,7 @@
 //!   with `insert` and `change`, [`fields`]: what a body does;
 //! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
+//! - `cover`: what an action's identifier has locked, so that its rows need no locks of their own;
 //! - `colour`: which side of a black/white sweep a commit is on;
 //! - `apply`: the writes after it; `calls`: a transaction as the call that made it;
 //! - [`ticket`]: outcomes on their way to being durable.
@@ -14,7 +15,7 @@
 //!   without a row, which everybody who meets one waits for;
 //! - **I2** `Context::commit` takes the place, then applies all, then releases all;
 //! - **I3** everything read raises `Context::depends`, which replies wait for;
-//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans; `unlocked` for those who only
+//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on spans); `unlocked` for those who only
 //!   read;
 //! - **I10** operations reserve slots and index entries, `Context::prepare` the log space.
 
