@@ -15,6 +15,7 @@
 //! | [`driver`] | the clients: threads, phases, when a transaction starts and when it is done |
 //! | [`histogram`], [`confidence`] | latencies; means with their intervals |
 //! | [`counters`], [`usage`], [`alloc`] | instructions, device bytes, context switches, allocations |
+//! | [`profile`] | where processor time goes, by the functions on sampled stacks |
 //! | [`machine`] | what it ran on |
 //! | [`calibrate`] | its calm and noisy spells |
 //! | [`limits`] | what bare code reaches on it |
@@ -45,6 +46,7 @@ pub mod limits;
 pub mod log_writes;
 pub mod machine;
 pub mod mix;
+pub mod profile;
 pub mod report;
 pub mod session;
 pub mod shape;

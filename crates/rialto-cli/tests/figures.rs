@@ -16,6 +16,28 @@ fn file(directory: &Directory, name: &str) -> String {
     std::fs::read_to_string(directory.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
+/// The cells of a figure's table, commas in them as semicolons; and its picture is one.
+fn table(out: &Directory, id: &str) -> Vec<Vec<String>> {
+    let csv = file(out, &format!("{id}.csv"));
+    // Commas in quotes are no ends of cells.
+    let cells = |line: &str| {
+        let parts = line.split('"').enumerate();
+        let joined: String = parts
+            .map(|(at, part)| if at % 2 == 1 { part.replace(',', ";") } else { part.to_owned() })
+            .collect();
+        joined.split(',').map(str::to_owned).collect::<Vec<_>>()
+    };
+    let rows: Vec<_> = csv.lines().map(cells).collect();
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{id}: {csv}");
+    let svg = file(out, &format!("{id}.svg"));
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{id}");
+    rows
+}
+
+fn number(cell: &str) -> f64 {
+    cell.parse().unwrap_or_else(|_| panic!("\"{cell}\" is no number"))
+}
+
 #[test]
 fn each_figure_is_a_table_a_picture_and_a_paragraph() {
     let (out, data) = (Directory::new("figures-out"), Directory::new("figures-data"));
@@ -64,23 +86,7 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     arguments.extend(["--out", out.name(), "--data", data.name(), "--seconds", "0.01"]);
     let output = succeeds(figures(&arguments));
     assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
-    let rows = |id: &str| -> Vec<Vec<String>> {
-        let csv = file(&out, &format!("{id}.csv"));
-        // Commas in quotes are no ends of cells.
-        let cells = |line: &str| {
-            let parts = line.split('"').enumerate();
-            let joined: String = parts
-                .map(|(at, part)| if at % 2 == 1 { part.replace(',', ";") } else { part.to_owned() })
-                .collect();
-            joined.split(',').map(str::to_owned).collect::<Vec<_>>()
-        };
-        let rows: Vec<_> = csv.lines().map(cells).collect();
-        assert!(rows.iter().all(|row| row.len() == rows[0].len()), "{id}: {csv}");
-        let svg = file(&out, &format!("{id}.svg"));
-        assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{id}");
-        rows
-    };
-    let number = |cell: &str| -> f64 { cell.parse().unwrap_or_else(|_| panic!("\"{cell}\" is no number")) };
+    let rows = |id: &str| table(&out, id);
     let throughput = rows("m-4.1");
     let row = |name: &str| {
         throughput.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name} is missing"))
@@ -125,6 +131,137 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     let none = figures(&["m-4.1", "--out", out.name(), "--seconds", "0"]);
     assert_eq!(none.status.code(), Some(2));
     assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
+}
+
+/// A figure of DORA's, tiny: its rows by column name.
+struct Rows(Vec<Vec<String>>);
+
+impl Rows {
+    fn of<'a>(&'a self, column: &str) -> impl Iterator<Item = &'a str> {
+        let at =
+            self.0[0].iter().position(|name| name == column).unwrap_or_else(|| panic!("no column {column}"));
+        self.0[1..].iter().map(move |row| &*row[at])
+    }
+
+    fn numbers(&self, column: &str) -> Vec<f64> {
+        self.of(column).map(number).collect()
+    }
+
+    /// For each row, the sum of these columns.
+    fn sums(&self, columns: &[&str]) -> Vec<f64> {
+        let columns: Vec<_> = columns.iter().map(|column| self.numbers(column)).collect();
+        (0..self.0.len() - 1).map(|row| columns.iter().map(|column| column[row]).sum()).collect()
+    }
+}
+
+const SYSTEMS: [&str; 3] = ["conventional; central locks", "conventional; thin locks", "data-oriented"];
+
+#[test]
+fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
+    let (out, data) = (Directory::new("figures-dora-out"), Directory::new("figures-dora-data"));
+    let figure = |id: &str| {
+        let output =
+            succeeds(figures(&[id, "--out", out.name(), "--data", data.name(), "--seconds", "0.04"]));
+        assert!(stdout(&output).contains(&format!("{id}.svg")), "{}", stdout(&output));
+        let rows = Rows(table(&out, id));
+        for system in SYSTEMS {
+            assert!(rows.of("system").any(|found| found == system), "{id}: {system} is missing");
+        }
+        assert!(file(&out, &format!("{id}.md")).contains("The paper"), "{id}");
+        rows
+    };
+    // Shares are of samples: a point without any has none.
+    let are_whole = |sums: &[f64], samples: &[f64]| {
+        for (sum, samples) in sums.iter().zip(samples) {
+            let expected = if *samples > 0.0 { 100.0 } else { 0.0 };
+            assert!((sum - expected).abs() < 0.4, "{sum} of {samples} samples");
+        }
+    };
+    let parts = [
+        "useful work %",
+        "data-oriented engine %",
+        "other contention %",
+        "lock manager %",
+        "lock manager contention %",
+    ];
+    for id in ["dora-1", "dora-2"] {
+        let rows = figure(id);
+        assert_eq!(rows.0.len(), 7, "{id}: {:?}", rows.0);
+        assert!(rows.numbers("transactions/s").iter().all(|per_s| *per_s > 0.0), "{id}");
+        are_whole(&rows.sums(&parts), &rows.numbers("samples"));
+    }
+    let inside = ["acquire %", "acquire contention %", "release %", "release contention %"];
+    let rows = figure("dora-3");
+    are_whole(&rows.sums(&inside), &rows.numbers("samples"));
+
+    let locks = figure("dora-5");
+    let (row, higher, local) = (
+        locks.numbers("row-level locks in 100"),
+        locks.numbers("higher level locks in 100"),
+        locks.numbers("local locks in 100"),
+    );
+    for (at, system) in locks.of("system").enumerate() {
+        let is_local = system == "data-oriented";
+        assert_eq!(
+            (local[at] > 0.0, row[at] == 0.0),
+            (is_local, is_local || row[at] == 0.0),
+            "{:?}",
+            locks.0[at + 1]
+        );
+        assert!(higher[at] >= 0.0);
+    }
+    // Accounts, tellers, branches, and the history's row, in each transaction.
+    let bank = locks
+        .of("workload")
+        .zip(locks.of("system"))
+        .position(|at| at == ("TPC-B", SYSTEMS[0]))
+        .expect("a row");
+    // But for those whose locks and commit lie on two sides of the window's ends.
+    let is_about_400 = |count: f64| (300.0..500.0).contains(&count);
+    assert!(is_about_400(row[bank]) && is_about_400(higher[bank]), "{:?}", locks.0[bank + 1]);
+
+    let offered = figure("dora-6");
+    assert_eq!(offered.0.len(), 1 + 3 * 3 * 2);
+    for (utilization, offered) in
+        offered.numbers("utilization %").iter().zip(offered.numbers("offered load %"))
+    {
+        assert!(*utilization <= offered, "{utilization} of {offered}");
+    }
+    assert!(offered.numbers("of its peak %").iter().all(|share| (0.0..=100.0).contains(share)));
+
+    let response = figure("dora-7");
+    assert!(response.numbers("mean response time us").iter().all(|us| *us > 0.0));
+    let of_paper = "the paper's DORA against its Baseline";
+    assert_eq!(response.of(of_paper).filter(|paper| !paper.is_empty()).collect::<Vec<_>>(), ["0.63 or 0.40"]);
+
+    let peak = figure("dora-8");
+    assert_eq!(peak.0.len(), 1 + 6 * 3);
+    let bases = peak.of("system").zip(peak.numbers("against central locks"));
+    assert!(bases.filter(|(system, _)| *system == SYSTEMS[0]).all(|(_, ratio)| ratio == 1.0));
+
+    let accesses = figure("dora-10");
+    assert!(accesses.numbers("accesses").iter().all(|count| *count > 0.0));
+    assert!(accesses.numbers("records of 100").iter().all(|records| (1.0..=100.0).contains(records)));
+    // A dot for each access that is drawn, in each picture.
+    let dots = file(&out, "dora-10.svg").matches("<circle").count() as f64;
+    let all: f64 = accesses.numbers("accesses").iter().sum();
+    assert!(dots > 0.0 && dots <= all.min(4_500.0), "{dots} of {all}");
+
+    let plans = figure("dora-11");
+    assert_eq!(plans.0.len(), 1 + 3 * 2 * 2);
+    for named in ["Baseline", "DORA-P", "DORA-S"] {
+        assert_eq!(plans.of("the paper's").filter(|name| *name == named).count(), 2, "{named}");
+    }
+    // Of all, weighed by how many there were: points have few.
+    let (succeeded, per_s) = (plans.numbers("succeeded %"), plans.numbers("transactions/s"));
+    let weighed: f64 = succeeded.iter().zip(&per_s).map(|(percent, per_s)| percent * per_s).sum();
+    let mean = weighed / per_s.iter().sum::<f64>();
+    assert!((45.0..80.0).contains(&mean), "{mean}");
+
+    let none = figures(&["dora-5", "--out", out.name(), "--seconds", "0"]);
+    assert_eq!(none.status.code(), Some(2));
+    assert!(stderr(&none).contains("--seconds above zero"), "{}", stderr(&none));
+    assert!(!data.path().exists(), "all is in memory");
 }
 
 #[test]

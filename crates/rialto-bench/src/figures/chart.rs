@@ -15,12 +15,16 @@ pub enum Look {
     Paper,
     /// A formula: a thin line.
     Formula,
+    /// A part of a whole, from the bottom up to the points; what is drawn later covers it.
+    Area,
+    /// Events: small dots without a line.
+    Dots,
 }
 
 /// Points that belong together.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
-    /// For the legend.
+    /// For the legend; empty for none (and then no words beside the points).
     pub name: String,
     /// How it is drawn.
     pub look: Look,
@@ -95,7 +99,7 @@ pub enum Picture {
     },
 }
 
-const COLOURS: [RGBColor; 9] = [
+const COLOURS: [RGBColor; 10] = [
     RGBColor(0x1f, 0x77, 0xb4),
     RGBColor(0xd6, 0x5f, 0x0e),
     RGBColor(0x2c, 0x8c, 0x2c),
@@ -105,6 +109,7 @@ const COLOURS: [RGBColor; 9] = [
     RGBColor(0x8c, 0x56, 0x4b),
     RGBColor(0x55, 0x55, 0x55),
     RGBColor(0xd4, 0xa0, 0x10),
+    RGBColor(0xe3, 0x77, 0xc2),
 ];
 const PANEL: (u32, u32) = (620, 400);
 const TITLE_FONT: (&str, i32) = ("sans-serif", 15);
@@ -211,11 +216,20 @@ impl Panel {
                 Look::Paper => chart
                     .draw_series(at.iter().map(|point| Circle::new(*point, 5, colour.stroke_width(2))))
                     .map_err(failed)?,
+                Look::Area => chart.draw_series(area_of(&at, self.y_from, colour)).map_err(failed)?,
+                Look::Dots => chart
+                    .draw_series(at.iter().map(|point| Circle::new(*point, 2, colour.filled())))
+                    .map_err(failed)?,
             };
+            if series.name.is_empty() {
+                continue;
+            }
             drawn.label(&series.name).legend(move |(x, y)| match series.look {
                 Look::Paper => Circle::new((x + 9, y), 4, colour.stroke_width(2)).into_dyn(),
                 Look::Formula => PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(1)).into_dyn(),
                 Look::Measured => PathElement::new([(x, y), (x + 18, y)], colour.stroke_width(3)).into_dyn(),
+                Look::Area => Rectangle::new([(x, y - 5), (x + 18, y + 5)], colour.filled()).into_dyn(),
+                Look::Dots => Circle::new((x + 9, y), 3, colour.filled()).into_dyn(),
             });
             let words = at.iter().zip(&series.labels);
             let style = FONT.into_font().color(&colour);
@@ -224,6 +238,9 @@ impl Panel {
                     EmptyElement::at(*point) + Text::new(label.clone(), (6, -14), style.clone())
                 }))
                 .map_err(failed)?;
+        }
+        if self.series.iter().all(|series| series.name.is_empty()) {
+            return Ok(());
         }
         chart
             .configure_series_labels()
@@ -236,6 +253,25 @@ impl Panel {
     }
 }
 
+/// What lies under the points; nothing under one alone.
+fn area_of(points: &[(f64, f64)], bottom: f64, colour: RGBColor) -> Option<Polygon<(f64, f64)>> {
+    let (first, last) = (points.first()?, points.last()?);
+    let mut corners = points.to_vec();
+    corners.extend([(last.0, bottom), (first.0, bottom)]);
+    Some(Polygon::new(corners, colour.filled()))
+}
+
+/// Parts of a whole over a common axis, one upon the other from the first: for each point its place on the axis and its
+/// parts. The series are in the order in which they are to be drawn.
+pub fn stacked<const N: usize>(names: [&str; N], points: &[(f64, [f64; N])]) -> Vec<Series> {
+    let top = |parts: &[f64; N], number: usize| parts[..=number].iter().sum::<f64>();
+    let series = |(number, name)| {
+        let tops = points.iter().map(|(x, parts)| (*x, top(parts, number))).collect();
+        Series::new(name, Look::Area, number, tops)
+    };
+    names.into_iter().enumerate().rev().map(series).collect()
+}
+
 fn draw_bars(area: &Area<'_>, title: &str, parts: &[String], bars: &[Bar]) -> Result<(), FigureError> {
     let (left, width) = (250, 480.0);
     let most = bars.iter().map(|bar| bar.parts.iter().sum::<f64>()).fold(f64::MIN_POSITIVE, f64::max);
@@ -244,12 +280,14 @@ fn draw_bars(area: &Area<'_>, title: &str, parts: &[String], bars: &[Bar]) -> Re
         area.draw(&Text::new(words.to_owned(), at, style)).map_err(failed)
     };
     text(title, (10, 18), HPos::Left, 15)?;
-    let mut at = left;
+    let width_of = |part: &String| 40 + 7 * part.len() as i32;
+    // Above the bars, or as far to the left as it takes.
+    let mut at = left.min(900 - parts.iter().map(width_of).sum::<i32>()).max(10);
     for (number, part) in parts.iter().enumerate() {
         let square = Rectangle::new([(at, 36), (at + 12, 48)], colour(number).filled());
         area.draw(&square).map_err(failed)?;
         text(part, (at + 17, 43), HPos::Left, 12)?;
-        at += 40 + 7 * part.len() as i32;
+        at += width_of(part);
     }
     for (row, bar) in bars.iter().enumerate() {
         let y = 60 + BAR * row as i32;
@@ -300,10 +338,13 @@ mod tests {
             Series::new("measured", Look::Measured, 0, vec![(1.0, 10.0), (2.0, 20.0), (4.0, 15.0)]),
             Series::new("the paper's", Look::Paper, 1, vec![(2.0, 18.0)]),
             Series::new("a formula", Look::Formula, 2, vec![(1.0, 9.0), (4.0, 90.0)]),
+            Series::new("events", Look::Dots, 3, vec![(1.0, 3.0), (3.0, 4.0)]),
         ];
         let panel = Panel { is_log: true, ..Panel::new("A title", "servers", "TPS", series) };
         let svg = Picture::Panels(vec![panel.clone(), panel]).svg().unwrap();
-        for word in ["<svg", "A title", "measured", "paper", "a formula", "servers", "TPS", "<circle"] {
+        for word in
+            ["<svg", "A title", "measured", "paper", "a formula", "events", "servers", "TPS", "<circle"]
+        {
             assert!(svg.contains(word), "{word} is missing in {svg}");
         }
         // Nothing at all, and a single point, are pictures, too.
@@ -311,6 +352,16 @@ mod tests {
             let series = vec![Series::new("few", Look::Measured, 0, points)];
             Picture::Panels(vec![Panel::new("t", "x", "y", series)]).svg().unwrap();
         }
+    }
+
+    #[test]
+    fn parts_are_stacked_from_the_first_and_drawn_from_the_last() {
+        let series = stacked(["work", "waits"], &[(1.0, [80.0, 20.0]), (2.0, [30.0, 70.0])]);
+        let drawn: Vec<_> = series.iter().map(|series| (&*series.name, series.points.clone())).collect();
+        let whole = ("waits", vec![(1.0, 100.0), (2.0, 100.0)]);
+        assert_eq!(drawn, [whole, ("work", vec![(1.0, 80.0), (2.0, 30.0)])]);
+        let svg = Picture::Panels(vec![Panel::new("t", "x", "y", series)]).svg().unwrap();
+        assert_eq!(svg.matches("<polygon").count(), 2, "{svg}");
     }
 
     #[test]

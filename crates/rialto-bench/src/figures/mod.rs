@@ -10,6 +10,7 @@
 //! | [`designs`] | koda-designs: the most that each design reaches |
 //! | [`adaptive`] | koda-adaptive: the design without a setting beside the best of the others |
 //! | [`system_m`] | m-4.1 to m-4.4: System M's tables, on the credit cards behind its servers |
+//! | [`dora`] | dora-1 to dora-11: DORA's figures, on TM1, TPC-B and TPC-C in memory |
 //! | [`chart`] | pictures |
 
 pub mod adaptive;
@@ -17,6 +18,7 @@ pub mod chart;
 pub mod climb;
 pub mod curves;
 pub mod designs;
+pub mod dora;
 pub mod phases;
 pub mod point;
 pub mod system_m;
@@ -35,7 +37,7 @@ use crate::session::say;
 type Make = fn(&Lab) -> Result<Figure, FigureError>;
 
 /// The papers' figures and tables that there are: id, what it shows, how it is made.
-const FIGURES: [(&str, &str, Make); 15] = [
+const FIGURES: [(&str, &str, Make); 24] = [
     ("koda-1", "the phases of a transaction", phases::phases),
     ("koda-2", "the profile of a transaction that modifies 500 records", phases::many),
     ("koda-3", "the profile of a transaction that modifies one record", phases::one),
@@ -55,6 +57,15 @@ const FIGURES: [(&str, &str, Make); 15] = [
     ),
     ("m-4.3", "response times by the length of the request queue", system_m::response::by_queue),
     ("m-4.4", "some basic operations", system_m::basics::operations),
+    ("dora-1", "throughput per processor against the load, and where the time goes", dora::by_load::per_cpu),
+    ("dora-2", "where the time goes at full load: TM1 and TPC-C order-status", dora::breakdown::at_full_load),
+    ("dora-3", "where the time goes inside the lock manager: TPC-B", dora::breakdown::inside),
+    ("dora-5", "locks acquired by 100 transactions", dora::locks::by_kind),
+    ("dora-6", "throughput against the offered load, past 100%", dora::by_load::offered),
+    ("dora-7", "response times of a single client", dora::response::single),
+    ("dora-8", "the highest throughput, under perfect admission control", dora::by_load::peak),
+    ("dora-10", "record accesses by thread over time", dora::accesses::by_thread),
+    ("dora-11", "parallel and serial plans under aborts", dora::aborts::plans),
 ];
 
 /// Run the papers' experiments, each to a table, a picture and a paragraph with the paper's figures beside ours
@@ -69,10 +80,13 @@ pub struct FiguresArgs {
     /// Where the runs on the disk have their files, which are gone at the end
     #[arg(long, value_name = "DIR", default_value = "./rialto-data/figures")]
     pub data: PathBuf,
-    /// How long each point on the disk is measured (m-4.1: each of 20 intervals; m-4.2, m-4.3: a fifth, a fourth of each
-    /// row); 0 for virtual time alone
+    /// How long each point on the disk, or on the clock, is measured (m-4.1: each of 20 intervals; m-4.2, m-4.3: a fifth, a
+    /// fourth of each row); 0 for virtual time alone
     #[arg(long, value_name = "S", default_value_t = 1.0)]
     pub seconds: f64,
+    /// Of the figures dora-…: how large their tables are, in percent of the paper's
+    #[arg(long, value_name = "PCT", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    pub scale: u32,
     /// Commits that each point in virtual time measures
     #[arg(long, value_name = "N", default_value_t = 10_000, value_parser = clap::value_parser!(u64).range(100..=10_000_000))]
     pub commits: u64,
@@ -90,18 +104,21 @@ pub struct Lab {
     pub seconds: Option<Duration>,
     /// Commits of a point in virtual time.
     pub commits: u64,
+    /// How large DORA's tables are, in percent of the paper's.
+    pub scale: u32,
     /// Where random choices come from.
     pub seed: u64,
 }
 
 impl Lab {
-    /// How long a point on the disk is measured.
+    /// How long a point that is no simulation is measured.
     ///
     /// # Errors
     /// If there are to be no such points.
-    pub(crate) fn on_the_disk(&self) -> Result<Duration, BenchError> {
+    pub(crate) fn on_the_clock(&self) -> Result<Duration, BenchError> {
         let none = || {
-            BenchError::Usage("the figures m-… are of runs on the disk; give --seconds above zero".to_owned())
+            let what = "the figures m-… and dora-… are of real runs; give --seconds above zero";
+            BenchError::Usage(what.to_owned())
         };
         self.seconds.ok_or_else(none)
     }
@@ -208,14 +225,16 @@ pub fn run(args: &FiguresArgs, out: &mut dyn Write) -> Result<(), BenchError> {
         data: args.data.clone(),
         seconds: (args.seconds > 0.0).then(|| Duration::from_secs_f64(args.seconds)),
         commits: args.commits,
+        scale: args.scale,
         seed: args.seed,
     };
     for (id, shows, make) in FIGURES {
         if !args.ids.is_empty() && !args.ids.iter().any(|wanted| wanted == id) {
             continue;
         }
-        if args.ids.is_empty() && lab.seconds.is_none() && id.starts_with("m-") {
-            say(&format!("{id}: left out, it is of runs on the disk"));
+        let is_real = id.starts_with("m-") || id.starts_with("dora-");
+        if args.ids.is_empty() && lab.seconds.is_none() && is_real {
+            say(&format!("{id}: left out, it is of real runs"));
             continue;
         }
         say(&format!("{id}: {shows}"));

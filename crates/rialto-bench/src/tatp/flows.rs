@@ -68,12 +68,12 @@ pub(super) fn each_argument(request: &Request, mut give: impl FnMut(Value)) {
 }
 
 fn procedure(name: Name) -> Procedure {
-    use ColumnType::{Bool, Int2, Int4, Int8, Text};
+    use ColumnType::{Int2, Int4, Int8, Text};
     let (arguments, flow): (&[ColumnType], Flow) = match name {
         Name::GetSubscriberData => (&[Int4], get_subscriber_data()),
         Name::GetNewDestination => (&[Int4, Int2, Int2, Int2], get_new_destination()),
         Name::GetAccessData => (&[Int4, Int2], get_access_data()),
-        Name::UpdateSubscriberData => (&[Int4, Int2, Bool, Int2], update_subscriber_data()),
+        Name::UpdateSubscriberData => return update_subscriber_data(Plan::Parallel),
         Name::UpdateLocation => (&[Text, Int8], location()),
         Name::InsertCallForwarding => (&[Text, Int2, Int2, Int2, Text], insert()),
         Name::DeleteCallForwarding => (&[Text, Int2, Int2], delete()),
@@ -129,8 +129,18 @@ fn get_access_data() -> Flow {
     Flow::from(access.by_argument(S_ID).by_argument(TYPE))
 }
 
-/// The paper's parallel plan (its figure 11): both in one phase.
-fn update_subscriber_data() -> Flow {
+/// How `UpdateSubscriberData` is put into phases (the paper's figure 11).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plan {
+    /// Both changes in one phase: the one that fails may have company.
+    Parallel,
+    /// The facility, which fails for 37.5 of a hundred, and only then the subscriber.
+    Serial,
+}
+
+/// `UpdateSubscriberData` by a plan; [`procedures`] has it in parallel. The outputs are in the order of the plan.
+pub fn update_subscriber_data(plan: Plan) -> Procedure {
+    use ColumnType::{Bool, Int2, Int4};
     let subscriber = Action::exclusive(SUBSCRIBER, |transaction, arguments, outputs| {
         outputs.push(set_bit(transaction, arguments.table()?, arguments.get(S_ID)?, arguments.get(2)?)?);
         Ok(())
@@ -140,7 +150,12 @@ fn update_subscriber_data() -> Flow {
         outputs.push(set_data(transaction, arguments.table()?, s_id, sf_type, arguments.get(3)?)?);
         Ok(())
     });
-    Flow::new().phase([subscriber.by_argument(S_ID), facility.by_argument(S_ID).by_argument(TYPE)])
+    let (subscriber, facility) = (subscriber.by_argument(S_ID), facility.by_argument(S_ID).by_argument(TYPE));
+    let flow = match plan {
+        Plan::Parallel => Flow::new().phase([subscriber, facility]),
+        Plan::Serial => Flow::new().phase([facility]).phase([subscriber]),
+    };
+    Procedure::new(Name::UpdateSubscriberData.as_str(), [Int4, Int2, Bool, Int2], flow).deterministic(1)
 }
 
 /// A number among the arguments; another text is no subscriber's.
@@ -213,9 +228,10 @@ pub(super) fn response(request: &Request, outputs: &[Value]) -> Result<Response>
             let letters = data3.as_slice().try_into().ok().zip(data4.as_slice().try_into().ok());
             letters.map(|(data3, data4)| Response::Access { data1: *data1, data2: *data2, data3, data4 })
         }
-        (Request::UpdateSubscriberData { .. }, &[Bool(bit_before), Int2(data_a_before)]) => {
-            Some(Response::Updated { bit_before, data_a_before })
-        }
+        (
+            Request::UpdateSubscriberData { .. },
+            &[Bool(bit_before), Int2(data_a_before)] | &[Int2(data_a_before), Bool(bit_before)],
+        ) => Some(Response::Updated { bit_before, data_a_before }),
         (Request::UpdateLocation { .. }, &[Int8(before)]) => Some(Response::Located { before }),
         (Request::InsertCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Inserted { s_id }),
         (Request::DeleteCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Deleted { s_id }),

@@ -40,7 +40,7 @@ use rialto::io::Random;
 use rialto::row::{Row, Value};
 use rialto::{Database, Result, Ticket, TxOptions};
 
-pub use self::flows::procedures;
+pub use self::flows::{Plan, procedures, update_subscriber_data};
 pub use self::request::{Name, Number, Request, Response};
 use self::tables::Tables;
 pub use self::tables::{SUBSCRIBERS_PER_SCALE, Shape};

@@ -36,7 +36,7 @@ use rialto::io::Random;
 use rialto::row::Value;
 use rialto::{Database, Error, Result, Ticket, TxOptions};
 
-pub use self::flows::{INVALID_ITEM, procedures};
+pub use self::flows::{INVALID_ITEM, procedures, seen_payment};
 use self::lines::Lines;
 pub use self::request::Name;
 use self::request::Requests;

@@ -151,7 +151,7 @@ fn io_request(lab: &Lab) -> Result<f64, BenchError> {
 /// # Errors
 /// Of the directory.
 pub fn operations(lab: &Lab) -> Result<Figure, FigureError> {
-    lab.on_the_disk()?;
+    lab.on_the_clock()?;
     let failed = |cause| BenchError::Transaction { during: "measuring the log", cause };
     let [place, look, block] = log_operations().map_err(failed)?;
     let basics = [

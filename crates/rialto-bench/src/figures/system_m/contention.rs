@@ -34,7 +34,7 @@ fn percent((requests, conflicting): Requests) -> f64 {
 /// # Errors
 /// A run that fails.
 pub fn by_spooling(lab: &Lab) -> Result<Figure, FigureError> {
-    let window = lab.on_the_disk()? * SECONDS;
+    let window = lab.on_the_clock()? * SECONDS;
     let mut table = vec![row([
         "strategy",
         "checkpointer",

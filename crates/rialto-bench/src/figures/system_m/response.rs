@@ -25,7 +25,7 @@ const SECONDS: u32 = 4;
 /// # Errors
 /// A run that fails.
 pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
-    let window = lab.on_the_disk()? * SECONDS;
+    let window = lab.on_the_clock()? * SECONDS;
     let mut table = vec![row([
         "strategy",
         "queue",

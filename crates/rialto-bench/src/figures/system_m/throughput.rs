@@ -64,7 +64,7 @@ pub fn by_strategy(lab: &Lab) -> Result<Figure, FigureError> {
     let rows = rows();
     let mut samples: Vec<Option<Sample>> = rows.iter().map(|_| None).collect();
     // Forwards, then backwards: a machine that drifts favours nobody.
-    let window = lab.on_the_disk()? * (BATCHES as u32 / 2);
+    let window = lab.on_the_clock()? * (BATCHES as u32 / 2);
     for position in (0..rows.len()).chain((0..rows.len()).rev()) {
         let (name, _, setting) = &rows[position];
         if let Some(sample) = measure(lab, setting, window)? {

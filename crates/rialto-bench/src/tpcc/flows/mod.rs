@@ -23,8 +23,8 @@ mod stock_level;
 use std::fmt;
 use std::ops::ControlFlow;
 
-use rialto::row::{RowView, Value};
-use rialto::{Action, ActionMode, Error, Procedure, Result, Scan, ScanMode, Table, Transaction};
+use rialto::row::{ColumnType, RowView, Value};
+use rialto::{Action, ActionMode, Error, Flow, Procedure, Result, Scan, ScanMode, Table, Transaction};
 
 pub use self::new_order::INVALID_ITEM;
 use super::request::Name;
@@ -41,12 +41,22 @@ pub fn procedures() -> Vec<Procedure> {
 fn procedure(name: Name) -> Procedure {
     let (arguments, flow) = match name {
         Name::NewOrder => new_order::flow(),
-        Name::Payment => payment::flow(),
+        Name::Payment => payment::flow(|_, _| {}),
         Name::OrderStatus => order_status::flow(),
         Name::Delivery => delivery::flow(),
         Name::StockLevel => stock_level::flow(),
     };
+    registered(name, arguments, flow)
+}
+
+fn registered(name: Name, arguments: &[ColumnType], flow: Flow) -> Procedure {
     Procedure::new(name.as_str(), arguments.iter().copied(), flow).deterministic(1)
+}
+
+/// The payment, which also tells `see` of each district that it pays at, with its warehouse.
+pub fn seen_payment(see: impl Fn(i16, i16) + Send + Sync + 'static) -> Procedure {
+    let (arguments, flow) = payment::flow(see);
+    registered(Name::Payment, arguments, flow)
 }
 
 /// An action that does nothing now: a later phase does what its identifier is locked for.

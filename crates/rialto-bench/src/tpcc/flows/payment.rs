@@ -32,8 +32,9 @@ const DATA_MAX: usize = 500;
 const DATA_SHOWN: usize = 200;
 const BAD_CREDIT: &str = "BC";
 
-pub(super) fn flow() -> (&'static [ColumnType], Flow) {
-    let first = [pay_warehouse(), pay_district(), pay_by_number(), pay_by_name()];
+/// The flow; `see` is told of each district that is paid at, with its warehouse, by the thread that does it.
+pub(super) fn flow(see: impl Fn(i16, i16) + Send + Sync + 'static) -> (&'static [ColumnType], Flow) {
+    let first = [pay_warehouse(), pay_district(see), pay_by_number(), pay_by_name()];
     let flow = Flow::new().phase(first).phase([enter_history()]);
     (&[Int2, Int2, Int2, Int2, Int4, Text, Int4, Timestamp], flow)
 }
@@ -55,9 +56,10 @@ fn pay_warehouse() -> Action {
     pay.by_argument(WAREHOUSE)
 }
 
-fn pay_district() -> Action {
-    let pay = Action::exclusive("district", |transaction, arguments, outputs| {
+fn pay_district(see: impl Fn(i16, i16) + Send + Sync + 'static) -> Action {
+    let pay = Action::exclusive("district", move |transaction, arguments, outputs| {
         let key = (arguments.get::<i16>(WAREHOUSE)?, arguments.get::<i16>(DISTRICT)?);
+        see(key.0, key.1);
         let cents = amount(arguments)?;
         let found = transaction.modify(arguments.table()?, key, |fields| {
             outputs.push(fields.row().get_str(district::NAME)?.to_owned());

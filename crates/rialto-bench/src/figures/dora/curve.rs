@@ -1,0 +1,61 @@
+//! [`Curve`]: a workload on a system under more and more clients.
+
+use super::super::Lab;
+use super::System;
+use super::run::{Clients, Sample, client_counts, measure};
+use super::workload::{Kind, Loaded, Sizes, on_each};
+use crate::error::BenchError;
+use crate::session::say;
+
+/// One system's samples of one workload, from one client on.
+#[derive(Debug)]
+pub struct Curve {
+    /// What ran it.
+    pub system: System,
+    /// What was run.
+    pub kind: Kind,
+    /// From the fewest clients to the most.
+    pub samples: Vec<Sample>,
+}
+
+impl Curve {
+    /// The sample of the highest throughput.
+    pub fn peak(&self) -> &Sample {
+        let by_throughput = |a: &&Sample, b: &&Sample| a.per_s().total_cmp(&b.per_s());
+        self.samples.iter().max_by(by_throughput).expect("a curve has a sample")
+    }
+
+    /// The sample of the highest load.
+    pub fn last(&self) -> &Sample {
+        self.samples.last().expect("a curve has a sample")
+    }
+}
+
+/// Measures each workload on each system.
+///
+/// # Errors
+/// A run that fails.
+pub fn curves(lab: &Lab, kinds: &[Kind], profiled: bool) -> Result<Vec<Curve>, BenchError> {
+    let window = lab.on_the_clock()?;
+    let mut curves = Vec::new();
+    for system in System::ALL {
+        on_each(system, kinds, &Sizes::of(lab), |loaded: &mut Loaded, kind| {
+            let mut samples = Vec::new();
+            for count in client_counts(lab) {
+                let clients = Clients { profiled, ..Clients::blocking(count) };
+                let sample = measure(lab, loaded, clients, window)?;
+                say(&format!(
+                    "  {}, {}, {count} clients: {:.0}/s at {:.0}% of the processors",
+                    kind.name(),
+                    system.name(),
+                    sample.per_s(),
+                    sample.utilization()
+                ));
+                samples.push(sample);
+            }
+            curves.push(Curve { system, kind, samples });
+            Ok(())
+        })?;
+    }
+    Ok(curves)
+}

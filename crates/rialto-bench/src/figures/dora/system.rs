@@ -1,0 +1,50 @@
+//! [`System`]: what the experiments compare.
+
+use rialto::{LockForm, Options};
+
+/// A way to run transactions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum System {
+    /// A thread runs a transaction, with the central lock manager: the paper's Baseline.
+    Central,
+    /// A thread runs a transaction, with locks in the records: this program's default.
+    Thin,
+    /// The paper's DORA.
+    DataOriented,
+}
+
+impl System {
+    /// In the order in which they are shown.
+    pub const ALL: [System; 3] = [System::Central, System::Thin, System::DataOriented];
+
+    /// For tables and pictures.
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Central => "conventional, central locks",
+            System::Thin => "conventional, thin locks",
+            System::DataOriented => "data-oriented",
+        }
+    }
+
+    /// What the database is opened with. All that tells the systems apart is here.
+    pub fn options(self) -> Options {
+        let locks = match self {
+            System::Central => LockForm::Central,
+            System::Thin => LockForm::Thin,
+            System::DataOriented => LockForm::Local,
+        };
+        Options { locks, ..Options::default() }
+    }
+
+    /// Whether the workloads' transactions are calls of their flows, where they can be closures, too: what tells the one
+    /// what goes where costs the others something.
+    pub fn by_calls(self) -> bool {
+        self == System::DataOriented
+    }
+
+    /// What the systems are, for a paragraph.
+    pub const LEGEND: &'static str = "*Central locks* is the conventional engine with its central lock manager, the paper's \
+        Baseline; *thin locks* the same with locks in the records' own headers, this program's default, whose transactions that \
+        only read lock no rows; *data-oriented* its local lock tables and routing rules, asked by the thread that runs the \
+        transaction: executors with threads of their own are not built yet.";
+}
