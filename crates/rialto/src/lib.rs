@@ -57,6 +57,6 @@ pub use options::{COLOUR_RETRIES_MAX, Checkpointing, Logging, Options, Progress}
 pub use records::Records;
 pub use row::Record;
 pub use txn::{
-    Canceller, Direction, Fields, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
+    Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
     Transaction, TxOptions,
 };

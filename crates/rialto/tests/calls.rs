@@ -11,7 +11,7 @@ use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Checkpointing, Database, Durability, Error, Flow, Logging, Options, Procedure, Result, Scan,
-    Table, TableDef, Transaction, TxOptions,
+    ScanMode, Table, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 24;
@@ -51,15 +51,18 @@ fn transfer() -> Procedure {
         })
         .by_argument(position)
     };
-    let history = exclusive("history", |tx, table, values| {
+    let out_of = exclusive("history", |tx, table, values| {
         tx.insert(table, &[values[1].clone(), values[3].clone()])?;
         // One that is taken back takes a row number, too.
         let savepoint = tx.savepoint();
         tx.insert(table, &[values[1].clone(), Value::Int8(0)])?;
-        tx.rollback_to(&savepoint)?;
+        tx.rollback_to(&savepoint)
+    });
+    let into = exclusive("history", |tx, table, values| {
         tx.insert(table, &[values[2].clone(), Value::Int8(-int8(&values[3]))])
     });
-    let flow = Flow::new().phase([account(1, -1), account(2, 1), history.by_argument(1)]).phase([done()]);
+    let history = [out_of.by_argument(1), into.by_argument(2)];
+    let flow = Flow::new().phase([account(1, -1), account(2, 1)].into_iter().chain(history)).phase([done()]);
     let types = [ColumnType::Int8, ColumnType::Int4, ColumnType::Int4, ColumnType::Int8];
     Procedure::new("transfer", types, flow).deterministic(1)
 }
@@ -71,6 +74,34 @@ fn rename() -> Procedure {
     });
     let flow = Flow::new().phase([account.by_argument(1)]).phase([done()]);
     Procedure::new("rename", [ColumnType::Int8, ColumnType::Int4, ColumnType::Text], flow).deterministic(3)
+}
+
+/// Gives an account a text, and whoever had it another one: (n, account, text). Who that is the index tells, so what the call
+/// touches does not follow from its arguments.
+fn take_over() -> Procedure {
+    let rename = |text: fn(&[Value]) -> Value| {
+        move |tx: &mut Transaction, table: &Table, id: i32, values: &[Value]| {
+            tx.update(table, id, &[(2, text(values))]).map(drop)
+        }
+    };
+    let find = Action::shared("accounts", |tx, arguments, outputs| {
+        let (table, text) = (arguments.table()?, arguments.get_str(2)?);
+        let holder = tx.probe(table, arguments.index(), text, ScanMode::Share, |entry| entry.get("id"))?;
+        outputs.push(holder.transpose()?);
+        Ok(())
+    });
+    let free = rename(|values| Value::Text(format!("{} free", values[0])));
+    let free = Action::exclusive("accounts", move |tx, arguments, outputs| {
+        let holder = outputs.get::<i32>(0).expect("it is left out without");
+        free(tx, arguments.table()?, holder, arguments.values())
+    });
+    let give = rename(|values| values[2].clone());
+    let give = exclusive("accounts", move |tx, table, values| give(tx, table, int4(&values[1]), values));
+    let flow = Flow::new()
+        .phase([find.on_index("by_text").by_argument(2)])
+        .phase([free.by_output(0).when_output(0)])
+        .phase([give.by_argument(1), done()]);
+    Procedure::new("take over", [ColumnType::Int8, ColumnType::Int4, ColumnType::Text], flow).deterministic(1)
 }
 
 /// Takes the oldest row out of the history, by a scan: a plain closure, which may touch anything: (n).
@@ -107,7 +138,7 @@ fn renew() -> Procedure {
 }
 
 fn procedures() -> Vec<Procedure> {
-    vec![transfer(), rename(), forget(), renew()]
+    vec![transfer(), rename(), take_over(), forget(), renew()]
 }
 
 fn options(logging: Logging) -> Options {
@@ -210,7 +241,11 @@ fn step(db: &Database, n: i64, random: &mut Random, options: &TxOptions) -> Resu
             let amount = Value::Int8(random.below(2_000) as i64 - 1_000);
             db.call_with(options, "transfer", &[n_value, from, to, amount]).map(drop)
         }
-        9..12 => db.call_with(options, "rename", &[n_value, account(random), text]).map(drop),
+        9 | 10 => db.call_with(options, "rename", &[n_value, account(random), text]).map(drop),
+        11 => {
+            let text = Value::Text(format!("the {}", random.below(3)));
+            db.call_with(options, "take over", &[n_value, account(random), text]).map(drop)
+        }
         12 => db.call_with(options, "forget", &[n_value]).map(drop),
         13 => db.call_with(options, "renew", &[n_value, account(random)]).map(drop),
         14 => db.transact_with(options, |tx| {
@@ -405,8 +440,13 @@ fn many_threads(checkpoint: Checkpointing) {
                 let mut random = Random::new(thread as u64);
                 for n in 0..500 {
                     let [from, to] = [0; 2].map(|_| Value::Int4(random.below(ACCOUNTS as u64) as i32));
-                    let arguments = [Value::Int8(thread * 1_000 + n), from, to, Value::Int8(n)];
-                    db.call("transfer", &arguments).unwrap();
+                    let number = Value::Int8(thread * 1_000 + n);
+                    if n % 4 == 0 {
+                        let text = Value::Text(format!("the {}", random.below(6)));
+                        db.call("take over", &[number, to, text]).unwrap();
+                        continue;
+                    }
+                    db.call("transfer", &[number, from, to, Value::Int8(n)]).unwrap();
                 }
             });
         }

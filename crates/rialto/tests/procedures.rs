@@ -264,7 +264,7 @@ fn an_action_is_left_out_of_the_calls_that_it_is_not_of() {
     };
     // The first argument is the branch of the one that some calls have: NULL is no branch.
     let either = give(0).by_argument(0).when(|arguments| !arguments[0].is_null());
-    assert!(either.is_part_of(&[Value::Int4(0)]) && !either.is_part_of(&[Value::Null]));
+    assert!(either.is_part_of(&[Value::Int4(0)], &[]) && !either.is_part_of(&[Value::Null], &[]));
     let or = give(1).by(|_| Value::Int4(1)).when(|arguments| arguments[0].is_null());
     let count = Action::shared("branches", |_, _, outputs| {
         outputs.push(outputs.earlier().len() as i32);

@@ -2,20 +2,17 @@
 //! procedures and arguments can.
 //!
 //! The four that are told a subscriber's identifier are actions on tables, routed by it. The three that begin with a
-//! subscriber's *number* are plain closures, flows of one action that may do anything. What they are in phases is: a probe
-//! of the index on `sub_nbr`, then actions identified by the identifier that it gave. But an action's identifier is made
-//! of the call's arguments ([`IdentifierPart`](rialto::engine::IdentifierPart)), not of what an earlier phase gave; and a
-//! probe as an action on the subscribers would have no identifier, so it would share the whole table with all others, which
-//! keeps every change of a subscriber waiting where actions are locked by identifiers.
+//! subscriber's *number* probe the index on `sub_nbr` in a phase of their own, an action on that index; it gives the
+//! identifier, by which the actions of the second phase are routed.
 
 use rialto::row::{ColumnType, Value};
-use rialto::{Action, Error, Flow, Outputs, Procedure, Result};
+use rialto::{Action, Arguments, Error, Flow, Outputs, Procedure, Result, ScanMode, Transaction};
 
 use super::request::{Forwarding, Name, Number, Request, Response};
-use super::tables::{ACCESS_INFO, CALL_FORWARDING, SPECIAL_FACILITY, SUBSCRIBER};
+use super::tables::{ACCESS_INFO, CALL_FORWARDING, NUMBER_INDEX, SPECIAL_FACILITY, SUBSCRIBER};
 use super::transactions::{
-    Scans, delete_call_forwarding, find_active, find_destinations, insert_call_forwarding, read_access,
-    set_bit, set_data, update_location,
+    Scans, delete_forwarding, find_active, find_destinations, find_facility, find_subscriber,
+    insert_forwarding, read_access, set_bit, set_data, set_location,
 };
 
 /// The argument that each begins with: the subscriber, or its number.
@@ -23,7 +20,9 @@ const S_ID: usize = 0;
 const SUB_NBR: usize = 0;
 /// The second of those that are about one kind of data.
 const TYPE: usize = 1;
-/// The most that one has.
+/// The output of those that begin with a number: the subscriber.
+const FOUND: usize = 0;
+/// The most arguments that one has.
 pub(super) const ARGUMENTS_MAX: usize = 5;
 
 /// All seven, under their names.
@@ -163,50 +162,68 @@ fn number(text: &str) -> Result<Number> {
     Number::parse(text).ok_or_else(|| Error::aborted(format!("\"{text}\" is no number of 15 digits")))
 }
 
+/// Gives the subscriber that has the number.
+fn by_number(
+    transaction: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+    mode: ScanMode,
+) -> Result<()> {
+    let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
+    outputs.push(find_subscriber(transaction, arguments.table()?, &sub_nbr, mode)?);
+    Ok(())
+}
+
+/// The probe of those that do not change the subscriber itself.
+fn probe() -> Action {
+    let probe = Action::shared(SUBSCRIBER, |transaction, arguments, outputs| {
+        by_number(transaction, arguments, outputs, ScanMode::Share)
+    });
+    probe.on_index(NUMBER_INDEX).by_argument(SUB_NBR)
+}
+
+/// What the first phase has found.
+fn found(outputs: &Outputs) -> Result<i32> {
+    outputs.get(FOUND).ok_or_else(|| Error::aborted("the first phase gave no subscriber"))
+}
+
 fn location() -> Flow {
-    Flow::of(|transaction, arguments, outputs| {
-        let subscriber = transaction.table(SUBSCRIBER)?;
-        let (sub_nbr, location) = (number(arguments.get_str(SUB_NBR)?)?, arguments.get(1)?);
-        if let Response::Located { before } = update_location(transaction, &subscriber, &sub_nbr, location)? {
-            outputs.push(before);
-        }
+    let probe = Action::exclusive(SUBSCRIBER, |transaction, arguments, outputs| {
+        by_number(transaction, arguments, outputs, ScanMode::Update)
+    });
+    let set = Action::exclusive(SUBSCRIBER, |transaction, arguments, outputs| {
+        let before = set_location(transaction, arguments.table()?, found(outputs)?, arguments.get(1)?)?;
+        outputs.push(before);
         Ok(())
-    })
+    });
+    Flow::new().phase([probe.on_index(NUMBER_INDEX).by_argument(SUB_NBR)]).phase([set.by_output(FOUND)])
 }
 
 fn insert() -> Flow {
-    Flow::of(|transaction, arguments, outputs| {
-        let [subscriber, facility, forwardings] =
-            [SUBSCRIBER, SPECIAL_FACILITY, CALL_FORWARDING].map(|name| transaction.table(name));
-        let tables = [&subscriber?, &facility?, &forwardings?];
-        let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
+    let facility = Action::shared(SPECIAL_FACILITY, |transaction, arguments, outputs| {
+        let scan = &mut Scans::new().facilities;
+        find_facility(transaction, arguments.table()?, found(outputs)?, arguments.get(TYPE)?, scan)
+    });
+    let insert = Action::exclusive(CALL_FORWARDING, |transaction, arguments, outputs| {
         let forwarding = Forwarding {
             sf_type: arguments.get(TYPE)?,
             start_time: arguments.get(2)?,
             end_time: arguments.get(3)?,
             numberx: number(arguments.get_str(4)?)?,
         };
-        let done =
-            insert_call_forwarding(transaction, tables, &sub_nbr, &forwarding, &mut Scans::new().facilities)?;
-        if let Response::Inserted { s_id } = done {
-            outputs.push(s_id);
-        }
-        Ok(())
-    })
+        insert_forwarding(transaction, arguments.table()?, found(outputs)?, &forwarding)
+    });
+    let insert = insert.by_output(FOUND).by_argument(TYPE).by_argument(2);
+    Flow::new().phase([probe()]).phase([facility.by_output(FOUND), insert])
 }
 
 fn delete() -> Flow {
-    Flow::of(|transaction, arguments, outputs| {
-        let [subscriber, forwardings] = [SUBSCRIBER, CALL_FORWARDING].map(|name| transaction.table(name));
-        let tables = [&subscriber?, &forwardings?];
-        let sub_nbr = number(arguments.get_str(SUB_NBR)?)?;
-        let forwarding = (arguments.get(TYPE)?, arguments.get(2)?);
-        if let Response::Deleted { s_id } = delete_call_forwarding(transaction, tables, &sub_nbr, forwarding)?
-        {
-            outputs.push(s_id);
-        }
-        Ok(())
-    })
+    let delete = Action::exclusive(CALL_FORWARDING, |transaction, arguments, outputs| {
+        let (sf_type, start_time) = (arguments.get(TYPE)?, arguments.get(2)?);
+        delete_forwarding(transaction, arguments.table()?, found(outputs)?, sf_type, start_time)
+    });
+    let delete = delete.by_output(FOUND).by_argument(TYPE).by_argument(2);
+    Flow::new().phase([probe()]).phase([delete])
 }
 
 /// What the outputs of a request's procedure say.
@@ -232,7 +249,7 @@ pub(super) fn response(request: &Request, outputs: &[Value]) -> Result<Response>
             Request::UpdateSubscriberData { .. },
             &[Bool(bit_before), Int2(data_a_before)] | &[Int2(data_a_before), Bool(bit_before)],
         ) => Some(Response::Updated { bit_before, data_a_before }),
-        (Request::UpdateLocation { .. }, &[Int8(before)]) => Some(Response::Located { before }),
+        (Request::UpdateLocation { .. }, &[Int4(_), Int8(before)]) => Some(Response::Located { before }),
         (Request::InsertCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Inserted { s_id }),
         (Request::DeleteCallForwarding { .. }, &[Int4(s_id)]) => Some(Response::Deleted { s_id }),
         _ => None,

@@ -44,6 +44,7 @@ impl fmt::Display for Shape {
 pub(super) mod subscriber {
     use super::PER_SUBSCRIBER;
 
+    pub const ID: usize = 0;
     pub const NUMBER: usize = 1;
     pub const BITS: usize = 2;
     pub const HEXES: usize = BITS + PER_SUBSCRIBER;
@@ -89,7 +90,7 @@ const KIND: &str = "tatp";
 const TABLES: [&str; 5] = [ACCESS_INFO, CALL_FORWARDING, SPECIAL_FACILITY, SUBSCRIBER, TATP];
 
 /// The unique index of subscribers by their numbers, and its place among their indexes: it is the only one.
-const NUMBER_INDEX: &str = "subscriber_sub_nbr";
+pub(super) const NUMBER_INDEX: &str = "subscriber_sub_nbr";
 pub(super) const BY_NUMBER: WhichIndex = WhichIndex::Secondary(0);
 
 /// How many subscribers are loaded between two words of progress.

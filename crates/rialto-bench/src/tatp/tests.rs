@@ -1,6 +1,6 @@
 use std::ops::ControlFlow;
 
-use rialto::engine::ActionMode;
+use rialto::engine::{ActionMode, IdentifierPart};
 use rialto::io::MemoryDisk;
 use rialto::row::Value;
 use rialto::{Error, Options, Scan};
@@ -368,15 +368,19 @@ fn actions_are_identified_by_the_subscriber_first() {
     for procedure in procedures() {
         assert!(procedure.deterministic, "{}", procedure.name);
         let of_number = procedure.arguments[0] == rialto::row::ColumnType::Text;
-        for action in procedure.flow.phases().iter().flatten() {
-            assert_eq!(action.table().is_none(), of_number, "{}", procedure.name);
-            if let Some(table) = action.table() {
-                let first = action.identifier()[0];
-                assert!(matches!(first, rialto::engine::IdentifierPart::Argument(0)), "{table}");
-                let writes = procedure.name == Name::UpdateSubscriberData.as_str();
-                assert_eq!(action.mode() == ActionMode::Exclusive, writes, "{table}");
+        for (phase, actions) in procedure.flow.phases().iter().enumerate() {
+            for action in actions {
+                let (first, named) = (action.identifier()[0], &procedure.name);
+                assert_eq!(action.index().is_some(), of_number && phase == 0, "{named}");
+                match of_number && phase > 0 {
+                    true => assert!(matches!(first, IdentifierPart::Output(0)), "{named}"),
+                    false => assert!(matches!(first, IdentifierPart::Argument(0)), "{named}"),
+                }
             }
         }
+        let writes = procedure.flow.phases().iter().flatten().any(|it| it.mode() == ActionMode::Exclusive);
+        let name = Name::ALL.into_iter().find(|name| name.as_str() == procedure.name).unwrap();
+        assert_eq!(writes, !name.only_reads(), "{name}");
     }
 }
 

@@ -169,7 +169,8 @@ pub(super) fn find_subscriber(
     sub_nbr: &Number,
     mode: ScanMode,
 ) -> Result<i32> {
-    let found = transaction.look_by(subscribers, BY_NUMBER, sub_nbr.as_str(), mode, |row| row.get_i32(0))?;
+    let found = transaction
+        .probe(subscribers, BY_NUMBER, sub_nbr.as_str(), mode, |entry| entry.read(subscriber::ID))?;
     found.ok_or_else(|| Error::aborted(format!("there is no subscriber with number {sub_nbr:?}")))?
 }
 

@@ -1,21 +1,23 @@
 //! The conventional engine: thread-to-transaction. A flow's actions run in order on the thread that called.
 //!
 //! Every action's locks are taken as its body runs, and held to the end of the transaction; with local locks
-//! ([`LockForm::Local`]) what its identifier names is locked before the bodies of its phase run, and then no row of it is. A rendezvous point is the step from one phase to the next. Actions of one phase run in the order in which
-//! they stand, which orders those whose identifiers overlap; between others it cannot be told, since each keeps to its
-//! own rows: what an action writes is checked against its table, identifier and mode.
+//! ([`LockForm::Local`]) what its identifier names is locked before the bodies of its phase run, and then no row of it is. A
+//! rendezvous point is the step from one phase to the next. Actions of one phase run in the order in which they stand, which
+//! orders those whose identifiers overlap; between others it cannot be told, since each keeps to its own: whatever an
+//! action touches is held against its table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
 
 use smallvec::SmallVec;
 
-use super::flow::{Action, ActionMode, Target};
+use super::action::{Action, ActionMode, Body, Target};
+use super::identifier::Given;
 use super::procedure::{Arguments, Outputs, Registered};
 use crate::error::{Error, Result};
-use crate::ids::{IndexId, TableId};
-use crate::lock::{LockForm, LockMode};
+use crate::ids::IndexId;
+use crate::lock::{LockForm, LockMode, RecordMode, Span, SpanRef};
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
+use crate::txn::scope::Reach;
 use crate::txn::transaction::Context;
-use crate::txn::write_set::key_of;
 
 /// Runs a flow inside a transaction; `outputs` are then what it gave.
 pub(crate) fn run(
@@ -29,23 +31,22 @@ pub(crate) fn run(
     for phase in procedure.flow().phases() {
         let mut identifiers = Identifiers::new();
         if locks_identifiers {
-            identifiers = lock_identifiers(procedure, phase, transaction, arguments)?;
+            let given = Given { arguments, earlier: outputs.earlier() };
+            identifiers = lock_identifiers(procedure, phase, transaction, given)?;
         }
         for action in phase {
+            let Some(body) = &action.body else { continue };
             match &action.target {
-                Some(_) if !action.is_part_of(arguments) => {}
+                Some(_) if !action.is_part_of(arguments, outputs.earlier()) => {}
                 Some(target) => {
-                    let identifier = identifiers.iter_mut().find(|it| std::ptr::eq(it.target, target));
-                    if let Some(Identifier { slot, key, .. }) = identifier {
-                        transaction.context().cover.set(*slot, std::mem::take(key), target.mode.into());
-                    }
-                    let done = run_on(procedure, action, target, transaction, arguments, outputs);
-                    transaction.context().cover.clear();
-                    done?;
+                    let known = identifiers.iter().position(|it| std::ptr::eq(it.target, target));
+                    let known = known.map(|at| identifiers.swap_remove(at));
+                    run_on(procedure, target, known, transaction, arguments, outputs, body)?;
                 }
                 None => {
-                    let arguments = Arguments { procedure, values: arguments, table: None };
-                    (action.body)(transaction, &arguments, outputs)?;
+                    let arguments =
+                        Arguments { procedure, values: arguments, table: None, which: WhichIndex::Primary };
+                    body(transaction, &arguments, outputs)?;
                 }
             }
         }
@@ -54,61 +55,91 @@ pub(crate) fn run(
     Ok(())
 }
 
-/// What an action may touch of its table, by its identifier.
+/// What an action may touch, by its identifier in one call.
 struct Identifier<'a> {
     target: &'a Target,
-    index: IndexId,
+    /// Where its table stands in the transaction's list of tables.
     slot: u32,
+    which: WhichIndex,
+    /// The index, in whose keys it is a span.
+    index: IndexId,
     key: Key,
+    /// It names one key.
+    is_point: bool,
+    /// The key is of the first columns of a table without a primary key, whose rows are locked by their numbers.
+    by_columns: bool,
+    /// Its span is locked.
+    locked: bool,
 }
 
 type Identifiers<'a> = SmallVec<[Identifier<'a>; 4]>;
 
-/// With local locks: locks what the identifiers of a phase's actions name, all of it before the first of them runs, in one order for
-/// all transactions. So two of the same flow that visit each table in one phase cannot deadlock.
+impl<'a> Identifier<'a> {
+    /// Locks the action's table by intention, and makes the identifier.
+    fn of(
+        procedure: &Registered,
+        target: &'a Target,
+        context: &mut Context,
+        given: Given<'_>,
+    ) -> Result<Identifier<'a>> {
+        let table = target.table(&context.core.catalog)?;
+        context.check()?;
+        let slot = context.use_table(&table, intention(target.mode()))?;
+        let (version, mut key) = (context.tables.at(slot), Key::new());
+        let wrong = |problem: &str| {
+            procedure.error(format!("the identifier of its {}: {problem}", target.describe()))
+        };
+        let which = target.which(&version.schema).map_err(|error| wrong(&error.to_string()))?;
+        if target.parts() > 0 {
+            let encoded = target.key_prefix(given, &version.schema, which, &mut key);
+            encoded.map_err(|problem| wrong(&problem))?;
+        }
+        let shape = version.schema.key_shape(which);
+        let (by_columns, is_point) =
+            (shape.is_row_number() && target.parts() > 0, shape.is_whole_key(target.parts()));
+        let index = version.index_id(which);
+        Ok(Identifier { target, slot, which, index, key, is_point, by_columns, locked: false })
+    }
+
+    /// Whether it is to be locked, where identifiers are. One without parts is not: the action may touch the whole table,
+    /// but few of its rows, which are locked as it comes to them.
+    fn is_span(&self) -> bool {
+        self.target.parts() > 0 && !self.by_columns
+    }
+
+    fn span(&self) -> Span {
+        if self.is_point { SpanRef::point(&self.key).to_owned() } else { Span::prefix(&self.key) }
+    }
+}
+
+/// With local locks: locks what the identifiers of a phase's actions name, all of it before the first of them runs, in one
+/// order for all transactions. So two of the same flow that visit each table and each index in one phase cannot deadlock.
 fn lock_identifiers<'a>(
     procedure: &Registered,
     phase: &'a [Action],
     transaction: &mut Transaction,
-    arguments: &[Value],
+    given: Given<'_>,
 ) -> Result<Identifiers<'a>> {
     let context = transaction.context();
     let mut identifiers = Identifiers::new();
-    let actions = phase.iter().filter(|action| action.is_part_of(arguments));
+    let actions = phase.iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
     for target in actions.filter_map(|action| action.target.as_ref()) {
-        // It may touch the whole table, but few of its rows: they are locked as it comes to them.
-        if target.parts() == 0 {
-            continue;
-        }
-        let table = target.table(&context.core.catalog)?;
-        context.check()?;
-        let slot = context.use_table(&table, intention(target.mode))?;
-        let version = context.tables.at(slot);
-        let shape = version.schema.key_shape(WhichIndex::Primary);
-        // A table without a primary key has its rows locked by their numbers.
-        if shape.is_row_number() {
-            continue;
-        }
-        let mut key = Key::new();
-        target
-            .key_prefix(arguments, shape, &mut key)
-            .map_err(|error| wrong_identifier(procedure, target, &error))?;
-        identifiers.push(Identifier { target, index: version.primary_id, slot, key });
+        identifiers.push(Identifier::of(procedure, target, context, given)?);
     }
     identifiers.sort_unstable_by(|one, other| (one.index, &one.key).cmp(&(other.index, &other.key)));
-    for Identifier { target, index, key, slot } in &identifiers {
+    for at in 0..identifiers.len() {
+        let identifier = &identifiers[at];
+        if !identifier.is_span() {
+            continue;
+        }
         // The strongest first, of those with one identifier: nobody upgrades.
-        let mode =
-            identifiers.iter().filter(|it| it.index == *index && it.key == *key).map(|it| it.target.mode);
-        let exclusive =
-            mode.fold(target.mode, |one, other| if other == ActionMode::Exclusive { other } else { one });
-        context.lock_identifier(*slot, key, target.parts(), exclusive.into())?;
+        let same = identifiers.iter().filter(|it| it.index == identifier.index && it.key == identifier.key);
+        let is_exclusive = same.into_iter().any(|it| it.target.lock_mode() == RecordMode::Exclusive);
+        let mode = if is_exclusive { RecordMode::Exclusive } else { RecordMode::Shared };
+        context.lock_identifier(identifier.index, identifier.span().borrow(), mode)?;
+        identifiers[at].locked = true;
     }
     Ok(identifiers)
-}
-
-fn wrong_identifier(procedure: &Registered, target: &Target, error: &Error) -> Error {
-    procedure.error(format!("the identifier of its action on table \"{}\": {error}", target.name))
 }
 
 fn intention(mode: ActionMode) -> LockMode {
@@ -118,71 +149,44 @@ fn intention(mode: ActionMode) -> LockMode {
     }
 }
 
-/// Runs an action on its table.
+/// Runs an action's body on its table, by its identifier if that is known already.
 fn run_on(
     procedure: &Registered,
-    action: &Action,
     target: &Target,
+    known: Option<Identifier<'_>>,
     transaction: &mut Transaction,
     arguments: &[Value],
     outputs: &mut Outputs,
+    body: &Body,
 ) -> Result<()> {
     let context = transaction.context();
+    let identifier = match known {
+        Some(identifier) => identifier,
+        None => Identifier::of(procedure, target, context, Given { arguments, earlier: outputs.earlier() })?,
+    };
     let table = target.table(&context.core.catalog)?;
-    let is_shared = target.mode == ActionMode::Shared;
-    context.check()?;
-    let slot = context.use_table(&table, intention(target.mode))?;
-    let mut prefix = Key::new();
-    let shape = context.tables.at(slot).schema.key_shape(WhichIndex::Primary);
-    target
-        .key_prefix(arguments, shape, &mut prefix)
-        .map_err(|error| wrong_identifier(procedure, target, &error))?;
-    let first_write = context.writes.len();
+    let Identifier { slot, which, key, by_columns, locked, .. } = identifier;
+    context.scope.begin(Reach { table: table.id(), which, parts: target.parts(), by_columns }, &key);
+    if locked {
+        context.cover.set(slot, which, key, target.lock_mode());
+    }
+    let is_shared = target.mode() == ActionMode::Shared;
     let was_read_only = context.choices.read_only;
     context.choices.read_only |= is_shared;
-    let values = Arguments { procedure, values: arguments, table: Some(&table) };
-    let done = (action.body)(transaction, &values, outputs);
+    let values = Arguments { procedure, values: arguments, table: Some(&table), which };
+    let done = body(transaction, &values, outputs);
     let context = transaction.context();
     context.choices.read_only = was_read_only;
+    context.cover.clear();
+    // Whatever the body made of it.
+    if let Some(strayed) = context.scope.end() {
+        return Err(procedure.error(strayed.into()));
+    }
     match done {
         Err(Error::ReadOnly) if is_shared && !was_read_only => Err(procedure.error(format!(
-            "its action on table \"{}\" wrote, but is in shared mode: make it Action::exclusive",
-            target.name
+            "its {} wrote, but is in shared mode: make it Action::exclusive",
+            target.describe()
         ))),
-        Err(error) => Err(error),
-        Ok(()) => check_writes(procedure, target, context, first_write, table.id(), &prefix),
+        done => done,
     }
-}
-
-/// Checks that an action has kept to its table and identifier.
-fn check_writes(
-    procedure: &Registered,
-    target: &Target,
-    context: &Context,
-    first: usize,
-    table: TableId,
-    prefix: &[u8],
-) -> Result<()> {
-    // Fewer than at first if the body rolled back to an earlier action's savepoint.
-    for write in context.writes.writes().get(first..).unwrap_or_default() {
-        let key = key_of(write, context.packet_bytes());
-        if write.table == table && key.starts_with(prefix) {
-            continue;
-        }
-        let written = context.tables.at(write.slot);
-        let key = written.schema.print_key(WhichIndex::Primary, key);
-        let reason = match write.table == table {
-            true => format!(
-                "its action on table \"{}\" wrote the row {key}, which its identifier does not begin",
-                target.name
-            ),
-            false => format!(
-                "its action on table \"{}\" wrote to table \"{}\": make that an action of its own",
-                target.name,
-                written.name()
-            ),
-        };
-        return Err(procedure.error(reason));
-    }
-    Ok(())
 }

@@ -1,6 +1,7 @@
 //! Engines: which thread runs which part of a transaction.
 //!
-//! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it;
+//! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
+//!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: local lock tables and routing rules, and who keeps these;
@@ -9,17 +10,21 @@
 //!
 //! Invariant kept here: a flow has **one meaning** on every engine. An action sees the writes of earlier phases, and of
 //! its own phase only those of earlier actions whose identifiers overlap its own. So this engine, on which an action
-//! could see more, refuses an action that writes outside its table and identifier, or at all in shared mode; and
-//! [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
+//! could see more, refuses an action that reads or writes outside its table and identifier (`txn/scope.rs`), or writes in
+//! shared mode; and [`Outputs::earlier`] gives what earlier phases gave, never what the own phase did.
 
+pub mod action;
 pub(crate) mod conventional;
 pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
 pub mod flow;
+pub mod identifier;
 pub mod procedure;
 pub mod transaction_server;
 
-pub use flow::{Action, ActionMode, Flow, IdentifierPart};
+pub use action::{Action, ActionMode};
+pub use flow::Flow;
+pub use identifier::IdentifierPart;
 pub use procedure::{Arguments, Outputs, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub use transaction_server::{MessageServer, TransactionServer, TransactionServerOptions};

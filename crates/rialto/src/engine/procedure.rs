@@ -14,7 +14,7 @@ use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::database::Database;
 use crate::error::{Error, Result};
-use crate::row::{Column, ColumnType, Field, Value, ValueRef};
+use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
 use crate::txn::options::TxOptions;
 use crate::txn::{Ticket, Transaction};
 
@@ -67,9 +67,10 @@ impl Procedure {
     /// what they wrote, and recovery runs them again.
     ///
     /// A procedure that is changed so that it writes something else has to have another version: a log holds calls of the
-    /// version that made them, and is recovered only by that. (A checkpoint ends the need for it.) And an action has to
-    /// keep to the rows of its identifier, in what it reads too: by these recovery finds out which calls may run at the same
-    /// time. [`Options::check_determinism`](crate::Options::check_determinism) looks for those that are not what they say.
+    /// version that made them, and is recovered only by that. (A checkpoint ends the need for it.)
+    /// By the identifiers of a flow's actions recovery finds out which calls may run at the same time: one that has an
+    /// action on an index, or one that is identified by an output from its first part on, waits for all calls that change
+    /// that table. [`Options::check_determinism`](crate::Options::check_determinism) looks for those that are not what they say.
     #[must_use]
     pub fn deterministic(mut self, version: u32) -> Procedure {
         (self.version, self.deterministic) = (version, true);
@@ -83,6 +84,8 @@ pub struct Arguments<'a> {
     pub(super) procedure: &'a Registered,
     pub(super) values: &'a [Value],
     pub(super) table: Option<&'a Table>,
+    /// The index that it works on.
+    pub(super) which: WhichIndex,
 }
 
 impl<'a> Arguments<'a> {
@@ -144,6 +147,12 @@ impl<'a> Arguments<'a> {
                 "its action is a plain closure, which has no table of its own: use Transaction::table";
             self.procedure.error(reason.to_owned())
         })
+    }
+
+    /// The index that the action works on: the secondary one of [`Action::on_index`](super::Action::on_index), else the
+    /// primary one.
+    pub fn index(&self) -> WhichIndex {
+        self.which
     }
 }
 

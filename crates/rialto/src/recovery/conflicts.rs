@@ -1,13 +1,18 @@
 //! [`Conflicts`]: which calls of the log have to wait for which, by the identifiers of their actions.
 //!
 //! A procedure is a flow, and the identifiers of its actions follow from its arguments: so what a call may touch is known
-//! before it runs. Two calls conflict if actions of theirs are on one table, their identifiers overlap, and one of them is
+//! before it runs, and it touches nothing else (`txn/scope.rs`). What follows from outputs instead is not known yet: of such
+//! an identifier counts what comes before. And which keys of an index a call changes that changes rows is not known at all:
+//! so an action on an index shares its whole table. Two calls conflict if actions of theirs are on one table, their identifiers overlap, and one of them is
 //! exclusive; those run in the order of the log. A call of a plain closure may touch anything, and conflicts with all.
 //!
 //! Calls are counted, and each is told which of those before it have to be done before it may run ([`Before`]). Of an
 //! identifier, that is the last call that has it exclusively, which itself came after all others before it; and where calls
 //! share, or touch whole tables, *all* calls up to the last such one. What is done is one number per worker. Identifiers are
 //! kept by their hash in a table of fixed size: where two of them meet, calls wait that need not.
+//!
+//! A key of a unique index goes from one row to another whatever the rows' identifiers: calls that may change rows of a table
+//! that has one, and whose keys do not begin as the identifiers do, run in the order of the log among themselves.
 //!
 //! Of a table's identifiers, those parts are looked at that the shortest has which has any, among the registered procedures:
 //! so identifiers overlap if they are equal there. One without parts is the whole table.
@@ -17,8 +22,8 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::catalog::Catalog;
-use crate::engine::{ActionMode, Flow, IdentifierPart, Registered};
-use crate::row::{Column, Value};
+use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Registered};
+use crate::row::{Column, Value, WhichIndex};
 use crate::txn::calls::write_value;
 
 /// Hashes of identifiers; a power of two.
@@ -68,6 +73,8 @@ struct TableUse {
     whole: Use,
     /// All others.
     parts: Use,
+    /// Rows with other identifiers may come to have the same unique key.
+    shares_keys: bool,
 }
 
 /// What a procedure's calls touch.
@@ -83,6 +90,13 @@ struct Touch {
     condition: Option<fn(&[Value]) -> bool>,
     /// What the identifier has of the parts that are looked at, each with its column; none for the whole table.
     parts: Vec<(IdentifierPart, Column)>,
+}
+
+/// Those first parts of an action's identifier, as one of rows, that are known before the flow begins.
+fn known(action: &Action) -> &[IdentifierPart] {
+    let parts = if action.index().is_some() { &[] } else { action.identifier() };
+    let known = parts.iter().take_while(|part| part.is_known()).count();
+    &parts[..known]
 }
 
 /// See the [module's documentation](self).
@@ -104,7 +118,7 @@ impl Conflicts {
     pub fn new<'f>(flows: impl Iterator<Item = &'f Flow>) -> Conflicts {
         let mut parts: HashMap<String, usize> = HashMap::new();
         for action in flows.flat_map(Flow::phases).flatten() {
-            if let (Some(table), length @ 1..) = (action.table(), action.identifier().len()) {
+            if let (Some(table), length @ 1..) = (action.table(), known(action).len()) {
                 let least = parts.entry(table.to_owned()).or_insert(length);
                 *least = (*least).min(length);
             }
@@ -154,6 +168,9 @@ impl Conflicts {
                 None => Some(table.parts.before(touch.mode)),
             };
             before.all = before.all.max(table.whole.before(touch.mode)).max(beside.unwrap_or(0));
+            if table.shares_keys && touch.mode == ActionMode::Exclusive {
+                before.all = before.all.max(table.parts.exclusive);
+            }
         }
         before.each.retain(|call| *call > before.all);
         for (touch, place) in &touched {
@@ -183,7 +200,7 @@ impl Conflicts {
             let name = table.name();
             let schema = table.schema();
             let length = self.parts.get(&name).copied().unwrap_or(0);
-            let looked_at = action.identifier().get(..length).unwrap_or_default();
+            let looked_at = known(action).get(..length).unwrap_or_default();
             let column = |nth: usize| {
                 let position = schema.primary_key().map_or(Some(nth), |key| key.get(nth).copied());
                 position.and_then(|position| schema.columns().get(position)).cloned()
@@ -193,10 +210,14 @@ impl Conflicts {
             let next = self.tables.len();
             let table = *self.table_numbers.entry(name).or_insert(next);
             if table == next {
-                self.tables.push(TableUse::default());
+                let unique = schema.indexes().iter().enumerate().filter(|(_, index)| index.unique);
+                let mut unique = unique.map(|(position, _)| WhichIndex::Secondary(position));
+                let shares_keys = unique.any(|index| !schema.begins_with_routing_fields(index, length));
+                self.tables.push(TableUse { shares_keys, ..TableUse::default() });
             }
             // An identifier that the table does not have makes the call fail; until then it is the whole table.
-            let (mode, condition) = (action.mode(), action.condition());
+            let mode = if action.index().is_some() { ActionMode::Shared } else { action.mode() };
+            let condition = action.condition();
             touches.push(Touch { table, mode, condition, parts: parts.unwrap_or_default() });
         }
         Plan { touches: Some(touches) }
@@ -211,7 +232,7 @@ impl Touch {
         }
         scratch.clear();
         for (part, column) in &self.parts {
-            let value = part.value(arguments);
+            let value = part.value(arguments)?;
             // As the column has it, so that 5 is 5 whatever its type.
             let value = value.borrow().coerce("", column).ok()?;
             write_value(scratch, &value.to_value());

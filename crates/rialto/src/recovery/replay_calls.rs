@@ -421,8 +421,7 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         if found != checksum {
             return Err(error(format!(
                 "it writes something else than it did then (checksum {found:08x}, expected {checksum:08x}): it was \
-                 changed without another version, or is not deterministic, or its actions use rows outside of their \
-                 identifiers (then Options::recovery_threads 1 replays it)"
+                 changed without another version, or is not deterministic"
             )));
         }
         context.apply_again(lsn);

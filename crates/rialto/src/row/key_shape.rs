@@ -22,7 +22,7 @@ enum Kind {
 #[derive(Clone, Debug)]
 pub(super) struct KeyColumn {
     pub(super) column: Column,
-    position: usize,
+    pub(super) position: usize,
     slot: FieldSlot,
 }
 

@@ -25,6 +25,7 @@ mod key_shape;
 mod owned;
 mod patch;
 mod record;
+mod routing_fields;
 mod schema;
 mod value;
 mod view;

@@ -49,9 +49,10 @@ pub struct IndexDef {
 }
 
 /// One of a table's indexes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum WhichIndex {
     /// The primary key, or the row number of a table without one.
+    #[default]
     Primary,
     /// The secondary index at this position in [`Schema::indexes`].
     Secondary(usize),

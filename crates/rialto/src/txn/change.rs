@@ -2,6 +2,7 @@
 
 use super::fields::{Edited, Fields};
 use super::redo;
+use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
@@ -22,6 +23,7 @@ impl Context {
         slot: u32,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
+        self.stay_at_key(slot, Touch::Write)?;
         let (target, record, body_known) = match self.seek_free(slot, RecordMode::Exclusive) {
             Some(record) => (Target { slot, place: Place::Stored(record) }, record, false),
             None => {
@@ -134,17 +136,35 @@ impl Context {
         })
     }
 
-    /// Locks the unique keys that the row gives up, so that nobody takes them before the commit.
+    /// Locks the unique keys that the changed row gives up, so that nobody takes them before the commit; where keys are
+    /// locked by themselves, all that it gives up, so that nobody who reads an index alone has one that is about to go.
     fn lock_given_up_keys(&mut self, slot: u32, old: &[u8]) -> Result<()> {
-        let mut key = Key::new();
+        let (by_key, mut key) = (self.locks_secondary_keys(slot), Key::new());
         for position in 0..self.tables.at(slot).secondaries.len() {
-            let table = self.tables.at(slot);
-            if table.schema.indexes()[position].unique {
-                table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut key);
-                self.lock_unique(slot, position, &key)?;
+            if self.tables.at(slot).schema.indexes()[position].unique
+                || by_key && self.secondary_key(slot, position, Some(old), &mut key)
+            {
+                self.lock_given_up_key(slot, position, old)?;
             }
         }
         Ok(())
+    }
+
+    /// The same of a row that goes.
+    fn lock_keys_of_gone(&mut self, slot: u32, old: &[u8]) -> Result<()> {
+        let by_key = self.locks_secondary_keys(slot);
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            if by_key || self.tables.at(slot).schema.indexes()[position].unique {
+                self.lock_given_up_key(slot, position, old)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn lock_given_up_key(&mut self, slot: u32, position: usize, old: &[u8]) -> Result<()> {
+        let (table, mut key) = (self.tables.at(slot), Key::new());
+        table.schema.index_key_of_row(position, &old[table.row_at()..], &self.key, &mut key);
+        self.lock_secondary_key(slot, position, &key)
     }
 
     /// A change of the primary key is a delete and an insert.
@@ -165,7 +185,7 @@ impl Context {
     fn push_delete(&mut self, target: Target) -> Result<()> {
         if !self.tables.at(target.slot).secondaries.is_empty() {
             let body = std::mem::take(&mut self.body);
-            let locked = self.lock_given_up_keys(target.slot, &body);
+            let locked = self.lock_keys_of_gone(target.slot, &body);
             self.body = body;
             locked?;
         }
@@ -178,6 +198,7 @@ impl Context {
     }
 
     pub(super) fn delete_key(&mut self, slot: u32) -> Result<bool> {
+        self.stay_at_key(slot, Touch::Write)?;
         let Some(target) = self.target(slot)? else { return Ok(false) };
         if !self.tables.at(slot).secondaries.is_empty() {
             self.read_place(slot, target.place);

@@ -2,23 +2,25 @@
 
 use super::transaction::Context;
 use crate::error::Result;
+use crate::ids::IndexId;
 use crate::lock::{LockTarget, RecordMode, Span, SpanRef};
-use crate::row::Key;
+use crate::row::{Key, WhichIndex};
 
-/// The rows of one table whose primary keys begin alike, and which are locked together while an action runs that works on
-/// them: none of them needs a lock of its own.
+/// The keys of one index that begin alike, and which are locked together while an action runs that works on them: none of
+/// them needs a lock of its own, nor do, of the primary one, their rows.
 #[derive(Debug, Default)]
 pub(crate) struct Cover {
     /// Where the table stands in the transaction's list of tables.
     slot: Option<u32>,
+    which: WhichIndex,
     prefix: Key,
     exclusive: bool,
 }
 
 impl Cover {
     /// Until [`Cover::clear`].
-    pub fn set(&mut self, slot: u32, prefix: Key, mode: RecordMode) {
-        *self = Cover { slot: Some(slot), prefix, exclusive: mode == RecordMode::Exclusive };
+    pub fn set(&mut self, slot: u32, which: WhichIndex, prefix: Key, mode: RecordMode) {
+        *self = Cover { slot: Some(slot), which, prefix, exclusive: mode == RecordMode::Exclusive };
     }
 
     #[inline]
@@ -30,27 +32,25 @@ impl Cover {
     #[inline]
     pub fn has(&self, slot: u32, key: &[u8], mode: RecordMode) -> bool {
         self.slot == Some(slot)
+            && self.which == WhichIndex::Primary
             && (self.exclusive || mode == RecordMode::Shared)
             && key.starts_with(&self.prefix)
     }
 
-    /// Whether a span of primary keys needs no lock in shared mode.
-    pub fn has_span(&self, slot: u32, span: &Span) -> bool {
-        self.slot == Some(slot) && Span::prefix(&self.prefix).borrow().covers(span.borrow())
+    /// Whether a span of an index's keys needs no lock in shared mode.
+    pub fn has_span(&self, slot: u32, which: WhichIndex, span: &Span) -> bool {
+        self.slot == Some(slot)
+            && self.which == which
+            && Span::prefix(&self.prefix).borrow().covers(span.borrow())
     }
 }
 
 impl Context {
-    /// Locks all rows whose primary keys begin with this, present or not; `parts` of the key's columns are in it.
-    pub fn lock_identifier(&mut self, slot: u32, prefix: &Key, parts: usize, mode: RecordMode) -> Result<()> {
-        let version = self.tables.at(slot);
-        let index = version.primary_id;
-        let is_row = version.schema.primary_key().is_some_and(|columns| columns.len() == parts);
-        let wide = if is_row { None } else { Some(Span::prefix(prefix)) };
-        let span = wide.as_ref().map_or(SpanRef::point(prefix), Span::borrow);
+    /// Locks what an action's identifier names of an index, present or not.
+    pub fn lock_identifier(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) -> Result<()> {
         self.lock(
             |core, owner, _, _, wait| core.locks.local(owner, index, span, mode, wait).map(drop),
-            |_, _| LockTarget::Record { index, key: prefix.to_vec() },
+            |_, _| LockTarget::Record { index, key: span.lower().to_vec() },
         )
     }
 }

@@ -30,6 +30,7 @@ impl Context {
 
     /// Begins a DDL statement: one transaction at a time.
     fn begin_ddl(&mut self) -> Result<()> {
+        self.stay_off_definitions()?;
         self.check_write()?;
         self.lock(
             |core, owner, _, _, wait| {

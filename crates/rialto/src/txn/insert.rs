@@ -42,6 +42,7 @@ impl Context {
 
     /// Inserts the body in `self.body` under the key in `self.key`.
     pub(super) fn insert_body(&mut self, slot: u32) -> Result<()> {
+        self.stay_at_row(slot)?;
         let absences = self.colours.absences();
         let place = self.seek_new(slot)?;
         match place {
@@ -159,6 +160,11 @@ impl Context {
         }
     }
 
+    /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.
+    pub(super) fn locks_secondary_keys(&self, slot: u32) -> bool {
+        self.core.locks.form() == LockForm::Local && !self.is_covered(slot, RecordMode::Exclusive)
+    }
+
     /// Adds the entries of the row in `self.body` to the secondary indexes, but for keys that `old` has too.
     pub(super) fn add_secondary_entries(
         &mut self,
@@ -167,17 +173,11 @@ impl Context {
         record: RecordRef,
     ) -> Result<()> {
         let mut key = Key::new();
-        // What a scan has locked there is a span of keys.
-        let by_key =
-            self.core.locks.form() == LockForm::Local && !self.is_covered(slot, RecordMode::Exclusive);
+        let by_key = self.locks_secondary_keys(slot);
         for position in 0..self.tables.at(slot).secondaries.len() {
             if self.secondary_key(slot, position, old, &mut key) {
                 if by_key {
-                    self.lock_key(
-                        self.tables.at(slot).index_id(WhichIndex::Secondary(position)),
-                        &key,
-                        RecordMode::Exclusive,
-                    )?;
+                    self.lock_secondary_key(slot, position, &key)?;
                 }
                 self.add_entry(slot, WhichIndex::Secondary(position), &key, record)?;
             }
@@ -210,7 +210,7 @@ impl Context {
             {
                 continue;
             }
-            self.lock_unique(slot, position, &key)?;
+            self.lock_secondary_key(slot, position, &key)?;
             if self.is_taken(slot, position, &key) {
                 return Err(self.duplicate(slot, WhichIndex::Secondary(position), &key));
             }
@@ -218,7 +218,7 @@ impl Context {
         Ok(())
     }
 
-    pub(super) fn lock_unique(&mut self, slot: u32, position: usize, key: &Key) -> Result<()> {
+    pub(super) fn lock_secondary_key(&mut self, slot: u32, position: usize, key: &Key) -> Result<()> {
         let index = self.tables.at(slot).schema.indexes()[position].id;
         self.lock_key(index, key, RecordMode::Exclusive)
     }

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
 use crate::catalog::{Table, TableVersion};
@@ -113,6 +114,7 @@ impl Context {
     pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
         let slot = self.use_for(table, mode)?;
         key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)?;
+        self.stay_at_key(slot, Touch::Read)?;
         Ok(self.get_locked(slot, mode)?.then_some(slot))
     }
 
@@ -223,6 +225,7 @@ impl Transaction {
         let context = self.context();
         let slot = context.use_for(table, RecordMode::Shared)?;
         context.key.clone_from(&key.0);
+        context.stay_at_key(slot, Touch::Read)?;
         Ok(context.get_locked(slot, RecordMode::Shared)?.then(|| context.row(slot)))
     }
 

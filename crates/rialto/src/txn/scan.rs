@@ -3,6 +3,7 @@
 use std::ops::{Bound, ControlFlow};
 
 use super::read::{RowKey, view};
+use super::scope::Touch;
 use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::canary;
@@ -56,6 +57,25 @@ pub struct Scan {
     pub mode: ScanMode,
     /// Stop after this many rows.
     pub limit: Option<u64>,
+}
+
+/// What of the rows a scan reads.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reads {
+    Rows,
+    /// What an [`IndexEntry`](super::IndexEntry) has.
+    Entries,
+}
+
+/// How a scan locks the rows that entries lead to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum RowLocks {
+    /// Each by itself.
+    Each,
+    /// They are in a span that is locked.
+    Spanned,
+    /// Not at all: the keys of the entries are locked, and no more is asked for.
+    None,
 }
 
 impl ScanMode {
@@ -143,17 +163,19 @@ impl Context {
     }
 
     /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no
-    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`; `spanned` says that
-    /// the row is in a span that the scan has locked.
+    /// row's, which is then noted as what the answer depends on. `record` is what the scan read in `leaf`.
     fn row_of_entry(
         &mut self,
         slot: u32,
         (which, entry): (WhichIndex, &[u8]),
         (record, leaf): (RecordRef, Leaf),
-        (mode, spanned): (RecordMode, bool),
+        (mode, locks): (RecordMode, RowLocks),
         body: &mut Vec<u8>,
     ) -> Result<bool> {
-        let covered = spanned || self.is_covered(slot, mode);
+        if locks == RowLocks::None {
+            return Ok(self.row_of_locked_entry(slot, which, entry, body));
+        }
+        let covered = locks == RowLocks::Spanned || self.is_covered(slot, mode);
         if !covered && self.core.locks.form() != LockForm::Thin {
             return self.row_of_entry_by_name(slot, which, entry, mode, body);
         }
@@ -242,7 +264,7 @@ impl Context {
     }
 
     /// Puts the primary key of the row in `body` into `self.key`; of a slot that holds no row yet, `body` is the key.
-    fn key_of_body(&mut self, slot: u32, there: bool, body: &[u8]) {
+    pub(super) fn key_of_body(&mut self, slot: u32, there: bool, body: &[u8]) {
         if there {
             let table = self.tables.at(slot);
             let row = &body[table.row_at()..];
@@ -254,7 +276,7 @@ impl Context {
     }
 
     /// Whether the row in `body`, whose primary key is in `self.key`, has this key in the index.
-    fn row_has_key(&self, slot: u32, which: WhichIndex, entry: &[u8], body: &[u8]) -> bool {
+    pub(super) fn row_has_key(&self, slot: u32, which: WhichIndex, entry: &[u8], body: &[u8]) -> bool {
         match which {
             WhichIndex::Primary => true,
             WhichIndex::Secondary(position) => {
@@ -281,11 +303,7 @@ impl Transaction {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        let context = self.context();
-        let mut scratch = context.scan_scratch.take().unwrap_or_default();
-        let outcome = context.scan(table, scan, &mut scratch, &mut visit);
-        context.scan_scratch = Some(scratch);
-        outcome
+        self.context().scan_with_scratch(table, scan, Reads::Rows, &mut visit)
     }
 }
 
@@ -295,6 +313,7 @@ pub(super) struct ByteScan {
     pub bounds: (Bound<Key>, Bound<Key>),
     pub direction: Direction,
     pub mode: RecordMode,
+    pub reads: Reads,
     pub limit: Option<u64>,
 }
 
@@ -307,22 +326,42 @@ pub(crate) struct ScanScratch {
 }
 
 impl Context {
+    pub(super) fn scan_with_scratch(
+        &mut self,
+        table: &Table,
+        scan: &Scan,
+        reads: Reads,
+        visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let mut scratch = self.scan_scratch.take().unwrap_or_default();
+        let outcome = self.scan(table, scan, reads, &mut scratch, visit);
+        self.scan_scratch = Some(scratch);
+        outcome
+    }
+
     fn scan(
         &mut self,
         table: &Table,
         scan: &Scan,
+        reads: Reads,
         scratch: &mut ScanScratch,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
+        if self.scope.is_on() {
+            self.stay_in_table(table.id(), Touch::Read)?;
+        }
         let slot = self.lock_for_scan(table, scan)?;
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
             return Ok(());
         };
+        if self.scope.is_on() {
+            self.stay_in_range(slot, scan.index, (&bounds.0, &bounds.1), reads == Reads::Entries)?;
+        }
         if scan.limit == Some(0) {
             return Ok(());
         }
         let Scan { index, direction, limit, .. } = *scan;
-        let range = ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), limit };
+        let range = ByteScan { index, bounds, direction, mode: scan.mode.record_mode(), reads, limit };
         self.scan_bytes(slot, &range, scratch, visit)
     }
 
@@ -339,11 +378,11 @@ impl Context {
         let index_id = self.tables.at(slot).index_id(scan.index);
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
-        let mut spanned = false;
+        let mut locks = RowLocks::Each;
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             if self.core.locks.form() == LockForm::Local {
                 let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
-                if scan.index != WhichIndex::Primary || !self.cover.has_span(slot, &span) {
+                if !self.cover.has_span(slot, scan.index, &span) {
                     self.lock(
                         |core, owner, _, _, wait| {
                             core.locks.local(owner, index_id, span.borrow(), RecordMode::Shared, wait)
@@ -351,7 +390,11 @@ impl Context {
                         |_, _| LockTarget::Interval { index: index_id, key: span.borrow().lower().to_vec() },
                     )?;
                 }
-                spanned = scan.index == WhichIndex::Primary && mode == RecordMode::Shared;
+                locks = match (scan.index, scan.reads) {
+                    (WhichIndex::Primary, _) if mode == RecordMode::Shared => RowLocks::Spanned,
+                    (WhichIndex::Secondary(_), Reads::Entries) => RowLocks::None,
+                    _ => RowLocks::Each,
+                };
             } else {
                 let owner = &mut self.owner;
                 self.core.locks.interval(owner, index_id, as_bytes(lower), as_bytes(upper));
@@ -381,7 +424,7 @@ impl Context {
             for (entry, record) in batch.iter() {
                 self.check()?;
                 let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
-                if !self.row_of_entry(slot, entry, found, (mode, spanned), body)? {
+                if !self.row_of_entry(slot, entry, found, (mode, locks), body)? {
                     continue;
                 }
                 key.0.clone_from(&self.key);
@@ -389,7 +432,7 @@ impl Context {
                 if visit(key, view(&version, body))?.is_break() || Some(rows) == scan.limit {
                     return Ok(());
                 }
-                if rows == ESCALATE_ROWS {
+                if rows == ESCALATE_ROWS && locks != RowLocks::None {
                     self.escalate(slot, mode)?;
                 }
             }
@@ -402,7 +445,7 @@ impl Context {
 
 impl Context {
     /// The transaction has seen the gap that this removal left (I3), or an earlier one.
-    fn depend_on_removal(&mut self, removal: Lsn) {
+    pub(super) fn depend_on_removal(&mut self, removal: Lsn) {
         self.depend(removal);
         if self.colours.noted {
             self.colours.note_removal(removal);

@@ -12,6 +12,7 @@ use super::cover::Cover;
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::scan::ScanScratch;
+use super::scope::Scope;
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
@@ -80,6 +81,8 @@ pub(crate) struct Context {
     pub reads: UnlockedReads,
     /// What the action that runs has locked by its identifier.
     pub cover: Cover,
+    /// What it may touch.
+    pub scope: Scope,
     /// Its side of a black/white sweep.
     pub colours: Colours,
     /// Snapshots that its commit was promised room for.
@@ -170,6 +173,7 @@ impl Context {
             lock_wait_ns: 0,
             reads: UnlockedReads::default(),
             cover: Cover::default(),
+            scope: Scope::default(),
             colours: Colours::default(),
             promised: 0,
             numbers: NumberSource::Next,
@@ -195,6 +199,7 @@ impl Context {
         self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
         self.cover.clear();
+        self.scope.end();
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
         if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {

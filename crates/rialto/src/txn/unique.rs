@@ -6,8 +6,8 @@
 
 use std::ops::{Bound, ControlFlow};
 
-use super::read::view;
-use super::scan::{ByteScan, Direction, ScanMode};
+use super::scan::{ByteScan, Direction, Reads, ScanMode};
+use super::scope::Touch;
 use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::catalog::Table;
@@ -29,33 +29,7 @@ impl Transaction {
         mode: ScanMode,
         look: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        let context = self.context();
-        let record_mode = mode.record_mode();
-        let slot = context.use_for(table, record_mode)?;
-        let mut entry = Key::new();
-        let schema = &context.tables.at(slot).schema;
-        let shape = schema.key_shape(index);
-        key.encode_into(shape, &mut entry)?;
-        if !shape.is_unique() {
-            return Err(not_unique(shape));
-        }
-        let never_null = shape.columns().all(|column| !column.nullable);
-        if never_null && context.read_by_unique(slot, index, &entry, record_mode)? {
-            return Ok(Some(look(view(context.tables.at(slot), &context.body))));
-        }
-        let mut end = entry.clone();
-        let upper = if end.turn_into_prefix_end() { Bound::Excluded(end) } else { Bound::Unbounded };
-        let bounds = (Bound::Included(entry), upper);
-        let scan =
-            ByteScan { index, bounds, direction: Direction::Forward, mode: record_mode, limit: Some(1) };
-        let (mut look, mut found) = (Some(look), None);
-        let mut scratch = context.scan_scratch.take().unwrap_or_default();
-        let outcome = context.scan_bytes(slot, &scan, &mut scratch, &mut |_, row| {
-            found = look.take().map(|look| look(row));
-            Ok(ControlFlow::Break(()))
-        });
-        context.scan_scratch = Some(scratch);
-        outcome.map(|()| found)
+        self.context().find_by_unique(table, index, key, (mode, Reads::Rows), look)
     }
 }
 
@@ -69,6 +43,55 @@ fn not_unique(shape: &KeyShape) -> Error {
 }
 
 impl Context {
+    /// Calls `look` with the row, or what its entry has of it, that has this key in a unique index.
+    pub(super) fn find_by_unique<T>(
+        &mut self,
+        table: &Table,
+        index: WhichIndex,
+        key: impl IntoKey,
+        (mode, reads): (ScanMode, Reads),
+        look: impl FnOnce(RowView<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let mode = mode.record_mode();
+        if self.scope.is_on() {
+            self.stay_in_table(table.id(), Touch::Read)?;
+        }
+        let slot = self.use_for(table, mode)?;
+        let mut entry = Key::new();
+        let schema = &self.tables.at(slot).schema;
+        let shape = schema.key_shape(index);
+        key.encode_into(shape, &mut entry)?;
+        if !shape.is_unique() {
+            return Err(not_unique(shape));
+        }
+        let is_key = shape.is_whole_key(key.parts());
+        if self.scope.is_on() {
+            let only = Bound::Included(entry.clone());
+            self.stay_in_range(slot, index, (&only, &only), reads == Reads::Entries)?;
+        }
+        if is_key && self.read_by_unique(slot, index, &entry, mode)? {
+            return Ok(Some(self.look_at(slot, &self.body, look)));
+        }
+        let upper = match is_key {
+            true => Bound::Included(entry.clone()),
+            // Behind one with a NULL the keys have more in them.
+            false => {
+                let mut end = entry.clone();
+                if end.turn_into_prefix_end() { Bound::Excluded(end) } else { Bound::Unbounded }
+            }
+        };
+        let bounds = (Bound::Included(entry), upper);
+        let scan = ByteScan { index, bounds, direction: Direction::Forward, mode, reads, limit: Some(1) };
+        let (mut look, mut found) = (Some(look), None);
+        let mut scratch = self.scan_scratch.take().unwrap_or_default();
+        let outcome = self.scan_bytes(slot, &scan, &mut scratch, &mut |_, row| {
+            found = look.take().map(|look| look(row));
+            Ok(ControlFlow::Break(()))
+        });
+        self.scan_scratch = Some(scratch);
+        outcome.map(|()| found)
+    }
+
     /// Locks the row that the index leads to from `entry` and reads it into `self.body`. False if there is none, or if it
     /// takes more to tell: where locks are kept elsewhere, or this transaction may have changed the row itself.
     fn read_by_unique(

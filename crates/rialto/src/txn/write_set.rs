@@ -9,7 +9,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::redo::{Operations, Patches, Placed};
 use super::seek::Place;
 use crate::catalog::TableVersion;
-use crate::ids::{HeapId, TableId};
+use crate::ids::HeapId;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
 
@@ -61,7 +61,6 @@ impl Effect {
 /// One write.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Write {
-    pub table: TableId,
     /// The rows' storage: a table that the transaction truncates has another after it.
     pub heap: HeapId,
     /// Where the table stands in the transaction's list of tables.
@@ -94,7 +93,6 @@ impl Write {
         };
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {
-            table: table.id,
             heap: table.heap.id(),
             slot: target.slot,
             kind,
@@ -335,13 +333,13 @@ pub(crate) fn body_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::TableId;
     use crate::txn::redo;
 
     fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
         let previous = set.find(HeapId(1), &[key], packet);
         let placed = redo::write_put(packet, TableId(1), &[key], false, body);
         let write = Write {
-            table: TableId(1),
             heap: HeapId(1),
             slot: 0,
             kind: WriteKind::Put,

@@ -13,7 +13,7 @@ use rialto::row::{Value, WhichIndex};
 use rialto::{Action, ActionMode, Error, Flow, Outputs, Result, Scan, ScanMode};
 
 use super::super::tables::{DISTRICTS, customer, new_order, order, order_line};
-use super::{WAREHOUSE, claim, missing};
+use super::{WAREHOUSE, missing};
 
 const CARRIER: usize = 1;
 const DATE: usize = 2;
@@ -25,7 +25,7 @@ const AMOUNTS: usize = 2 * DISTRICTS as usize;
 
 pub(super) fn flow() -> (&'static [ColumnType], Flow) {
     let of_warehouse = |actions: Vec<Action>| actions.into_iter().map(|action| action.by_argument(WAREHOUSE));
-    let claimed = |table| claim(table, ActionMode::Exclusive);
+    let claimed = |table: &str| Action::claim(table, ActionMode::Exclusive);
     let flow = Flow::new()
         .phase(of_warehouse(vec![claimed("customer")]))
         .phase(of_warehouse(vec![take_orders(), claimed("orders"), claimed("order_line")]))

@@ -8,8 +8,7 @@
 //! **No deadlocks between executors.** Tables are in two classes: warehouses, districts, customers, items and stocks before
 //! new orders, orders, order lines and the history. Every flow visits all that it uses of the first class in one phase, and
 //! then, in one phase, all that it uses of the second; a later phase uses only what has been visited. Where a transaction
-//! knows only later what it does there, it [claims](claim) it in that phase: an action that does nothing, which an engine of
-//! executors locks the identifier for. (The conventional engine locks rows, not identifiers. There two transactions that
+//! knows only later what it does there, it [claims](rialto::Action::claim) it in that phase. (The conventional engine locks rows, not identifiers. There two transactions that
 //! deliver and enter orders of one district can meet; the victim runs again.)
 //!
 //! The outputs are what the specification has on the terminal. A text may hold several fields that it shows in one line.
@@ -24,7 +23,7 @@ use std::fmt;
 use std::ops::ControlFlow;
 
 use rialto::row::{ColumnType, RowView, Value};
-use rialto::{Action, ActionMode, Error, Flow, Procedure, Result, Scan, ScanMode, Table, Transaction};
+use rialto::{Error, Flow, Procedure, Result, Scan, ScanMode, Table, Transaction};
 
 pub use self::new_order::INVALID_ITEM;
 use super::request::Name;
@@ -57,14 +56,6 @@ fn registered(name: Name, arguments: &[ColumnType], flow: Flow) -> Procedure {
 pub fn seen_payment(see: impl Fn(i16, i16) + Send + Sync + 'static) -> Procedure {
     let (arguments, flow) = payment::flow(see);
     registered(Name::Payment, arguments, flow)
-}
-
-/// An action that does nothing now: a later phase does what its identifier is locked for.
-fn claim(table: &str, mode: ActionMode) -> Action {
-    match mode {
-        ActionMode::Shared => Action::shared(table, |_, _, _| Ok(())),
-        ActionMode::Exclusive => Action::exclusive(table, |_, _, _| Ok(())),
-    }
 }
 
 #[cold]

@@ -11,7 +11,7 @@ use rialto::{
 };
 
 use super::super::tables::{BY_CUSTOMER, customer, order, order_line};
-use super::{WAREHOUSE, claim, customer_by_name, full_name, missing};
+use super::{WAREHOUSE, customer_by_name, full_name, missing};
 
 const DISTRICT: usize = 1;
 /// The customer's number, or NULL and the last name.
@@ -25,7 +25,7 @@ const ORDER: usize = 3;
 
 pub(super) fn flow() -> (&'static [ColumnType], Flow) {
     let of_district = |action: Action| action.by_argument(WAREHOUSE).by_argument(DISTRICT);
-    let lines = of_district(claim("order_line", ActionMode::Shared));
+    let lines = of_district(Action::claim("order_line", ActionMode::Shared));
     let flow = Flow::new()
         .phase([by_number(), of_district(by_name())])
         .phase([of_district(find_order()), lines])

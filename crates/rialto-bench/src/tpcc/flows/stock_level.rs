@@ -10,7 +10,7 @@ use rialto::row::{Value, WhichIndex};
 use rialto::{Action, ActionMode, Error, Flow, KeyBound, Result, Scan};
 
 use super::super::tables::{district, order_line, stock};
-use super::{WAREHOUSE, claim, missing};
+use super::{WAREHOUSE, missing};
 
 const DISTRICT: usize = 1;
 const THRESHOLD: usize = 2;
@@ -25,7 +25,10 @@ const LAST_ORDERS: i32 = 20;
 pub(super) fn flow() -> (&'static [ColumnType], Flow) {
     let of_district = |action: Action| action.by_argument(WAREHOUSE).by_argument(DISTRICT);
     let flow = Flow::new()
-        .phase([of_district(read_district()), claim("stock", ActionMode::Shared).by_argument(WAREHOUSE)])
+        .phase([
+            of_district(read_district()),
+            Action::claim("stock", ActionMode::Shared).by_argument(WAREHOUSE),
+        ])
         .phase([of_district(read_items())])
         .phase([count_low_stocks().by_argument(WAREHOUSE)]);
     (&[Int2, Int2, Int4], flow)

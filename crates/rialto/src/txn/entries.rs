@@ -1,0 +1,149 @@
+//! Reads of an index alone: which rows have a key, and not what else is in them.
+//!
+//! Where keys of indexes are locked by themselves (local locks), an entry's key is: whoever gives a row a key, or takes it
+//! away, has it exclusively to the end. So while a span of keys is locked, all entries in it are of rows that are there and
+//! have them (I1), whoever changes those rows otherwise; and rows need no locks. With the other forms a row that has a key
+//! is locked itself, as a scan does.
+
+use std::ops::ControlFlow;
+
+use super::read::{RowKey, view};
+use super::scan::{Reads, Scan, ScanMode};
+use super::transaction::{Context, Transaction};
+use crate::catalog::Table;
+use crate::error::{Error, Result};
+use crate::ids::Lsn;
+use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
+
+/// A row's entry in an index: what its key there says, and what the row is identified by.
+#[derive(Debug, Clone, Copy)]
+pub struct IndexEntry<'a> {
+    row: RowView<'a>,
+    which: WhichIndex,
+}
+
+impl<'a> IndexEntry<'a> {
+    pub(super) fn new(row: RowView<'a>, which: WhichIndex) -> IndexEntry<'a> {
+        IndexEntry { row, which }
+    }
+
+    /// The value of a column of the index or of the primary key.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchColumn`]; [`Error::Unsupported`] for a column that the entry does not carry.
+    pub fn get(&self, column: impl ColumnRef) -> Result<Value> {
+        self.carried(column).map(|position| self.row.get(position))
+    }
+
+    /// The same as a Rust value, `Option` for one that may be NULL.
+    ///
+    /// # Errors
+    /// As [`IndexEntry::get`]; [`Error::TypeMismatch`].
+    pub fn read<T: Field>(&self, column: impl ColumnRef) -> Result<T> {
+        self.carried(column).and_then(|position| self.row.read(position))
+    }
+
+    fn carried(&self, column: impl ColumnRef) -> Result<usize> {
+        let (schema, position) = (self.row.schema(), column.position(self.row.schema())?);
+        let of_index = match self.which {
+            WhichIndex::Primary => &[][..],
+            WhichIndex::Secondary(nth) => &schema.indexes()[nth].columns,
+        };
+        if of_index.contains(&position) || schema.primary_key().is_some_and(|key| key.contains(&position)) {
+            return Ok(position);
+        }
+        let what = format!(
+            "reading column \"{}\" of table \"{}\" from an entry of \"{}\", which has the index's columns and those of the \
+             primary key: read the row by these",
+            schema.columns()[position].name,
+            schema.table(),
+            schema.key_shape(self.which).name()
+        );
+        Err(Error::Unsupported { what })
+    }
+}
+
+impl Transaction {
+    /// Calls `look` with the entry of the row that has this key in a unique index. With [`ScanMode::Update`] the row is
+    /// locked exclusively at once, where rows are locked with it, for a change by its primary key. Absence is locked, too.
+    ///
+    /// # Errors
+    /// As [`Transaction::look_by`].
+    pub fn probe<T>(
+        &mut self,
+        table: &Table,
+        index: WhichIndex,
+        key: impl IntoKey,
+        mode: ScanMode,
+        look: impl FnOnce(IndexEntry<'_>) -> T,
+    ) -> Result<Option<T>> {
+        let look = |row: RowView<'_>| look(IndexEntry::new(row, index));
+        self.context().find_by_unique(table, index, key, (mode, Reads::Entries), look)
+    }
+
+    /// Visits the entries in a range of an index, in its order, as the transaction sees them: of [`Transaction::scan`] what an
+    /// action on an index may read. The range is locked against entries that come into it or go (I7).
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`].
+    pub fn entries(
+        &mut self,
+        table: &Table,
+        scan: &Scan,
+        mut visit: impl FnMut(&RowKey, IndexEntry<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        let index = scan.index;
+        let mut visit = |key: &RowKey, row: RowView<'_>| visit(key, IndexEntry::new(row, index));
+        self.context().scan_with_scratch(table, scan, Reads::Entries, &mut visit)
+    }
+}
+
+impl Context {
+    /// Reads the row of an entry, whose key is locked and whose row is not, into `body`, as far as the entry is concerned;
+    /// its primary key into `self.key`. False if there is none.
+    pub(super) fn row_of_locked_entry(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        entry: &[u8],
+        body: &mut Vec<u8>,
+    ) -> bool {
+        let (record, there, removal, lsn) = loop {
+            let table = self.tables.at(slot);
+            let (record, removal, there) = table.read_by_entry(which, entry, body);
+            let Some(record) = record else { break (None, false, removal, Lsn::ZERO) };
+            let lsn = table.segments().lsn(record).max(table.floor());
+            // It may have moved before that was read, and the place gone to another row.
+            if table.index(which).get(entry).value == Some(record.0) {
+                break (Some(record), there, removal, lsn);
+            }
+        };
+        let Some(record) = record else {
+            self.depend_on_removal(removal);
+            return false;
+        };
+        match there {
+            true => {
+                self.depend(lsn);
+                if self.colours.noted {
+                    self.colours.note_record(record);
+                }
+            }
+            false => self.colours.note_anything_absent(),
+        }
+        self.key_of_body(slot, there, body);
+        match self.find_own(slot) {
+            // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
+            Some(own) => {
+                self.read_place_into(slot, super::seek::Place::Own(own), body)
+                    && self.row_has_key(slot, which, entry, body)
+            }
+            None => there,
+        }
+    }
+
+    /// What `look` says of a row.
+    pub(super) fn look_at<T>(&self, slot: u32, body: &[u8], look: impl FnOnce(RowView<'_>) -> T) -> T {
+        look(view(self.tables.at(slot), body))
+    }
+}

@@ -1,0 +1,236 @@
+//! [`Scope`]: what the action that runs may touch. Every operation asks for itself, so that a flow means the same on each
+//! engine: what lies elsewhere is refused with an error that names the action and what it strayed to.
+
+use std::ops::Bound;
+
+use super::transaction::Context;
+use crate::error::{Error, Result};
+use crate::ids::TableId;
+use crate::row::{Key, WhichIndex};
+
+/// What is done with what is touched.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Touch {
+    Read,
+    Write,
+}
+
+/// What an action is on.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Reach {
+    pub table: TableId,
+    pub which: WhichIndex,
+    /// How many values its identifier has.
+    pub parts: usize,
+    /// These are of the first columns of a table without a primary key.
+    pub by_columns: bool,
+}
+
+/// See the [module's documentation](self). Off, anything may be touched.
+#[derive(Debug, Default)]
+pub(crate) struct Scope {
+    on: Option<Reach>,
+    /// What its keys begin with.
+    prefix: Key,
+    /// What the action has strayed to first, in words.
+    strayed: Option<Box<str>>,
+}
+
+impl Scope {
+    #[inline(always)]
+    pub fn is_on(&self) -> bool {
+        self.on.is_some()
+    }
+
+    /// An action begins.
+    pub fn begin(&mut self, reach: Reach, prefix: &Key) {
+        self.on = Some(reach);
+        self.prefix.clone_from(prefix);
+    }
+
+    /// It has ended. What it has strayed to, whatever it made of the error.
+    pub fn end(&mut self) -> Option<Box<str>> {
+        self.on = None;
+        self.strayed.take()
+    }
+
+    /// Whether all keys between these bounds begin as the identifier's do.
+    fn has(&self, lower: &Bound<Key>, upper: &Bound<Key>) -> bool {
+        if self.prefix.is_empty() {
+            return true;
+        }
+        let begins = match lower {
+            Bound::Included(key) | Bound::Excluded(key) => key.starts_with(&self.prefix),
+            Bound::Unbounded => false,
+        };
+        let ends = match upper {
+            Bound::Included(key) | Bound::Excluded(key) if key.starts_with(&self.prefix) => true,
+            // The end of those that begin with it.
+            Bound::Excluded(key) => {
+                let mut end = self.prefix.clone();
+                end.turn_into_prefix_end() && *key == end
+            }
+            Bound::Included(_) => false,
+            Bound::Unbounded => self.prefix.iter().all(|byte| *byte == u8::MAX),
+        };
+        begins && ends
+    }
+}
+
+impl Context {
+    /// An error unless the row of the key in `self.key` of the table's identity may be touched.
+    #[inline(always)]
+    pub fn stay_at_key(&mut self, slot: u32, touch: Touch) -> Result<()> {
+        if self.scope.is_on() { self.check_key(slot, touch) } else { Ok(()) }
+    }
+
+    /// The same of the row in `self.body`, which is to be inserted.
+    #[inline(always)]
+    pub fn stay_at_row(&mut self, slot: u32) -> Result<()> {
+        if self.scope.is_on() { self.check_row(slot) } else { Ok(()) }
+    }
+
+    #[inline(never)]
+    fn check_key(&mut self, slot: u32, touch: Touch) -> Result<()> {
+        let Scope { on: Some(reach), prefix, .. } = &self.scope else { return Ok(()) };
+        if self.tables.id(slot) != reach.table {
+            return self.stray_to_table(reach.table, slot, touch);
+        }
+        if reach.which != WhichIndex::Primary {
+            return self.stray(format!("{} {}, {ENTRIES_ONLY}", verb(touch), self.print_row(slot)));
+        }
+        if reach.by_columns {
+            return self.stray(format!(
+                "{} {} by the hidden number, which says nothing of where a row belongs: leave the identifier out",
+                verb(touch),
+                self.print_row(slot)
+            ));
+        }
+        if self.key.starts_with(prefix) {
+            return Ok(());
+        }
+        self.stray(format!("{} {}, which its identifier does not begin", verb(touch), self.print_row(slot)))
+    }
+
+    #[inline(never)]
+    fn check_row(&mut self, slot: u32) -> Result<()> {
+        let Scope { on: Some(reach), prefix, .. } = &self.scope else { return Ok(()) };
+        if !reach.by_columns || self.tables.id(slot) != reach.table {
+            return self.check_key(slot, Touch::Write);
+        }
+        let (table, mut first) = (self.tables.at(slot), Key::new());
+        table.schema.first_columns_of_row(&self.body[table.row_at()..], reach.parts, &mut first);
+        if first == *prefix {
+            return Ok(());
+        }
+        let row = table.schema.print_first_columns(&first);
+        self.stray(format!("wrote a row {row}, which its identifier does not begin"))
+    }
+
+    /// An error unless the table may be touched at all; before anything of it is locked.
+    pub fn stay_in_table(&mut self, table: TableId, touch: Touch) -> Result<()> {
+        match self.scope.on {
+            Some(reach) if reach.table != table => match self.core.catalog.by_id(table) {
+                Some(other) => {
+                    let slot = self.tables.find(table).unwrap_or_else(|| self.tables.put(other.version()));
+                    self.stray_to_table(reach.table, slot, touch)
+                }
+                None => Ok(()),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// An error unless the rows, or the `entries` only, that have these keys in an index may be touched.
+    pub fn stay_in_range(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        bounds: (&Bound<Key>, &Bound<Key>),
+        entries: bool,
+    ) -> Result<()> {
+        let Some(reach) = self.scope.on else { return Ok(()) };
+        let index = self.tables.at(slot).schema.key_shape(which).name();
+        if reach.which != WhichIndex::Primary && !(entries && which == reach.which) {
+            return self.stray(format!("read rows by \"{index}\", {ENTRIES_ONLY}"));
+        }
+        let leads = which == reach.which && !reach.by_columns;
+        if !leads && !self.tables.at(slot).schema.begins_with_routing_fields(which, reach.parts) {
+            return self.stray(format!(
+                "read by \"{index}\", whose keys do not begin with the columns of its identifier: make that an action on \
+                 the index (Action::on_index)"
+            ));
+        }
+        if self.scope.has(bounds.0, bounds.1) {
+            return Ok(());
+        }
+        let schema = &self.tables.at(slot).schema;
+        let print = |bound: &Bound<Key>, none: &str| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => schema.print_key(which, key),
+            Bound::Unbounded => none.to_owned(),
+        };
+        let (from, to) = (print(bounds.0, "the beginning"), print(bounds.1, "the end"));
+        self.stray(format!(
+            "read keys of \"{index}\" from {from} to {to}, which its identifier does not all begin"
+        ))
+    }
+
+    /// An error if an action runs: definitions are a plain closure's.
+    pub fn stay_off_definitions(&mut self) -> Result<()> {
+        match self.scope.is_on() {
+            false => Ok(()),
+            true => self.stray("changed definitions, which only a plain closure may (Flow::of)".to_owned()),
+        }
+    }
+
+    fn stray_to_table<T>(&mut self, own: TableId, slot: u32, touch: Touch) -> Result<T> {
+        let to = if touch == Touch::Write { " to" } else { "" };
+        let (other, verb) = (self.tables.at(slot).name().to_owned(), verb(touch));
+        debug_assert_ne!(own, self.tables.id(slot));
+        self.stray(format!("{verb}{to} table \"{other}\": make that an action of its own"))
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn stray<T>(&mut self, what: String) -> Result<T> {
+        let reach = self.scope.on.expect("only an action strays");
+        let table = self.tables.find(reach.table).map(|slot| &self.tables.at(slot).schema);
+        let action = match table {
+            Some(schema) => {
+                let on = match reach.which {
+                    WhichIndex::Primary => format!("action on table \"{}\"", schema.table()),
+                    which => {
+                        let index = schema.key_shape(which).name();
+                        format!("action on index \"{index}\" of table \"{}\"", schema.table())
+                    }
+                };
+                let identifier = match reach {
+                    Reach { parts: 0, .. } => "all of it".to_owned(),
+                    Reach { by_columns: true, .. } => schema.print_first_columns(&self.scope.prefix),
+                    Reach { which, .. } => schema.print_key(which, &self.scope.prefix),
+                };
+                format!("{on}, identified by {identifier},")
+            }
+            None => "action".to_owned(),
+        };
+        let reason = format!("its {action} {what}");
+        self.scope.strayed.get_or_insert_with(|| reason.as_str().into());
+        Err(Error::Unsupported { what: reason })
+    }
+
+    fn print_row(&self, slot: u32) -> String {
+        let key = self.tables.at(slot).schema.print_key(WhichIndex::Primary, &self.key);
+        format!("the row {key}")
+    }
+}
+
+/// Why an action on an index may not have rows.
+const ENTRIES_ONLY: &str = "but an action on an index reads its entries (Transaction::probe, Transaction::entries): read \
+                            rows in an action of a later phase, identified by what this one gives (Action::by_output)";
+
+fn verb(touch: Touch) -> &'static str {
+    match touch {
+        Touch::Read => "read",
+        Touch::Write => "wrote",
+    }
+}
