@@ -112,7 +112,8 @@ const WAITS: [&str; 9] = [
 const RELEASES: [&str; 4] = ["release", "give_back", "end", "close"];
 /// Source files of threads that wait and wake: the slow paths of latches.
 const SLOW_FILES: [&str; 3] = ["/parking_lot_core-", "thread_parking", "/futex.rs"];
-const SLOW_NAMES: [&str; 2] = ["lock_slow", "unlock_slow"];
+const SLOW_NAMES: [&str; 6] =
+    ["lock_slow", "unlock_slow", "yield_now", "sched_yield", "__GI_sched_yield", "spin_loop"];
 
 /// Where in the kernel a source file is, from its `src` on.
 fn in_kernel(file: &str) -> Option<&str> {
@@ -234,6 +235,14 @@ mod tests {
             (vec![engine, client], (Part::Engine, None)),
             (vec![park, engine, client], (Part::Engine, None)),
             (vec![park, ("wait", "crates/rialto/src/log/turn.rs"), commit], (Part::OtherContention, None)),
+            (
+                vec![
+                    ("__GI_sched_yield", ""),
+                    ("pause", "crates/rialto/src/store/memory/index/latch.rs"),
+                    commit,
+                ],
+                (Part::OtherContention, None),
+            ),
             (vec![client], (Part::Work, None)),
             (vec![], (Part::Work, None)),
         ] {
