@@ -3,6 +3,7 @@
 mod common;
 
 use std::process::Output;
+use std::sync::{Mutex, MutexGuard};
 
 use common::{Directory, run, stderr, stdout, succeeds};
 
@@ -14,6 +15,13 @@ fn figures(arguments: &[&str]) -> Output {
 
 fn file(directory: &Directory, name: &str) -> String {
     std::fs::read_to_string(directory.path().join(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// Real runs go one after the other: their points are so short that one may get no processor beside another.
+static REAL_RUN: Mutex<()> = Mutex::new(());
+
+fn real_run() -> MutexGuard<'static, ()> {
+    REAL_RUN.lock().unwrap_or_else(|failed| failed.into_inner())
 }
 
 /// The cells of a figure's table, commas in them as semicolons; and its picture is one.
@@ -80,6 +88,7 @@ fn each_figure_is_a_table_a_picture_and_a_paragraph() {
 
 #[test]
 fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_beside_it() {
+    let _alone = real_run();
     let (out, data) = (Directory::new("figures-m-out"), Directory::new("figures-m-data"));
     let ids = ["m-4.1", "m-4.2", "m-4.3", "m-4.4"];
     let mut arguments = ids.to_vec();
@@ -158,6 +167,7 @@ const SYSTEMS: [&str; 3] = ["conventional; central locks", "conventional; thin l
 
 #[test]
 fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
+    let _alone = real_run();
     let (out, data) = (Directory::new("figures-dora-out"), Directory::new("figures-dora-data"));
     let figure = |id: &str| {
         let output =
@@ -201,13 +211,11 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
         locks.numbers("local locks in 100"),
     );
     for (at, system) in locks.of("system").enumerate() {
-        let is_local = system == "data-oriented";
-        assert_eq!(
-            (local[at] > 0.0, row[at] == 0.0),
-            (is_local, is_local || row[at] == 0.0),
-            "{:?}",
-            locks.0[at + 1]
-        );
+        // Rows are locked by executors or by the lock manager, never by both.
+        match system {
+            "data-oriented" => assert_eq!(row[at], 0.0, "{:?}", locks.0[at + 1]),
+            _ => assert_eq!(local[at], 0.0, "{:?}", locks.0[at + 1]),
+        }
         assert!(higher[at] >= 0.0);
     }
     // Accounts, tellers, branches, and the history's row, in each transaction.
@@ -266,6 +274,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
 
 #[test]
 fn phases_and_points_on_the_disk_leave_nothing_behind() {
+    let _alone = real_run();
     let (out, data) = (Directory::new("figures-disk-out"), Directory::new("figures-disk-data"));
     let output = succeeds(figures(&[
         "koda-3",

@@ -195,7 +195,7 @@ impl Panel {
             .label_style(FONT)
             .axis_desc_style(FONT)
             .light_line_style(WHITE)
-            .x_label_formatter(&|x| number(if is_log { x.exp2() } else { *x }))
+            .x_label_formatter(&|x| if is_log { doubling(x.exp2()) } else { number(*x) })
             .y_label_formatter(&|y| number(*y))
             .draw()
             .map_err(failed)?;
@@ -307,6 +307,11 @@ fn draw_bars(area: &Area<'_>, title: &str, parts: &[String], bars: &[Bar]) -> Re
     Ok(())
 }
 
+/// A number for an axis of doublings, between which there are labels, too.
+fn doubling(value: f64) -> String {
+    number(if value >= 10.0 { value.round() } else { value })
+}
+
 /// A number for an axis.
 fn number(value: f64) -> String {
     match value.abs() {
@@ -330,6 +335,7 @@ mod tests {
     fn numbers_on_axes_are_short() {
         let found = [0.0, 0.25, 30.0, 999.5, 12_000.0, 2_500_000.0].map(number);
         assert_eq!(found, ["0", "0.25", "30", "999.5", "12k", "2.5M"]);
+        assert_eq!([0.5, 1.414, 90.51, 128.0].map(doubling), ["0.5", "1.41", "91", "128"]);
     }
 
     #[test]

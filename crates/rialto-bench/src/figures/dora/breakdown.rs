@@ -3,7 +3,7 @@
 use super::super::chart::{Bar, Picture};
 use super::super::{Figure, FigureError, Lab, markdown, row};
 use super::by_load::{PROFILE, areas, short};
-use super::curve::{Curve, curves};
+use super::curve::{Curve, PROFILED_WINDOWS, curves};
 use super::parts::{Inside, Part, Split};
 use super::run::{Clients, cores, measure};
 use super::workload::{Kind, Sizes, on_each};
@@ -14,15 +14,13 @@ use crate::tpcc;
 
 /// Clients for each processor, so that all are in use.
 const CLIENTS_PER_CORE: u32 = 2;
-/// How many times `--seconds` each is measured: samples are few.
-const WINDOWS: u32 = 3;
 
 /// Figure 2: TM1 and order-status with all processors in use.
 ///
 /// # Errors
 /// A run that fails.
 pub fn at_full_load(lab: &Lab) -> Result<Figure, FigureError> {
-    let window = lab.on_the_clock()? * WINDOWS;
+    let window = lab.on_the_clock()? * PROFILED_WINDOWS;
     let kinds = [Kind::Tm1, Kind::TpcC(tpcc::Name::OrderStatus)];
     let clients = Clients::blocking(CLIENTS_PER_CORE * cores()).profiled();
     let mut symbols = Symbols::default();
@@ -113,13 +111,14 @@ pub fn inside(lab: &Lab) -> Result<Figure, FigureError> {
         }
         panels.push(areas(&format!("Inside the lock manager: {}", system.name()), Inside::NAMES, &shares));
     }
+    let seconds = lab.seconds.unwrap_or_default().as_secs_f64() * f64::from(PROFILED_WINDOWS);
     let text = format!(
         "Figure 3: the time inside the lock manager, which is 100%, on TPC-B. The paper's Shore-MT: more than 85% of it is useful \
          work under a light load, and at 100% CPU utilization more than 85% is contention, spinning on latches. Here latches \
          of lock heads sleep after a short spin, and are held for some ten instructions; of the data-oriented engine the local \
          lock tables are shown. {} {PROFILE} {}\n\n{}",
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&[Kind::TpcB]), lab.seconds.unwrap_or_default().as_secs_f64()),
+        setting(&Sizes::of(lab).describe(&[Kind::TpcB]), seconds),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })

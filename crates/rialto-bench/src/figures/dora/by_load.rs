@@ -2,8 +2,9 @@
 
 use super::super::chart::{Bar, Look, Panel, Picture, Series, stacked};
 use super::super::{Figure, FigureError, Lab, markdown, row};
-use super::curve::{Curve, curves};
+use super::curve::{Curve, PROFILED_WINDOWS, by_offered, curves};
 use super::parts::{Part, Split};
+use super::run::Sample;
 use super::workload::{Kind, Sizes};
 use super::{RAN, System, setting};
 use crate::profile::Symbols;
@@ -55,7 +56,7 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
             table.push(cells);
             shares.push((sample.offered(), split.shares()));
         }
-        let points = samples.iter().map(|sample| (sample.offered(), sample.per_utilization())).collect();
+        let points = by_offered(samples, Sample::per_utilization);
         lines.push(Series::new(system.name(), Look::Measured, colour, points));
         panels.push(areas(
             &format!("({}) Time breakdown: {}", LETTERS[colour], system.name()),
@@ -76,7 +77,7 @@ pub fn per_cpu(lab: &Lab) -> Result<Figure, FigureError> {
          axis is the offered load (figure 6), of which the first 100% are the paper's axis. {RAN} {} {PROFILE} {}\n\n{}",
         super::run::cores(),
         System::LEGEND,
-        setting(&Sizes::of(lab).describe(&[kind]), seconds(lab)),
+        setting(&Sizes::of(lab).describe(&[kind]), seconds(lab) * f64::from(PROFILED_WINDOWS)),
         markdown(&table)
     );
     Ok(Figure { rows: table, picture: Picture::Panels(panels), text })
@@ -92,9 +93,12 @@ pub(super) const PROFILE: &str = "The shares are of processor time, by stacks sa
     system (futex calls) as its caller's; and a thread that is blocked uses no processor, so contention here is what waiting \
     costs (spinning, sleeping, waking), where the paper's latches spin for as long as they wait. Clients count as useful work.";
 
-/// Shares of time over the load, one upon the other.
+/// Shares of time over the load, one upon the other; points without a sample are left out.
 pub(super) fn areas<const N: usize>(title: &str, names: [&str; N], shares: &[(f64, [f64; N])]) -> Panel {
-    let mut panel = Panel::new(title, OFFERED, "time, %", stacked(names, shares));
+    let mut shares: Vec<_> = shares.to_vec();
+    shares.retain(|(_, shares)| shares.iter().sum::<f64>() > 0.0);
+    shares.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    let mut panel = Panel::new(title, OFFERED, "time, %", stacked(names, &shares));
     (panel.is_log, panel.y_to) = (true, Some(145.0));
     panel
 }
@@ -136,28 +140,25 @@ pub fn offered(lab: &Lab) -> Result<Figure, FigureError> {
     let panel = |kind: &Kind| {
         let of_kind = curves.iter().filter(|curve| curve.kind == *kind);
         let series = of_kind.enumerate().map(|(colour, curve)| {
-            let points = curve.samples.iter().map(|sample| (sample.offered(), sample.per_s())).collect();
+            let points = by_offered(&curve.samples, Sample::per_s);
             Series::new(curve.system.name(), Look::Measured, colour, points)
         });
         Panel { is_log: true, ..Panel::new(&kind.name(), OFFERED, "transactions/s", series.collect()) }
     };
-    let last = |kind: Kind, system| {
-        let curve = curves.iter().find(|curve| curve.kind == kind && curve.system == system);
-        curve.map_or(f64::NAN, |curve| curve.last().per_s())
+    let of = |kind: Kind, system| curves.iter().find(|curve| curve.kind == kind && curve.system == system);
+    let ratio = |kind: &Kind| {
+        let (ours, base) = of(*kind, System::DataOriented).zip(of(*kind, System::Central))?;
+        let last = ours.last().per_s();
+        let (against, kept) = (last / base.last().per_s(), last * 100.0 / ours.peak().per_s());
+        Some(format!("{against:.2} of it and {kept:.0}% of its own peak on {}", kind.name()))
     };
-    let ratios: Vec<String> = kinds
-        .iter()
-        .map(|kind| {
-            let ratio = last(*kind, System::DataOriented) / last(*kind, System::Central);
-            format!("{ratio:.2} on {}", kind.name())
-        })
-        .collect();
+    let ratios: Vec<String> = kinds.iter().filter_map(ratio).collect();
     let text = format!(
         "Figure 6: throughput against the offered CPU load: the processors in use, and the threads that wait for one (by the \
          kernel's account of its run queues). The paper: the Baseline does not scale, most of all on TM1, and collapses past \
          100% in all three, as threads are preempted within contended critical sections; DORA scales and stays high, with up \
-         to 4.8 times the Baseline's throughput. Here, under the highest load ({} clients), data-oriented has of central locks' \
-         throughput: {}. {RAN} {} {}\n\n{}",
+         to 4.8 times the Baseline's throughput. Here, under the highest load ({} clients), data-oriented, against \
+         central locks' throughput, has {}. {RAN} {} {}\n\n{}",
         curves.first().map_or(0, |curve| curve.last().clients),
         ratios.join(", "),
         System::LEGEND,

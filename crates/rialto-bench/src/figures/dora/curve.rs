@@ -31,12 +31,22 @@ impl Curve {
     }
 }
 
+/// How many times `--seconds` a point is measured whose time is sampled: samples are few.
+pub const PROFILED_WINDOWS: u32 = 3;
+
+/// Points of a curve in the order of the load that was offered, which follows the clients unless others use the machine.
+pub fn by_offered<T>(samples: &[Sample], point: impl Fn(&Sample) -> T) -> Vec<(f64, T)> {
+    let mut points: Vec<_> = samples.iter().map(|sample| (sample.offered(), point(sample))).collect();
+    points.sort_by(|(one, _), (other, _)| one.total_cmp(other));
+    points
+}
+
 /// Measures each workload on each system.
 ///
 /// # Errors
 /// A run that fails.
 pub fn curves(lab: &Lab, kinds: &[Kind], profiled: bool) -> Result<Vec<Curve>, BenchError> {
-    let window = lab.on_the_clock()?;
+    let window = lab.on_the_clock()? * if profiled { PROFILED_WINDOWS } else { 1 };
     let mut curves = Vec::new();
     for system in System::ALL {
         on_each(system, kinds, &Sizes::of(lab), |loaded: &mut Loaded, kind| {

@@ -226,7 +226,8 @@ impl Loaded {
                 BenchError::Directory(format!("an empty database holds {found}, expected {expected}"))
             }
         })?;
-        say(&format!("  loaded {} for {}", kind.name(), system.name()));
+        let mb = database.metrics().memory_used / 1_000_000;
+        say(&format!("  loaded {} for {}, {mb} MB", kind.name(), system.name()));
         Ok(Loaded { database, run, transactions: (0, 0) })
     }
 
