@@ -15,7 +15,7 @@ use clap::{Args, FromArgMatches};
 use rialto::backup::Archive;
 use rialto::log::LogOptions;
 use rialto::log::virtual_time::Regime;
-use rialto::{Options, TransactionServerOptions};
+use rialto::{LockForm, Options, TransactionServerOptions};
 
 use self::values::regime;
 pub use self::values::{
@@ -203,7 +203,7 @@ pub struct BenchArgs {
     /// How locks are kept while nobody competes for them
     #[arg(long, value_enum, default_value = "thin")]
     pub locks: LocksName,
-    /// With --locks local: into how many lock tables the keys of each index are shared out [default: 64]
+    /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub executors: Option<u16>,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
@@ -376,7 +376,9 @@ impl BenchArgs {
 
     /// Whether transactions run as calls of procedures.
     pub fn calls(&self) -> bool {
-        self.logging == LoggingName::Transaction || self.check_determinism
+        self.logging == LoggingName::Transaction
+            || self.check_determinism
+            || self.engine == EngineName::DataOriented
     }
 
     /// What the database is opened with.
@@ -399,7 +401,10 @@ impl BenchArgs {
             recovery_within: self.recovery_within_s,
             sweep_bytes_per_s: self.sweep_bytes_per_s.or(defaults.sweep_bytes_per_s),
             log_bytes_max: self.log_bytes_max.unwrap_or(defaults.log_bytes_max),
-            locks: self.locks.into(),
+            locks: match self.engine {
+                EngineName::Conventional => self.locks.into(),
+                EngineName::DataOriented => LockForm::Local,
+            },
             executors: self.executors.map_or(defaults.executors, usize::from),
             group_commit: self.group_commit.options(),
             log_writes: self.log_writes.caching(),

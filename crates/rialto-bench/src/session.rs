@@ -338,7 +338,7 @@ impl<W: Audited> Session<'_, W> {
             shape: self.workload.describe(),
             procedures: self.workload.types(),
             success_percent: W::SUCCESS_PERCENT,
-            engine: "conventional",
+            engine: args.engine.as_str(),
             durability: match (args.logging, args.durability) {
                 (LoggingName::None, _) => "none until the run ends (logging none)",
                 (_, DurabilityName::Memory) => "memory (level 1)",

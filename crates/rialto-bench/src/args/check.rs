@@ -4,7 +4,7 @@ use rialto::Logging;
 use rialto::io::SimulatedDisk;
 
 use super::{
-    BenchArgs, CheckpointName, DiskName, DurabilityName, LocksName, LoggingName, PACKETS_MAX, PACKETS_SPARE,
+    BenchArgs, CheckpointName, DiskName, DurabilityName, EngineName, LoggingName, PACKETS_MAX, PACKETS_SPARE,
     WorkloadName,
 };
 use crate::card;
@@ -100,11 +100,21 @@ impl BenchArgs {
                     .to_owned(),
             );
         }
-        if self.executors.is_some() && self.locks != LocksName::Local {
-            return usage(
-                "--executors does not apply to locks in other forms than executors have; available: --locks local"
-                    .to_owned(),
-            );
+        match self.engine {
+            EngineName::Conventional if self.executors.is_some() => {
+                return usage(
+                    "--executors does not apply to the conventional engine; available: --engine data-oriented"
+                        .to_owned(),
+                );
+            }
+            EngineName::DataOriented if self.given.has("locks") => {
+                return usage(
+                    "--locks does not apply to the data-oriented engine, whose executors have lock tables of their own; \
+                     available: --engine conventional"
+                        .to_owned(),
+                );
+            }
+            _ => {}
         }
         if self.seconds.is_zero() {
             return usage("--seconds 0 measures nothing; give a time above zero".to_owned());

@@ -59,8 +59,20 @@ pub(super) fn regime(name: &str) -> Option<&'static Regime> {
 /// How transactions meet threads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum EngineName {
-    /// Each transaction on one thread
+    /// Threads have transactions, which lock what they touch: --locks
     Conventional,
+    /// Executors have the data, and transactions come to them, as calls of registered procedures: --executors
+    DataOriented,
+}
+
+impl EngineName {
+    /// The name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            EngineName::Conventional => "conventional",
+            EngineName::DataOriented => "data-oriented",
+        }
+    }
 }
 
 /// How durable "committed" is.
@@ -143,8 +155,6 @@ pub enum LocksName {
     Thin,
     /// In a hash of lock heads with queues, as the papers' baseline has them
     Central,
-    /// In the lock tables of executors, by spans of keys, as DORA has them: --executors
-    Local,
 }
 
 impl From<LocksName> for LockForm {
@@ -152,7 +162,6 @@ impl From<LocksName> for LockForm {
         match name {
             LocksName::Thin => LockForm::Thin,
             LocksName::Central => LockForm::Central,
-            LocksName::Local => LockForm::Local,
         }
     }
 }

@@ -3,6 +3,7 @@
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
+//! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: local lock tables and routing rules, and who keeps these;
 //! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked;
@@ -19,6 +20,7 @@ pub(crate) mod data_oriented;
 pub(crate) mod deterministic;
 pub mod flow;
 pub mod identifier;
+mod phase;
 pub mod procedure;
 pub mod transaction_server;
 

@@ -6,7 +6,7 @@
 
 use super::head::{Blockers, Heads};
 use super::interval::{IntervalTable, Intervals};
-use super::local::LocalLocks;
+use super::local::Latch;
 use super::manager::LockManager;
 use super::mode::LockMode;
 use super::name::HeadName;
@@ -135,7 +135,7 @@ impl LockManager {
 struct Latches<'a> {
     heads: Vec<(usize, MutexGuard<'a, Heads>)>,
     intervals: Vec<(usize, MutexGuard<'a, Intervals>)>,
-    locals: Vec<(usize, MutexGuard<'a, LocalLocks>)>,
+    locals: Vec<(usize, Latch<'a>)>,
 }
 
 impl<'a> Latches<'a> {
@@ -175,7 +175,8 @@ impl<'a> Latches<'a> {
                 .blockers(owner, *index, key)
                 .is_some_and(|holders| holders.contains(&other)),
             WaitsFor::Local(executor) => {
-                let locks = find(&self.locals, usize::from(*executor));
+                let locks = self.locals.iter().find(|(at, _)| *at == usize::from(*executor));
+                let (_, locks) = locks.expect("every latch of the cycle is taken");
                 LockManager::blockers_local(locks, owner).is_some_and(|(_, blockers)| {
                     blockers.holders.contains(&other) || blockers.ahead.contains(&other)
                 })

@@ -251,7 +251,7 @@ impl LockManager {
     #[inline]
     fn acquire(
         &self,
-        owner: &Owner,
+        owner: &mut Owner,
         name: HeadName,
         mode: LockMode,
         wait: &Wait<'_>,
@@ -269,7 +269,7 @@ impl LockManager {
     #[inline]
     pub(super) fn acquire_by(
         &self,
-        owner: &Owner,
+        owner: &mut Owner,
         name: HeadName,
         wait: &Wait<'_>,
         target: impl FnOnce() -> LockTarget,
@@ -294,7 +294,7 @@ impl LockManager {
     #[cold]
     fn acquire_slowly(
         &self,
-        owner: &Owner,
+        owner: &mut Owner,
         name: HeadName,
         wait: &Wait<'_>,
         target: LockTarget,
@@ -336,8 +336,9 @@ impl LockManager {
         outcome
     }
 
-    /// Announces a wait, with what the detector may ask of the waiter.
-    pub(super) fn begin_wait(&self, owner: &Owner, record: WaitRecord) {
+    /// Announces a wait, with what the detector may ask of the waiter. Before it he leaves his stint (L12).
+    pub(super) fn begin_wait(&self, owner: &mut Owner, record: WaitRecord) {
+        self.leave_stint(owner);
         let started = owner.body.started.saturating_duration_since(self.born);
         self.slot(owner).begin_wait(record, owner.locks_held(), started.as_nanos() as u64);
     }
@@ -516,8 +517,9 @@ impl LockManager {
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
     #[inline]
     pub fn release_all(&self, owner: &mut Owner) {
+        debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
+        self.end_stint(owner);
         let body = &mut owner.body;
-        debug_assert_eq!(body.thin, 0, "thin locks are released by LockManager::release_all_thin");
         if !(body.records.is_empty() && body.intervals.is_empty()) {
             self.release_named(body);
         }

@@ -22,7 +22,8 @@
 //! - **L5** All locks are held to the end ([`LockManager::release_all`], [`LockManager::release_all_thin`]), after the
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
-//!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are.
+//!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are; **L12**:
+//!   who has executors for himself waits for nobody.
 //!
 //! Three forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
 //! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
@@ -56,7 +57,7 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
-pub use local::{RoutingRule, Span, SpanRef};
+pub use local::{RoutingRule, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

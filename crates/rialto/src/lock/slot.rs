@@ -9,7 +9,7 @@ use smallvec::SmallVec;
 
 use super::counters::CounterCells;
 use super::intent::Intents;
-use super::local::{HeldLocal, Rules};
+use super::local::{HeldLocal, Rules, Stint};
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
@@ -184,6 +184,8 @@ pub(super) struct Body {
     pub(super) intervals: Vec<IndexId>,
     /// What it holds at executors.
     pub(super) locals: SmallVec<[HeldLocal; 8]>,
+    /// The executors that it has for itself.
+    pub(super) stint: Stint,
     /// The routing rules as it knows them.
     pub(super) rules: Rules,
 }
@@ -213,6 +215,7 @@ impl Owner {
                 thin: 0,
                 intervals,
                 locals: SmallVec::new(),
+                stint: Stint::default(),
                 rules: Rules::default(),
             },
         }
@@ -258,7 +261,7 @@ impl Owner {
 
     /// Whether it holds any lock or interval.
     pub fn holds_any(&self) -> bool {
-        self.locks_held() > 0 || !self.body.intervals.is_empty()
+        self.locks_held() > 0 || !self.body.intervals.is_empty() || self.body.stint.is_on()
     }
 }
 

@@ -31,4 +31,13 @@ impl Condvar {
     pub(super) fn notify_one(&self) {
         self.0.notify_one();
     }
+
+    pub(super) fn notify_all(&self) {
+        self.0.notify_all();
+    }
+}
+
+/// The latch, if it is free.
+pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+    mutex.try_lock()
 }

@@ -133,16 +133,22 @@ impl Log {
         Ok(())
     }
 
+    /// As [`Log::borrow_packet`], without waiting; none if all are taken.
+    #[inline]
+    pub fn try_borrow_packet(&self) -> Result<Option<PacketSlot>> {
+        self.core.check_open()?;
+        Ok(self.core.pool.borrow())
+    }
+
     /// A slot for a transaction's packet, its buffer empty.
     ///
     /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyPackets`] (I10).
     /// [`Error::Stopped`] and [`Error::Closed`] if the log takes no more.
     pub fn borrow_packet(&self) -> Result<PacketSlot> {
-        let core = &*self.core;
-        core.check_open()?;
-        if let Some(slot) = core.pool.borrow() {
+        if let Some(slot) = self.try_borrow_packet()? {
             return Ok(slot);
         }
+        let core = &*self.core;
         let _waiting = Waiting::for_log();
         let until = Instant::now() + core.wait_max;
         loop {
@@ -164,6 +170,17 @@ impl Log {
     /// Reserves log space for the packet as it is now, or for one of `bytes` bytes if that is more (I10): one addition
     /// to a shared word. Waits for room at most [`LogOptions::wait_max`], then [`Error::LogFull`].
     pub fn reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<()> {
+        if self.try_reserve(packet, bytes)? {
+            return Ok(());
+        }
+        let needed = cost(packet.bytes().len().max(bytes) + HELD_BY_BYTES);
+        self.core.promise_slowly(needed - packet.promised())?;
+        packet.set_promised(needed);
+        Ok(())
+    }
+
+    /// As [`Log::reserve`], without waiting; false if there is no room now.
+    pub fn try_reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<bool> {
         let core = &*self.core;
         let length = packet.bytes().len().max(bytes);
         if length > PACKET_BYTES_MAX {
@@ -171,13 +188,11 @@ impl Log {
         }
         core.check_open()?;
         let (needed, had) = (cost(length + HELD_BY_BYTES), packet.promised());
-        if needed <= had || core.promise(needed - had) {
+        let there = needed <= had || core.promise(needed - had);
+        if there {
             packet.set_promised(needed.max(had));
-            return Ok(());
         }
-        core.promise_slowly(needed - had)?;
-        packet.set_promised(needed);
-        Ok(())
+        Ok(there)
     }
 
     /// Takes the next place in the log order (I2). Cannot fail: the caller has reserved what it takes, panics otherwise.

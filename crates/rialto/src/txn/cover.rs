@@ -19,8 +19,9 @@ pub(crate) struct Cover {
 
 impl Cover {
     /// Until [`Cover::clear`].
-    pub fn set(&mut self, slot: u32, which: WhichIndex, prefix: Key, mode: RecordMode) {
-        *self = Cover { slot: Some(slot), which, prefix, exclusive: mode == RecordMode::Exclusive };
+    pub fn set(&mut self, slot: u32, which: WhichIndex, prefix: &Key, mode: RecordMode) {
+        (self.slot, self.which, self.exclusive) = (Some(slot), which, mode == RecordMode::Exclusive);
+        self.prefix.clone_from(prefix);
     }
 
     #[inline]
@@ -39,9 +40,7 @@ impl Cover {
 
     /// Whether a span of an index's keys needs no lock in shared mode.
     pub fn has_span(&self, slot: u32, which: WhichIndex, span: &Span) -> bool {
-        self.slot == Some(slot)
-            && self.which == which
-            && Span::prefix(&self.prefix).borrow().covers(span.borrow())
+        self.slot == Some(slot) && self.which == which && SpanRef::prefix(&self.prefix).covers(span.borrow())
     }
 }
 

@@ -254,7 +254,13 @@ impl Context {
             return Err(Error::ReadOnly);
         }
         if self.packet.is_none() {
-            self.packet = Some(self.core.log.borrow_packet()?);
+            self.packet = Some(match self.core.log.try_borrow_packet()? {
+                Some(packet) => packet,
+                None => {
+                    self.core.locks.leave_stint(&mut self.owner);
+                    self.core.log.borrow_packet()?
+                }
+            });
         }
         Ok(())
     }
@@ -353,6 +359,7 @@ impl Context {
     /// Ends the transaction without effect.
     pub fn abort(&mut self) {
         if let Some(ddl) = self.ddl.take() {
+            self.core.locks.leave_stint(&mut self.owner);
             // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
             self.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
             ddl.discard(self);
@@ -469,6 +476,7 @@ impl Context {
 
     #[cold]
     fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool> {
+        self.core.locks.leave_stint(&mut self.owner);
         loop {
             let segments = &self.core.segments;
             match gate {
@@ -528,11 +536,14 @@ impl Context {
             return self.spoil();
         }
         if self.ddl.is_some() {
+            self.core.locks.leave_stint(&mut self.owner);
             self.prepare_ddl()?;
         }
         if let Some(packet) = &mut self.packet
             && !packet.bytes().is_empty()
+            && !self.core.log.try_reserve(packet, 0)?
         {
+            self.core.locks.leave_stint(&mut self.owner);
             self.core.log.reserve(packet, 0)?;
         }
         Ok(())

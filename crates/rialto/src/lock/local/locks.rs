@@ -143,7 +143,7 @@ fn conflict(one: RecordMode, other: RecordMode) -> bool {
     one == RecordMode::Exclusive || other == RecordMode::Exclusive
 }
 
-fn suffices(held: RecordMode, asked: RecordMode) -> bool {
+pub(super) fn suffices(held: RecordMode, asked: RecordMode) -> bool {
     held == RecordMode::Exclusive || asked == RecordMode::Shared
 }
 
@@ -196,8 +196,7 @@ impl LocalLocks {
         if version != self.version {
             return Answer::Rerouted;
         }
-        if self.locks.len() == self.free.len() && self.blocked.is_empty() {
-            // Nobody holds anything.
+        if self.is_idle() {
             return Answer::New(self.add(request));
         }
         let there = self.find(&request);
@@ -213,6 +212,26 @@ impl LocalLocks {
             Some(at) if self.grant(at, &request) => Answer::Upgraded,
             Some(at) => Answer::New(at),
             None => Answer::New(self.add(request)),
+        }
+    }
+
+    /// Whether the request could be granted now.
+    pub fn is_free_for(&self, request: Request<'_>) -> bool {
+        !self.is_blocked(request, self.blocked.len())
+    }
+
+    /// Nobody holds anything or waits.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.locks.len() == self.free.len() && self.blocked.is_empty()
+    }
+
+    /// Enters a lock that the owner has by other means: the lock, if he had none on the span.
+    pub fn hold(&mut self, request: Request<'_>) -> Option<u32> {
+        match self.find(&request) {
+            Some(at) if self.grant(at, &request) => None,
+            Some(at) => Some(at),
+            None => Some(self.add(request)),
         }
     }
 
@@ -424,6 +443,12 @@ impl LocalLocks {
     pub fn turn_away(&mut self, index: IndexId, turned_away: impl FnMut(u16)) {
         let gone = self.blocked.extract_if(.., |blocked| blocked.index == index);
         gone.map(|blocked| blocked.owner).for_each(turned_away);
+    }
+
+    /// Of the routing rules in force.
+    #[inline]
+    pub fn version(&self) -> u64 {
+        self.version
     }
 
     /// The routing rules in force from now on.

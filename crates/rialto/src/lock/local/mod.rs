@@ -7,10 +7,14 @@
 //!
 //! The invariants L1 to L5 hold for them as for heads, the executor's latch being the partition's. It comes after those of
 //! heads and intervals (L4). Waits are the slot's, so that the waits-for graph is one.
+//!
+//! A transaction that runs in place has tables for itself for a while: [`stint`], L12.
 
+mod executor;
 mod locks;
 mod routing;
 mod span;
+mod stint;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,18 +23,22 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
+use self::executor::Executor;
+pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 use self::locks::{Answer, Copied, Granted, Request, hash_of};
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
 pub use self::span::{Span, SpanRef};
+pub(super) use self::stint::Stint;
+pub use self::stint::Wanted;
 use super::head::Blockers;
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
 use super::options::LockForm;
 use super::slot::{Owner, WaitRecord, WaitsFor};
-use super::sync::{AtomicU64, Mutex, MutexGuard};
+use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 
@@ -49,7 +57,7 @@ pub(super) struct HeldLocal {
 /// and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {
-    tables: Box<[CachePadded<Mutex<LocalLocks>>]>,
+    executors: Box<[CachePadded<Executor>]>,
     /// The version of the rules.
     version: AtomicU64,
     rules: Mutex<Arc<RoutingRules>>,
@@ -58,18 +66,22 @@ pub(super) struct LocalTables {
 impl LocalTables {
     pub fn new(executors: usize) -> LocalTables {
         LocalTables {
-            tables: (0..executors).map(|_| CachePadded::default()).collect(),
+            executors: (0..executors).map(|_| CachePadded::default()).collect(),
             version: AtomicU64::new(0),
             rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
         }
     }
 
-    pub fn lock(&self, executor: u16) -> MutexGuard<'_, LocalLocks> {
-        self.tables[usize::from(executor)].lock()
+    fn executor(&self, executor: u16) -> &Executor {
+        &self.executors[usize::from(executor)]
+    }
+
+    pub fn lock(&self, executor: u16) -> Latch<'_> {
+        self.executor(executor).lock()
     }
 
     pub fn locks_now(&self) -> usize {
-        self.tables.iter().map(|table| table.lock().len()).sum()
+        self.executors.iter().map(|executor| executor.lock().len()).sum()
     }
 
     pub fn has_rule(&self, index: IndexId) -> bool {
@@ -104,6 +116,11 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
+        if owner.body.stint.is_on()
+            && let Some(acquired) = self.local_in_stint(owner, Wanted { index, span, mode })
+        {
+            return Ok(acquired);
+        }
         let (mut executors, hash) = (Executors::new(), hash_of(index, span));
         let before = owner.body.locals.len();
         'route: loop {
@@ -268,8 +285,8 @@ impl LockManager {
         let mut woken = Woken::new();
         {
             let mut rules = self.local.rules.lock();
-            let mut tables: Vec<MutexGuard<'_, LocalLocks>> =
-                self.local.tables.iter().map(|table| table.lock()).collect();
+            let mut tables: Vec<Latch<'_>> =
+                self.local.executors.iter().map(|executor| executor.lock()).collect();
             let changed = rules.with(index, rule);
             let mut executors = Executors::new();
             // All first: what is made by the move is not to be moved.

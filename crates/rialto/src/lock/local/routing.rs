@@ -12,6 +12,8 @@ use crate::row::Key;
 pub struct RoutingRule {
     /// Where each dataset but the first begins, ascending.
     bounds: Vec<Key>,
+    /// The first bytes of each bound, which tell most keys apart.
+    heads: Vec<u64>,
     /// The executor of each dataset: one more than there are bounds.
     executors: Vec<u16>,
 }
@@ -24,7 +26,8 @@ impl RoutingRule {
     pub fn new(bounds: Vec<Key>, executors: Vec<u16>) -> RoutingRule {
         assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
         assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
-        RoutingRule { bounds, executors }
+        let heads = bounds.iter().map(|bound| head_of(bound)).collect();
+        RoutingRule { bounds, heads, executors }
     }
 
     /// Datasets by where each but the first begins, dealt out to the executors in turn. Each index begins at another one.
@@ -38,9 +41,21 @@ impl RoutingRule {
         RoutingRule::new(bounds, executors)
     }
 
+    /// Which dataset a key is in.
+    #[inline]
+    fn dataset_of(&self, key: &[u8]) -> usize {
+        let head = head_of(key);
+        let from = self.heads.partition_point(|bound| *bound < head);
+        if self.heads.get(from).is_none_or(|bound| *bound > head) {
+            return from;
+        }
+        let alike = self.heads[from..].partition_point(|bound| *bound == head);
+        from + self.bounds[from..from + alike].partition_point(|bound| **bound <= *key)
+    }
+
     /// Appends the executors of the datasets that have keys of a span, ascending, each once.
     pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
-        let first = self.bounds.partition_point(|bound| **bound <= *span.lower());
+        let first = self.dataset_of(span.lower());
         out.push(self.executors[first]);
         if span.is_point() {
             return;
@@ -50,6 +65,15 @@ impl RoutingRule {
         out.sort_unstable();
         out.dedup();
     }
+}
+
+/// The first eight bytes of a key, in the order of keys; shorter ones filled up with zeros.
+#[inline]
+fn head_of(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let bytes = key.len().min(8);
+    head[..bytes].copy_from_slice(&key[..bytes]);
+    u64::from_be_bytes(head)
 }
 
 /// Some executors, ascending.

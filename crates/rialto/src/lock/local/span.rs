@@ -18,6 +18,8 @@ pub struct Span {
 enum End<K> {
     /// With its first key.
     Point,
+    /// Behind all keys that begin with the first one.
+    Prefix,
     Before(K),
     Never,
 }
@@ -32,10 +34,7 @@ pub struct SpanRef<'a> {
 impl Span {
     /// All keys that begin with this one; with an empty one, all keys.
     pub fn prefix(prefix: &[u8]) -> Span {
-        let lower = Key::from(prefix);
-        let mut end = lower.clone();
-        let end = if end.turn_into_prefix_end() { End::Before(end) } else { End::Never };
-        Span { lower, end }
+        SpanRef::prefix(prefix).to_owned()
     }
 
     /// The keys between two bounds; `None`: there can be none.
@@ -68,6 +67,7 @@ impl Span {
     pub fn borrow(&self) -> SpanRef<'_> {
         let end = match &self.end {
             End::Point => End::Point,
+            End::Prefix => End::Prefix,
             End::Before(end) => End::Before(&**end),
             End::Never => End::Never,
         };
@@ -80,6 +80,12 @@ impl<'a> SpanRef<'a> {
     #[inline]
     pub fn point(key: &'a [u8]) -> SpanRef<'a> {
         SpanRef { lower: key, end: End::Point }
+    }
+
+    /// All keys that begin with this one.
+    #[inline]
+    pub fn prefix(prefix: &'a [u8]) -> SpanRef<'a> {
+        SpanRef { lower: prefix, end: End::Prefix }
     }
 
     /// All keys.
@@ -104,6 +110,7 @@ impl<'a> SpanRef<'a> {
     pub fn ends_behind(self, key: &[u8]) -> bool {
         match self.end {
             End::Point => key <= self.lower,
+            End::Prefix => key[..key.len().min(self.lower.len())] <= *self.lower,
             End::Before(end) => key < end,
             End::Never => true,
         }
@@ -127,6 +134,14 @@ impl<'a> SpanRef<'a> {
             (End::Never, _) => true,
             (_, End::Point) => self.ends_behind(other.lower),
             (End::Before(end), End::Before(others)) => others <= end,
+            (End::Before(end), End::Prefix) => !other.ends_behind(end),
+            (End::Prefix, End::Prefix) => other.lower.starts_with(self.lower),
+            (End::Prefix, End::Before(others)) => {
+                let mut end = Key::from(self.lower);
+                !end.turn_into_prefix_end() || *others <= *end
+            }
+            // Nothing comes behind keys that begin with these.
+            (End::Prefix, End::Never) => self.lower.iter().all(|byte| *byte == u8::MAX),
             (End::Before(_) | End::Point, _) => false,
         };
         self.lower <= other.lower && to_the_end
@@ -142,6 +157,7 @@ impl<'a> SpanRef<'a> {
     pub fn to_owned(self) -> Span {
         let end = match self.end {
             End::Point => End::Point,
+            End::Prefix => End::Prefix,
             End::Before(end) => End::Before(Key::from(end)),
             End::Never => End::Never,
         };

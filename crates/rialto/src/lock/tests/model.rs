@@ -56,6 +56,10 @@ mod sync {
         }
     }
 
+    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
+        mutex.0.try_lock().ok()
+    }
+
     #[derive(Debug, Default)]
     pub(super) struct Condvar(shuttle::sync::Condvar);
 
@@ -71,6 +75,10 @@ mod sync {
 
         pub(super) fn notify_one(&self) {
             self.0.notify_one();
+        }
+
+        pub(super) fn notify_all(&self) {
+            self.0.notify_all();
         }
     }
 }

@@ -1,0 +1,108 @@
+//! [`Executor`]: a local lock table and whose turn it is.
+
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
+
+use super::super::sync::{AtomicBool, Condvar, Mutex, MutexGuard, look_a_while, try_lock};
+use super::locks::LocalLocks;
+use std::sync::atomic::Ordering;
+
+/// A sleeper looks again so often, whoever forgot to wake it.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
+
+/// An executor's lock table, which one thread has at a time: under the latch for one look, or taken out of it for a
+/// [stint](super::stint). It is a structure, not a thread: whoever has the table runs what there is to do with it.
+#[derive(Debug)]
+pub(super) struct Executor {
+    place: Mutex<Place>,
+    back: Condvar,
+    /// The table is out: a hint for those who look before they sleep.
+    out: AtomicBool,
+}
+
+#[derive(Debug)]
+struct Place {
+    /// None while it is out.
+    locks: Option<Box<LocalLocks>>,
+    /// How many sleep until it is back.
+    sleepers: usize,
+}
+
+impl Default for Executor {
+    fn default() -> Executor {
+        Executor {
+            place: Mutex::new(Place { locks: Some(Box::default()), sleepers: 0 }),
+            back: Condvar::default(),
+            out: AtomicBool::new(false),
+        }
+    }
+}
+
+/// The table, until this is dropped.
+#[derive(Debug)]
+pub(in super::super) struct Latch<'a>(MutexGuard<'a, Place>);
+
+impl Deref for Latch<'_> {
+    type Target = LocalLocks;
+
+    fn deref(&self) -> &LocalLocks {
+        self.0.locks.as_ref().expect("a latch is given with the table in its place")
+    }
+}
+
+impl DerefMut for Latch<'_> {
+    fn deref_mut(&mut self) -> &mut LocalLocks {
+        self.0.locks.as_mut().expect("a latch is given with the table in its place")
+    }
+}
+
+impl Executor {
+    /// The latch; waits for it, and for the table to be back.
+    #[inline]
+    pub fn lock(&self) -> Latch<'_> {
+        let place = self.place.lock();
+        if place.locks.is_some() { Latch(place) } else { self.wait(place) }
+    }
+
+    #[cold]
+    fn wait<'a>(&'a self, place: MutexGuard<'a, Place>) -> Latch<'a> {
+        drop(place);
+        look_a_while(|| !self.out.load(Ordering::Relaxed));
+        let mut place = self.place.lock();
+        while place.locks.is_none() {
+            place.sleepers += 1;
+            place = self.back.wait_for(place, LOOK_AGAIN);
+            place.sleepers -= 1;
+        }
+        Latch(place)
+    }
+
+    /// Takes the table out; waits for it.
+    pub fn take(&self) -> Box<LocalLocks> {
+        let Latch(mut place) = self.lock();
+        self.out.store(true, Ordering::Relaxed);
+        place.locks.take().expect("a latch is given with the table in its place")
+    }
+
+    /// Takes the table out if it is there and nobody has the latch: who does may wait for another executor's table.
+    pub fn try_take(&self) -> Option<Box<LocalLocks>> {
+        if self.out.load(Ordering::Relaxed) {
+            return None;
+        }
+        let locks = try_lock(&self.place)?.locks.take()?;
+        self.out.store(true, Ordering::Relaxed);
+        Some(locks)
+    }
+
+    /// Puts the table back.
+    pub fn put_back(&self, locks: Box<LocalLocks>) {
+        let mut place = self.place.lock();
+        place.locks = Some(locks);
+        self.out.store(false, Ordering::Relaxed);
+        let sleepers = place.sleepers;
+        drop(place);
+        if sleepers > 0 {
+            self.back.notify_all();
+        }
+    }
+}
