@@ -9,6 +9,7 @@ use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting};
 use crate::ids::IndexId;
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockOptions, Owner, RecordMode, RoutingRule, Span, SpanRef,
+    Wanted,
 };
 use crate::row::Key;
 
@@ -53,6 +54,16 @@ fn any_span(dice: &mut Dice) -> Span {
     }
 }
 
+/// Some spans for a stint.
+fn any_spans(dice: &mut Dice) -> Vec<(Span, RecordMode)> {
+    (0..=dice.below(3)).map(|_| (any_span(dice), any_mode(dice))).collect()
+}
+
+fn stint(manager: &LockManager, owner: &mut Owner, spans: &[(Span, RecordMode)]) -> bool {
+    let wanted = spans.iter().map(|(span, mode)| Wanted { index: INDEX, span: span.borrow(), mode: *mode });
+    manager.stint(owner, &wanted.collect::<Vec<_>>())
+}
+
 fn any_mode(dice: &mut Dice) -> RecordMode {
     if dice.below(2) == 0 { RecordMode::Shared } else { RecordMode::Exclusive }
 }
@@ -93,7 +104,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
     let seed = seed();
     println!("RIALTO_SEED={seed}");
     let end = Instant::now() + test_seconds();
-    let (mut requests, mut refused) = (0u64, 0u64);
+    let (mut requests, mut refused, mut stints) = (0u64, 0u64, 0u64);
     for round in 0.. {
         if round > 0 && Instant::now() >= end {
             break;
@@ -109,6 +120,35 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                 1 => {
                     manager.release_all(&mut owners[who]);
                     held.retain(|(owner, ..)| *owner != who);
+                }
+                2 => {
+                    // Alone: whoever asked a table that is out would wait.
+                    let spans = any_spans(&mut dice);
+                    let is_free = !spans.iter().any(|(span, mode)| {
+                        held.iter().any(|(owner, index, there, held)| {
+                            *owner != who
+                                && *index == INDEX
+                                && there.borrow().overlaps(span.borrow())
+                                && (*mode == RecordMode::Exclusive || *held == RecordMode::Exclusive)
+                        })
+                    });
+                    let owner = &mut owners[who];
+                    assert_eq!(
+                        stint(&manager, owner, &spans),
+                        is_free,
+                        "seed {}: {spans:?}, {held:?}",
+                        seed + round
+                    );
+                    if is_free {
+                        for (span, _) in &spans {
+                            // What it has of them needs nothing else.
+                            let again = lock(&manager, owner, span.borrow(), RecordMode::Shared);
+                            assert_eq!(again, Ok(Acquired::Held));
+                        }
+                        held.extend(spans.into_iter().map(|(span, mode)| (who, INDEX, span, mode)));
+                        manager.leave_stint(owner);
+                        stints += 1;
+                    }
                 }
                 _ => {
                     let index = if dice.below(8) == 0 { IndexId(INDEX.0 + 1) } else { INDEX };
@@ -147,7 +187,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
         owners.into_iter().for_each(|owner| manager.end(owner));
         assert_eq!(manager.locks_now(), 0, "seed {}", seed + round);
     }
-    assert!(refused > 0 && refused < requests);
+    assert!(refused > 0 && refused < requests && stints > 0);
     println!("tally: local locks against a list, {requests} operations, RIALTO_SEED={seed}");
 }
 
@@ -238,10 +278,11 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
     println!("RIALTO_SEED={seed}");
     let manager = manager();
     let inside = Inside([const { AtomicI64::new(0) }; 24]);
-    let (committed, sacrificed) = (AtomicU64::new(0), AtomicU64::new(0));
+    let (committed, sacrificed, stints) = (AtomicU64::new(0), AtomicU64::new(0), AtomicU64::new(0));
     let end = Instant::now() + test_seconds();
     thread::scope(|scope| {
-        let (manager, inside, committed, sacrificed) = (&manager, &inside, &committed, &sacrificed);
+        let (manager, inside, committed, sacrificed, stints) =
+            (&manager, &inside, &committed, &sacrificed, &stints);
         let mut threads = Vec::new();
         for thread in 0..5 {
             threads.push(scope.spawn(move || {
@@ -250,9 +291,23 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
                     let mut owner = manager.begin().unwrap();
                     let mut held: [Option<RecordMode>; 24] = [None; 24];
                     let mut run = || -> Result<(), LockError> {
-                        for _ in 0..dice.below(6) {
-                            let (span, mode) = (any_span(&mut dice), any_mode(&mut dice));
-                            manager.local(&mut owner, INDEX, span.borrow(), mode, &patient())?;
+                        let mut spans = Vec::new();
+                        if dice.below(2) == 0 {
+                            spans = any_spans(&mut dice);
+                            if !stint(manager, &mut owner, &spans) {
+                                spans.clear();
+                            }
+                        }
+                        for nth in 0..spans.len() + dice.below(6) as usize {
+                            let (span, mode) = match spans.get(nth) {
+                                Some(span) => span.clone(),
+                                None => (any_span(&mut dice), any_mode(&mut dice)),
+                            };
+                            if nth >= spans.len() {
+                                manager.local(&mut owner, INDEX, span.borrow(), mode, &patient())?;
+                            } else {
+                                stints.fetch_add(1, Ordering::Relaxed);
+                            }
                             for (key, held) in held
                                 .iter_mut()
                                 .enumerate()
@@ -304,5 +359,53 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
     assert_eq!(manager.counters().deadlocks, sacrificed.load(Ordering::Relaxed));
     let committed = committed.load(Ordering::Relaxed);
     println!("tally: local locks under stress, {committed} transactions, RIALTO_SEED={seed}");
-    assert!(committed > 0);
+    assert!(committed > 0 && stints.load(Ordering::Relaxed) > 0);
+}
+
+/// L12: who would have to wait in a stint has left it before.
+#[test]
+fn a_stint_is_left_before_a_wait_and_its_spans_stay_locked() {
+    let manager = manager();
+    let mut holder = manager.begin().unwrap();
+    lock(&manager, &mut holder, SpanRef::point(b"x"), RecordMode::Exclusive).unwrap();
+    let mut runner = manager.begin().unwrap();
+    let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
+    assert!(stint(&manager, &mut runner, &spans));
+    thread::scope(|scope| {
+        let waiter = scope.spawn(|| {
+            let span = SpanRef::point(b"x");
+            manager.local(&mut runner, INDEX, span, RecordMode::Exclusive, &patient()).unwrap();
+            manager.end(runner);
+        });
+        until_waiting(&manager, 1);
+        // Would wait for ever for a table that is out.
+        let refused = lock(&manager, &mut holder, SpanRef::point(b"a"), RecordMode::Shared);
+        assert_eq!(refused, Err(LockError::WouldWait));
+        lock(&manager, &mut holder, SpanRef::point(b"b"), RecordMode::Shared).unwrap();
+        manager.end(holder);
+        waiter.join().unwrap();
+    });
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// Whoever asks for what a stint has waits until it ends, asleep if it is long.
+#[test]
+fn a_table_that_is_out_is_waited_for() {
+    let manager = manager();
+    let mut runner = manager.begin().unwrap();
+    assert!(stint(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
+    let ended = std::sync::atomic::AtomicBool::new(false);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            scope.spawn(|| {
+                let mut owner = manager.begin().unwrap();
+                lock(&manager, &mut owner, SpanRef::point(b"k"), RecordMode::Shared).unwrap();
+                assert!(ended.load(Ordering::SeqCst));
+                manager.end(owner);
+            });
+        }
+        thread::sleep(std::time::Duration::from_millis(20));
+        ended.store(true, Ordering::SeqCst);
+        manager.end(runner);
+    });
 }

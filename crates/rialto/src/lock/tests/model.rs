@@ -95,7 +95,7 @@ use crate::ids::TableId;
 use crate::row::Key;
 use deadlock::VictimPolicy;
 use interval::Admission;
-use local::{RoutingRule, Span, SpanRef};
+use local::{RoutingRule, Span, SpanRef, Wanted};
 use manager::LockManager;
 use mode::{Acquired, LockMode, RecordMode};
 use name::LockName;
@@ -543,6 +543,46 @@ fn locks_go_along_with_their_keys() {
         tasks.push(Box::new(|manager: &LockManager| {
             rules().into_iter().for_each(|rule| manager.route(INDEX, rule))
         }));
+        run(&manager, tasks);
+    });
+}
+
+/// L12: stints of both executors, one of each and then the other, beside locks and a move of the keys. Nobody is inside a
+/// span with an enemy, and everybody who waits for a table that is out is woken.
+#[test]
+fn stints_and_locks_exclude_each_other() {
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        manager.route(INDEX, rules()[0].clone());
+        let inside: Arc<[Inside; 2]> = Arc::default();
+        let mut tasks: Vec<Task> = Vec::new();
+        // What the stint begins with, and what it is widened by.
+        for (first, then) in [(2, None), (0, Some(1)), (1, Some(0))] {
+            let inside = inside.clone();
+            tasks.push(Box::new(move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                let mode = RecordMode::Exclusive;
+                let span = SPANS[first]();
+                let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
+                let mut has = manager.stint(&mut owner, &[wanted])
+                    || manager.local(&mut owner, INDEX, span.borrow(), mode, &FOREVER).is_ok();
+                if has && first == 2 {
+                    inside.iter().for_each(|key| key.visit(mode));
+                } else if has {
+                    inside[first].visit(mode);
+                }
+                if let Some(then) = then
+                    && has
+                {
+                    has = manager.local(&mut owner, INDEX, SPANS[then]().borrow(), mode, &FOREVER).is_ok();
+                    if has {
+                        inside[then].visit(mode);
+                    }
+                }
+                manager.end(owner);
+            }));
+        }
+        tasks.push(Box::new(|manager: &LockManager| manager.route(INDEX, rules()[1].clone())));
         run(&manager, tasks);
     });
 }
