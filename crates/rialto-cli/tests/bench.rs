@@ -291,7 +291,7 @@ fn a_directory_that_cannot_be_one_is_unusable() {
 fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
     for (arguments, named) in [
         (&["tpch"][..], "tpcb"),
-        (&["tpcb", "--engine", "data-oriented"], "conventional"),
+        (&["tpcb", "--engine", "dataflow"], "data-oriented"),
         (&["tpcb", "--checkpoint", "black"], "tcbw"),
         (&["tpcb", "--logging", "transaction"], "--checkpoint tccou, tcbw or none"),
         (&["tpcb", "--group-commit", "sleepy"], "log-server"),
@@ -315,7 +315,7 @@ fn what_is_not_built_or_does_not_fit_exits_2_and_says_what_does() {
         assert!(stdout(&output).is_empty(), "{arguments:?} printed {}", stdout(&output));
     }
     let help = stdout(&succeeds(bench(&["--help"])));
-    for absent in ["--two-stage", "data-oriented"] {
+    for absent in ["--two-stage", "--cache-bytes"] {
         assert!(!help.contains(absent), "{absent} is in {help}");
     }
 }

@@ -69,7 +69,7 @@ fn defaults_are_those_of_the_contract() {
 fn values_that_are_not_built_are_answered_with_those_that_are() {
     for (line, available) in [
         ("tpch", "tpcb, card, tatp, tpcc, commit"),
-        ("tpcb --engine data-oriented", "conventional"),
+        ("tpcb --engine dataflow", "conventional, data-oriented"),
         ("tpcb --logging everything", "value, action, transaction, none"),
         ("tpcb --checkpoint black", "fuzzy, accou, tccou, acbw, tcbw, none"),
         ("tpcb --colour-retry-us 5", "--checkpoint acbw, tcbw"),
@@ -77,11 +77,12 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --group-commit sleepy", "log-server"),
         ("tpcb --disk sim:ssd-30us", "sim:nvme"),
         ("tpcb --residence disk", "memory"),
-        ("tpcb --executors 2", "--locks local"),
+        ("tpcb --executors 2", "--engine data-oriented"),
+        ("tpcb --engine data-oriented --locks thin", "--engine conventional"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),
         ("tpcb --two-stage tste", "--residence memory"),
-        ("tpcb --locks row", "thin, central, local"),
+        ("tpcb --locks row", "thin, central"),
         ("tpcb --disk sim:nothing", "sim:koda"),
         ("tpcb --disk tape", "file"),
         ("tpcb --rate fast", "80%"),
