@@ -56,6 +56,8 @@ pub struct Sample {
     pub cores: u32,
     /// The mean response time of those that committed, in microseconds.
     pub response_us: f64,
+    /// The median one.
+    pub response_p50_us: f64,
     /// Locks acquired.
     pub locks: LockCounters,
     /// Where the time went; nothing if it was not asked for.
@@ -184,6 +186,7 @@ fn measure_once(
     let [(begun, cpu_begun), (ended, cpu_ended)] = &watch.looks[..] else {
         unreachable!("a window that did not fail has two ends");
     };
+    let response_times = outcome.response_times();
     let (from, to) = (begun.locks, ended.locks);
     let locks = LockCounters {
         row: to.row - from.row,
@@ -203,7 +206,8 @@ fn measure_once(
         cpu: cpu_ended.saturating_sub(*cpu_begun),
         waiting: watch.queue.waiting(),
         cores: cores(),
-        response_us: outcome.response_times().mean_us(),
+        response_us: response_times.mean_us(),
+        response_p50_us: response_times.percentiles().map_or(0.0, |all| all.p50_us),
         locks,
         profile: watch.profile,
     })
