@@ -118,6 +118,9 @@ const BAR: i32 = 24;
 /// How much higher a panel is than its points, for the legend.
 const LEGEND_ROOM: f64 = 1.4;
 
+/// The most labels on a plain horizontal axis; on one of doublings they are at doublings, where there are some.
+const X_LABELS: usize = 11;
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
 fn colour(number: usize) -> RGBColor {
@@ -195,6 +198,7 @@ impl Panel {
             .label_style(FONT)
             .axis_desc_style(FONT)
             .light_line_style(WHITE)
+            .x_labels(if is_log { ((x_high - x_low) as usize + 1).max(4) } else { X_LABELS })
             .x_label_formatter(&|x| if is_log { doubling(x.exp2()) } else { number(*x) })
             .y_label_formatter(&|y| number(*y))
             .draw()

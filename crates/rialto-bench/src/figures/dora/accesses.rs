@@ -195,7 +195,8 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
         "Figure 10: accesses to the 100 districts of 10 warehouses by payments, 20 at a time, {} s; a colour is a thread. The paper: \
          10 workers and 20 clients; the accesses of its Baseline are uncoordinated, those of DORA show that each record has its thread. \
          Here the conventional engine's workers are 10 threads with two payments in flight each, and the data-oriented engine has \
-         10 executors. The pictures show the first {DRAWN} accesses of the time. In the table: {}. Districts are seen by the \
+         10 executors; as long as these have no threads of their own, a colour there is the thread that had the executor in its hands, \
+         which may be any. The pictures show the first {DRAWN} accesses of the time. In the table: {}. Districts are seen by the \
          body of the payment's action, not by the engine. There are {ITEMS} items, not 100,000: payments do not touch them. {} {}\n\n{}",
         time.as_secs_f64(),
         words.join("; "),

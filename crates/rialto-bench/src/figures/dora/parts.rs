@@ -97,9 +97,12 @@ fn percent<const N: usize>(counts: [u64; N]) -> [f64; N] {
 }
 
 /// Functions of the lock manager in which a thread waits, or wakes one that does.
-const WAITS: [&str; 9] = [
+const WAITS: [&str; 12] = [
     "sleep",
     "wake",
+    "wait",
+    "wait_for",
+    "look_a_while",
     "wait_local",
     "wait_interval",
     "begin_wait",
@@ -108,8 +111,8 @@ const WAITS: [&str; 9] = [
     "withdraw",
     "withdraw_local",
 ];
-/// Beginnings of names of the functions that give locks back.
-const RELEASES: [&str; 4] = ["release", "give_back", "end", "close"];
+/// The functions that give locks back; `release_…` is one, too.
+const RELEASES: [&str; 6] = ["release", "give_back", "put_back", "leave", "end", "close"];
 /// Source files of threads that wait and wake: the slow paths of latches.
 const SLOW_FILES: [&str; 3] = ["/parking_lot_core-", "thread_parking", "/futex.rs"];
 const SLOW_NAMES: [&str; 6] =
@@ -159,8 +162,13 @@ fn judge(places: &[Place]) -> (Part, Option<Inside>) {
         .collect();
     let words = || of_locks.iter().map(|place| last_word(&place.function));
     let waits = is_slow || words().any(|word| WAITS.contains(&word)) || file.starts_with("lock/deadlock");
-    let releases =
-        words().any(|word| RELEASES.iter().any(|begin| word.starts_with(begin) && !WAITS.contains(&word)));
+    let gives_back = |word: &str| {
+        let behind = |begin: &str| {
+            word.strip_prefix(begin).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+        };
+        !WAITS.contains(&word) && RELEASES.iter().any(|begin| behind(begin))
+    };
+    let releases = words().any(gives_back);
     let is_local = of_locks
         .iter()
         .any(|place| in_kernel(&place.file).is_some_and(|file| file.starts_with("lock/local/")));
@@ -232,6 +240,22 @@ mod tests {
             ),
             (vec![copy, local, commit], (Part::Engine, Some(Inside::Acquire))),
             (vec![slow, local, commit], (Part::LockContention, Some(Inside::AcquireContention))),
+            (
+                vec![("wait", "crates/rialto/src/lock/local/executor.rs"), local],
+                (Part::LockContention, Some(Inside::AcquireContention)),
+            ),
+            (
+                vec![
+                    ("put_back", "crates/rialto/src/lock/local/executor.rs"),
+                    ("end_stint", "crates/rialto/src/lock/local/stint.rs"),
+                    commit,
+                ],
+                (Part::Engine, Some(Inside::Release)),
+            ),
+            (
+                vec![("ends_behind", "crates/rialto/src/lock/local/span.rs"), local],
+                (Part::Engine, Some(Inside::Acquire)),
+            ),
             (vec![engine, client], (Part::Engine, None)),
             (vec![park, engine, client], (Part::Engine, None)),
             (vec![park, ("wait", "crates/rialto/src/log/turn.rs"), commit], (Part::OtherContention, None)),

@@ -45,6 +45,6 @@ impl System {
     /// What the systems are, for a paragraph.
     pub const LEGEND: &'static str = "*Central locks* is the conventional engine with its central lock manager, the paper's \
         Baseline; *thin locks* the same with locks in the records' own headers, this program's default, whose transactions that \
-        only read lock no rows; *data-oriented* its local lock tables and routing rules, asked by the thread that runs the \
-        transaction: executors with threads of their own are not built yet.";
+        only read lock no rows; *data-oriented* the data-oriented engine, by calls of flows: a thread runs a phase in place while it has \
+        the phase's executors, that is their local lock tables, for itself; executors with threads of their own are not built yet.";
 }

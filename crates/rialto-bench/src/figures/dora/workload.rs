@@ -73,7 +73,7 @@ const PAPER_WAREHOUSES: u32 = 150;
 const BRANCHES: u32 = 100;
 const PAPER_ACCOUNTS: u32 = BRANCHES * 100_000;
 /// Memory of a subscriber in all tables, and of an account, in bytes, about: what has been measured.
-const SUBSCRIBER_BYTES: u64 = 1_400;
+const SUBSCRIBER_BYTES: u64 = 750;
 const ACCOUNT_BYTES: u64 = 160;
 /// The tables, and the file of their load, which lies on the disk in memory.
 const COPIES: u64 = 2;
