@@ -142,6 +142,32 @@ fn one_thread_and_several_recover_the_same_tables() {
     }
 }
 
+/// A load file lies there until the checkpoint after the one that holds its rows.
+#[test]
+fn a_bulk_load_that_the_copy_holds_is_not_predicted_to_be_redone() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4)];
+    let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+    db.transact(|tx| {
+        let table = tx.create_table(&definition)?;
+        (0..5_000).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))
+    })
+    .unwrap();
+    let predicted = |disk: &MemoryDisk| {
+        let left = copied(disk);
+        let is_there = left.list().unwrap().iter().any(|name| name.starts_with("load-"));
+        let predicted = inspect::inspect(&(left as _), 512 << 20, 1).unwrap();
+        (is_there, predicted.contains("redo of bulk loads"), predicted)
+    };
+    db.sync().unwrap();
+    let (is_there, is_predicted, text) = predicted(&disk);
+    assert!(is_there && is_predicted, "{text}");
+    db.checkpoint().unwrap();
+    let (is_there, is_predicted, text) = predicted(&disk);
+    assert!(is_there && !is_predicted, "{text}");
+}
+
 #[test]
 fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
     let inner = MemoryDisk::new();

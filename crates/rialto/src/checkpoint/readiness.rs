@@ -20,6 +20,8 @@ use crate::store::memory::SEGMENT_BYTES;
 const SWEEP_BYTES_PER_S: f64 = 200e6;
 /// What a sweep takes beside its writes: the home block, twice, and the wait for the log.
 const SWEEP_OVERHEAD: Duration = Duration::from_millis(50);
+/// Packets from one assumption of what redo of a packet takes to the next.
+const PACKETS_PER_ASSUMPTION: u64 = 10_000;
 /// An outlook is told when it has lasted so long.
 const TOLD_AFTER: Duration = Duration::from_secs(1);
 
@@ -51,6 +53,8 @@ pub(crate) struct Readiness {
 
 struct State {
     rates: RecoveryRates,
+    /// The last place when an assumption was made; the first one.
+    assumed_at: Option<u64>,
     growth: Growth,
     /// The log's position and last place when it was last looked, and the seconds of redo that had come up by then.
     looked: Option<(u64, u64)>,
@@ -78,6 +82,7 @@ impl Readiness {
                 .map_or(f64::INFINITY, |pace| pace as f64),
             state: Mutex::new(State {
                 rates: options.recovery_rates,
+                assumed_at: None,
                 growth: Growth::default(),
                 looked: None,
                 redo_s: 0.0,
@@ -100,8 +105,8 @@ impl Readiness {
     ) -> Option<Plan> {
         let mut state = self.state.lock();
         state.sample(now, source);
+        state.assume(source, disk);
         let target = self.target?;
-        state.assume(source);
         let work = state.work(source, disk, redo_start);
         let plan = target.plan(&state.standing(&work, self.pace));
         if state.outlook.0 != plan.outlook {
@@ -166,12 +171,21 @@ impl State {
         self.growth.sample(now, self.redo_s);
     }
 
-    /// Until a recovery has measured what redo of a packet takes, what running its transaction took stands for it.
-    fn assume(&mut self, source: &dyn CheckpointSource) {
-        if !self.rates.packet.is_measured
-            && let Some(ns) = source.forward_ns()
+    /// Until a recovery has measured what redo of a packet takes, what running its transaction took stands for it, in the
+    /// record too: the next recovery may be the first.
+    fn assume(&mut self, source: &dyn CheckpointSource, disk: &dyn Disk) {
+        let place = source.place().0;
+        let assumed_at = *self.assumed_at.get_or_insert(place);
+        if self.rates.packet.is_measured || place < assumed_at + PACKETS_PER_ASSUMPTION {
+            return;
+        }
+        self.assumed_at = Some(place);
+        if let Some(ns) = source.forward_ns()
+            && self.rates.assume_packet(ns)
+            && disk.has_speed()
         {
-            self.rates.assume_packet(ns);
+            // It is only ever an assumption: without a record there is another.
+            let _ = self.rates.record(disk);
         }
     }
 

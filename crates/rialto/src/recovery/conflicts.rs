@@ -38,6 +38,13 @@ pub(super) struct Before {
     pub each: SmallVec<[u64; 8]>,
 }
 
+impl Before {
+    /// The last of them; 0 for none.
+    pub fn last(&self) -> u64 {
+        self.each.iter().copied().fold(self.all, u64::max)
+    }
+}
+
 /// The last calls that touched something.
 #[derive(Debug, Clone, Copy, Default)]
 struct Use {

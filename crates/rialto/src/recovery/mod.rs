@@ -81,6 +81,7 @@ pub(crate) mod redo;
 mod replay;
 mod replay_calls;
 mod table;
+mod turns;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -280,7 +281,7 @@ impl Recovery<'_> {
         let mut reader = log::recover(self.disk, home.database_id, home.redo_start)?;
         if progress.is_told() {
             let extent = reader.extent().unwrap_or_default();
-            progress.begin(Step::Redo, extent.bytes + self.bulk_bytes().unwrap_or_default());
+            progress.begin(Step::Redo, extent.bytes + self.bulk_bytes(home).unwrap_or_default());
         }
         let log_start = reader.position();
         redo.run(&mut reader)?;
@@ -326,7 +327,7 @@ impl Recovery<'_> {
     /// the log tells where it ends.
     fn work(&self, home: &HomeBlock) -> Result<RecoveryWork> {
         let extent = log::recover(self.disk, home.database_id, home.redo_start)?.extent()?;
-        let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), self.bulk_bytes()?);
+        let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), self.bulk_bytes(home)?);
         Ok(RecoveryWork {
             copy_bytes,
             memory_bytes: copy_bytes + bulk_bytes,
@@ -336,10 +337,13 @@ impl Recovery<'_> {
         })
     }
 
-    /// Bytes of the load files that are there.
-    fn bulk_bytes(&self) -> Result<u64> {
+    /// Bytes of the load files that were begun after the copy, so that redo needs them. Others that are there are in the copy,
+    /// and wait for their removal. (About: one that was begun before the copy and committed after it is not counted.)
+    fn bulk_bytes(&self, home: &HomeBlock) -> Result<u64> {
         let mut bytes = 0;
-        for name in self.disk.list()?.into_iter().filter(|name| load_file_number(name).is_some()) {
+        let is_needed =
+            |name: &String| load_file_number(name).is_some_and(|number| number >= u64::from(home.next_id));
+        for name in self.disk.list()?.into_iter().filter(is_needed) {
             bytes += self.disk.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
         }
         Ok(bytes)

@@ -88,13 +88,13 @@ pub struct RecoveryRates {
 }
 
 impl Default for RecoveryRates {
-    /// What is assumed before a recovery has measured anything: the copy is read at 500 MB/s, indexed at 1 GB/s by primary
+    /// What is assumed before a recovery has measured anything: the copy is read at 625 MB/s, indexed at 1.25 GB/s by primary
     /// keys and at 2 GB/s by others; log is read at 1 GB/s, and a million packets are redone in a second; bulk loads are
     /// redone at 100 MB/s.
     fn default() -> RecoveryRates {
         RecoveryRates {
-            load: Cost::assumed(2.0),
-            primary: Cost::assumed(1.0),
+            load: Cost::assumed(1.6),
+            primary: Cost::assumed(0.8),
             secondary: Cost::assumed(0.5),
             log: Cost::assumed(1.0),
             packet: Cost::assumed(1000.0),
@@ -130,11 +130,14 @@ impl RecoveryRates {
         self.log.of(log_bytes) + self.packet.of(packets)
     }
 
-    /// Without a measurement: what running a packet's transaction takes is about what redoing it takes.
-    pub(crate) fn assume_packet(&mut self, forward_ns: f64) {
-        if !self.packet.is_measured {
-            self.packet.ns = forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1);
+    /// Without a measurement: what running a packet's transaction takes is about what redoing it takes. Whether that is other
+    /// by far than what was assumed before.
+    pub(crate) fn assume_packet(&mut self, forward_ns: f64) -> bool {
+        if self.packet.is_measured {
+            return false;
         }
+        let before = std::mem::replace(&mut self.packet.ns, forward_ns.clamp(FORWARD_NS.0, FORWARD_NS.1));
+        !(0.8..=1.25).contains(&(self.packet.ns / before.max(1.0)))
     }
 
     /// Takes over what a recovery measured. Whether it measured anything.

@@ -5,24 +5,26 @@
 //! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
 //! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
 //!
-//! Calls are handed to the workers in turn, some in a row to each, in the order of the log: neighbours that conflict, which
-//! a few hot rows make of all, are mostly one worker's, and wait for nobody. A call runs when all calls up to the one that it
-//! has to wait for ([`Conflicts`]) are done; the first one that is not done waits for none, so somebody always goes on.
+//! Each worker has a thread, beside the reader's, who is ahead of them and sleeps most of the time. A worker runs its calls in
+//! the order of the log. A call runs when those are done that it has to wait for ([`Conflicts`]); it is given to the worker of
+//! the last of these, where it waits for nobody ([`Assignment`]). The first call of all that is not done waits for none, and
+//! is the first of its worker's, so somebody always goes on.
 //!
 //! Kept here: the outcome is that of the calls one after the other in the order of the log; a call that comes to something
 //! else than it did is an error that names its place, procedure and arguments, and nothing is written (I8).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use crossbeam_utils::{Backoff, CachePadded};
+use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::conflicts::{Before, Conflicts};
+use super::turns::{Assignment, Turns, WINDOW};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, TableVersion};
 use crate::core::{CallersServers, Contexts, Core};
@@ -41,10 +43,8 @@ use crate::txn::Transaction;
 use crate::txn::calls::{Call, NumberSource, Numbers, checksum_of, read_call};
 use crate::txn::options::TxOptions;
 
-/// Calls that are handed to a worker at once: so many in a row are one worker's.
+/// Calls that are handed to the workers at once.
 const BATCH: u64 = 64;
-/// Batches on their way to the workers, before the reader waits: this many to each.
-const AHEAD: u64 = 8;
 
 /// How long the reader sleeps before it looks again.
 const READER_SLEEPS: Duration = Duration::from_micros(50);
@@ -72,8 +72,7 @@ struct Item {
 /// What the workers know of each other.
 struct Shared {
     core: Arc<Core>,
-    /// Of each worker, the first of its calls that is not done.
-    next: Box<[CachePadded<AtomicU64>]>,
+    turns: Turns,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
@@ -85,8 +84,9 @@ pub(super) struct Replay {
     conflicts: Conflicts,
     senders: Vec<Sender<Vec<Item>>>,
     threads: Vec<JoinHandle<()>>,
-    /// Calls that are handed over together.
-    batch: Vec<Item>,
+    assignment: Assignment,
+    /// Calls that are handed over together, to each worker.
+    batches: Vec<Vec<Item>>,
     /// The tables, by their identifiers.
     pub versions: HashMap<TableId, Arc<TableVersion>>,
     /// The highest hidden row number that was put.
@@ -127,8 +127,7 @@ pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
 impl Replay {
     /// Begins with these tables.
     pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
-        // One reads the log and finds the conflicts.
-        let workers = setup.threads.saturating_sub(1).max(1);
+        let workers = setup.threads.max(1);
         let options = Options {
             logging: Logging::Value,
             durability: Durability::Memory,
@@ -187,11 +186,9 @@ impl Replay {
             disk,
             options,
         });
-        let next =
-            (0..workers as u64).map(|worker| CachePadded::new(AtomicU64::new(worker * BATCH + 1))).collect();
         let shared = Arc::new(Shared {
             core: core.clone(),
-            next,
+            turns: Turns::new(workers),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         });
@@ -217,7 +214,8 @@ impl Replay {
             conflicts: Conflicts::new(setup.options.procedures.iter().map(|procedure| &procedure.flow)),
             senders,
             threads,
-            batch: Vec::new(),
+            assignment: Assignment::new(workers),
+            batches: (0..workers).map(|_| Vec::new()).collect(),
             versions,
             highest_number: 0,
             calls: 0,
@@ -233,12 +231,14 @@ impl Replay {
         let Call { numbers, arguments, checksum, .. } = call;
         self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
         let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
-        self.batch.push(Item { call: count, before, lsn, procedure, arguments, numbers, checksum });
+        let worker = self.assignment.next(&self.shared.turns, count, before.last());
+        self.batches[worker].push(Item { call: count, before, lsn, procedure, arguments, numbers, checksum });
         self.calls += 1;
         if count.is_multiple_of(BATCH) {
             self.flush();
             self.check()?;
-            self.wait_for(count.saturating_sub(AHEAD * BATCH * self.senders.len() as u64));
+            // So that the next batch finds its places in the ring.
+            self.wait_for((count + BATCH).saturating_sub(WINDOW));
         }
         Ok(())
     }
@@ -266,11 +266,14 @@ impl Replay {
         Ok(procedure)
     }
 
+    /// Hands over what there is, to all workers: a call's predecessors are then with them, too.
     fn flush(&mut self) {
-        let Some(first) = self.batch.first() else { return };
-        let worker = worker_of(first.call, self.senders.len());
-        // It is gone only if it panicked, which the end finds out.
-        let _ = self.senders[worker].send(std::mem::take(&mut self.batch));
+        for (sender, batch) in self.senders.iter().zip(&mut self.batches) {
+            if !batch.is_empty() {
+                // It is gone only if it panicked, which the end finds out.
+                let _ = sender.send(std::mem::take(batch));
+            }
+        }
     }
 
     fn check(&self) -> Result<()> {
@@ -280,7 +283,7 @@ impl Replay {
     /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
     fn wait_for(&self, call: u64) {
         let backoff = Backoff::new();
-        while !self.shared.is_done(call) && !self.shared.failed.load(Ordering::Acquire) {
+        while !self.shared.turns.are_done(call) && !self.shared.failed.load(Ordering::Acquire) {
             match backoff.is_completed() {
                 true => std::thread::sleep(READER_SLEEPS),
                 false => backoff.snooze(),
@@ -329,21 +332,9 @@ impl Drop for Replay {
     }
 }
 
-/// The worker that has this call.
-fn worker_of(call: u64, workers: usize) -> usize {
-    ((call - 1) / BATCH % workers as u64) as usize
-}
-
 impl Shared {
-    /// Whether all calls up to this one are done.
-    fn is_done(&self, call: u64) -> bool {
-        self.next.iter().all(|next| next.load(Ordering::Acquire) > call)
-    }
-
     fn may_run(&self, before: &Before) -> bool {
-        let is_done =
-            |&call: &u64| self.next[worker_of(call, self.next.len())].load(Ordering::Acquire) > call;
-        before.each.iter().all(is_done) && self.is_done(before.all)
+        before.each.iter().all(|&call| self.turns.is_done(call)) && self.turns.are_done(before.all)
     }
 
     /// Waits until it may run; gives up when something has failed.
@@ -386,8 +377,7 @@ fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
             {
                 shared.fail(error);
             }
-            let others = if call.is_multiple_of(BATCH) { (shared.next.len() as u64 - 1) * BATCH } else { 0 };
-            shared.next[worker].store(call + 1 + others, Ordering::Release);
+            shared.turns.note(worker, call);
         }
     }
 }

@@ -1,0 +1,139 @@
+//! [`Turns`]: which of the calls that are replayed are done, and who runs which.
+//!
+//! Calls are counted from 1, and only so many are on their way at a time ([`WINDOW`]): so what is done is a ring of numbers,
+//! and each worker writes those of its own calls. All calls up to one are done when the lowest that is not comes after it.
+//!
+//! Kept here: call *c* is given to a worker only when all up to *c* - [`WINDOW`] are done. So a place of the ring that holds
+//! *c* or more says that *c* is done, and one that holds less that it is not.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crossbeam_utils::CachePadded;
+
+/// The most calls on their way.
+pub(super) const WINDOW: u64 = 4096;
+/// A worker may have so many calls more than another one before that one gets a call which conflicts with its last.
+const MORE: u64 = 64;
+
+/// What the workers know of each other.
+pub(super) struct Turns {
+    done: Box<[AtomicU64]>,
+    /// All up to this one are done; it may be behind.
+    low: CachePadded<AtomicU64>,
+    /// How many each worker has done.
+    counts: Box<[CachePadded<AtomicU64>]>,
+}
+
+impl Turns {
+    pub fn new(workers: usize) -> Turns {
+        Turns {
+            done: (0..WINDOW).map(|_| AtomicU64::new(0)).collect(),
+            low: CachePadded::new(AtomicU64::new(0)),
+            counts: (0..workers).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+        }
+    }
+
+    fn place(&self, call: u64) -> &AtomicU64 {
+        &self.done[(call % WINDOW) as usize]
+    }
+
+    /// Whether this call is done; 0 is none.
+    pub fn is_done(&self, call: u64) -> bool {
+        self.place(call).load(Ordering::Acquire) >= call
+    }
+
+    /// Whether all calls up to this one are.
+    pub fn are_done(&self, call: u64) -> bool {
+        let mut low = self.low.load(Ordering::Acquire);
+        if low >= call {
+            return true;
+        }
+        while low < call && self.is_done(low + 1) {
+            low += 1;
+        }
+        self.low.fetch_max(low, Ordering::AcqRel);
+        low >= call
+    }
+
+    /// This worker has done this call.
+    pub fn note(&self, worker: usize, call: u64) {
+        self.place(call).store(call, Ordering::Release);
+        let count = &self.counts[worker];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+}
+
+/// Who has which call: what the reader of the log keeps.
+pub(super) struct Assignment {
+    /// By call, as in [`Turns`].
+    workers: Box<[u16]>,
+    /// How many each worker was given.
+    given: Box<[u64]>,
+}
+
+impl Assignment {
+    pub fn new(workers: usize) -> Assignment {
+        Assignment { workers: vec![0; WINDOW as usize].into(), given: vec![0; workers].into() }
+    }
+
+    /// Gives a call to the worker of the last one that it has to wait for, if that is on its way: there it waits for
+    /// nobody. So the calls on a hot row are one worker's, and another hot row's another one's. One that waits for none
+    /// goes to who has the fewest; so does one whose worker has too many.
+    pub fn next(&mut self, turns: &Turns, call: u64, last_before: u64) -> usize {
+        let on_way = |worker: usize| self.given[worker] - turns.counts[worker].load(Ordering::Relaxed);
+        let fewest = (0..self.given.len()).min_by_key(|&worker| on_way(worker)).expect("there is a worker");
+        let place = |call: u64| (call % WINDOW) as usize;
+        let of_last = usize::from(self.workers[place(last_before)]);
+        let follows = !turns.is_done(last_before) && on_way(of_last) <= on_way(fewest) + MORE;
+        let worker = if follows { of_last } else { fewest };
+        self.workers[place(call)] = worker as u16;
+        self.given[worker] += 1;
+        worker
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_done_is_told_call_by_call_and_up_to_the_first_that_is_not() {
+        let turns = Turns::new(2);
+        assert!(turns.is_done(0) && turns.are_done(0) && !turns.is_done(1));
+        for call in [1, 2, 4, 5] {
+            turns.note(call as usize % 2, call);
+        }
+        assert!(turns.is_done(4) && !turns.is_done(3));
+        assert!(turns.are_done(2) && !turns.are_done(3) && !turns.are_done(5));
+        turns.note(0, 3);
+        assert!(turns.are_done(5) && !turns.are_done(6));
+        // Around the ring: a place tells of the call that it stands for now, and of all that it stood for.
+        (6..=WINDOW + 10).for_each(|call| turns.note(0, call));
+        assert!(turns.is_done(7) && turns.are_done(WINDOW + 10) && !turns.is_done(WINDOW + 11));
+    }
+
+    #[test]
+    fn calls_on_one_hot_row_are_one_workers_and_each_row_has_its_own() {
+        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
+        // Two hot rows in turn, each call after the last one on its row; none is done.
+        let mut last = [0; 2];
+        let workers: Vec<_> = (1..=100u64)
+            .map(|call| {
+                let row = call as usize % 2;
+                let worker = assignment.next(&turns, call, last[row]);
+                last[row] = call;
+                (row, worker)
+            })
+            .collect();
+        let of_row = |row: usize| workers.iter().filter(move |(at, _)| *at == row).map(|(_, worker)| *worker);
+        for row in 0..2 {
+            assert!(of_row(row).all(|worker| Some(worker) == of_row(row).next()));
+        }
+        assert_ne!(of_row(0).next(), of_row(1).next());
+        // One row alone: the other worker is not left without calls for ever.
+        let (turns, mut assignment) = (Turns::new(2), Assignment::new(2));
+        let given: Vec<_> = (1..=200u64).map(|call| assignment.next(&turns, call, call - 1)).collect();
+        assert!(given[..MORE as usize].iter().all(|worker| *worker == given[0]));
+        assert!(given.iter().any(|worker| *worker != given[0]));
+    }
+}
