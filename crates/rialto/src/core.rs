@@ -1,9 +1,11 @@
 //! [`Core`]: what all handles of an open database share.
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
+use crossbeam_utils::atomic::AtomicCell;
 use parking_lot::Mutex;
 
 use crate::account::Accounts;
@@ -148,6 +150,7 @@ impl Core {
     }
 
     /// A context for a transaction.
+    #[inline(always)]
     pub fn lend(self: &Arc<Core>) -> Result<Box<Context>> {
         self.contexts.take(self)
     }
@@ -158,9 +161,6 @@ pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
     (opened_at.0 + 1) << 16
 }
 
-#[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
-type Pool = Mutex<Vec<Box<Context>>>;
-
 /// Pools of contexts; threads keep to their own pool while it has one.
 pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
@@ -168,14 +168,41 @@ pub(crate) struct Contexts {
     max: usize,
 }
 
+/// The context that came back last lies apart: it is taken and put by one exchange.
+#[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
+#[derive(Default)]
+struct Pool {
+    last: AtomicCell<Option<Box<Context>>>,
+    others: Mutex<Vec<Box<Context>>>,
+}
+
+const _: () = assert!(AtomicCell::<Option<Box<Context>>>::is_lock_free());
+
+impl Pool {
+    #[inline]
+    fn take(&self) -> Option<Box<Context>> {
+        self.last.take().or_else(|| self.others.lock().pop())
+    }
+
+    #[inline]
+    fn put(&self, context: Box<Context>) {
+        if let Some(before) = self.last.swap(Some(context)) {
+            self.others.lock().push(before);
+        }
+    }
+}
+
 const POOLS: usize = 32;
 
 fn own_pool() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
-        static MINE: usize = THREADS.fetch_add(1, Ordering::Relaxed) % POOLS;
+        static MINE: Cell<usize> = const { Cell::new(POOLS) };
     }
-    MINE.with(|mine| *mine)
+    if MINE.get() == POOLS {
+        MINE.set(THREADS.fetch_add(1, Ordering::Relaxed) % POOLS);
+    }
+    MINE.get()
 }
 
 impl Contexts {
@@ -187,12 +214,18 @@ impl Contexts {
         }
     }
 
+    #[inline(always)]
     fn take(&self, core: &Arc<Core>) -> Result<Box<Context>> {
         core.check_open()?;
         let own = own_pool();
-        if let Some(context) = self.pools[own].lock().pop() {
-            return Ok(context);
+        match self.pools[own].take() {
+            Some(context) => Ok(context),
+            None => self.take_elsewhere(core, own),
         }
+    }
+
+    #[cold]
+    fn take_elsewhere(&self, core: &Arc<Core>, own: usize) -> Result<Box<Context>> {
         let made = self
             .made
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |made| (made < self.max).then_some(made + 1));
@@ -201,22 +234,24 @@ impl Contexts {
         {
             return Ok(Box::new(context));
         }
-        let steal = |pool: usize| self.pools[pool % POOLS].lock().pop();
+        let steal = |pool: usize| self.pools[pool % POOLS].take();
         (own + 1..own + POOLS).find_map(steal).ok_or(Error::TooManyTransactions { limit: self.max })
     }
 
+    #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
         if context.core.closed.load(Ordering::SeqCst) {
             // Contexts hold their core: once it is closed the pools are not cleared again.
             return;
         }
-        self.pools[own_pool()].lock().push(context);
+        self.pools[own_pool()].put(context);
     }
 
     /// Drops all that are not lent.
     pub fn clear(&self) {
         for pool in &self.pools {
-            let contexts = std::mem::take(&mut *pool.lock());
+            drop(pool.last.take());
+            let contexts = std::mem::take(&mut *pool.others.lock());
             drop(contexts);
         }
     }

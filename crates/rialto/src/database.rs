@@ -138,6 +138,7 @@ impl Database {
         self.running.core()
     }
 
+    #[inline(always)]
     fn start(&self, options: &TxOptions, started: Option<Instant>) -> Result<Transaction> {
         let mut context = self.core().lend()?;
         match context.begin(options, started) {
@@ -147,6 +148,25 @@ impl Database {
                 Err(error)
             }
         }
+    }
+
+    /// Begins the next run of a transaction.
+    #[inline(never)]
+    fn begin_run(&self, options: &TxOptions, runs: &mut Runs) -> Result<Transaction> {
+        let mut transaction = self.start(options, runs.started)?;
+        let context = transaction.context();
+        if runs.started.is_none() {
+            runs.started = Some(context.began);
+        }
+        if runs.mixed == COLOUR_RETRIES_MAX {
+            context.colours.patient = true;
+        }
+        // The first run of a transaction that only reads takes no locks.
+        if options.read_only && runs.attempts == 0 {
+            context.read_unlocked(true);
+        }
+        runs.attempts += 1;
+        Ok(transaction)
     }
 
     /// Begins a transaction to be used across calls. Dropping the handle aborts.
@@ -184,10 +204,8 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        let (value, mut done) = self.run(options, body)?;
-        let outcome = done.wait_here();
-        done.give_back(self.core());
-        outcome.map(|()| value)
+        let (value, done) = self.run(options, body)?;
+        done.reply(self.core()).map(|()| value)
     }
 
     /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
@@ -256,18 +274,11 @@ impl Database {
         body: &mut impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Run<T> {
         let attempt = runs.attempts;
-        runs.attempts += 1;
-        let mut transaction = match self.start(options, runs.started) {
+        let mut transaction = match self.begin_run(options, runs) {
             Ok(transaction) => transaction,
             Err(error) => return Run::NotBegun(error),
         };
-        runs.started = runs.started.or(Some(transaction.context().began));
-        if runs.mixed == COLOUR_RETRIES_MAX {
-            transaction.context().colours.patient = true;
-        }
-        // The first run of a transaction that only reads takes no locks.
         let unlocked = options.read_only && attempt == 0;
-        transaction.context().read_unlocked(unlocked);
         let outcome = if unlocked {
             match catch_unwind(AssertUnwindSafe(|| body(&mut transaction))) {
                 Err(_) if transaction.context().is_spoiled() => return Run::Again(None),
@@ -279,7 +290,7 @@ impl Database {
             body(&mut transaction)
         };
         let error = match outcome {
-            Ok(value) => match transaction.take_place(runs.started, runs.waits, runs.lock_wait_ns) {
+            Ok(value) => match transaction.take_place(Some(runs)) {
                 Ok(committed) => return Run::Placed(value, committed),
                 Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
                 Err(error) => error,
@@ -491,33 +502,51 @@ impl fmt::Debug for Database {
 pub(crate) struct Committed {
     context: Option<Box<crate::txn::transaction::Context>>,
     lsn: crate::ids::Lsn,
-    ledger: Ledger,
 }
 
 impl Committed {
+    #[inline(always)]
     pub(crate) fn wait_here(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
         let log = &context.core.log;
         let durability = context.choices.durability;
-        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
         let mut outcome = Ok(());
         if !log.has_reached(self.lsn, durability) {
             match log.try_done(self.lsn, durability) {
-                Some(done) => outcome = done,
-                None => {
-                    let placed = Instant::now();
-                    outcome = log.wait(self.lsn, durability, &context.patience());
-                    let spent = self.ledger.spent(Some(placed), Instant::now());
-                    accounts.committed(context.number, procedure, &spent);
-                    return outcome;
-                }
+                Some(Ok(())) => {}
+                Some(failed) => outcome = failed,
+                None => return self.wait_for_log(),
             }
         }
-        accounts.committed(context.number, procedure, &self.ledger.spent(None, Instant::now()));
+        let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Instant::now()));
         outcome
     }
 
+    #[inline(never)]
+    fn wait_for_log(&mut self) -> Result<()> {
+        let context = self.context.as_ref().expect("until dropped");
+        let placed = Instant::now();
+        let outcome = context.core.log.wait(self.lsn, context.choices.durability, &context.patience());
+        let spent = context.ledger.spent(Some(placed), Instant::now());
+        context.core.accounts.committed(context.number, context.choices.procedure, &spent);
+        outcome
+    }
+
+    /// Waits until the outcome is durable, and ends it.
+    #[inline(never)]
+    fn reply(mut self, core: &Core) -> Result<()> {
+        match self.wait_here() {
+            Ok(()) => {
+                self.give_back(core);
+                Ok(())
+            }
+            failed => failed,
+        }
+    }
+
     /// Gives the context back, as a drop does, without a count of references.
+    #[inline(always)]
     fn give_back(mut self, core: &Core) {
         if let Some(context) = self.context.take() {
             core.contexts.give_back(context);
@@ -531,7 +560,7 @@ impl Committed {
             return Err(self.ticket());
         }
         let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &self.ledger.spent(None, Instant::now()));
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Instant::now()));
         Ok(())
     }
 
@@ -540,7 +569,7 @@ impl Committed {
         let context = self.context.as_ref().expect("until dropped");
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
         let placed = Instant::now();
-        let spent = self.ledger.spent(None, placed);
+        let spent = context.ledger.spent(None, placed);
         context.core.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.log.leave(self.lsn, durability);
         let account = TicketAccount { procedure, placed, before_ns: spent.response_ns };
@@ -557,21 +586,25 @@ impl Drop for Committed {
 }
 
 impl Transaction {
-    /// Commits. The account began with an earlier run, if it `started` then, whose lock waits are given.
-    pub(crate) fn take_place(
-        &mut self,
-        started: Option<Instant>,
-        waits: waits::Waits,
-        lock_wait_ns: u64,
-    ) -> Result<Committed> {
+    /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
+    #[inline(never)]
+    pub(crate) fn take_place(&mut self, runs: Option<&Runs>) -> Result<Committed> {
         let context = self.context.as_mut().expect("the transaction is open");
+        let before = runs.is_none().then(waits::now);
         let lsn = context.commit()?;
-        let ledger = Ledger {
-            began: started.unwrap_or(context.began),
-            waits,
-            lock_wait_ns: lock_wait_ns + context.lock_wait_ns,
+        context.ledger = match (runs, before) {
+            (Some(runs), _) => Ledger {
+                began: runs.started.unwrap_or(context.began),
+                waits: runs.waits,
+                lock_wait_ns: runs.lock_wait_ns + context.lock_wait_ns,
+            },
+            (None, before) => Ledger {
+                began: context.began,
+                waits: before.unwrap_or_default(),
+                lock_wait_ns: context.lock_wait_ns,
+            },
         };
-        Ok(Committed { context: self.context.take(), lsn, ledger })
+        Ok(Committed { context: self.context.take(), lsn })
     }
 
     /// Counts a run that a deadlock ended and that will be tried again; how long it waited for locks.

@@ -127,7 +127,7 @@ impl Accounts {
     }
 
     /// A transaction has ended with a commit.
-    #[inline]
+    #[inline(always)]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
         if spent.has_waited() {

@@ -126,7 +126,7 @@ impl LockManager {
     /// # Panics
     ///
     /// If it still holds thin locks, whose words only [`LockManager::release_all_thin`] can find.
-    #[inline]
+    #[inline(always)]
     pub fn close(&self, owner: &mut Owner) {
         assert_eq!(
             owner.body.thin,
@@ -515,7 +515,7 @@ impl LockManager {
     }
 
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
-    #[inline]
+    #[inline(always)]
     pub fn release_all(&self, owner: &mut Owner) {
         debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
         self.end_stint(owner);

@@ -167,7 +167,7 @@ impl ThinList {
 
 impl LockManager {
     /// Locks a record by its word if nobody holds it; the way on from a `false` is [`LockManager::record_thin`].
-    #[inline]
+    #[inline(always)]
     pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
         let before = word.load(Ordering::Relaxed);
         if !ThinWord::is_free(before) {
@@ -275,7 +275,7 @@ impl LockManager {
         Ok(acquired)
     }
 
-    #[inline]
+    #[inline(always)]
     fn note_thin(&self, owner: &mut Owner, record: u64) {
         // Counted when it is released, all at once.
         self.slot(owner).thin.push(owner.body.thin, record);
@@ -309,14 +309,14 @@ impl LockManager {
     }
 
     /// Releases everything, thin locks too.
-    #[inline]
+    #[inline(always)]
     pub fn release_all_thin(&self, owner: &mut Owner, words: &impl LockWords) {
         self.release_records(owner, words);
         self.release_all(owner);
     }
 
     /// Releases all thin locks on records, and nothing else.
-    #[inline]
+    #[inline(always)]
     pub fn release_records(&self, owner: &mut Owner, words: &impl LockWords) {
         let id = owner.id();
         let slot = &self.slots[usize::from(id)];
@@ -331,7 +331,9 @@ impl LockManager {
                 }
             };
             slot.thin.first[..held.min(FIRST_CHUNK)].iter().for_each(&mut release);
-            (FIRST_CHUNK..held).for_each(|at| release(slot.thin.cell_beyond(at)));
+            if held > FIRST_CHUNK {
+                (FIRST_CHUNK..held).for_each(|at| release(slot.thin.cell_beyond(at)));
+            }
             slot.thin.clear();
             slot.counters.row.add(released);
         }

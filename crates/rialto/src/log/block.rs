@@ -111,12 +111,13 @@ pub(crate) fn closed_length(position: u64, used: usize) -> usize {
 }
 
 /// Writes header and checksum of the block that fills `block`, whose payload is there already; returns the checksum.
+#[inline]
 pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
     seal_as(block, header.kind as u8, header, seed)
 }
 
 /// As [`seal`], with any byte for the block's kind: forged blocks have others, too.
-#[inline]
+#[inline(always)]
 pub(super) fn seal_as(block: &mut [u8], kind: u8, header: &Header, seed: u64) -> u64 {
     debug_assert!(block.len() >= HEADER && block.len().is_multiple_of(8));
     block[8..12].copy_from_slice(&MAGIC.to_le_bytes());

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::PAGE;
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
 use super::files::{FileTable, LogFile};
-use super::packet::{DrainedPacket, PacketPool};
+use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
 use super::sync::Ordering;
 
@@ -75,43 +75,109 @@ impl Gatherer {
 
     /// Moves what is queued at this moment, and what an earlier call left over, into the ring: packets up to the place
     /// `last`, which ends the group.
+    #[inline]
     pub(crate) fn gather(&mut self, pool: &PacketPool, last: u64) -> Gathered {
-        // What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody
-        // gathers for the others for ever.
-        let mut last_round = self.drained.is_empty();
-        loop {
-            if last_round {
-                pool.drain(&mut self.drained);
-                debug_assert!(
-                    self.drained.iter().zip(self.lsn + 1..).all(|(packet, lsn)| packet.lsn().0 == lsn),
-                    "I2: places are dense and drained in order"
-                );
-            }
-            let mut promised = 0;
-            let all = loop {
-                if self.next == self.drained.len() {
-                    break Gathered::All;
+        if !self.drained.is_empty() {
+            return self.gather_all(pool, last);
+        }
+        match pool.drain(&mut self.drained) {
+            Drained::Nothing => return Gathered::All,
+            Drained::Appended => {}
+            // The lone committer's way, which he pays for by himself.
+            Drained::One(packet) => match self.block_of_one(packet.bytes().len(), last) {
+                Some(length) => {
+                    self.build_one(packet, length, pool);
+                    return Gathered::All;
                 }
-                if self.lsn >= last {
-                    break Gathered::GroupFull;
-                }
-                if !self.build_block(last, &mut promised) {
-                    break Gathered::RingFull;
-                }
-            };
-            // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
-            if promised > 0 {
-                pool.promised().fetch_sub(promised, Ordering::SeqCst);
+                None => self.drained.push(packet),
+            },
+        }
+        self.gather_drained(pool, last)
+    }
+
+    /// The length of the block that would hold a packet of so many bytes alone, if nothing has to be done before.
+    #[inline]
+    fn block_of_one(&self, bytes: usize, last: u64) -> Option<usize> {
+        let (position, end) = (self.ring.position(), self.file.end());
+        let used = HEADER + PACKET_HEADER + bytes;
+        let free = self.ring.free().saturating_sub(SEAL_BYTES);
+        let limit = self.ring.room().min(end - position).min(free).min(BLOCK_MAX as u64);
+        let fits = (used + SLACK).max(ROOM_MIN) as u64 <= limit && self.in_parts == 0 && self.lsn < last;
+        fits.then(|| block::closed_length(position, used))
+    }
+
+    /// Builds the block of one packet.
+    #[inline]
+    fn build_one(&mut self, packet: DrainedPacket, length: usize, pool: &PacketPool) {
+        let (header, seed) = (Header { packets: 1, ..self.header(BlockKind::Group) }, self.file.seed);
+        debug_assert!(packet.lsn().0 == self.lsn + 1, "I2: places are dense and drained in order");
+        let bytes = packet.bytes();
+        let block = self.ring.window(length);
+        // Zeroes first: at most what the packet leaves of the last word, nearly always.
+        let used = HEADER + PACKET_HEADER + bytes.len();
+        match length - used {
+            0..8 => block[length - 8..].copy_from_slice(&[0; 8]),
+            _ => block[used..].fill(0),
+        }
+        let word = bytes.len() as u32 | u32::from(packet.kind()) << 24;
+        block[HEADER..HEADER + PACKET_HEADER].copy_from_slice(&word.to_le_bytes());
+        block[HEADER + PACKET_HEADER..used].copy_from_slice(bytes);
+        self.checksum = block::seal(block, &header, seed);
+        self.ring.fill(length);
+        self.lsn += 1;
+        let promised = packet.take_promised();
+        // After the position has advanced: see gather_drained().
+        pool.promised().fetch_sub(promised, Ordering::SeqCst);
+        packet.gathered();
+        self.look_at_files();
+    }
+
+    /// What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody gathers
+    /// for the others for ever.
+    #[inline(never)]
+    fn gather_all(&mut self, pool: &PacketPool, last: u64) -> Gathered {
+        match self.gather_drained(pool, last) {
+            Gathered::All => {
+                pool.drain_all(&mut self.drained);
+                self.gather_drained(pool, last)
             }
-            self.drained.drain(..self.next).for_each(DrainedPacket::gathered);
-            self.next = 0;
-            if all != Gathered::All {
-                return all;
+            not_all => not_all,
+        }
+    }
+
+    /// Moves what is drained into the ring.
+    #[inline(never)]
+    fn gather_drained(&mut self, pool: &PacketPool, last: u64) -> Gathered {
+        debug_assert!(
+            self.drained.iter().zip(self.lsn + 1..).all(|(packet, lsn)| packet.lsn().0 == lsn),
+            "I2: places are dense and drained in order"
+        );
+        let mut promised = 0;
+        let all = loop {
+            if self.next == self.drained.len() {
+                break Gathered::All;
             }
-            if last_round {
-                return Gathered::All;
+            if self.lsn >= last {
+                break Gathered::GroupFull;
             }
-            last_round = true;
+            if !self.build_block(last, &mut promised) {
+                break Gathered::RingFull;
+            }
+        };
+        // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
+        if promised > 0 {
+            pool.promised().fetch_sub(promised, Ordering::SeqCst);
+        }
+        self.drained.drain(..self.next).for_each(DrainedPacket::gathered);
+        self.next = 0;
+        all
+    }
+
+    /// Has the next log file prepared when it is time.
+    #[inline]
+    fn look_at_files(&self) {
+        if self.files.is_due(self.ring.position()) {
+            self.files.want(self.files.prepared() + 1);
         }
     }
 
@@ -168,9 +234,7 @@ impl Gatherer {
         } else {
             self.build_group(limit, last, promised);
         }
-        if self.files.is_due(self.ring.position()) {
-            self.files.want(self.files.prepared() + 1);
-        }
+        self.look_at_files();
         true
     }
 

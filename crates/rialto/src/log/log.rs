@@ -15,7 +15,7 @@ use super::files::FileTable;
 use super::gather::{Gathered, Gatherer, cost};
 use super::marks::Marks;
 use super::open::Parts;
-use super::packet::{PacketSlot, PoolOwner};
+use super::packet::{HomeSlot, PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
@@ -31,6 +31,9 @@ use crate::{Error, Lsn, Result};
 
 /// How often a reserver looks again while it waits for room or for a slot.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// Logs with fewer packet slots give none of them away for good.
+const SLOTS_WITH_HOMES: usize = 8_192;
 
 /// The log of a database.
 ///
@@ -144,10 +147,36 @@ impl Log {
     ///
     /// Waits for one at most [`LogOptions::wait_max`]; then, holding nothing, [`Error::TooManyPackets`] (I10).
     /// [`Error::Stopped`] and [`Error::Closed`] if the log takes no more.
+    #[inline(always)]
     pub fn borrow_packet(&self) -> Result<PacketSlot> {
-        if let Some(slot) = self.try_borrow_packet()? {
-            return Ok(slot);
+        match self.try_borrow_packet()? {
+            Some(slot) => Ok(slot),
+            None => self.wait_for_packet(),
         }
+    }
+
+    /// As [`Log::try_borrow_packet`], the home if it is free. One is made where there are slots for many.
+    #[inline(always)]
+    pub(crate) fn try_borrow_packet_at(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
+        match home.as_mut().and_then(HomeSlot::borrow) {
+            Some(slot) => {
+                self.core.check_open()?;
+                Ok(Some(slot))
+            }
+            None => self.try_borrow_beside(home),
+        }
+    }
+
+    #[inline(never)]
+    fn try_borrow_beside(&self, home: &mut Option<HomeSlot>) -> Result<Option<PacketSlot>> {
+        if home.is_none() && self.core.packet_slots >= SLOTS_WITH_HOMES {
+            *home = self.core.pool.home();
+        }
+        self.try_borrow_packet()
+    }
+
+    #[cold]
+    fn wait_for_packet(&self) -> Result<PacketSlot> {
         let core = &*self.core;
         let _waiting = Waiting::for_log();
         let until = Instant::now() + core.wait_max;

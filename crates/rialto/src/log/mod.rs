@@ -111,6 +111,7 @@ pub(crate) use archive::Archiver;
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
 pub use log::Log;
+pub(crate) use packet::HomeSlot;
 pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub(crate) use reader::{Until, read_archive};

@@ -14,6 +14,9 @@
 //!
 //! A slot is free again after gather *and* apply (I2); whoever comes second frees it. Slots never move and are never
 //! returned to the allocator while anybody may touch one, so a slot number is all that the queue has to carry.
+//!
+//! A free slot lies in a list, or it is somebody's *home* ([`HomeSlot`]): kept for one borrower, who finds it free again
+//! whenever his last packet has been gathered and applied. So who commits one transaction after the other touches no list.
 
 use std::cell::{Cell, UnsafeCell};
 use std::fmt;
@@ -33,6 +36,8 @@ const BORROWED: u8 = 1;
 const PLACED: u8 = 2;
 const GATHERED: u8 = 4;
 const APPLIED: u8 = 8;
+/// Beside any of these: the slot is a home.
+const HOME: u8 = 16;
 
 /// A buffer that grew past this is given back to the allocator when its slot is freed.
 const KEPT_BYTES: usize = 64 << 10;
@@ -63,6 +68,8 @@ pub(crate) struct PacketPool {
     slots: Box<[Slot]>,
     /// Per stripe, the first free slot plus one, under a count of changes that keeps a stale head from matching.
     free: Box<[CachePadded<AtomicU64>]>,
+    /// How many slots are homes: at most half of all, so that there are always some for everybody.
+    homes: AtomicUsize,
     queue: CachePadded<CommitQueue>,
     promised: CachePadded<AtomicU64>,
 }
@@ -115,6 +122,7 @@ impl PacketPool {
         let pool = PacketPool {
             slots: (0..slots).map(slot).collect(),
             free: (0..STRIPES).map(|_| CachePadded::new(AtomicU64::new(0))).collect(),
+            homes: AtomicUsize::new(0),
             queue: CachePadded::new(CommitQueue::new(last)),
             promised: CachePadded::new(AtomicU64::new(0)),
         };
@@ -124,6 +132,7 @@ impl PacketPool {
         pool
     }
 
+    #[inline]
     fn push_free(&self, number: u32) {
         let slot = &self.slots[number as usize];
         let head = &self.free[slot.stripe as usize];
@@ -138,6 +147,7 @@ impl PacketPool {
         }
     }
 
+    #[inline]
     fn pop_free(&self, stripe: usize) -> Option<u32> {
         let head = &self.free[stripe];
         let mut old = head.load(Ordering::Acquire);
@@ -153,15 +163,43 @@ impl PacketPool {
     }
 
     /// A free slot, its buffer empty; `None` if there is none.
+    #[inline(always)]
     pub(crate) fn borrow(&self) -> Option<PacketSlot> {
         let mine = own_stripe();
-        let number = (0..STRIPES).find_map(|step| self.pop_free((mine + step) % STRIPES))?;
-        let slot = &self.slots[number as usize];
-        debug_assert_eq!(slot.phase.load(Ordering::Relaxed), FREE);
-        slot.phase.store(BORROWED, Ordering::Relaxed);
-        Some(PacketSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number, placed: Lsn::ZERO })
+        let number = match self.pop_free(mine) {
+            Some(number) => number,
+            None => self.pop_elsewhere(mine)?,
+        };
+        debug_assert_eq!(self.slots[number as usize].phase.load(Ordering::Relaxed), FREE);
+        Some(self.lend(number, BORROWED))
     }
 
+    #[inline(always)]
+    fn lend(&self, number: u32, phase: u8) -> PacketSlot {
+        let slot = &self.slots[number as usize];
+        slot.phase.store(phase, Ordering::Relaxed);
+        PacketSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number, placed: Lsn::ZERO }
+    }
+
+    /// A slot to be kept by one borrower; `None` if there is none free, or half of all are homes.
+    pub(crate) fn home(&self) -> Option<HomeSlot> {
+        let may_be = |homes: usize| (homes < self.slots.len() / 2).then_some(homes + 1);
+        self.homes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_be).ok()?;
+        let Some(number) = self.pop_free(own_stripe()) else {
+            self.homes.fetch_sub(1, Ordering::Relaxed);
+            return None;
+        };
+        let slot = &self.slots[number as usize];
+        slot.phase.store(FREE | HOME, Ordering::Relaxed);
+        Some(HomeSlot { pool: NonNull::from(self), slot: NonNull::from(slot), number })
+    }
+
+    #[cold]
+    fn pop_elsewhere(&self, mine: usize) -> Option<u32> {
+        (1..STRIPES).find_map(|step| self.pop_free((mine + step) % STRIPES))
+    }
+
+    #[inline]
     fn release(&self, number: u32) {
         let slot = &self.slots[number as usize];
         // SAFETY: the caller was the last who could touch the slot: it gave up a borrowed slot, or its flag was the
@@ -171,10 +209,13 @@ impl PacketPool {
         if bytes.capacity() > KEPT_BYTES {
             *bytes = Vec::new();
         }
-        slot.phase.store(FREE, Ordering::Relaxed);
-        self.push_free(number);
+        // The last touch, unless it lies in a list now: its home's borrower may have it at once, or give the home up.
+        if slot.phase.fetch_and(HOME, Ordering::AcqRel) & HOME == 0 {
+            self.push_free(number);
+        }
     }
 
+    #[inline(always)]
     fn flag(&self, number: u32, flag: u8) {
         let other = GATHERED ^ APPLIED ^ flag;
         let order = if canary::relaxes_packet_handover() { Ordering::Relaxed } else { Ordering::AcqRel };
@@ -195,19 +236,40 @@ impl PacketPool {
         &self.promised
     }
 
-    /// Appends all queued packets, oldest first; returns how many.
-    pub(crate) fn drain(&self, into: &mut Vec<DrainedPacket>) -> usize {
+    /// Drains the queue.
+    #[inline]
+    pub(crate) fn drain(&self, into: &mut Vec<DrainedPacket>) -> Drained {
+        let Some(number) = self.queue.drain() else { return Drained::Nothing };
+        let slot = &self.slots[number as usize];
+        let newest = DrainedPacket { pool: NonNull::from(self), slot: NonNull::from(slot), number };
+        match slot.next.load(Ordering::Relaxed) {
+            NO_SLOT => Drained::One(newest),
+            before => {
+                self.drain_from(newest, before, into);
+                Drained::Appended
+            }
+        }
+    }
+
+    #[inline(never)]
+    fn drain_from(&self, newest: DrainedPacket, before: u32, into: &mut Vec<DrainedPacket>) {
         let start = into.len();
-        let mut number = match self.queue.drain() {
-            Some(newest) => newest,
-            None => return 0,
-        };
+        into.push(newest);
+        let mut number = before;
         while number != NO_SLOT {
             let slot = &self.slots[number as usize];
             into.push(DrainedPacket { pool: NonNull::from(self), slot: NonNull::from(slot), number });
             number = slot.next.load(Ordering::Relaxed);
         }
         into[start..].reverse();
+    }
+
+    /// Appends all queued packets, oldest first; returns how many.
+    pub(crate) fn drain_all(&self, into: &mut Vec<DrainedPacket>) -> usize {
+        let start = into.len();
+        if let Drained::One(packet) = self.drain(into) {
+            into.push(packet);
+        }
         into.len() - start
     }
 
@@ -262,12 +324,55 @@ impl std::ops::Deref for PoolOwner {
 impl Drop for PoolOwner {
     fn drop(&mut self) {
         let mut queued = Vec::new();
-        self.drain(&mut queued);
+        self.drain_all(&mut queued);
         queued.into_iter().for_each(DrainedPacket::gathered);
         if self.all_free() {
             // SAFETY: it came from a box, every slot lies in a free list, so nobody holds a slot or is about to touch
             // one, and slots are lent only through this owner.
             drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+        }
+    }
+}
+
+/// A slot that is kept for one borrower. Dropped, it is anybody's again.
+pub(crate) struct HomeSlot {
+    pool: NonNull<PacketPool>,
+    slot: NonNull<Slot>,
+    number: u32,
+}
+
+// SAFETY: as for PacketSlot; of the slot it touches the phase only, which is atomic.
+unsafe impl Send for HomeSlot {}
+// SAFETY: as for Send.
+unsafe impl Sync for HomeSlot {}
+
+impl HomeSlot {
+    fn phase(&self) -> &AtomicU8 {
+        // SAFETY: slots never move, and the pool is not freed while one is a home: it lies in no list (PoolOwner).
+        unsafe { &self.slot.as_ref().phase }
+    }
+
+    /// Borrows it; `None` while its last packet is not gathered and applied.
+    #[inline(always)]
+    pub(crate) fn borrow(&mut self) -> Option<PacketSlot> {
+        // Nobody but this borrower takes it from here to anywhere else.
+        if self.phase().load(Ordering::Acquire) != FREE | HOME {
+            return None;
+        }
+        // SAFETY: as in phase().
+        let pool = unsafe { self.pool.as_ref() };
+        Some(pool.lend(self.number, BORROWED | HOME))
+    }
+}
+
+impl Drop for HomeSlot {
+    fn drop(&mut self) {
+        // SAFETY: as in phase(): it is in no list yet.
+        let pool = unsafe { self.pool.as_ref() };
+        pool.homes.fetch_sub(1, Ordering::Relaxed);
+        // Whoever frees it later puts it into a list. After this the pool may be gone.
+        if self.phase().fetch_and(!HOME, Ordering::AcqRel) == FREE | HOME {
+            pool.push_free(self.number);
         }
     }
 }
@@ -352,7 +457,8 @@ impl PacketSlot {
         assert!(self.placed == Lsn::ZERO, "the packet has its place already: {}", self.placed);
         let slot = self.slot();
         slot.kind.store(kind, Ordering::Relaxed);
-        slot.phase.store(PLACED, Ordering::Relaxed);
+        let home = slot.phase.load(Ordering::Relaxed) & HOME;
+        slot.phase.store(PLACED | home, Ordering::Relaxed);
         let pool = self.pool();
         let lsn = pool.queue.push(pool, self.number);
         self.placed = lsn;
@@ -384,6 +490,15 @@ impl fmt::Debug for PacketSlot {
             .field("bytes", &bytes)
             .finish()
     }
+}
+
+/// What was in the queue.
+pub(crate) enum Drained {
+    Nothing,
+    /// One packet: a lone committer's.
+    One(DrainedPacket),
+    /// More, which were appended, oldest first.
+    Appended,
 }
 
 /// A packet that was drained from the queue and is not gathered yet.
@@ -459,7 +574,7 @@ mod tests {
             let lsn = slot.push(PacketKind::Commit);
             assert_eq!(slot.lsn(), Some(lsn));
             let mut drained = Vec::new();
-            assert_eq!(pool.drain(&mut drained), 1);
+            assert_eq!(pool.drain_all(&mut drained), 1);
             let packet = drained.pop().unwrap();
             assert_eq!((packet.lsn(), packet.kind(), packet.bytes()), (lsn, 1, &b"packet"[..]));
             if applied_first {
@@ -487,6 +602,46 @@ mod tests {
     }
 
     #[test]
+    fn a_home_is_borrowed_again_and_again_and_then_anybodys() {
+        let pool = PoolOwner::new(2, Lsn::ZERO);
+        let mut home = pool.home().unwrap();
+        let gather = || {
+            let mut drained = Vec::new();
+            assert_eq!(pool.drain_all(&mut drained), 1);
+            drained.pop().unwrap().gathered();
+        };
+        for applied_first in [true, false, true] {
+            let mut slot = home.borrow().expect("the home is free");
+            slot.bytes_mut().push(7);
+            assert!(home.borrow().is_none(), "it is lent");
+            slot.push(PacketKind::Commit);
+            let mut slot = Some(slot);
+            if applied_first {
+                slot = None;
+            }
+            assert!(home.borrow().is_none(), "it is on its way");
+            gather();
+            drop(slot);
+            let back = home.borrow().expect("gathered and applied");
+            assert!(back.bytes().is_empty());
+            drop(back);
+        }
+        // Given up while its packet is on its way: whoever comes last puts it into the list.
+        let mut slot = home.borrow().unwrap();
+        slot.push(PacketKind::Commit);
+        drop(home);
+        let other = pool.borrow().unwrap();
+        assert!(pool.borrow().is_none(), "one is on its way");
+        gather();
+        drop(slot);
+        drop((pool.borrow().expect("it is in the list"), other));
+        assert!(pool.all_free());
+        // Given up while it is free.
+        drop(pool.home().unwrap());
+        assert!(pool.all_free());
+    }
+
+    #[test]
     fn a_slot_may_outlive_its_log() {
         let pool = PoolOwner::new(2, Lsn::ZERO);
         let mut slot = pool.borrow().unwrap();
@@ -508,8 +663,14 @@ mod tests {
                     let pool = &pool;
                     scope.spawn(move || {
                         let mut pushed = 0;
+                        // One of them has a home, which it gives up every now and then.
+                        let mut home = None;
                         while pushed < EACH {
-                            let Some(mut slot) = pool.borrow() else {
+                            if thread == 0 && pushed % 1_000 == 0 {
+                                home = pool.home();
+                            }
+                            let at_home = home.as_mut().and_then(HomeSlot::borrow);
+                            let Some(mut slot) = at_home.or_else(|| pool.borrow()) else {
                                 std::thread::yield_now();
                                 continue;
                             };
@@ -527,7 +688,7 @@ mod tests {
                 let mut drained = Vec::new();
                 loop {
                     let last = done.load(Ordering::SeqCst);
-                    if pool.drain(&mut drained) == 0 && last {
+                    if pool.drain_all(&mut drained) == 0 && last {
                         break;
                     }
                     for packet in drained.drain(..) {

@@ -216,7 +216,7 @@ impl<T: KeyPart + ?Sized> IntoKey for T {
         1
     }
 
-    #[inline]
+    #[inline(always)]
     fn append_parts(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
         self.append_part(shape, 0, out)
     }
@@ -267,7 +267,7 @@ macro_rules! tuple_key {
                 $count
             }
 
-            #[inline]
+            #[inline(always)]
             fn append_parts(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
                 $(self.$nth.append_part(shape, $nth, out)?;)+
                 Ok(())

@@ -107,7 +107,7 @@ impl Key {
 impl Deref for Key {
     type Target = [u8];
 
-    #[inline]
+    #[inline(always)]
     fn deref(&self) -> &[u8] {
         match (self.inline.get(..self.len as usize), &self.spill) {
             (Some(inline), _) => inline,

@@ -9,6 +9,7 @@ use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::lock::RecordMode;
 use crate::row::{FieldPatch, Key, WhichIndex};
+use crate::store::memory::RecordRef;
 
 /// Whether a field was added to.
 fn has_sum(patches: &[FieldPatch]) -> bool {
@@ -23,21 +24,37 @@ impl Context {
         slot: u32,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
+        let Some((target, record, body_known)) = self.target_of(slot)? else { return Ok(false) };
+        self.change_target(target, record, body_known, edit)
+    }
+
+    /// The row whose key is in `self.key`, locked: where it is, and whether it is in `self.body` already.
+    #[inline(never)]
+    pub(super) fn target_of(&mut self, slot: u32) -> Result<Option<(Target, RecordRef, bool)>> {
         self.stay_at_key(slot, Touch::Write)?;
-        let (target, record, body_known) = match self.seek_free(slot, RecordMode::Exclusive) {
-            Some(record) => (Target { slot, place: Place::Stored(record) }, record, false),
-            None => {
-                let Some(target) = self.target(slot)? else { return Ok(false) };
-                let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
-                (target, self.record_of(target.place), own)
-            }
-        };
+        if let Some(record) = self.seek_free(slot, RecordMode::Exclusive) {
+            return Ok(Some((Target { slot, place: Place::Stored(record) }, record, false)));
+        }
+        let Some(target) = self.target(slot)? else { return Ok(None) };
+        let own = matches!(target.place, Place::Own(_)) && self.read_place(slot, target.place);
+        Ok(Some((target, self.record_of(target.place), own)))
+    }
+
+    /// Changes a row that is locked and lies in `record`, or is in `self.body` already as it is now.
+    #[inline(always)]
+    pub(super) fn change_target(
+        &mut self,
+        target: Target,
+        record: RecordRef,
+        body_known: bool,
+        edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
+    ) -> Result<bool> {
         let limit = self.core.options.write_set_bytes_max;
         let operations = self.logs_operations(target.place);
         let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
             unreachable!("borrowed by check_write")
         };
-        let table = tables.at(slot);
+        let table = tables.at(target.slot);
         let mut fields = Fields::new(table, record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {

@@ -58,6 +58,11 @@ impl TxOptions {
     /// Refuses waits that make no sense.
     #[inline]
     pub(crate) fn check(&self) -> Result<()> {
+        if self.commit_stall.is_some() | self.willing_to_wait.is_some() { self.check_waits() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn check_waits(&self) -> Result<()> {
         for (name, wait) in [("commit_stall", self.commit_stall), ("willing_to_wait", self.willing_to_wait)] {
             if let Some(wait) = wait {
                 check_wait(name, wait)?;

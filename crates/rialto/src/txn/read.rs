@@ -22,7 +22,7 @@ fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
 
 impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
-    #[inline]
+    #[inline(always)]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         match self.use_again(table.id(), mode) {
             Some(slot) => Ok(slot),
@@ -97,6 +97,7 @@ impl Context {
         }
     }
 
+    #[inline(always)]
     fn get_locked(&mut self, slot: u32, mode: RecordMode) -> Result<bool> {
         if self.reads.is_active() && !self.is_covered(slot, mode) {
             let mut body = std::mem::take(&mut self.body);
@@ -104,31 +105,49 @@ impl Context {
             self.body = body;
             return there;
         }
-        let place = match self.seek_free(slot, mode) {
-            Some(record) => Place::Stored(record),
-            None => self.seek(slot, mode)?,
+        let Some(record) = self.seek_free(slot, mode) else {
+            let place = self.seek(slot, mode)?;
+            return Ok(self.read_place(slot, place));
         };
-        Ok(self.read_place(slot, place))
+        let Context { core, body, .. } = self;
+        core.segments.read(record, body);
+        Ok(true)
     }
 
+    #[inline(always)]
     pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
+        if mode == RecordMode::Shared
+            && !self.reads.is_active()
+            && let Some((slot, record)) = self.reach(table.id(), key, mode)
+        {
+            let Context { core, body, .. } = self;
+            core.segments.read(record, body);
+            return Ok(Some(slot));
+        }
+        self.get_slowly(table, key, mode)
+    }
+
+    #[inline(never)]
+    fn get_slowly(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
         let slot = self.use_for(table, mode)?;
         key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)?;
         self.stay_at_key(slot, Touch::Read)?;
         Ok(self.get_locked(slot, mode)?.then_some(slot))
     }
 
+    #[inline(always)]
     pub(super) fn use_for(&mut self, table: &Table, mode: RecordMode) -> Result<u32> {
-        match mode {
+        let intention = match mode {
             RecordMode::Shared => {
                 self.check()?;
-                self.use_table(table, LockMode::IntentShared)
+                LockMode::IntentShared
             }
             RecordMode::Exclusive => {
                 self.check_write()?;
-                self.use_table(table, LockMode::IntentExclusive)
+                LockMode::IntentExclusive
             }
-        }
+        };
+        self.use_table(table, intention)
     }
 
     /// The row that the last read left in `self.body`.

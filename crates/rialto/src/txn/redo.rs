@@ -62,7 +62,19 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+#[inline]
 pub(crate) fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
+    match *bytes {
+        [byte @ 0..0x80, rest @ ..] => {
+            *bytes = rest;
+            Some(u64::from(*byte))
+        }
+        _ => take_long_varint(bytes),
+    }
+}
+
+#[inline(never)]
+fn take_long_varint(bytes: &mut &[u8]) -> Option<u64> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
         let (&byte, rest) = bytes.split_first()?;
@@ -138,41 +150,49 @@ pub(crate) fn write_put(
 /// Appends a patch.
 #[inline]
 pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
-    // The usual one: of one field, the key being a number.
-    if let [patch] = patches
-        && table.0 < 0x80
-        && patch.offset() < 0x80
-    {
-        match key.len() {
-            4 => return write_one::<4, 26>(out, table, key.first_chunk().expect("four"), patch),
-            8 => return write_one::<8, 30>(out, table, key.first_chunk().expect("eight"), patch),
+    // The usual one: of one field or two, the key being a number.
+    if table.0 < 0x80 && patches.iter().all(|patch| patch.offset() < 0x80) {
+        match (patches, key.len()) {
+            ([patch], 4) => return write_few::<4, 1, 26>(out, table, key, [patch]),
+            ([patch], 8) => return write_few::<8, 1, 30>(out, table, key, [patch]),
+            ([patch, other], 4) => return write_few::<4, 2, 44>(out, table, key, [patch, other]),
             _ => {}
         }
     }
     write_patches(out, table, key, patches)
 }
 
-/// Appends a patch of one field. All that it may have is written, at places that are known beforehand, and then cut: no
-/// call, one look at the room.
+/// Bytes of a patch's range before its new bytes, and the most of these.
+const RANGE_HEADER: usize = 2;
+const RANGE_BYTES: usize = 16;
+
+/// Appends a patch of few fields. All that it may have is written, at places that are mostly known beforehand, and then cut:
+/// no call, one look at the room.
 #[inline(always)]
-fn write_one<const KEY: usize, const ALL: usize>(
+fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
     out: &mut Vec<u8>,
     table: TableId,
-    key: &[u8; KEY],
-    patch: &FieldPatch,
+    key: &[u8],
+    patches: [&FieldPatch; FIELDS],
 ) -> Placed {
-    const { assert!(ALL == 3 + KEY + 3 + 16) };
+    const { assert!(ALL == 4 + KEY + FIELDS * (RANGE_HEADER + RANGE_BYTES)) };
     let mut record = [0; ALL];
     record[..3].copy_from_slice(&[PATCH, table.0 as u8, KEY as u8]);
     record[3..3 + KEY].copy_from_slice(key);
-    record[3 + KEY..6 + KEY].copy_from_slice(&[1, patch.offset() as u8, patch.len()]);
-    record[6 + KEY..].copy_from_slice(patch.all_bytes());
-    let at = out.len() as u32;
+    record[3 + KEY] = FIELDS as u8;
+    let mut used = 4 + KEY;
+    for patch in patches {
+        record[used..used + RANGE_HEADER].copy_from_slice(&[patch.offset() as u8, patch.len()]);
+        let bytes = used + RANGE_HEADER;
+        record[bytes..bytes + RANGE_BYTES].copy_from_slice(patch.all_bytes());
+        used = bytes + usize::from(patch.len());
+    }
+    let at = out.len();
     out.extend_from_slice(&record);
-    let body_bytes = 3 + u32::from(patch.len());
+    out.truncate(at + used);
+    let at = at as u32;
     let body_at = at + 3 + KEY as u32;
-    out.truncate((body_at + body_bytes) as usize);
-    Placed { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes }
+    Placed { key_at: at + 3, key_bytes: KEY as u16, body_at, body_bytes: at + used as u32 - body_at }
 }
 
 #[inline(never)]
@@ -181,6 +201,16 @@ fn write_patches(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[Field
     placed.body_at = out.len() as u32;
     put_varint(out, patches.len() as u64);
     for patch in patches {
+        // As in `write_one`: all that it may have, and then cut.
+        if patch.offset() < 0x80 {
+            let mut record = [0; 18];
+            record[..2].copy_from_slice(&[patch.offset() as u8, patch.len()]);
+            record[2..].copy_from_slice(patch.all_bytes());
+            let end = out.len() + 2 + usize::from(patch.len());
+            out.extend_from_slice(&record);
+            out.truncate(end);
+            continue;
+        }
         put_varint(out, u64::from(patch.offset()));
         out.push(patch.len());
         let end = out.len() + usize::from(patch.len());
@@ -253,13 +283,17 @@ impl<'a> Patches<'a> {
     }
 
     /// Offset in the row and new bytes.
+    #[inline]
     pub fn ranges(self) -> impl Iterator<Item = (usize, &'a [u8])> {
         let mut rest = self.bytes;
         let count = take_varint(&mut rest).unwrap_or(0);
-        (0..count).map_while(move |_| {
-            let offset = take_varint(&mut rest)?;
-            let length = take_varint(&mut rest)?;
-            Some((offset as usize, take_bytes(&mut rest, length)?))
+        (0..count).map_while(move |_| match rest {
+            [offset @ 0..0x80, length @ 0..0x80, bytes @ ..] if bytes.len() >= usize::from(*length) => {
+                let (bytes, after) = bytes.split_at(usize::from(*length));
+                rest = after;
+                Some((usize::from(*offset), bytes))
+            }
+            _ => take_range(&mut rest),
         })
     }
 
@@ -274,6 +308,12 @@ impl<'a> Patches<'a> {
             None => false,
         })
     }
+}
+
+#[inline(never)]
+fn take_range<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
+    let (offset, length) = (take_varint(rest)?, take_varint(rest)?);
+    Some((offset as usize, take_bytes(rest, length)?))
 }
 
 /// Operations on fields of a row.

@@ -42,6 +42,20 @@ impl Scope {
         self.on.is_some()
     }
 
+    /// Whether the row of this key of the table's identity may be touched, without saying why not.
+    #[inline(always)]
+    pub fn has_key(&self, table: TableId, key: &Key) -> bool {
+        match &self.on {
+            None => true,
+            Some(reach) => {
+                reach.table == table
+                    && reach.which == WhichIndex::Primary
+                    && !reach.by_columns
+                    && key.starts_with(&self.prefix)
+            }
+        }
+    }
+
     /// An action begins.
     pub fn begin(&mut self, reach: Reach, prefix: &Key) {
         self.on = Some(reach);

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use super::transaction::Context;
 use crate::canary;
+use crate::catalog::TableVersion;
 use crate::core::Core;
 use crate::error::Result;
-use crate::ids::{IndexId, Lsn};
+use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
     SpanRef, Wait,
 };
-use crate::row::{Key, WhichIndex};
+use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
 
@@ -126,6 +127,45 @@ impl Context {
         work(&tables.at(slot).heap, *number, &mut claims)
     }
 
+    /// The usual way to a row by its primary key, in one piece: the table as the last transaction used it, a lock that nobody
+    /// competes for, in the row's own word. The key is in `self.key` then. None: go the long way from its beginning, which
+    /// may find a part of this done, and tells what is wrong if something is.
+    #[inline(always)]
+    pub fn reach(
+        &mut self,
+        table: TableId,
+        key: &impl IntoKey,
+        mode: RecordMode,
+    ) -> Option<(u32, RecordRef)> {
+        if self.is_hindered() {
+            return None;
+        }
+        let Context { core, tables, owner, ddl: None, key: bytes, scope, depends, .. } = self else {
+            return None;
+        };
+        let (slot, version) = tables.find_at_once(table)?;
+        if core.locks.form() != LockForm::Thin || owner.holds_whole() {
+            return None;
+        }
+        let intention = match mode {
+            RecordMode::Shared => LockMode::IntentShared,
+            RecordMode::Exclusive => LockMode::IntentExclusive,
+        };
+        // A version is retired under a lock on the whole table.
+        if !core.locks.intend_again(owner, table, intention) || version.is_retired() {
+            return None;
+        }
+        key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes).ok()?;
+        if !scope.has_key(table, bytes) {
+            return None;
+        }
+        let found = version.primary.get(bytes);
+        let record = lock_found(core, owner, version, depends, &found, mode)?;
+        // A record that this transaction writes is not free: it has locked it exclusively.
+        debug_assert!(self.find_own(slot).is_none());
+        Some((slot, record))
+    }
+
     /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
     /// own word. None, and nothing done, if there is no row, if somebody locks it (this transaction maybe), or where
     /// locks are kept elsewhere: then [`Context::seek`] tells.
@@ -142,20 +182,7 @@ impl Context {
     #[inline(always)]
     pub fn lock_found(&mut self, slot: u32, found: &Found, mode: RecordMode) -> Option<RecordRef> {
         let Context { core, tables, owner, depends, .. } = self;
-        let table = tables.at(slot);
-        let record = RecordRef(found.value?);
-        let words = core.segments.record(record);
-        if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
-            return None;
-        }
-        // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
-        // Then the slot is free and not absent, and nothing but the leaf tells.
-        let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
-        if !leads_there || words.is_absent() {
-            core.locks.release_thin_early(owner, words.lock(), record.0);
-            return None;
-        }
-        *depends = (*depends).max(words.lsn()).max(table.floor());
+        let record = lock_found(core, owner, tables.at(slot), depends, found, mode)?;
         // A record that this transaction writes is not free: it has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
@@ -333,6 +360,32 @@ impl Context {
         }
         self.writes.find(self.tables.at(slot).heap.id(), &self.key, self.packet_bytes())
     }
+}
+
+/// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
+#[inline(always)]
+fn lock_found(
+    core: &Core,
+    owner: &mut Owner,
+    table: &TableVersion,
+    depends: &mut Lsn,
+    found: &Found,
+    mode: RecordMode,
+) -> Option<RecordRef> {
+    let record = RecordRef(found.value?);
+    let words = core.segments.record(record);
+    if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
+        return None;
+    }
+    // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
+    // Then the slot is free and not absent, and nothing but the leaf tells.
+    let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
+    if !leads_there || words.is_absent() {
+        core.locks.release_thin_early(owner, words.lock(), record.0);
+        return None;
+    }
+    *depends = (*depends).max(words.lsn()).max(table.floor());
+    Some(record)
 }
 
 #[cfg(test)]

@@ -46,6 +46,14 @@ impl TableCache {
         }
     }
 
+    /// The same, and the version, if it is found at the first look.
+    #[inline(always)]
+    pub fn find_at_once(&self, id: TableId) -> Option<(u32, &TableVersion)> {
+        let place = self.places[id.0 as usize % PLACES];
+        let entry = self.entries.get(place as usize)?;
+        (entry.id == id).then_some((place, &*entry.version))
+    }
+
     #[cold]
     fn search(&self, id: TableId) -> Option<u32> {
         self.entries.iter().rposition(|entry| entry.id == id).map(|slot| slot as u32)

@@ -17,8 +17,8 @@ use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
 use super::write_set::{Mark, WriteSet, key_of};
-use crate::account::ProcedureId;
-use crate::account::waits::{self, Waiting};
+use crate::account::waits::{Waiting, Waits};
+use crate::account::{Ledger, ProcedureId};
 use crate::canary;
 use crate::core::{Core, Lease};
 use crate::engine::transaction_server::blocked::Blocked;
@@ -27,7 +27,7 @@ use crate::ids::Lsn;
 use crate::in_flight::Gate;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
-use crate::log::{Durability, PacketSlot, Patience};
+use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 
@@ -48,6 +48,8 @@ pub struct Transaction {
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
+    /// The packet slot that is kept for it. Before the core, and so dropped before it.
+    home: Option<HomeSlot>,
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
@@ -78,6 +80,8 @@ pub(crate) struct Context {
     pub began: Instant,
     /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
     pub lock_wait_ns: u64,
+    /// Where its time went, once it has its place.
+    pub ledger: Ledger,
     pub reads: UnlockedReads,
     /// What the action that runs has locked by its identifier.
     pub cover: Cover,
@@ -148,8 +152,9 @@ impl Context {
     /// `None`: there is no lock slot left.
     pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
         let owner = core.locks.take()?;
-        let choices = core.choices(&TxOptions::default());
+        let (choices, began) = (core.choices(&TxOptions::default()), Instant::now());
         Some(Context {
+            home: None,
             lease: Lease::new(&core),
             core,
             number,
@@ -169,8 +174,9 @@ impl Context {
             other_body: Vec::new(),
             patches: Vec::new(),
             scan_scratch: None,
-            began: Instant::now(),
+            began,
             lock_wait_ns: 0,
+            ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             cover: Cover::default(),
             scope: Scope::default(),
@@ -183,9 +189,10 @@ impl Context {
         })
     }
 
-    /// Makes the context a fresh transaction's. One that runs again after a deadlock says when it first `started`.
+    /// Makes the context, which was lent just now, a fresh transaction's. One that runs again after a deadlock says when it
+    /// first `started`.
+    #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
-        self.core.check_open()?;
         options.check()?;
         self.began = Instant::now();
         let owner = &mut self.owner;
@@ -193,7 +200,9 @@ impl Context {
         self.open = true;
         self.lock_wait_ns = self.core.locks.waited_ns(&self.owner);
         self.choices = self.core.choices(options);
-        self.choices.deadline = self.choices.timeout.map(|timeout| self.began + timeout);
+        if let Some(timeout) = options.timeout {
+            self.choices.deadline = Some(self.began + timeout);
+        }
         self.tables.begin();
         self.read_unlocked(false);
         self.colours.begin(self.core.segments.painting().is_noted());
@@ -254,7 +263,7 @@ impl Context {
             return Err(Error::ReadOnly);
         }
         if self.packet.is_none() {
-            self.packet = Some(match self.core.log.try_borrow_packet()? {
+            self.packet = Some(match self.core.log.try_borrow_packet_at(&mut self.home)? {
                 Some(packet) => packet,
                 None => {
                     self.core.locks.leave_stint(&mut self.owner);
@@ -369,14 +378,21 @@ impl Context {
         if self.open && !self.reads.runs_again() {
             self.core.accounts.aborted(self.number, self.choices.procedure);
         }
+        self.finish_unapplied();
+    }
+
+    #[inline(never)]
+    fn finish_unapplied(&mut self) {
+        self.packet = None;
         self.finish();
     }
 
-    /// Releases the locks and what else the transaction held.
+    /// Releases the locks and what else the transaction held. Its packet is gone already.
+    #[inline(always)]
     fn finish(&mut self) {
+        debug_assert!(self.packet.is_none());
         self.writes.clear();
         self.savepoints.clear();
-        self.packet = None;
         if self.call_from != 0 || !matches!(self.numbers, NumberSource::Next) {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
@@ -403,7 +419,7 @@ impl Context {
             if let Some(ddl) = self.ddl.take() {
                 ddl.discard(self);
             }
-            self.finish();
+            self.finish_unapplied();
             return Ok(self.depends);
         }
         let mut packet = self.packet.take().expect("a writing transaction has a packet");
@@ -447,13 +463,13 @@ impl Context {
         if let Some(packet) = self.packet.take() {
             self.apply(&packet, lsn);
         }
-        self.finish();
+        self.finish_unapplied();
     }
 
     /// Passes the gate before the place. What the commit may have to keep for a sweep at a cut is promised to it (I10), what
     /// it is white on for a black/white sweep it holds. Gives whether there is any of both, for [`Context::end_flight`]. After
     /// an error it is not in flight.
-    #[inline]
+    #[inline(always)]
     fn enter_flight(&mut self) -> Result<bool> {
         let owes = match self.core.in_flight.enter(self.number, self.core.log.place()) {
             Gate::Open => false,
@@ -530,6 +546,7 @@ impl Context {
     }
 
     /// Everything that can fail, done before the place (I10).
+    #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
         if self.is_spoiled() {
@@ -580,7 +597,7 @@ impl Transaction {
     /// Those that keep a transaction from taking its place, after which it is aborted; [`Error::OutcomeUnknown`] if the
     /// log fails after that.
     pub fn commit(mut self) -> Result<()> {
-        self.take_place(None, waits::now(), 0)?.wait_here()
+        self.take_place(None)?.wait_here()
     }
 
     /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
@@ -588,7 +605,7 @@ impl Transaction {
     /// # Errors
     /// Those that keep a transaction from taking its place; it is then aborted.
     pub fn submit(mut self) -> Result<Ticket> {
-        Ok(self.take_place(None, waits::now(), 0)?.ticket())
+        Ok(self.take_place(None)?.ticket())
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.

@@ -108,6 +108,18 @@ impl Context {
         self.push_write(target, effect, placed);
     }
 
+    /// The long way to a row that is to be changed; as [`Context::target_of`].
+    #[inline(never)]
+    fn find_target(
+        &mut self,
+        table: &Table,
+        key: &impl IntoKey,
+    ) -> Result<Option<(Target, RecordRef, bool)>> {
+        let slot = self.use_for_write(table)?;
+        self.encode_key(slot, key)?;
+        self.target_of(slot)
+    }
+
     #[inline(always)]
     fn encode_key(&mut self, slot: u32, key: &impl IntoKey) -> Result<()> {
         key.encode_into(self.tables.at(slot).schema.key_shape(WhichIndex::Primary), &mut self.key)
@@ -240,9 +252,22 @@ impl Transaction {
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
         let context = self.context();
-        let slot = context.use_for_write(table)?;
-        context.encode_key(slot, &key)?;
-        context.change(slot, edit)
+        if context.packet.is_none() {
+            context.check_write()?;
+        }
+        let reached = match context.core.catalog.is_system(table.id()) {
+            false => context.reach(table.id(), &key, RecordMode::Exclusive),
+            true => None,
+        };
+        // The edit is named once, so that it is a part of this function.
+        let (target, record, body_known) = match reached {
+            Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
+            None => match context.find_target(table, &key)? {
+                Some(found) => found,
+                None => return Ok(false),
+            },
+        };
+        context.change_target(target, record, body_known, edit)
     }
 
     /// Deletes the row with this primary key. False if there is none.

@@ -16,6 +16,9 @@ use crate::store::memory::RecordRef;
 /// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
 const LINEAR_MAX: usize = 16;
 
+/// A hash table with so many times the room that its entries need is made anew.
+const MOSTLY_EMPTY: usize = 32;
+
 /// What one write does to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WriteKind {
@@ -267,11 +270,20 @@ impl WriteSet {
     /// Forgets everything; keeps the memory.
     pub fn clear(&mut self) {
         if self.writes.len() >= LINEAR_MAX {
-            self.latest.clear();
+            self.forget_latest();
         }
         self.writes.clear();
         self.adds.clear();
         self.chained = false;
+    }
+
+    /// Clears the hash table. That takes time for its room, so of one that is mostly empty the room is given back: it is a
+    /// larger transaction's before.
+    fn forget_latest(&mut self) {
+        match self.latest.capacity() > MOSTLY_EMPTY * self.writes.len() {
+            true => self.latest = HashTable::new(),
+            false => self.latest.clear(),
+        }
     }
 
     /// The body that the row has after the write at `position`: false if it is gone. `base` reads the body that the

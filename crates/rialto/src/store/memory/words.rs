@@ -21,7 +21,7 @@ pub struct Words<'a> {
 
 impl<'a> Words<'a> {
     /// The record at word `at` of the arena.
-    #[inline]
+    #[inline(always)]
     pub(super) fn at(arena: &'a [AtomicU64], at: usize) -> Words<'a> {
         match &arena[at..] {
             [lock, stamp, body @ ..] => Words { lock, stamp, body },

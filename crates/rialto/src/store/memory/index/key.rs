@@ -81,9 +81,11 @@ pub(super) struct Probe<'k> {
 impl<'k> Probe<'k> {
     #[inline(always)]
     pub(super) fn new(key: &'k [u8]) -> Probe<'k> {
-        let edge = match key.last_chunk::<8>() {
-            Some(chunk) => u64::from_be_bytes(*chunk),
-            None => be_word_short(key),
+        // Four bytes are an int4.
+        let edge = match (<&[u8; 4]>::try_from(key), key.last_chunk::<8>()) {
+            (Ok(four), _) => u64::from(u32::from_be_bytes(*four)) << 32,
+            (_, Some(chunk)) => u64::from_be_bytes(*chunk),
+            _ => be_word_short(key),
         };
         Probe { key, edge }
     }

@@ -75,6 +75,13 @@ impl<W: Word> Latch<W> {
         if word & (LATCHED | FREE) == 0 { Some(word) } else { self.read_slow() }
     }
 
+    /// The same, but does not wait. None: the node is latched, or free.
+    #[inline(always)]
+    pub(super) fn try_read(&self) -> Option<u64> {
+        let word = self.word.load(Ordering::Acquire);
+        (word & (LATCHED | FREE) == 0).then_some(word)
+    }
+
     #[cold]
     #[inline(never)]
     fn read_slow(&self) -> Option<u64> {

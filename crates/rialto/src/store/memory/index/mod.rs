@@ -21,10 +21,11 @@
 //! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
 //! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
 //!
-//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them, `latch` for the protocol, `descent` for the ways down, `structure` for
+//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch` for the protocol, `descent` for the ways down, `structure` for
 //! splits and merges, `scan` for ranges, `build` for bulk loads, `check` for the verifier.
 
 mod build;
+mod by_heads;
 mod check;
 mod descent;
 mod image;
@@ -113,6 +114,14 @@ impl Index {
 
     /// Looks `key` up.
     pub fn get(&self, key: &[u8]) -> Found {
+        match self.get_by_heads(&Probe::new(key)) {
+            Some(found) => found,
+            None => self.get_any(key),
+        }
+    }
+
+    #[inline(never)]
+    fn get_any(&self, key: &[u8]) -> Found {
         let probe = Probe::new(key);
         loop {
             let Some((id, node, version, share)) = self.try_leaf(&probe) else { continue };

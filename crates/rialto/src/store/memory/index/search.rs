@@ -13,10 +13,34 @@ use std::sync::atomic::Ordering;
 pub(super) struct Share(f64);
 
 impl Share {
+    /// Where `head` lies between two others: `low <= head <= high`, and `low < high`.
     #[inline(always)]
-    fn of(self, count: usize) -> usize {
-        // Rounded, so that a node of consecutive numbers is hit exactly. As i64, which is one instruction.
-        (self.0 * count as i64 as f64 + 0.5) as i64 as usize
+    pub(super) fn between(head: u64, low: u64, high: u64) -> Share {
+        debug_assert!(low <= head && head <= high && low < high);
+        // Halved, so that they are numbers of 63 bits, which convert by one instruction.
+        let half = |difference: u64| (difference >> 1) as i64 as f64;
+        Share(half(head - low) / half((high - low) | 2))
+    }
+
+    /// About as much of so many entries, which are at most those of a node.
+    #[inline(always)]
+    pub(super) fn of(self, count: usize) -> usize {
+        // Rounded, so that a node of consecutive numbers is hit exactly.
+        Share::whole(self.0 * count as i64 as f64 + 0.5)
+    }
+
+    /// The same, rounded down.
+    #[inline(always)]
+    pub(super) fn down(self, count: usize) -> usize {
+        Share::whole(self.0 * count as i64 as f64)
+    }
+
+    #[inline(always)]
+    fn whole(entries: f64) -> usize {
+        debug_assert!((0.0..=MAX_ENTRIES as f64 + 0.5).contains(&entries));
+        // SAFETY: a quotient of two numbers of which the second is at least 1 and not below the first, both not negative,
+        // is from 0 to 1; times at most MAX_ENTRIES it fits any integer.
+        unsafe { entries.to_int_unchecked::<i64>() as usize }
     }
 }
 
@@ -80,7 +104,7 @@ impl Node {
     /// The same, beginning at a guess. Halving touches a line of the node at each step, of a big table's leaf each one
     /// from memory; a good guess touches one.
     #[inline(always)]
-    fn heads_below_near(&self, count: usize, head: u64, guess: usize) -> usize {
+    pub(super) fn heads_below_near(&self, count: usize, head: u64, guess: usize) -> usize {
         let guess = guess.min(count.saturating_sub(1));
         let (mut low, mut high) = (0, count);
         let mut step = 1;
@@ -125,13 +149,11 @@ impl Node {
         }
         let (low, high) = (self.head(slot), self.head(slot + 1));
         let head = probe.head(control.prefix_bytes());
-        // Halved, so that they are numbers of 63 bits, which convert by one instruction.
-        let half = |difference: u64| (difference >> 1) as i64 as f64;
-        (low <= head && head < high).then(|| Share(half(head - low) / half((high - low) | 2)))
+        (low <= head && head < high).then(|| Share::between(head, low, high))
     }
 
     #[inline(always)]
-    fn heads_up_to(&self, count: usize, head: u64) -> usize {
+    pub(super) fn heads_up_to(&self, count: usize, head: u64) -> usize {
         self.partition_heads(count, |this| this <= head)
     }
 
