@@ -185,7 +185,8 @@ impl PacketPool {
     pub(crate) fn home(&self) -> Option<HomeSlot> {
         let may_be = |homes: usize| (homes < self.slots.len() / 2).then_some(homes + 1);
         self.homes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, may_be).ok()?;
-        let Some(number) = self.pop_free(own_stripe()) else {
+        let mine = own_stripe();
+        let Some(number) = self.pop_free(mine).or_else(|| self.pop_elsewhere(mine)) else {
             self.homes.fetch_sub(1, Ordering::Relaxed);
             return None;
         };
