@@ -189,7 +189,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     };
     let parts = [
         "useful work %",
-        "data-oriented engine %",
+        "engine overhead %",
         "other contention %",
         "lock manager %",
         "lock manager contention %",

@@ -10,7 +10,8 @@ use crate::profile::{Place, Profile, Symbols};
 pub enum Part {
     /// Transactions, tables, indexes, the log, clients.
     Work,
-    /// What a data-oriented engine does instead of central locking: routing, local lock tables, queues, hand-overs.
+    /// Flows, and what a data-oriented engine does instead of central locking: identifiers, routing, local lock tables,
+    /// queues, hand-overs. Bodies of actions are none of it.
     Engine,
     /// Waiting or waking elsewhere: for the log, for latches, for memory.
     OtherContention,
@@ -35,13 +36,8 @@ pub enum Inside {
 
 impl Part {
     /// Their names, from the first to the last.
-    pub const NAMES: [&'static str; 5] = [
-        "useful work",
-        "data-oriented engine",
-        "other contention",
-        "lock manager",
-        "lock manager contention",
-    ];
+    pub const NAMES: [&'static str; 5] =
+        ["useful work", "engine overhead", "other contention", "lock manager", "lock manager contention"];
 }
 
 impl Inside {
@@ -118,6 +114,9 @@ const SLOW_FILES: [&str; 3] = ["/parking_lot_core-", "thread_parking", "/futex.r
 const SLOW_NAMES: [&str; 6] =
     ["lock_slow", "unlock_slow", "yield_now", "sched_yield", "__GI_sched_yield", "spin_loop"];
 
+/// Where the workloads' own code is.
+const BODIES: &str = "crates/rialto-bench/src/";
+
 /// Where in the kernel a source file is, from its `src` on.
 fn in_kernel(file: &str) -> Option<&str> {
     file.split_once("crates/rialto/src/").map(|(_, rest)| rest)
@@ -149,8 +148,10 @@ fn judge(places: &[Place]) -> (Part, Option<Inside>) {
     let (inner, outer) = places.split_at(first);
     let is_slow = inner.iter().any(is_slow);
     let file = in_kernel(&outer[0].file).unwrap_or_default();
-    if file.starts_with("engine/data_oriented/") {
-        return (Part::Engine, None);
+    if file.starts_with("engine/") {
+        // Unless a body that it runs is between.
+        let is_body = inner.iter().any(|place| place.file.contains(BODIES));
+        return (if is_body { Part::Work } else { Part::Engine }, None);
     }
     if !file.starts_with("lock/") {
         return (if is_slow { Part::OtherContention } else { Part::Work }, None);
@@ -255,6 +256,11 @@ mod tests {
             (
                 vec![("ends_behind", "crates/rialto/src/lock/local/span.rs"), local],
                 (Part::Engine, Some(Inside::Acquire)),
+            ),
+            (vec![("run_on", "crates/rialto/src/engine/conventional.rs"), client], (Part::Engine, None)),
+            (
+                vec![copy, client, ("run_on", "crates/rialto/src/engine/conventional.rs"), client],
+                (Part::Work, None),
             ),
             (vec![engine, client], (Part::Engine, None)),
             (vec![park, engine, client], (Part::Engine, None)),
