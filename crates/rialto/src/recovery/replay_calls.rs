@@ -5,8 +5,7 @@
 //! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
 //! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
 //!
-//! Each worker has a thread, beside the reader's, who is ahead of them and sleeps most of the time. A worker runs its calls in
-//! the order of the log. A call runs when those are done that it has to wait for ([`Conflicts`]); it is given to the worker of
+//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are done that it has to wait for ([`Conflicts`]); it is given to the worker of
 //! the last of these, where it waits for nobody ([`Assignment`]). The first call of all that is not done waits for none, and
 //! is the first of its worker's, so somebody always goes on.
 //!
@@ -127,7 +126,8 @@ pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
 impl Replay {
     /// Begins with these tables.
     pub fn begin(setup: &Setup<'_>, tables: Vec<Arc<TableVersion>>) -> Result<Replay> {
-        let workers = setup.threads.max(1);
+        // One reads the log and finds the conflicts. That is work, too: one worker more on two cores brought nothing.
+        let workers = setup.threads.saturating_sub(1).max(1);
         let options = Options {
             logging: Logging::Value,
             durability: Durability::Memory,
