@@ -206,6 +206,10 @@ pub struct BenchArgs {
     /// With --engine data-oriented: how many executors the keys of each index are shared out to [default: 64]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=4096))]
     pub executors: Option<u16>,
+    /// With --engine data-oriented: how many threads own the executors; 0 runs each call in place, on its client's thread
+    /// [default: 0]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=256))]
+    pub executor_threads: Option<u16>,
     /// Where the files lie: file, memory, or sim:NAME, a simulated device over --data, or over memory without it; commit on
     /// sim:koda and sim:ssd-30us, -100us, -1ms has no files and runs in virtual time
     #[arg(long, value_name = "file|memory|sim:NAME", default_value_t = DiskName::File)]
@@ -406,6 +410,7 @@ impl BenchArgs {
                 EngineName::DataOriented => LockForm::Local,
             },
             executors: self.executors.map_or(defaults.executors, usize::from),
+            executor_threads: self.executor_threads.map_or(defaults.executor_threads, usize::from),
             group_commit: self.group_commit.options(),
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),

@@ -40,6 +40,8 @@ fn a_run_has_an_entry_for_each_transaction_and_ends_consistent() {
     for arguments in [
         &["--clients", "4"][..],
         &["--clients", "4", "--in-flight", "20", "--locks", "central"],
+        &["--clients", "4", "--in-flight", "20", "--engine", "data-oriented"],
+        &["--clients", "4", "--engine", "data-oriented", "--executor-threads", "2"],
         &["--rate", "2000", "--durability", "memory"],
         &["--mix", "PAYMENT=60,new-order=40", "--clients", "8"],
     ] {

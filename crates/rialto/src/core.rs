@@ -12,6 +12,7 @@ use crate::account::Accounts;
 use crate::account::processor::ProcessorTime;
 use crate::catalog::Catalog;
 use crate::engine::Procedures;
+use crate::engine::data_oriented::Queues;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::InFlight;
@@ -33,6 +34,10 @@ struct LeasedCore(Arc<Core>);
 impl Lease {
     pub fn new(core: &Arc<Core>) -> Lease {
         Lease(Arc::new(LeasedCore(core.clone())))
+    }
+
+    pub fn core(&self) -> &Arc<Core> {
+        &self.0.0
     }
 }
 
@@ -60,6 +65,8 @@ pub(crate) struct Core {
     /// Processor time of the servers that callers start.
     pub server_times: CallersServers,
     pub procedures: Procedures,
+    /// What there is to do for threads that own executors; none, if whoever calls runs his call in place.
+    pub queues: Option<Arc<Queues>>,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.

@@ -138,37 +138,6 @@ impl Database {
         self.running.core()
     }
 
-    #[inline(always)]
-    fn start(&self, options: &TxOptions, started: Option<Instant>) -> Result<Transaction> {
-        let mut context = self.core().lend()?;
-        match context.begin(options, started) {
-            Ok(()) => Ok(Transaction { context: Some(context) }),
-            Err(error) => {
-                self.core().contexts.give_back(context);
-                Err(error)
-            }
-        }
-    }
-
-    /// Begins the next run of a transaction.
-    #[inline(never)]
-    fn begin_run(&self, options: &TxOptions, runs: &mut Runs) -> Result<Transaction> {
-        let mut transaction = self.start(options, runs.started)?;
-        let context = transaction.context();
-        if runs.started.is_none() {
-            runs.started = Some(context.began);
-        }
-        if runs.mixed == COLOUR_RETRIES_MAX {
-            context.colours.patient = true;
-        }
-        // The first run of a transaction that only reads takes no locks.
-        if options.read_only && runs.attempts == 0 {
-            context.read_unlocked(true);
-        }
-        runs.attempts += 1;
-        Ok(transaction)
-    }
-
     /// Begins a transaction to be used across calls. Dropping the handle aborts.
     ///
     /// # Errors
@@ -182,7 +151,7 @@ impl Database {
     /// # Errors
     /// As [`Database::begin`].
     pub fn begin_with(&self, options: &TxOptions) -> Result<Transaction> {
-        self.start(options, None)
+        start(self.core(), options, None)
     }
 
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
@@ -274,7 +243,7 @@ impl Database {
         body: &mut impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Run<T> {
         let attempt = runs.attempts;
-        let mut transaction = match self.begin_run(options, runs) {
+        let mut transaction = match begin_run(self.core(), options, runs) {
             Ok(transaction) => transaction,
             Err(error) => return Run::NotBegun(error),
         };
@@ -289,27 +258,7 @@ impl Database {
         } else {
             body(&mut transaction)
         };
-        let error = match outcome {
-            Ok(value) => match transaction.take_place(Some(runs)) {
-                Ok(committed) => return Run::Placed(value, committed),
-                Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
-                Err(error) => error,
-            },
-            Err(error) => error,
-        };
-        // A victim says nothing of what it read: it runs again.
-        let deadlocks = attempt - runs.mixed;
-        if matches!(error, Error::Deadlock { .. }) && deadlocks < self.core().options.deadlock_retries_max {
-            runs.lock_wait_ns += transaction.give_up();
-            return Run::Again(Some(back_off(deadlocks)));
-        }
-        // Nor does who came between the halves of a checkpoint; it is aborted already.
-        if error == Error::MixedColours && runs.mixed < COLOUR_RETRIES_MAX {
-            runs.mixed += 1;
-            runs.lock_wait_ns += transaction.context().lock_wait_ns;
-            return Run::Again(Some(self.core().options.colour_retry));
-        }
-        Run::Failed(transaction, error)
+        end_run(self.core(), transaction, outcome, runs, unlocked)
     }
 
     /// The table of this name.
@@ -484,6 +433,69 @@ impl Database {
     }
 }
 
+#[inline(always)]
+fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Instant>) -> Result<Transaction> {
+    let mut context = core.lend()?;
+    match context.begin(options, started) {
+        Ok(()) => Ok(Transaction { context: Some(context) }),
+        Err(error) => {
+            core.contexts.give_back(context);
+            Err(error)
+        }
+    }
+}
+
+/// Begins the next run of a transaction.
+#[inline(never)]
+pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) -> Result<Transaction> {
+    let mut transaction = start(core, options, runs.started)?;
+    let context = transaction.context();
+    if runs.started.is_none() {
+        runs.started = Some(context.began);
+    }
+    if runs.mixed == COLOUR_RETRIES_MAX {
+        context.colours.patient = true;
+    }
+    // The first run of a transaction that only reads takes no locks.
+    if options.read_only && runs.attempts == 0 {
+        context.read_unlocked(true);
+    }
+    runs.attempts += 1;
+    Ok(transaction)
+}
+
+/// Ends a run whose body had this outcome.
+#[inline(always)]
+pub(crate) fn end_run<T>(
+    core: &Core,
+    mut transaction: Transaction,
+    outcome: Result<T>,
+    runs: &mut Runs,
+    unlocked: bool,
+) -> Run<T> {
+    let error = match outcome {
+        Ok(value) => match transaction.take_place(Some(runs)) {
+            Ok(committed) => return Run::Placed(value, committed),
+            Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
+            Err(error) => error,
+        },
+        Err(error) => error,
+    };
+    // A victim says nothing of what it read: it runs again.
+    let deadlocks = runs.attempts - 1 - runs.mixed;
+    if matches!(error, Error::Deadlock { .. }) && deadlocks < core.options.deadlock_retries_max {
+        runs.lock_wait_ns += transaction.give_up();
+        return Run::Again(Some(back_off(deadlocks)));
+    }
+    // Nor does who came between the halves of a checkpoint; it is aborted already.
+    if error == Error::MixedColours && runs.mixed < COLOUR_RETRIES_MAX {
+        runs.mixed += 1;
+        runs.lock_wait_ns += transaction.context().lock_wait_ns;
+        return Run::Again(Some(core.options.colour_retry));
+    }
+    Run::Failed(transaction, error)
+}
+
 /// How long to rest before the next run, so that the transaction that won the deadlock has some time.
 fn back_off(attempt: u32) -> Duration {
     match attempt {
@@ -547,7 +559,7 @@ impl Committed {
 
     /// Gives the context back, as a drop does, without a count of references.
     #[inline(always)]
-    fn give_back(mut self, core: &Core) {
+    pub(crate) fn give_back(mut self, core: &Core) {
         if let Some(context) = self.context.take() {
             core.contexts.give_back(context);
         }

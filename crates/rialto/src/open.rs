@@ -15,7 +15,7 @@ use crate::checkpoint::{
 };
 use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
 use crate::engine::Procedures;
-use crate::engine::data_oriented::ResourceManager;
+use crate::engine::data_oriented::{Queues, ResourceManager};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::{Gate, InFlight};
@@ -341,9 +341,17 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         opened_at,
         closed: AtomicBool::new(false),
         calls: AtomicBool::new(false),
+        queues: (options.executor_threads > 0).then(|| {
+            let most = options.transactions_max;
+            Arc::new(Queues::new(options.executor_threads, most.div_ceil(2), most))
+        }),
         disk,
         options,
     });
+    if let Some(queues) = &core.queues {
+        let started = queues.start(&core);
+        started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
+    }
     for procedure in &core.options.procedures {
         core.procedures.register(procedure.clone(), &core.accounts)?;
     }
@@ -618,6 +626,9 @@ impl Running {
         let core = &self.core;
         core.closed.store(true, Ordering::SeqCst);
         core.locks.shut_down();
+        if let Some(queues) = &core.queues {
+            queues.close();
+        }
         drop(self.resources.lock().take());
         core.in_flight.drain();
         // Nothing runs any more, so this copy needs no log to be whole.

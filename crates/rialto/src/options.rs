@@ -180,6 +180,11 @@ pub struct Options {
     pub locks: LockForm,
     /// With [`LockForm::Local`], into how many lock tables the keys of each index are shared out; 64 by default.
     pub executors: usize,
+    /// With [`LockForm::Local`], how many threads own the executors and run what calls of procedures do with their data, one
+    /// executor the first, the next one the second, round and round; up to 256. 0, the default: whoever calls runs his call in
+    /// place, and has the executors for himself meanwhile. Closures and handles always run on the thread that has them. With
+    /// threads, at most half of [`Options::transactions_max`] calls are on their way at a time; further callers wait.
+    pub executor_threads: usize,
     /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
     /// How the log files are written; by default the way that measures fastest when the database is opened
@@ -232,6 +237,7 @@ impl Default for Options {
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             executors: 64,
+            executor_threads: 0,
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
             log_writes_in_flight: None,
@@ -261,6 +267,7 @@ impl fmt::Debug for Options {
             .field("locks", &self.locks)
             .field("group_commit", &self.group_commit)
             .field("executors", &self.executors)
+            .field("executor_threads", &self.executor_threads)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
     }
@@ -276,6 +283,9 @@ pub const COLOUR_RETRIES_MAX: u32 = 10;
 
 /// The longest [`Options::colour_retry`].
 const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
+
+/// The most threads that may own executors.
+const EXECUTOR_THREADS_MAX: usize = 256;
 
 /// The least memory that a database can work with, in bytes.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
@@ -317,6 +327,19 @@ impl Options {
         }
         if !(1..=4_096).contains(&self.executors) {
             return Some(format!("executors is {}, expected 1 to 4096", self.executors));
+        }
+        if self.executor_threads > EXECUTOR_THREADS_MAX {
+            return Some(format!(
+                "executor_threads is {}, expected at most {EXECUTOR_THREADS_MAX}",
+                self.executor_threads
+            ));
+        }
+        if self.executor_threads > 0 && self.locks != LockForm::Local {
+            return Some(format!(
+                "executor_threads is {} with locks {:?}: executors have lock tables of their own, so give locks Local, or no \
+                 threads",
+                self.executor_threads, self.locks
+            ));
         }
         if !(1..=60_000).contains(&self.packets_max) {
             return Some(format!("packets_max is {}, expected 1 to 60000", self.packets_max));

@@ -101,11 +101,11 @@ impl BenchArgs {
             );
         }
         match self.engine {
-            EngineName::Conventional if self.executors.is_some() => {
-                return usage(
-                    "--executors does not apply to the conventional engine; available: --engine data-oriented"
-                        .to_owned(),
-                );
+            EngineName::Conventional if self.executors.is_some() || self.executor_threads.is_some() => {
+                let option = if self.executors.is_some() { "--executors" } else { "--executor-threads" };
+                return usage(format!(
+                    "{option} does not apply to the conventional engine; available: --engine data-oriented"
+                ));
             }
             EngineName::DataOriented if self.given.has("locks") => {
                 return usage(

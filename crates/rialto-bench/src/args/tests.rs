@@ -78,6 +78,7 @@ fn values_that_are_not_built_are_answered_with_those_that_are() {
         ("tpcb --disk sim:ssd-30us", "sim:nvme"),
         ("tpcb --residence disk", "memory"),
         ("tpcb --executors 2", "--engine data-oriented"),
+        ("tpcb --executor-threads 2", "--engine data-oriented"),
         ("tpcb --engine data-oriented --locks thin", "--engine conventional"),
         ("tpcb --spool=perhaps", "true, false"),
         ("tpcb --cache-bytes 1", "--residence memory"),

@@ -5,7 +5,7 @@
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
-//! - [`data_oriented`]: local lock tables and routing rules, and who keeps these;
+//! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
 //! - [`transaction_server`]: System M's: requests from a queue, one executor, standbys for when it is blocked;
 //! - `deterministic`: procedures that say of themselves that they can be run again from their arguments.
 //!

@@ -10,7 +10,7 @@ use super::identifier::Given;
 use super::procedure::{Arguments, Outputs, Registered};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::ids::IndexId;
+use crate::ids::{IndexId, TableId};
 use crate::lock::{LockMode, SpanRef, Wanted};
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
@@ -84,8 +84,11 @@ pub(super) fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> 
     });
     let mut identified: SmallVec<[&Targeted<'_>; 8]> = identified.collect();
     let wanted: SmallVec<[Wanted<'_>; 8]> = identified.iter().map(|it| it.wanted()).collect();
-    // The executors of all of them, if they are free: then it needs no locks while it runs.
-    if context.core.locks.stint(&mut context.owner, &wanted) {
+    // The executors of all of them, if they are free: then it needs no locks while it runs. A plain closure may take its
+    // time, or wait for whatever it likes.
+    if actions.iter().any(|ready| matches!(ready, Ready::Plain(_))) {
+        context.core.locks.leave_stint(&mut context.owner);
+    } else if context.core.locks.stint(&mut context.owner, &wanted) {
         return Ok(());
     }
     // The strongest first, of those with one identifier: nobody upgrades.
@@ -144,6 +147,16 @@ impl<'a> Targeted<'a> {
             (shape.is_row_number() && target.parts() > 0, shape.is_whole_key(target.parts()));
         let index = version.index_id(which);
         Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
+    }
+
+    /// The table that it works on.
+    pub fn table_id(&self) -> TableId {
+        self.table.id()
+    }
+
+    /// The index that it works on.
+    pub fn which(&self) -> WhichIndex {
+        self.which
     }
 
     /// Whether its identifier is locked, where identifiers are. One without parts is not: the action may touch the whole

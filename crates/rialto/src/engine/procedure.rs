@@ -8,10 +8,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
+use super::data_oriented::{Queues, send};
 use super::flow::Flow;
 use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
+use crate::core::Core;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
@@ -191,6 +193,27 @@ impl Outputs {
         &self.values
     }
 
+    /// Of a part of a phase, that knows what earlier phases gave.
+    pub(super) fn after(earlier: Vec<Value>) -> Outputs {
+        Outputs { earlier: earlier.len(), values: earlier }
+    }
+
+    /// All of them.
+    pub(super) fn into_values(self) -> Vec<Value> {
+        self.values
+    }
+
+    /// Takes out what the phase under way has given: by action, each of which has given what is before its end.
+    pub(super) fn take_own(&mut self, actions: &[u16], ends: &[usize]) -> Vec<(u16, Vec<Value>)> {
+        let mut own = self.values.drain(self.earlier..);
+        let mut from = self.earlier;
+        let by_action = actions.iter().zip(ends).map(|(&action, &end)| {
+            let count = end - std::mem::replace(&mut from, end);
+            (action, own.by_ref().take(count).collect())
+        });
+        by_action.collect()
+    }
+
     /// Forgets what an earlier run gave; its memory stays.
     pub(super) fn clear(&mut self) {
         self.values.clear();
@@ -227,6 +250,19 @@ impl Registered {
     /// These options, with the procedure's own account unless they name another.
     pub(super) fn options(&self, options: &TxOptions) -> TxOptions {
         TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
+    }
+
+    /// Whether it goes to threads that own executors, where there are some: one of its actions says which rows it is for.
+    /// A call that is logged as such is one body, and runs where it is called.
+    pub(super) fn travels(&self, core: &Core) -> bool {
+        let mut actions = self.flow().phases().iter().flatten();
+        !(self.procedure.deterministic && core.minds_calls())
+            && actions.any(|action| !action.identifier().is_empty())
+    }
+
+    /// Room for what a call gives.
+    pub(super) fn new_outputs(&self) -> Outputs {
+        Outputs { values: Vec::with_capacity(self.outputs_max.load(Ordering::Relaxed)), earlier: 0 }
     }
 
     pub fn flow(&self) -> &Flow {
@@ -365,6 +401,11 @@ impl Database {
         self.core().procedures.register(procedure, &self.core().accounts)
     }
 
+    /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
+    fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
+        self.core().queues.as_ref().filter(|_| procedure.travels(self.core()))
+    }
+
     /// The version of this procedure that is registered; none if none is.
     pub fn registered_version(&self, name: &str) -> Option<u32> {
         self.core().procedures.get(name).map(|registered| registered.procedure.version)
@@ -386,6 +427,11 @@ impl Database {
     pub fn call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Vec<Value>> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
+        if let Some(queues) = self.queues_for(&procedure) {
+            let (options, arguments) = (procedure.options(options), arguments.into_owned());
+            let (values, ticket) = send(self.core(), queues, procedure, options, arguments)?;
+            return ticket.wait().map(|()| values);
+        }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
         })
@@ -412,6 +458,10 @@ impl Database {
     ) -> Result<(Vec<Value>, Ticket)> {
         let procedure = self.core().procedures.find(name)?;
         let arguments = procedure.check(arguments)?;
+        if let Some(queues) = self.queues_for(&procedure) {
+            let (options, arguments) = (procedure.options(options), arguments.into_owned());
+            return send(self.core(), queues, procedure, options, arguments);
+        }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
         })

@@ -3,6 +3,11 @@
 //! The graph is read latch by latch, so what it shows may never have been true at one moment. A cycle that it shows is
 //! therefore read again under all of its latches at once before anybody is sacrificed: then it is a deadlock, because
 //! nobody on it can leave its queue without one of those latches.
+//!
+//! A transaction may have several owners for a while, each of which runs a part of a phase. Whoever waits for one of them
+//! waits for all, since its locks are held until all of them have met.
+
+use std::sync::atomic::Ordering;
 
 use super::head::{Blockers, Heads};
 use super::interval::{IntervalTable, Intervals};
@@ -87,7 +92,7 @@ impl LockManager {
                 continue;
             };
             step.next += 1;
-            if blocker == start {
+            if self.are_one(blocker, start) {
                 return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
             }
             if !std::mem::replace(&mut seen[usize::from(blocker)], true)
@@ -99,12 +104,34 @@ impl LockManager {
         None
     }
 
-    /// `owner` and those who keep it waiting; `None`: it does not wait, or will not for long.
+    /// The owner that stands for the transaction of this one.
+    fn leader_of(&self, owner: u16) -> u16 {
+        self.slots[usize::from(owner)].leader().unwrap_or(owner)
+    }
+
+    /// Whether they are of one transaction.
+    fn are_one(&self, one: u16, other: u16) -> bool {
+        one == other || self.leader_of(one) == self.leader_of(other)
+    }
+
+    /// The owners of the transaction of `owner`, itself among them.
+    fn company(&self, owner: u16) -> impl Iterator<Item = u16> {
+        let leader = self.leader_of(owner);
+        let others = match self.followers.load(Ordering::Acquire) {
+            0 => 0..0,
+            _ => 0..self.lent_ever() as u16,
+        };
+        let others = others.filter(move |&other| other != owner && self.leader_of(other) == leader);
+        std::iter::once(owner).chain(others)
+    }
+
+    /// `owner` and those who keep it waiting, all owners of their transactions; `None`: it does not wait, or will not for
+    /// long.
     fn step(&self, owner: u16) -> Option<Step> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
-        let (_, Blockers { holders: mut blockers, ahead, .. }) = self.blockers(owner, &waits_for)?;
-        blockers.extend(ahead);
+        let (_, Blockers { holders, ahead, .. }) = self.blockers(owner, &waits_for)?;
+        let blockers = holders.into_iter().chain(ahead).flat_map(|blocker| self.company(blocker)).collect();
         (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, next: 0 })
     }
 
@@ -162,24 +189,25 @@ impl<'a> Latches<'a> {
         }
     }
 
-    /// Whether `owner` waits for `waits_for` and `other` is among those who keep it waiting.
+    /// Whether `owner` waits for `waits_for` and `other`, or another owner of its transaction, is among those who keep it
+    /// waiting.
     fn blocked_by(&self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
+        let is_in = |blockers: &[u16]| blockers.iter().any(|&blocker| manager.are_one(blocker, other));
         match waits_for {
             WaitsFor::Head(name) => {
                 let heads = find(&self.heads, LockManager::partition_of(*name));
-                manager.blockers_at(heads, owner, *name).is_some_and(|(_, blockers)| {
-                    blockers.holders.contains(&other) || blockers.ahead.contains(&other)
-                })
+                manager
+                    .blockers_at(heads, owner, *name)
+                    .is_some_and(|(_, blockers)| is_in(&blockers.holders) || is_in(&blockers.ahead))
             }
             WaitsFor::Interval(index, key) => find(&self.intervals, IntervalTable::partition_of(*index))
                 .blockers(owner, *index, key)
-                .is_some_and(|holders| holders.contains(&other)),
+                .is_some_and(|holders| is_in(&holders)),
             WaitsFor::Local(executor) => {
                 let locks = self.locals.iter().find(|(at, _)| *at == usize::from(*executor));
                 let (_, locks) = locks.expect("every latch of the cycle is taken");
-                LockManager::blockers_local(locks, owner).is_some_and(|(_, blockers)| {
-                    blockers.holders.contains(&other) || blockers.ahead.contains(&other)
-                })
+                LockManager::blockers_local(locks, owner)
+                    .is_some_and(|(_, blockers)| is_in(&blockers.holders) || is_in(&blockers.ahead))
             }
         }
     }

@@ -18,7 +18,7 @@ use super::options::{LockForm, LockOptions};
 use super::slot::{
     Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
 };
-use super::sync::{AtomicBool, Mutex, MutexGuard, look_a_while};
+use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::{IndexId, TableId};
@@ -45,6 +45,8 @@ pub struct LockManager {
     /// Which tables somebody wants as a whole.
     pub(super) wanted: WantedTables,
     pub(super) slots: Box<[CachePadded<Slot>]>,
+    /// How many owners run a part of another one's transaction.
+    pub(super) followers: AtomicU32,
     /// One look for a deadlock at a time.
     pub(super) detector: Mutex<()>,
     pub(super) options: LockOptions,
@@ -77,6 +79,7 @@ impl LockManager {
             local: LocalTables::new(if options.form == LockForm::Local { options.executors } else { 0 }),
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
+            followers: AtomicU32::new(0),
             detector: Mutex::new(()),
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
@@ -137,6 +140,7 @@ impl LockManager {
         if owner.holds_any() {
             self.release_all(owner);
         }
+        self.part_from_leader(owner);
         self.slot(owner).take_back();
     }
 
@@ -383,6 +387,22 @@ impl LockManager {
         }
     }
 
+    /// Why a wait that began then is to end without what it is for, if it is.
+    pub(super) fn why_not_wait(&self, since: Instant, wait: &Wait<'_>) -> Option<LockError> {
+        if self.shutdown.load(Ordering::Acquire) {
+            return Some(LockError::Shutdown);
+        }
+        if wait.cancelled.load(Ordering::Acquire) {
+            return Some(LockError::Cancelled);
+        }
+        let now = Instant::now();
+        let waited = now.saturating_duration_since(since);
+        if wait.timeout.is_some_and(|limit| waited >= limit) {
+            return Some(LockError::Timeout { waited });
+        }
+        wait.deadline.is_some_and(|limit| now >= limit).then_some(LockError::Deadline { waited })
+    }
+
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
     pub(super) fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
@@ -397,20 +417,11 @@ impl LockManager {
                 flags if flags & VICTIM != 0 => return Woke::Not(LockError::Deadlock),
                 _ => {}
             }
-            if self.shutdown.load(Ordering::Acquire) {
-                return Woke::Not(LockError::Shutdown);
-            }
-            if wait.cancelled.load(Ordering::Acquire) {
-                return Woke::Not(LockError::Cancelled);
+            if let Some(error) = self.why_not_wait(since, wait) {
+                return Woke::Not(error);
             }
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
-            if wait.timeout.is_some_and(|limit| waited >= limit) {
-                return Woke::Not(LockError::Timeout { waited });
-            }
-            if wait.deadline.is_some_and(|limit| now >= limit) {
-                return Woke::Not(LockError::Deadline { waited });
-            }
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);

@@ -53,6 +53,8 @@ pub(super) struct Slot {
     lendings: AtomicU64,
     /// How many locks the owner held when its wait began.
     held: AtomicU32,
+    /// The owner, plus one, that this one runs a part of a phase for; 0: for itself.
+    leader: AtomicU32,
     parker: Mutex<()>,
     wake: Condvar,
     wait: Mutex<Option<WaitRecord>>,
@@ -64,6 +66,16 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Runs a part of this owner's transaction from here on; none: its own.
+    pub(super) fn follow(&self, leader: Option<u16>) {
+        self.leader.store(leader.map_or(0, |leader| u32::from(leader) + 1), Ordering::Release);
+    }
+
+    /// The owner whose transaction this one runs a part of.
+    pub(super) fn leader(&self) -> Option<u16> {
+        self.leader.load(Ordering::Acquire).checked_sub(1).map(|leader| leader as u16)
+    }
+
     /// Announces a wait; after this, and not before, a request may be queued.
     pub(super) fn begin_wait(&self, record: WaitRecord, held: usize, started_ns: u64) {
         self.held.store(held as u32, Ordering::Relaxed);
@@ -172,6 +184,8 @@ pub(super) enum TableForm {
 #[derive(Debug)]
 pub(super) struct Body {
     pub(super) id: u16,
+    /// The owner that stands for its transaction: itself, unless it runs a part of a phase for another one.
+    pub(super) transaction: u16,
     /// When the transaction, or the first run of it, began.
     pub(super) started: Instant,
     pub(super) records: Vec<HeldRecord>,
@@ -208,6 +222,7 @@ impl Owner {
         Owner {
             body: Body {
                 id,
+                transaction: id,
                 started,
                 records,
                 tables,

@@ -182,6 +182,7 @@ impl Replay {
             loads: Arc::default(),
             opened_at: Lsn::ZERO,
             closed: AtomicBool::new(false),
+            queues: None,
             calls: AtomicBool::new(false),
             disk,
             options,

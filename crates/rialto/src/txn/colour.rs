@@ -103,6 +103,19 @@ impl Colours {
         }
     }
 
+    /// A part of the transaction has noted these.
+    pub fn absorb(&mut self, part: &Colours) {
+        if part.noted {
+            self.touched.extend(&part.touched);
+            part.absent_in.iter().for_each(|&index| self.note_absence(index, part.removal));
+            self.absent_anywhere |= part.absent_anywhere;
+            self.note_removal(part.removal);
+        } else if self.noted {
+            // It began before anybody asked.
+            self.noted = false;
+        }
+    }
+
     /// It was read that there is no row.
     #[cold]
     pub fn note_absence(&mut self, index: IndexId, removal: Lsn) {

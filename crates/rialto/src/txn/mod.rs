@@ -6,6 +6,7 @@
 //! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
+//! - `part`: what actions of one phase do at the same time, until they meet;
 //! - `cover`: what an action's identifier has locked, so that its rows need no locks of their own;
 //! - `colour`: which side of a black/white sweep a commit is on;
 //! - `apply`: the writes after it; `calls`: a transaction as the call that made it;
@@ -32,6 +33,7 @@ mod entries;
 pub mod fields;
 mod insert;
 pub mod options;
+mod part;
 mod read;
 pub(crate) mod redo;
 pub mod scan;

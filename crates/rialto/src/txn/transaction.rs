@@ -217,6 +217,14 @@ impl Context {
         Ok(())
     }
 
+    /// Makes the context a fresh one for a part of this transaction.
+    pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
+        self.begin(&TxOptions::default(), Some(whole.began))?;
+        self.choices = whole.choices;
+        self.colours.patient = whole.colours.patient;
+        Ok(())
+    }
+
     /// What the transaction says about the stall of its commit.
     pub fn patience(&self) -> Patience {
         let Choices { commit_stall: stall, willing_to_wait, .. } = self.choices;
@@ -389,7 +397,7 @@ impl Context {
 
     /// Releases the locks and what else the transaction held. Its packet is gone already.
     #[inline(always)]
-    fn finish(&mut self) {
+    pub(super) fn finish(&mut self) {
         debug_assert!(self.packet.is_none());
         self.writes.clear();
         self.savepoints.clear();

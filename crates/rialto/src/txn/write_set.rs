@@ -267,6 +267,38 @@ impl WriteSet {
         if self.adds.len() > mark.adds { self.adds.pop() } else { None }
     }
 
+    /// Takes over the writes of a part, whose redo records lie from `base` on in the packet by now, and whose tables have
+    /// other places here. They are to other rows than those here.
+    pub fn absorb(
+        &mut self,
+        part: &mut WriteSet,
+        base: u32,
+        mut slot_of: impl FnMut(u32) -> u32,
+        packet: &[u8],
+    ) {
+        let first = self.writes.len() as u32;
+        for mut write in part.writes.drain(..) {
+            write.slot = slot_of(write.slot);
+            write.placed.key_at += base;
+            write.placed.body_at += base;
+            write.previous = write.previous.map(|previous| previous + first);
+            self.writes.push(write);
+        }
+        for add in part.adds.drain(..) {
+            self.adds.push(IndexAdd { slot: slot_of(add.slot), ..add });
+        }
+        self.chained |= part.chained;
+        if self.writes.len() >= LINEAR_MAX {
+            self.latest.clear();
+            let WriteSet { writes, latest, .. } = self;
+            let hash = |position: &u32| hash_of(&writes[*position as usize], packet);
+            for position in (0..writes.len() as u32).filter(|&position| !writes[position as usize].superseded)
+            {
+                latest.insert_unique(hash(&position), position, hash);
+            }
+        }
+    }
+
     /// Forgets everything; keeps the memory.
     pub fn clear(&mut self) {
         if self.writes.len() >= LINEAR_MAX {

@@ -1,13 +1,27 @@
-//! The data-oriented engine (the DORA paper): threads own data, transactions travel. Its parts that there are:
+//! The data-oriented engine (the DORA paper): threads own data, transactions travel.
 //!
-//! - local lock tables, one an executor, and the routing rules that say whose the keys of an index are: in
-//!   [`lock`](crate::lock), as [`LockForm::Local`](crate::LockForm::Local);
-//! - `resource_manager`: keeps the rules in step with how the tables grow.
-//!
-//! A flow's actions run on the thread that called, each under the local lock that its identifier names
-//! ([`conventional`](super::conventional)). Executors that are threads, with inboxes, are not built yet.
+//! - Local lock tables, one an executor, and the routing rules that say whose the keys of an index are, are in
+//!   [`lock`](crate::lock), as [`LockForm::Local`](crate::LockForm::Local). An executor is a structure: whoever has its table
+//!   runs what there is to do with it.
+//! - *In place*, the default: whoever calls runs the call, in a stint at the executors that it needs
+//!   ([`phase`](super::phase)).
+//! - *Bound* ([`Options::executor_threads`](crate::Options::executor_threads)): threads share the
+//!   executors out among themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a
+//!   `flight`, which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a
+//!   `rendezvous` point they meet.
+//! - `resource_manager`: keeps the rules in step with how the tables grow; `routing`: rules given by hand.
 
+mod call;
+mod flight;
+#[cfg(test)]
+mod model;
+mod placing;
+mod queues;
+mod rendezvous;
 mod resource_manager;
 mod routing;
+mod sync;
 
+pub(crate) use call::send;
+pub(crate) use queues::Queues;
 pub(crate) use resource_manager::ResourceManager;

@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 /// Who lets others run.
-pub(super) trait Turns {
+pub(in crate::engine) trait Turns {
     /// The calling executor is about to block.
     fn leave(&self);
     /// What it waited for is there: returns when it is its turn.
@@ -20,7 +20,7 @@ thread_local! {
 }
 
 /// Makes the calling thread an executor.
-pub(super) fn take_turns(turns: Arc<dyn Turns>) {
+pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) {
     TURNS.set(Some(turns));
 }
 

@@ -22,10 +22,10 @@ use super::sync::{Condvar, Mutex, MutexGuard};
 /// The executor that runs what there is to run; the others stand by.
 const PRIORITY: usize = 0;
 /// So many requests may rest before they run again; then no new one is begun.
-pub(super) const RESTARTS_MAX: usize = 1_024;
+pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 
 /// Whoever waits for room in the queue.
-pub(super) trait Waiter {
+pub(in crate::engine) trait Waiter {
     /// There is room.
     fn tell_of_room(&self);
 }
@@ -73,7 +73,7 @@ impl<J> Ord for Restart<J> {
 
 /// What was counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct DispatchCounts {
+pub(in crate::engine) struct DispatchCounts {
     pub put: u64,
     pub refused: u64,
     pub restarted: u64,
@@ -101,7 +101,7 @@ type Told<W> = SmallVec<[Arc<W>; 4]>;
 
 /// Why a request was not put on the queue.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Refused<J> {
+pub(in crate::engine) enum Refused<J> {
     /// The queue is full.
     Full(J),
     /// It takes no more.
@@ -109,12 +109,17 @@ pub(super) enum Refused<J> {
 }
 
 /// See the module.
-pub(super) struct Dispatch<J, W> {
+pub(in crate::engine) struct Dispatch<J, W> {
     state: Mutex<State<J, W>>,
-    /// One for each executor, to sleep on with the latch.
+    /// One for each executor that there can be, to sleep on with the latch.
     bells: Box<[Condvar]>,
     /// The length of the queue.
     length: usize,
+    /// What the priority executor has taken off the queue, a group under one hold of the latch, and not yet begun. Only who
+    /// runs looks into it.
+    agenda: Mutex<VecDeque<J>>,
+    /// How many requests are a group.
+    group: usize,
 }
 
 impl<J, W> State<J, W> {
@@ -125,6 +130,11 @@ impl<J, W> State<J, W> {
     /// Whether there is something to run now.
     fn has_work(&self) -> bool {
         !self.requests.is_empty() && self.restarts.len() < RESTARTS_MAX || self.restart_is_due()
+    }
+
+    /// There is something to run, and nobody to run it.
+    fn wants_hand(&self) -> bool {
+        self.running.is_none() && self.has_work() && self.first_idle().is_none()
     }
 
     /// Everything that was put on the queue has been run, and nothing more will be.
@@ -159,6 +169,30 @@ impl<J, W> State<J, W> {
     }
 }
 
+/// A queue whose latch is held.
+pub(in crate::engine) struct Putting<'a, J, W> {
+    dispatch: &'a Dispatch<J, W>,
+    state: MutexGuard<'a, State<J, W>>,
+}
+
+impl<J, W: Waiter> Putting<'_, J, W> {
+    /// As [`Dispatch::put_all`].
+    #[must_use]
+    pub fn put(mut self, jobs: impl IntoIterator<Item = J>) -> bool {
+        let state = &mut self.state;
+        let before = state.requests.len();
+        state.requests.extend(jobs);
+        let queued = state.requests.len();
+        state.counts.put += (queued - before) as u64;
+        state.counts.queued_max = state.counts.queued_max.max(queued);
+        if state.running.is_none() {
+            self.dispatch.appoint(state);
+        }
+        state.check();
+        !state.wants_hand()
+    }
+}
+
 impl<J, W: Waiter> Dispatch<J, W> {
     /// A queue of this length and so many executors, the priority one among them.
     pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
@@ -173,7 +207,42 @@ impl<J, W: Waiter> Dispatch<J, W> {
             counts: DispatchCounts::default(),
         };
         let bells = (0..executors).map(|_| Condvar::default()).collect();
-        Dispatch { state: Mutex::new(state), bells, length }
+        Dispatch { state: Mutex::new(state), bells, length, agenda: Mutex::new(VecDeque::new()), group: 1 }
+    }
+
+    /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
+    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all.
+    pub fn unbounded(group: usize, executors: usize) -> Dispatch<J, W> {
+        let dispatch = Dispatch::new(0, executors);
+        dispatch.state.lock().seats.truncate(1);
+        Dispatch { length: usize::MAX, group, ..dispatch }
+    }
+
+    /// Puts requests on the queue, whatever its length: for who has been let in already. False: nobody is there to run them,
+    /// so that a standby has to be hired.
+    #[must_use]
+    pub fn put_all(&self, jobs: impl IntoIterator<Item = J>) -> bool {
+        self.lock_to_put().put(jobs)
+    }
+
+    /// The latch of the queue, to put requests on several at once.
+    pub fn lock_to_put(&self) -> Putting<'_, J, W> {
+        Putting { dispatch: self, state: self.state.lock() }
+    }
+
+    /// A seat for a standby; its thread calls [`Dispatch::next`]. None if there are as many as there can be.
+    pub fn hire(&self) -> Option<usize> {
+        let mut state = self.state.lock();
+        let seat = state.seats.len();
+        if seat == self.bells.len() {
+            return None;
+        }
+        state.seats.push(Seat::Idle);
+        if state.running.is_none() {
+            self.appoint(&mut state);
+        }
+        state.check();
+        Some(seat)
     }
 
     /// Puts a request on the queue. `waiter` is told of room if there is none.
@@ -202,6 +271,12 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// The next thing to run, for an executor that has run the one before; none once all is over. `nap` is called before
     /// each sleep, without the latch.
     pub fn next(&self, me: usize, nap: impl Fn()) -> Option<J> {
+        if me == PRIORITY && self.group > 1 {
+            let next = self.agenda.lock().pop_front();
+            if next.is_some() {
+                return next;
+            }
+        }
         let mut told = Told::new();
         let mut state = self.state.lock();
         if state.running == Some(me) {
@@ -216,6 +291,10 @@ impl<J, W: Waiter> Dispatch<J, W> {
         loop {
             if state.running == Some(me) {
                 if let Some(job) = self.take(&mut state, &mut told) {
+                    if me == PRIORITY && self.group > 1 {
+                        let more = state.requests.len().min(self.group - 1);
+                        self.agenda.lock().extend(state.requests.drain(..more));
+                    }
                     state.check();
                     drop(state);
                     told.iter().for_each(|waiter| waiter.tell_of_room());
@@ -271,13 +350,19 @@ impl<J, W: Waiter> Dispatch<J, W> {
         state.restarts.push(Reverse(Restart { due: Instant::now() + rest, number, job }));
     }
 
-    /// The executor that runs is about to block: another one may run.
-    pub fn leave(&self, me: usize) {
+    /// The executor that runs is about to block: another one may run. False: nobody is there who could, so that a standby has
+    /// to be hired.
+    pub fn leave(&self, me: usize) -> bool {
         let mut state = self.state.lock();
+        if me == PRIORITY {
+            let agenda = &mut *self.agenda.lock();
+            agenda.drain(..).rev().for_each(|job| state.requests.push_front(job));
+        }
         debug_assert_eq!(state.running, Some(me), "only who runs can block");
         state.counts.blocked += 1;
         self.step_down(&mut state, me, Seat::Blocked);
         state.check();
+        !state.wants_hand()
     }
 
     /// What it was blocked for is there: returns when it runs again.
@@ -292,6 +377,16 @@ impl<J, W: Waiter> Dispatch<J, W> {
         state.check();
         while state.running != Some(me) {
             state = self.bells[me].wait(state, None);
+        }
+    }
+
+    /// A standby was hired for whom there is no thread.
+    pub fn dismiss(&self, seat: usize) {
+        let mut state = self.state.lock();
+        state.seats[seat] = Seat::Gone;
+        if state.running == Some(seat) {
+            state.running = None;
+            self.appoint(&mut state);
         }
     }
 

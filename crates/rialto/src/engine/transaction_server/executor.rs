@@ -122,7 +122,7 @@ pub(super) struct Executor {
 impl Turns for Executor {
     fn leave(&self) {
         self.shared.core.server_times.transaction.lap();
-        self.shared.dispatch.leave(self.me);
+        let _ = self.shared.dispatch.leave(self.me);
     }
 
     fn come_back(&self) {

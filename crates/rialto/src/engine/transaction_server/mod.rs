@@ -73,7 +73,7 @@
 //! run). `model.rs` checks the first three under a model checker.
 
 pub(crate) mod blocked;
-mod dispatch;
+pub(super) mod dispatch;
 mod executor;
 mod forwarder;
 mod mailbox;

@@ -87,7 +87,7 @@ impl Lock {
     fn wait(&self, dispatch: &Dispatch<Job, Mailbox<Job>>, me: usize) {
         let Some(taken) = &self.taken else { return };
         if *taken.lock() {
-            dispatch.leave(me);
+            let _ = dispatch.leave(me);
             let mut taken = taken.lock();
             while *taken {
                 taken = self.is_free.wait(taken, None);

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-pub(super) use parking_lot::{Mutex, MutexGuard};
+pub(in crate::engine) use parking_lot::{Mutex, MutexGuard};
 
 /// A condition variable that takes its guard by value.
 #[derive(Debug, Default)]
-pub(super) struct Condvar(parking_lot::Condvar);
+pub(in crate::engine) struct Condvar(parking_lot::Condvar);
 
 impl Condvar {
     /// Sleeps until notified; at most for `limit`, if there is one. May return early.

@@ -60,28 +60,45 @@ impl Executor {
     /// The latch; waits for it, and for the table to be back.
     #[inline]
     pub fn lock(&self) -> Latch<'_> {
+        loop {
+            if let Some(latch) = self.lock_for(LOOK_AGAIN) {
+                return latch;
+            }
+        }
+    }
+
+    /// The latch, if the table is in.
+    #[inline]
+    pub fn lock_if_in(&self) -> Option<Latch<'_>> {
         let place = self.place.lock();
-        if place.locks.is_some() { Latch(place) } else { self.wait(place) }
+        place.locks.is_some().then(|| Latch(place))
+    }
+
+    /// The latch; none if the table stays out for so long.
+    #[inline]
+    pub fn lock_for(&self, limit: Duration) -> Option<Latch<'_>> {
+        let place = self.place.lock();
+        if place.locks.is_some() { Some(Latch(place)) } else { self.wait(place, limit) }
     }
 
     #[cold]
-    fn wait<'a>(&'a self, place: MutexGuard<'a, Place>) -> Latch<'a> {
+    fn wait<'a>(&'a self, place: MutexGuard<'a, Place>, limit: Duration) -> Option<Latch<'a>> {
         drop(place);
         look_a_while(|| !self.out.load(Ordering::Relaxed));
         let mut place = self.place.lock();
-        while place.locks.is_none() {
+        if place.locks.is_none() {
             place.sleepers += 1;
-            place = self.back.wait_for(place, LOOK_AGAIN);
+            place = self.back.wait_for(place, limit);
             place.sleepers -= 1;
         }
-        Latch(place)
+        place.locks.is_some().then(|| Latch(place))
     }
 
-    /// Takes the table out; waits for it.
-    pub fn take(&self) -> Box<LocalLocks> {
-        let Latch(mut place) = self.lock();
+    /// Takes the table out; none if it stays out for so long.
+    pub fn take_within(&self, limit: Duration) -> Option<Box<LocalLocks>> {
+        let Latch(mut place) = self.lock_for(limit)?;
         self.out.store(true, Ordering::Relaxed);
-        place.locks.take().expect("a latch is given with the table in its place")
+        place.locks.take()
     }
 
     /// Takes the table out if it is there and nobody has the latch: who does may wait for another executor's table.

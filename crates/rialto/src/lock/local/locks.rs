@@ -16,6 +16,9 @@ use crate::ids::IndexId;
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Request<'a> {
     pub owner: u16,
+    /// The owner that stands for the transaction: the same, unless it runs a part of a phase. Owners of one transaction are
+    /// in nobody's way of each other.
+    pub transaction: u16,
     pub index: IndexId,
     pub span: SpanRef<'a>,
     pub mode: RecordMode,
@@ -66,6 +69,7 @@ pub(in super::super) struct Copied {
 #[derive(Debug, Clone, Copy)]
 struct Holder {
     owner: u16,
+    transaction: u16,
     mode: RecordMode,
     /// The mode in which the owner has all of the span, at each executor that has keys of it. While he gathers a span part
     /// by part it is weaker than the one in which he has this part.
@@ -74,8 +78,8 @@ struct Holder {
 
 impl Holder {
     fn of(request: &Request<'_>) -> Holder {
-        let Request { owner, mode, part, .. } = *request;
-        Holder { owner, mode, whole: if part { None } else { Some(mode) } }
+        let Request { owner, transaction, mode, part, .. } = *request;
+        Holder { owner, transaction, mode, whole: if part { None } else { Some(mode) } }
     }
 
     fn make_whole(&mut self, mode: RecordMode) {
@@ -105,6 +109,7 @@ struct NewlyGranted {
 #[derive(Debug)]
 struct Blocked {
     owner: u16,
+    transaction: u16,
     index: IndexId,
     span: Span,
     mode: RecordMode,
@@ -114,8 +119,8 @@ struct Blocked {
 
 impl Blocked {
     fn request(&self) -> Request<'_> {
-        let Blocked { owner, index, ref span, mode, part, hash } = *self;
-        Request { owner, index, span: span.borrow(), mode, version: 0, part, hash }
+        let Blocked { owner, transaction, index, ref span, mode, part, hash } = *self;
+        Request { owner, transaction, index, span: span.borrow(), mode, version: 0, part, hash }
     }
 }
 
@@ -319,12 +324,16 @@ impl LocalLocks {
             .filter(move |lock| lock.index == request.index && lock.span.borrow().overlaps(request.span))
     }
 
+    /// What others hold that the request conflicts with.
+    fn conflicts<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = &'a Holder> + 'a {
+        self.overlapping(request).flat_map(|lock| lock.holders.iter()).filter(move |holder| {
+            holder.transaction != request.transaction && conflict(holder.mode, request.mode)
+        })
+    }
+
     /// Those who hold what the request conflicts with.
     fn holders_against<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = u16> + 'a {
-        self.overlapping(request)
-            .flat_map(|lock| lock.holders.iter())
-            .filter(move |holder| holder.owner != request.owner && conflict(holder.mode, request.mode))
-            .map(|holder| holder.owner)
+        self.conflicts(request).map(|holder| holder.owner)
     }
 
     /// Those whose conflicting requests are among the first `ahead` that wait, and do not wait for this one's owner.
@@ -332,11 +341,13 @@ impl LocalLocks {
         self.blocked[..ahead]
             .iter()
             .filter(move |other| {
-                other.owner != request.owner
+                other.transaction != request.transaction
                     && other.index == request.index
                     && conflict(other.mode, request.mode)
                     && other.span.borrow().overlaps(request.span)
-                    && !self.holders_against(other.request()).any(|holder| holder == request.owner)
+                    && !self
+                        .conflicts(other.request())
+                        .any(|holder| holder.transaction == request.transaction)
             })
             .map(|other| other.owner)
     }
@@ -346,8 +357,9 @@ impl LocalLocks {
     }
 
     /// Lists a request whose answer was to wait.
-    pub fn enqueue(&mut self, Request { owner, index, span, mode, part, hash, .. }: Request<'_>) {
-        self.blocked.push(Blocked { owner, index, span: span.to_owned(), mode, part, hash });
+    pub fn enqueue(&mut self, request: Request<'_>) {
+        let Request { owner, transaction, index, span, mode, part, hash, .. } = request;
+        self.blocked.push(Blocked { owner, transaction, index, span: span.to_owned(), mode, part, hash });
     }
 
     /// Takes a request off the list; false: it was granted before.
@@ -378,6 +390,32 @@ impl LocalLocks {
         }
     }
 
+    /// Gives a holder's lock to another owner. Whether he had it already; he has it in the stronger of the two modes then.
+    /// Tells of those that the holder was given for it elsewhere, which are to be handed over too.
+    pub fn hand_over(&mut self, at: u32, from: u16, to: u16, elsewhere: impl FnMut(Copied)) -> bool {
+        let lock = &mut self.locks[at as usize];
+        lock.copies.extract_if(.., |copied| copied.owner == from).for_each(elsewhere);
+        let position = lock.holders.iter().position(|holder| holder.owner == from);
+        let position = position.expect("a lock is handed over by its holder");
+        let had = lock.holders[position];
+        match lock.holder_mut(to) {
+            Some(holder) => {
+                if !suffices(holder.mode, had.mode) {
+                    holder.mode = had.mode;
+                }
+                if let Some(whole) = had.whole {
+                    holder.make_whole(whole);
+                }
+                lock.holders.swap_remove(position);
+                true
+            }
+            None => {
+                (lock.holders[position].owner, lock.holders[position].transaction) = (to, to);
+                false
+            }
+        }
+    }
+
     /// The locks on keys of an index, with their spans.
     pub fn locks_of(&self, index: IndexId) -> Vec<(u32, Span)> {
         let listed = self.points.iter().chain(&self.wide).copied();
@@ -388,10 +426,11 @@ impl LocalLocks {
     /// Gives the holders of a lock, those that have all of its span, the same at another executor.
     pub fn copy_to(&mut self, at: u32, executor: u16, other: &mut LocalLocks) {
         let Lock { index, span, hash, holders, copies, .. } = &mut self.locks[at as usize];
-        for &Holder { owner, whole, .. } in holders.iter() {
+        for &Holder { owner, transaction, whole, .. } in holders.iter() {
             let Some(mode) = whole else { continue };
             let request = Request {
                 owner,
+                transaction,
                 index: *index,
                 span: span.borrow(),
                 mode,

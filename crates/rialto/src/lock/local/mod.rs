@@ -18,7 +18,7 @@ mod stint;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
@@ -38,9 +38,13 @@ use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
 use super::options::LockForm;
 use super::slot::{Owner, WaitRecord, WaitsFor};
-use super::sync::{AtomicU64, Mutex};
+use super::sync::{AtomicU32, AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::IndexId;
+
+/// So long a table that is out is waited for before it is looked whether to wait any longer.
+const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// A lock in a local lock table that an owner holds.
 #[derive(Debug, Clone, Copy)]
@@ -58,6 +62,10 @@ pub(super) struct HeldLocal {
 #[derive(Debug)]
 pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,
+    /// One change of the rules at a time.
+    change: Mutex<()>,
+    /// How many change the rules, or wait to: no stint begins meanwhile.
+    changing: AtomicU32,
     /// The version of the rules.
     version: AtomicU64,
     rules: Mutex<Arc<RoutingRules>>,
@@ -67,6 +75,8 @@ impl LocalTables {
     pub fn new(executors: usize) -> LocalTables {
         LocalTables {
             executors: (0..executors).map(|_| CachePadded::default()).collect(),
+            change: Mutex::new(()),
+            changing: AtomicU32::new(0),
             version: AtomicU64::new(0),
             rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
         }
@@ -78,6 +88,24 @@ impl LocalTables {
 
     pub fn lock(&self, executor: u16) -> Latch<'_> {
         self.executor(executor).lock()
+    }
+
+    /// The latches of some executors, ascending, each with its table in. None is held while a table that is out is waited for.
+    pub fn lock_all(&self, executors: impl Iterator<Item = u16> + Clone) -> SmallVec<[Latch<'_>; 8]> {
+        'again: loop {
+            let mut latches = SmallVec::new();
+            for executor in executors.clone() {
+                match self.executor(executor).lock_if_in() {
+                    Some(latch) => latches.push(latch),
+                    None => {
+                        drop(latches);
+                        drop(self.lock(executor));
+                        continue 'again;
+                    }
+                }
+            }
+            return latches;
+        }
     }
 
     pub fn locks_now(&self) -> usize {
@@ -126,10 +154,19 @@ impl LockManager {
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
-            let request = Request { owner: owner.body.id, index, span, mode, version, part, hash };
+            let (id, transaction) = (owner.body.id, owner.body.transaction);
+            let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
-            for &executor in &executors {
-                let answer = self.local.lock(executor).ask(request);
+            for (nth, &executor) in executors.iter().enumerate() {
+                let asked = self.latch_to_ask(owner, executor, wait).map(|mut locks| locks.ask(request));
+                let answer = match asked {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        // Here it has got nothing.
+                        self.give_up(owner, before, &executors[..nth], request);
+                        return Err(error);
+                    }
+                };
                 let answer = match answer {
                     Answer::Wait => match self.wait_local(owner, executor, request, wait) {
                         Ok(answer) => answer,
@@ -158,6 +195,38 @@ impl LockManager {
             }
             return Ok(acquired);
         }
+    }
+
+    /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
+    #[inline]
+    fn latch_to_ask(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+        match self.local.executor(executor).lock_for(LOOK_AGAIN) {
+            Some(latch) => Ok(latch),
+            None => self.wait_for_table(owner, executor, wait),
+        }
+    }
+
+    #[cold]
+    fn wait_for_table(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+        let slot = self.slot(owner);
+        if wait.policy == LockPolicy::Refuse {
+            slot.counters.refused.add(1);
+            return Err(LockError::WouldWait);
+        }
+        let since = Instant::now();
+        let blocked = Blocked::enter();
+        let outcome = loop {
+            if self.local.executor(executor).lock_for(LOOK_AGAIN).is_some() {
+                break Ok(());
+            }
+            if let Some(error) = self.why_not_wait(since, wait) {
+                break Err(error);
+            }
+        };
+        self.account_wait(slot, since, outcome.as_ref().err());
+        // Its turn is waited for without a latch.
+        drop(blocked);
+        outcome.map(|()| self.local.lock(executor))
     }
 
     /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].
@@ -223,8 +292,7 @@ impl LockManager {
 
     /// The owner has all parts of a span. False: not by the rules that are in force by now.
     fn make_whole(&self, executors: &[u16], request: Request<'_>) -> bool {
-        let mut tables: SmallVec<[_; 8]> =
-            executors.iter().map(|&executor| self.local.lock(executor)).collect();
+        let mut tables = self.local.lock_all(executors.iter().copied());
         tables.iter_mut().all(|table| table.make_whole(request))
     }
 
@@ -266,6 +334,56 @@ impl LockManager {
         }
     }
 
+    /// The first executor, in their order, that has keys of a span.
+    pub fn first_executor(&self, owner: &mut Owner, index: IndexId, span: SpanRef<'_>) -> u16 {
+        let mut executors = Executors::new();
+        self.local.route(&mut owner.body.rules, index, span, &mut executors);
+        executors[0]
+    }
+
+    /// As [`LockManager::first_executor`], for who is no owner.
+    pub fn executor_now(&self, index: IndexId, span: SpanRef<'_>) -> u16 {
+        let mut executors = Executors::new();
+        self.local.rules.lock().executors_of(index, span, &mut executors);
+        executors[0]
+    }
+
+    /// Owner `part` runs a part of a phase of `leader`'s transaction: whoever waits for the one waits for both.
+    pub fn follow(&self, part: &mut Owner, leader: &Owner) {
+        part.body.transaction = leader.body.id;
+        self.slot(part).follow(Some(leader.body.id));
+        self.followers.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The owner runs no part of another one's transaction any more.
+    #[inline]
+    pub(super) fn part_from_leader(&self, owner: &mut Owner) {
+        if owner.body.transaction != owner.body.id {
+            owner.body.transaction = owner.body.id;
+            self.slot(owner).follow(None);
+            self.followers.fetch_sub(1, Ordering::AcqRel);
+        }
+    }
+
+    /// The part is over: what it holds at executors is the leader's from here on.
+    pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) {
+        self.leave_stint(part);
+        self.leave_stint(leader);
+        while let Some(held) = part.body.locals.pop() {
+            let locals = &mut part.body.locals;
+            let was_holder = self.local.lock(held.executor).hand_over(
+                held.lock,
+                part.body.id,
+                leader.body.id,
+                |Copied { executor, lock, .. }| locals.push(HeldLocal { executor, lock }),
+            );
+            if !was_holder {
+                leader.body.locals.push(held);
+            }
+        }
+        self.part_from_leader(part);
+    }
+
     /// How many executors an index's keys are shared out over; 1 in another form.
     pub fn executors_of(&self, index: IndexId) -> usize {
         if self.options.form != LockForm::Local {
@@ -284,10 +402,12 @@ impl LockManager {
     pub fn route(&self, index: IndexId, rule: Option<RoutingRule>) {
         let mut woken = Woken::new();
         {
-            let mut rules = self.local.rules.lock();
-            let mut tables: Vec<Latch<'_>> =
-                self.local.executors.iter().map(|executor| executor.lock()).collect();
-            let changed = rules.with(index, rule);
+            // Not yet those of the rules: whoever routes would wait for all tables with us.
+            let _one_at_a_time = self.local.change.lock();
+            self.local.changing.fetch_add(1, Ordering::Relaxed);
+            let mut tables = self.local.lock_all(0..self.local.executors.len() as u16);
+            self.local.changing.fetch_sub(1, Ordering::Relaxed);
+            let changed = self.local.rules.lock().with(index, rule);
             let mut executors = Executors::new();
             // All first: what is made by the move is not to be moved.
             let locks: Vec<_> = tables.iter().map(|table| table.locks_of(index)).collect();
@@ -309,8 +429,9 @@ impl LockManager {
                 table.turn_away(index, |turned_away| self.mark_granted(turned_away, &mut woken));
                 table.set_version(changed.version);
             }
-            self.local.version.store(changed.version, Ordering::Release);
-            *rules = Arc::new(changed);
+            let version = changed.version;
+            *self.local.rules.lock() = Arc::new(changed);
+            self.local.version.store(version, Ordering::Release);
         }
         self.wake(&woken);
     }

@@ -9,6 +9,9 @@
 //! in a stint can be on a cycle of waits. The one exception orders itself: at the beginning of a stint its tables are
 //! waited for, in ascending order, as everywhere (L4).
 
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
 use smallvec::SmallVec;
 
 use super::super::manager::LockManager;
@@ -19,6 +22,10 @@ use super::routing::Executors;
 use super::span::{Span, SpanRef};
 use super::{HeldLocal, LocalTables};
 use crate::ids::IndexId;
+
+/// A table that stays out for longer than a short transaction takes is not waited for by those who would have it next: they
+/// ask for locks, as others do.
+const TAKE_WITHIN: Duration = Duration::from_millis(1);
 
 /// A stint of more spans is left: they are looked at one by one.
 const SPANS_MAX: usize = 24;
@@ -99,7 +106,7 @@ impl Drop for Stint {
 
 /// Notes the spans, unless somebody else's lock is in the way of one. Their tables are out.
 fn keep(owner: &mut Owner, wanted: &[Wanted<'_>], routes: &[(u16, u16)]) -> bool {
-    let (id, stint) = (owner.body.id, &mut owner.body.stint);
+    let (id, transaction, stint) = (owner.body.id, owner.body.transaction, &mut owner.body.stint);
     if stint.kept.len() + wanted.len() > SPANS_MAX {
         return false;
     }
@@ -108,7 +115,16 @@ fn keep(owner: &mut Owner, wanted: &[Wanted<'_>], routes: &[(u16, u16)]) -> bool
         table.is_idle() || {
             let Wanted { index, span, mode } = wanted[usize::from(nth)];
             let (version, hash) = (stint.version, hash_of(index, span));
-            table.is_free_for(Request { owner: id, index, span, mode, version, part: false, hash })
+            table.is_free_for(Request {
+                owner: id,
+                transaction,
+                index,
+                span,
+                mode,
+                version,
+                part: false,
+                hash,
+            })
         }
     };
     if !routes.iter().all(is_free) {
@@ -136,6 +152,10 @@ impl LockManager {
     fn take_tables(&self, owner: &mut Owner, wanted: &[Wanted<'_>], routes: &mut Routes) -> bool {
         let body = &mut owner.body;
         let (begins, mut executors, mut missing) = (!body.stint.is_on(), Executors::new(), Executors::new());
+        // Whoever changes the rules has to have all tables in.
+        if begins && self.local.changing.load(Ordering::Relaxed) > 0 {
+            return false;
+        }
         for (nth, Wanted { index, span, .. }) in wanted.iter().enumerate() {
             // In a stint the owner knows the rules in force, so that this waits for nobody.
             body.stint.version = self.local.route(&mut body.rules, *index, *span, &mut executors);
@@ -151,7 +171,7 @@ impl LockManager {
         }
         for executor in missing {
             let at = self.local.executor(executor);
-            let table = if begins { Some(at.take()) } else { at.try_take() };
+            let table = if begins { at.take_within(TAKE_WITHIN) } else { at.try_take() };
             let Some(table) = table else { return false };
             let is_in_force = table.version() == body.stint.version;
             body.stint.tables.push((executor, table));
@@ -185,7 +205,8 @@ impl LockManager {
         for Kept { index, span, mode } in body.stint.kept.drain(..) {
             let (span, hash) = (span.borrow(), hash_of(index, span.borrow()));
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
-            let request = Request { owner: body.id, index, span, mode, version, part: false, hash };
+            let (owner, transaction) = (body.id, body.transaction);
+            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
             for (executor, table) in &mut body.stint.tables {
                 if executors.contains(executor)
                     && let Some(lock) = table.hold(request)

@@ -9,7 +9,7 @@ use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting};
 use crate::ids::IndexId;
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockOptions, Owner, RecordMode, RoutingRule, Span, SpanRef,
-    Wanted,
+    Wait, Wanted,
 };
 use crate::row::Key;
 
@@ -394,17 +394,28 @@ fn a_table_that_is_out_is_waited_for() {
     let manager = manager();
     let mut runner = manager.begin().unwrap();
     assert!(stint(&manager, &mut runner, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]));
-    let ended = std::sync::atomic::AtomicBool::new(false);
+    let (ended, asked) = (std::sync::atomic::AtomicBool::new(false), AtomicU64::new(0));
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
                 let mut owner = manager.begin().unwrap();
-                lock(&manager, &mut owner, SpanRef::point(b"k"), RecordMode::Shared).unwrap();
+                let span = SpanRef::point(b"k");
+                let at_once = lock(&manager, &mut owner, span, RecordMode::Shared);
+                assert_eq!(at_once, Err(LockError::WouldWait));
+                let soon = Wait { timeout: Some(std::time::Duration::from_millis(3)), ..patient() };
+                let soon = manager.local(&mut owner, INDEX, span, RecordMode::Shared, &soon);
+                assert!(matches!(soon, Err(LockError::Timeout { .. })), "{soon:?}");
+                asked.fetch_add(1, Ordering::SeqCst);
+                manager.local(&mut owner, INDEX, span, RecordMode::Shared, &patient()).unwrap();
                 assert!(ended.load(Ordering::SeqCst));
                 manager.end(owner);
             });
         }
-        thread::sleep(std::time::Duration::from_millis(20));
+        // Who changes the rules holds nobody else up meanwhile: who asks does not wait for his latches.
+        scope.spawn(|| manager.route(IndexId(INDEX.0 + 1), None));
+        while asked.load(Ordering::SeqCst) < 3 {
+            thread::yield_now();
+        }
         ended.store(true, Ordering::SeqCst);
         manager.end(runner);
     });

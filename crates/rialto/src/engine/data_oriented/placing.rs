@@ -1,0 +1,122 @@
+//! Which thread runs which actions of a phase.
+
+use smallvec::SmallVec;
+
+use super::flight::Here;
+use crate::engine::phase::{Ready, Targeted};
+use crate::row::WhichIndex;
+use crate::txn::transaction::Context;
+use crate::txn::write_set::key_of;
+
+/// The actions of a phase that one thread runs: never more than one part a thread.
+pub(super) struct Part {
+    pub queue: usize,
+    /// Their positions in the phase, ascending.
+    pub actions: SmallVec<[u16; 8]>,
+}
+
+/// Whose an action is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    /// The transaction's itself, wherever it is run: it overlaps what earlier phases wrote, or may touch a whole table.
+    Its,
+    /// This thread's.
+    Of(usize),
+}
+
+/// Shares the actions of a phase out to the threads that own the executors of their identifiers; the first part is the
+/// transaction's own. Those that overlap are in one part.
+pub(super) fn place(
+    context: &mut Context,
+    actions: &[Ready<'_>],
+    positions: impl Iterator<Item = u16>,
+    here: &Here<'_>,
+) -> SmallVec<[Part; 4]> {
+    let mut whose: SmallVec<[Whose; 16]> = SmallVec::new();
+    let mut first = None;
+    for action in actions {
+        let Ready::Targeted(targeted) = action else {
+            whose.push(Whose::Its);
+            continue;
+        };
+        if !targeted.is_span() {
+            whose.push(Whose::Its);
+            continue;
+        }
+        let wanted = targeted.wanted();
+        let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
+        let queue = here.queues.owner_of(executor);
+        first.get_or_insert(queue);
+        whose.push(Whose::Of(queue));
+    }
+    let home = first.unwrap_or(here.queue);
+    let is_one = whose.iter().all(|whose| matches!(whose, Whose::Its) || *whose == Whose::Of(home));
+    if is_one {
+        return SmallVec::from_iter([Part { queue: home, actions: positions.collect() }]);
+    }
+    keep_together(context, actions, &mut whose);
+    let mut parts: SmallVec<[Part; 4]> = SmallVec::new();
+    // Of its own first, if there are any.
+    let own = whose.iter().position(|whose| *whose == Whose::Its);
+    parts.extend(own.map(|_| Part { queue: home, actions: SmallVec::new() }));
+    for (position, whose) in positions.zip(whose) {
+        let queue = match whose {
+            Whose::Its => home,
+            Whose::Of(queue) => queue,
+        };
+        match parts.iter_mut().find(|part| part.queue == queue) {
+            Some(part) => part.actions.push(position),
+            None => parts.push(Part { queue, actions: SmallVec::from_iter([position]) }),
+        }
+    }
+    parts
+}
+
+/// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
+fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) {
+    let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = actions
+        .iter()
+        .enumerate()
+        .filter_map(|(at, action)| match action {
+            Ready::Targeted(targeted) => Some((at, targeted)),
+            Ready::Plain(_) => None,
+        })
+        .collect();
+    for &(at, action) in &targeted {
+        let is_whole = |other: &Targeted<'_>| !other.is_span() && other.table_id() == action.table_id();
+        if has_written(context, action) || targeted.iter().any(|(_, other)| is_whole(other)) {
+            whose[at] = Whose::Its;
+        }
+    }
+    let mut sorted = targeted;
+    sorted.retain(|(_, action)| action.is_span());
+    // In this order whatever begins with a key comes right behind it.
+    sorted.sort_by(|(_, one), (_, other)| (one.index, &one.key).cmp(&(other.index, &other.key)));
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        let mut begin = 0;
+        for next in 1..sorted.len() {
+            let (one, other) = (sorted[begin].1, sorted[next].1);
+            if one.index != other.index || !other.key.starts_with(&one.key) {
+                begin = next;
+                continue;
+            }
+            let (one, other) = (sorted[begin].0, sorted[next].0);
+            let both = match (whose[one], whose[other]) {
+                (Whose::Its, _) | (_, Whose::Its) => Whose::Its,
+                (one, _) => one,
+            };
+            changed |= whose[one] != both || whose[other] != both;
+            (whose[one], whose[other]) = (both, both);
+        }
+    }
+}
+
+/// Whether the transaction has written what the action may read.
+fn has_written(context: &Context, action: &Targeted<'_>) -> bool {
+    context.writes.writes().iter().any(|write| {
+        context.tables.id(write.slot) == action.table_id()
+            && (action.which() != WhichIndex::Primary
+                || key_of(write, context.packet_bytes()).starts_with(&action.key))
+    })
+}

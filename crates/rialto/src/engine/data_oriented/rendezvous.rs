@@ -1,0 +1,30 @@
+//! [`Rendezvous`]: where the actions of a phase meet.
+
+use super::sync::Mutex;
+
+/// A rendezvous point (the DORA paper, section 4.1.2): each part of a phase arrives once, and whoever comes last takes
+/// what all have brought, and goes on with it.
+pub(super) struct Rendezvous<T> {
+    state: Mutex<State<T>>,
+}
+
+struct State<T> {
+    /// How many are still to come.
+    remaining: usize,
+    there: Vec<T>,
+}
+
+impl<T> Rendezvous<T> {
+    /// Of so many parts.
+    pub fn new(parts: usize) -> Rendezvous<T> {
+        Rendezvous { state: Mutex::new(State { remaining: parts, there: Vec::with_capacity(parts) }) }
+    }
+
+    /// One part is done. To the last one: what all of them have brought.
+    pub fn arrive(&self, with: T) -> Option<Vec<T>> {
+        let mut state = self.state.lock();
+        state.there.push(with);
+        state.remaining -= 1;
+        (state.remaining == 0).then(|| std::mem::take(&mut state.there))
+    }
+}

@@ -1,0 +1,541 @@
+//! Calls on threads that own executors, beside the other engines: one meaning, serializable histories, and nobody lost
+//! when bodies fail, panic, deadlock, or when more callers come than there is room for.
+
+mod common;
+
+use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use common::history::{Done, Event, KEYS, Predicate, check, check_with_adya};
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, KeyBound, LockForm, Options,
+    Outputs, Procedure, Result, Scan, TableDef, Transaction,
+};
+
+/// Steps of a call: three in each of two phases.
+const STEPS: usize = 6;
+const READ: i32 = 1;
+const WRITE: i32 = 2;
+const DELETE: i32 = 3;
+const SCAN: i32 = 4;
+
+fn options(locks: LockForm, executor_threads: usize) -> Options {
+    Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        locks,
+        executors: 5,
+        executor_threads,
+        ..Options::default()
+    }
+}
+
+/// The value of a step's argument: what it does, the key, and the part that the row gets.
+fn argument(step: usize, nth: usize) -> usize {
+    1 + 3 * step + nth
+}
+
+fn does<const STEP: usize>(arguments: &[Value], what: &[i32]) -> bool {
+    matches!(arguments[argument(STEP, 0)], Value::Int4(does) if what.contains(&does))
+}
+
+fn of_one<const STEP: usize>(arguments: &[Value]) -> bool {
+    does::<STEP>(arguments, &[READ, WRITE, DELETE])
+}
+
+fn scans<const STEP: usize>(arguments: &[Value]) -> bool {
+    does::<STEP>(arguments, &[SCAN])
+}
+
+fn version_of(tx: &mut Transaction, arguments: &Arguments<'_>, key: i32) -> Result<Option<i64>> {
+    tx.look(arguments.table()?, key, |row| row.get_i64(2))?.transpose()
+}
+
+/// Reads, writes, inserts or deletes one row, and gives what it found.
+fn one<const STEP: usize>(
+    tx: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let [what, key, part] = [0, 1, 2].map(|nth| arguments.get::<i32>(argument(STEP, nth)));
+    let (what, key, part, version) = (what?, key?, part?, arguments.get::<i64>(0)?);
+    let table = arguments.table()?;
+    let found = version_of(tx, arguments, key)?;
+    for value in [Value::Int4(what), Value::Int4(key), found.map_or(Value::Null, Value::Int8)] {
+        outputs.push(value);
+    }
+    match (what, found) {
+        (WRITE, None) => tx.insert(table, &[Value::Int4(key), Value::Int4(part), Value::Int8(version)])?,
+        (WRITE, Some(_)) => {
+            assert!(tx.update(table, key, &[(1, Value::Int4(part)), (2, Value::Int8(version))])?);
+        }
+        (DELETE, Some(_)) => assert!(tx.delete(table, key)?),
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Reads the rows of some keys, in an action that may touch the whole table.
+fn range<const STEP: usize>(
+    tx: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (low, high): (i32, i32) = (arguments.get(argument(STEP, 1))?, arguments.get(argument(STEP, 2))?);
+    let (lower, upper) = (vec![Value::Int4(low)], vec![Value::Int4(high)]);
+    let scan = Scan { lower: KeyBound::Included(lower), upper: KeyBound::Included(upper), ..Scan::all() };
+    let mut seen = Vec::new();
+    tx.scan(arguments.table()?, &scan, |_, row| {
+        seen.push((row.get_i32(0)?, row.get_i64(2)?));
+        Ok(ControlFlow::Continue(()))
+    })?;
+    for value in [SCAN, low, high, seen.len() as i32] {
+        outputs.push(value);
+    }
+    for (key, version) in seen {
+        outputs.push(key);
+        outputs.push(version);
+    }
+    Ok(())
+}
+
+fn step<const STEP: usize>() -> [Action; 2] {
+    [
+        Action::exclusive("things", one::<STEP>).by_argument(argument(STEP, 1)).when(of_one::<STEP>),
+        Action::shared("things", range::<STEP>).when(scans::<STEP>),
+    ]
+}
+
+/// A table with a secondary index, and the procedure `steps` on it.
+fn database(options: Options) -> Database {
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    db.transact(|tx| {
+        let columns = vec![
+            Column::new("id", ColumnType::Int4),
+            Column::new("part", ColumnType::Int4),
+            Column::new("writer", ColumnType::Int8),
+        ];
+        tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+        tx.create_index("things", "by_part", &["part"], false)
+    })
+    .unwrap();
+    let flow = Flow::new()
+        .phase([step::<0>(), step::<1>(), step::<2>()].into_iter().flatten())
+        .phase([step::<3>(), step::<4>(), step::<5>()].into_iter().flatten());
+    let mut arguments = vec![ColumnType::Int8];
+    arguments.extend([ColumnType::Int4; 3 * STEPS]);
+    db.register(Procedure::new("steps", arguments, flow)).unwrap();
+    route(&db, &[4, 8, 12]);
+    db
+}
+
+fn route(db: &Database, bounds: &[i32]) {
+    if db.executors_of("things", WhichIndex::Primary).is_ok() {
+        let bounds: Vec<_> = bounds.iter().map(|&bound| vec![Value::Int4(bound)]).collect();
+        // Only where there are executors.
+        let _ = db.set_routing("things", WhichIndex::Primary, &bounds);
+    }
+}
+
+/// The arguments of a random call.
+fn any_call(random: &mut Random, version: i64) -> Vec<Value> {
+    let mut arguments = vec![Value::Int8(version)];
+    for _ in 0..STEPS {
+        let key = random.below(KEYS as u64) as i32;
+        let (what, last) = match random.below(8) {
+            0..2 => (0, 0),
+            2..4 => (READ, 0),
+            4..6 => (WRITE, random.below(4) as i32),
+            6 => (DELETE, 0),
+            _ => (SCAN, (key + random.below(5) as i32).min(KEYS - 1)),
+        };
+        arguments.extend([what, key, last].map(Value::Int4));
+    }
+    arguments
+}
+
+fn int(values: &mut impl Iterator<Item = Value>) -> i32 {
+    match values.next() {
+        Some(Value::Int4(value)) => value,
+        other => panic!("expected an int4, found {other:?}"),
+    }
+}
+
+/// What a call says that it did, for the checkers: the reads of rows that it had not written, and one write a row.
+fn events(arguments: &[Value], outputs: Vec<Value>) -> Vec<Event> {
+    let Value::Int8(version) = arguments[0] else { panic!("{arguments:?}") };
+    let version = version as u64;
+    let parts: Vec<(i32, i32)> = (0..STEPS)
+        .map(|step| match [argument(step, 1), argument(step, 2)].map(|at| &arguments[at]) {
+            [Value::Int4(key), Value::Int4(part)] => (*key, *part),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    let (mut events, mut values) = (Vec::new(), outputs.into_iter().peekable());
+    let done = arguments[1..].chunks(3).enumerate().filter(|(_, step)| step[0] != Value::Int4(0));
+    for (nth, _) in done {
+        let (what, key) = (int(&mut values), int(&mut values));
+        assert_eq!(key, parts[nth].0, "outputs stand in the flow's order");
+        if what == SCAN {
+            let (high, count) = (int(&mut values), int(&mut values));
+            let seen = (0..count)
+                .map(|_| {
+                    let key = int(&mut values);
+                    let Some(Value::Int8(version)) = values.next() else { panic!("a version") };
+                    (key, version as u64)
+                })
+                .collect();
+            events.push(Event::Scan { predicate: Predicate::Keys(key, high), seen });
+            continue;
+        }
+        let over = match values.next() {
+            Some(Value::Int8(version)) => Some(version as u64),
+            Some(Value::Null) => None,
+            other => panic!("{other:?}"),
+        };
+        let group = match (what, over) {
+            (WRITE, _) => Some(Some(parts[nth].1)),
+            (DELETE, Some(_)) => Some(None),
+            _ => None,
+        };
+        events.push(match group {
+            Some(group) => Event::Write { key, over, version, group },
+            None => Event::Read { key, seen: over },
+        });
+    }
+    assert_eq!(values.next(), None);
+    events
+}
+
+/// Whether a call writes a row twice, or reads one that it wrote: what the checkers do not know how to take.
+fn is_plain(arguments: &[Value]) -> bool {
+    let steps: Vec<(i32, i32, i32)> = arguments[1..]
+        .chunks(3)
+        .map(|step| match step {
+            [Value::Int4(what), Value::Int4(key), Value::Int4(last)] => (*what, *key, *last),
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    steps.iter().enumerate().all(|(nth, &(what, key, _))| {
+        let is_written = |&(before, at, _): &(i32, i32, i32)| matches!(before, WRITE | DELETE) && at == key;
+        let scans_written = what == SCAN && steps[..nth].iter().any(|step| matches!(step.0, WRITE | DELETE));
+        what == 0 || !(steps[..nth].iter().any(is_written) || scans_written)
+    })
+}
+
+#[test]
+fn histories_of_calls_are_serializable_while_keys_move() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut random, mut rounds, mut transactions) = (Random::new(seed), 0, 0);
+    while rounds == 0 || began.elapsed() < time {
+        let threads = random.below(4) as usize;
+        let db = database(options(LockForm::Local, threads));
+        let numbers = AtomicU64::new(1);
+        let call = |arguments: Vec<Value>| {
+            let (outputs, ticket) = db.submit_call("steps", &arguments).unwrap();
+            let place = ticket.lsn().0;
+            ticket.wait().unwrap();
+            Done { place, events: events(&arguments, outputs) }
+        };
+        let call = &call;
+        let mut history = Vec::new();
+        for first in (0..KEYS).step_by(STEPS) {
+            let version = numbers.fetch_add(1, Ordering::Relaxed) as i64;
+            let mut arguments = vec![Value::Int8(version)];
+            for key in first..first + STEPS as i32 {
+                let what = if key < KEYS { WRITE } else { 0 };
+                arguments.extend([what, key, key % 4].map(Value::Int4));
+            }
+            history.push(call(arguments));
+        }
+        let running = AtomicU64::new(4);
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..4)
+                .map(|_| {
+                    let (mut random, numbers, running) = (random.fork(), &numbers, &running);
+                    scope.spawn(move || {
+                        let mut done = Vec::new();
+                        while done.len() < 100 {
+                            let version = numbers.fetch_add(1, Ordering::Relaxed) as i64;
+                            let arguments = any_call(&mut random, version);
+                            if is_plain(&arguments) {
+                                done.push(call(arguments));
+                            }
+                        }
+                        running.fetch_sub(1, Ordering::Relaxed);
+                        done
+                    })
+                })
+                .collect();
+            while running.load(Ordering::Relaxed) > 0 {
+                let mut bounds: Vec<i32> =
+                    (0..random.below(4)).map(|_| random.below(KEYS as u64) as i32).collect();
+                bounds.sort_unstable();
+                bounds.dedup();
+                route(&db, &bounds);
+                std::thread::sleep(Duration::from_micros(200 + random.below(1_500)));
+            }
+            clients.into_iter().for_each(|client| history.extend(client.join().unwrap()));
+        });
+        let found = (check(&history), check_with_adya(&history));
+        assert_eq!(found, (Ok(()), Ok(())), "RIALTO_SEED={seed}, round {rounds}, {threads} threads");
+        rounds += 1;
+        transactions += history.len();
+    }
+    println!(
+        "tally: histories of calls, {rounds} histories, {transactions} transactions, RIALTO_SEED={seed}"
+    );
+}
+
+/// The same calls, one after the other, on every engine: what they give, and the tables in the end, are the same.
+#[test]
+fn every_engine_comes_to_the_same() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    let engines = [
+        (LockForm::Thin, 0),
+        (LockForm::Central, 0),
+        (LockForm::Local, 0),
+        (LockForm::Local, 1),
+        (LockForm::Local, 3),
+    ];
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut random, mut calls) = (Random::new(seed), 0);
+    while calls == 0 || began.elapsed() < time {
+        let inputs: Vec<_> = (0..60).map(|version| any_call(&mut random, version)).collect();
+        let outcomes = engines.map(|(locks, threads)| {
+            let db = database(options(locks, threads));
+            let given: Vec<_> = inputs.iter().map(|arguments| db.call("steps", arguments).unwrap()).collect();
+            let table = db.table("things").unwrap();
+            let mut rows = Vec::new();
+            for which in [WhichIndex::Primary, WhichIndex::Secondary(0)] {
+                db.read(|tx| {
+                    tx.scan(&table, &Scan::prefix(which, vec![]), |_, row| {
+                        rows.push((row.get_i32(0)?, row.get_i32(1)?, row.get_i64(2)?));
+                        Ok(ControlFlow::Continue(()))
+                    })
+                })
+                .unwrap();
+            }
+            (given, rows)
+        });
+        for (engine, outcome) in engines.iter().zip(&outcomes) {
+            assert_eq!(outcome, &outcomes[0], "{engine:?} against {:?}, RIALTO_SEED={seed}", engines[0]);
+        }
+        calls += inputs.len();
+    }
+    println!("tally: engines compared, {calls} calls, RIALTO_SEED={seed}");
+}
+
+type Body = fn(&mut Transaction, &Arguments<'_>, &mut Outputs) -> Result<()>;
+
+/// An action on the row of the key in argument 0, another on that in argument 1; each with its own body.
+fn pair(db: &Database, name: &str, bodies: [Body; 2]) {
+    let [one, other] = bodies;
+    let flow = Flow::new().phase([
+        Action::exclusive("things", one).by_argument(0),
+        Action::exclusive("things", other).by_argument(1),
+    ]);
+    db.register(Procedure::new(name, [ColumnType::Int4; 2], flow)).unwrap();
+}
+
+fn put<const AT: usize>(
+    tx: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let key: i32 = arguments.get(AT)?;
+    outputs.push(key);
+    tx.insert(arguments.table()?, &[Value::Int4(key), Value::Int4(0), Value::Int8(0)])
+}
+
+fn rows(db: &Database) -> u64 {
+    let table = db.table("things").unwrap();
+    db.transact(|tx| tx.count(&table)).unwrap()
+}
+
+fn ints<const N: usize>(values: [i32; N]) -> [Value; N] {
+    values.map(Value::Int4)
+}
+
+/// Two actions of one phase that each wait until the other runs, too.
+#[test]
+fn actions_of_one_phase_run_at_the_same_time_on_threads_of_their_own() {
+    static THERE: [AtomicBool; 2] = [const { AtomicBool::new(false) }; 2];
+    fn meet<const ME: usize>(_: &mut Transaction, _: &Arguments<'_>, outputs: &mut Outputs) -> Result<()> {
+        THERE[ME].store(true, Ordering::SeqCst);
+        let end = Instant::now() + Duration::from_secs(60);
+        while !THERE[1 - ME].load(Ordering::SeqCst) {
+            if Instant::now() > end {
+                return Err(Error::aborted("the other one never came"));
+            }
+            std::thread::yield_now();
+        }
+        outputs.push(ME as i32);
+        Ok(())
+    }
+    let db = database(options(LockForm::Local, 2));
+    pair(&db, "meet", [meet::<0>, meet::<1>]);
+    // Neighbouring datasets are of neighbouring executors, and those of the two threads.
+    assert_eq!(db.call("meet", &ints([1, 5])), Ok(ints([0, 1]).to_vec()));
+}
+
+#[test]
+fn a_body_that_panics_ends_its_transaction_and_nobody_else() {
+    let db = database(options(LockForm::Local, 3));
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    pair(&db, "first", [|_, _, _| panic!("the first body"), put::<1>]);
+    pair(&db, "second", [put::<0>, |_, _, _| panic!("the second body")]);
+    for name in ["first", "second"] {
+        // On one thread, and on two.
+        for keys in [[1, 2], [1, 5], [5, 1]] {
+            let panic = catch_unwind(AssertUnwindSafe(|| db.call(name, &ints(keys)))).unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&format!("the {name} body")[..]).as_ref());
+            assert_eq!(rows(&db), 0);
+        }
+    }
+    assert_eq!(db.call("fine", &ints([1, 5])), Ok(ints([1, 5]).to_vec()));
+    assert_eq!(rows(&db), 2);
+}
+
+#[test]
+fn a_body_that_fails_keeps_nothing_and_the_first_in_the_flow_tells() {
+    let db = database(options(LockForm::Local, 3));
+    pair(
+        &db,
+        "fails",
+        [|_, _, _| Err(Error::aborted("the first")), |_, _, _| Err(Error::aborted("the second"))],
+    );
+    pair(&db, "half", [put::<0>, |_, _, _| Err(Error::aborted("half of it"))]);
+    for keys in [[1, 2], [1, 5], [5, 1]] {
+        assert_eq!(db.call("half", &ints(keys)), Err(Error::aborted("half of it")));
+        assert_eq!(rows(&db), 0);
+        // Where both have failed; one may have been spared by the other's failure.
+        let failed = db.call("fails", &ints(keys)).unwrap_err();
+        assert!([Error::aborted("the first"), Error::aborted("the second")].contains(&failed), "{failed}");
+    }
+    pair(&db, "stray", [put::<0>, put::<0>]);
+    let strayed = db.call("stray", &ints([1, 5])).unwrap_err();
+    assert!(strayed.to_string().contains("identifier"), "{strayed}");
+    assert_eq!(rows(&db), 0);
+}
+
+/// Deadlocks between parts of transactions: two phases visit the same two keys in either order.
+#[test]
+fn cycles_through_parts_of_phases_are_broken_and_run_again() {
+    let db = database(options(LockForm::Local, 2));
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    db.call("fine", &ints([1, 5])).unwrap();
+    db.call("fine", &ints([2, 6])).unwrap();
+    fn add<const AT: usize>(tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs) -> Result<()> {
+        let key: i32 = arguments.get(AT)?;
+        assert!(tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop))?);
+        std::thread::yield_now();
+        Ok(())
+    }
+    let on = |body: Body, at| Action::exclusive("things", body).by_argument(at);
+    let flow =
+        Flow::new().phase([on(add::<0>, 0), on(add::<1>, 1)]).phase([on(add::<2>, 2), on(add::<3>, 3)]);
+    db.register(Procedure::new("around", [ColumnType::Int4; 4], flow)).unwrap();
+    const EACH: i64 = 150;
+    std::thread::scope(|scope| {
+        for keys in [[1, 5, 2, 6], [2, 6, 1, 5], [6, 1, 5, 2], [5, 2, 6, 1]] {
+            let db = &db;
+            scope.spawn(move || (0..EACH).for_each(|_| db.call("around", &ints(keys)).map(drop).unwrap()));
+        }
+    });
+    let table = db.table("things").unwrap();
+    for key in [1, 2, 5, 6] {
+        let sum = db.transact(|tx| tx.look(&table, key, |row| row.get_i64(2))).unwrap();
+        assert_eq!(sum, Some(Ok(4 * EACH)));
+    }
+    assert!(db.lock_waits().is_empty());
+}
+
+/// More callers than calls are let in, on fewer contexts than parts ask for: all have their turn.
+#[test]
+fn callers_wait_for_room_and_all_have_their_turn() {
+    let db = database(Options { transactions_max: 6, ..options(LockForm::Local, 2) });
+    const CALLERS: i32 = 40;
+    let calls = Arc::new(AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for caller in 0..CALLERS {
+            let (db, calls) = (&db, calls.clone());
+            scope.spawn(move || {
+                for nth in 0..20 {
+                    let mut arguments = vec![Value::Int8(i64::from(caller * 20 + nth))];
+                    for step in 0..STEPS as i32 {
+                        arguments.extend([WRITE, (caller + 5 * step) % KEYS, 0].map(Value::Int4));
+                    }
+                    db.call("steps", &arguments).unwrap();
+                    calls.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(calls.load(Ordering::Relaxed), CALLERS as u64 * 20);
+}
+
+/// A handle that is dropped in the middle leaves nothing that a call would wait for.
+#[test]
+fn a_client_that_goes_away_holds_nobody_up() {
+    for threads in [0, 2] {
+        let db = database(options(LockForm::Local, threads));
+        pair(&db, "fine", [put::<0>, put::<1>]);
+        let table = db.table("things").unwrap();
+        let mut handle = db.begin().unwrap();
+        handle.insert(&table, &[Value::Int4(1), Value::Int4(0), Value::Int8(0)]).unwrap();
+        std::thread::scope(|scope| {
+            let call = scope.spawn(|| db.call("fine", &ints([1, 5])));
+            while db.lock_waits().is_empty() {
+                std::thread::yield_now();
+            }
+            drop(handle);
+            assert_eq!(call.join().unwrap(), Ok(ints([1, 5]).to_vec()));
+        });
+        assert_eq!(rows(&db), 2);
+    }
+}
+
+#[test]
+fn a_close_waits_for_nobody_who_waits_for_a_lock() {
+    let db = database(options(LockForm::Local, 2));
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    let table = db.table("things").unwrap();
+    let mut handle = db.begin().unwrap();
+    handle.insert(&table, &[Value::Int4(1), Value::Int4(0), Value::Int8(0)]).unwrap();
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| db.call("fine", &ints([1, 5])));
+        while db.lock_waits().is_empty() {
+            std::thread::yield_now();
+        }
+        db.clone().close().unwrap();
+        assert_eq!(call.join().unwrap(), Err(Error::Closed));
+        assert_eq!(db.call("fine", &ints([2, 6])), Err(Error::Closed));
+    });
+    drop(handle);
+}
+
+#[test]
+fn a_call_inside_of_a_body_is_refused_and_so_are_threads_without_executors() {
+    let db = database(options(LockForm::Local, 2));
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    let nested = db.transact(|_| db.call("fine", &ints([1, 5])).map(drop));
+    assert_eq!(nested, Err(Error::Nested));
+    for (options, named) in [
+        (options(LockForm::Thin, 2), "locks Local"),
+        (options(LockForm::Local, 257), "executor_threads is 257"),
+    ] {
+        let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+}
