@@ -179,6 +179,59 @@ fn flows_of_one_phase_do_not_deadlock() {
     assert_eq!(sum, 4 * 5 * 100);
 }
 
+/// By the hash of the warehouse: actions of one are at one executor, and the same flows come to the same, while rules by hash
+/// and by ranges take turns.
+#[test]
+fn keys_dealt_out_by_a_hash_are_locked_as_others_are() {
+    let db = database();
+    let table = stock(&db);
+    fill(&db, &table, 4, 5);
+    procedures().into_iter().for_each(|procedure| db.register(procedure).unwrap());
+    db.set_routing_by_hash("stock", WhichIndex::Primary, 1).unwrap();
+    assert_eq!(db.executors_of("stock", WhichIndex::Primary).unwrap(), 8);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let takers: Vec<_> = (0..3i32)
+            .map(|thread| {
+                let db = &db;
+                scope.spawn(move || {
+                    for n in 0..300 {
+                        db.call("take", &[(n + thread) % 4, n % 5].map(Value::Int4)).unwrap();
+                    }
+                })
+            })
+            .collect();
+        scope.spawn(|| {
+            for n in 0.. {
+                if stop.load(Ordering::SeqCst) {
+                    break;
+                }
+                match n % 3 {
+                    0 => db.set_routing("stock", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap(),
+                    columns => db.set_routing_by_hash("stock", WhichIndex::Primary, columns).unwrap(),
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        takers.into_iter().for_each(|taker| taker.join().unwrap());
+        stop.store(true, Ordering::SeqCst);
+    });
+    let left: i64 = (0..4)
+        .map(|warehouse| match db.call("sum", &[Value::Int4(warehouse)]).unwrap()[..] {
+            [Value::Int8(sum)] => sum,
+            ref other => panic!("{other:?}"),
+        })
+        .sum();
+    assert_eq!(left, 4 * 5 * 100 - 3 * 300);
+    let refused = |columns: usize| {
+        db.set_routing_by_hash("stock", WhichIndex::Primary, columns).unwrap_err().to_string()
+    };
+    for columns in [0, 3] {
+        let error = refused(columns);
+        assert!(error.contains("\"stock\"") && error.contains("which has 2: give 1 to 2"), "{error}");
+    }
+}
+
 /// A table that grows is shared out: its keys' locks come to lie at several executors.
 #[test]
 fn the_resource_manager_follows_a_table_that_grows() {

@@ -170,7 +170,7 @@ pub(super) fn find_subscriber(
     mode: ScanMode,
 ) -> Result<i32> {
     let found = transaction
-        .probe(subscribers, BY_NUMBER, sub_nbr.as_str(), mode, |entry| entry.read(subscriber::ID))?;
+        .probe(subscribers, BY_NUMBER, sub_nbr.as_str(), mode, |entry| entry.get_i32(subscriber::ID))?;
     found.ok_or_else(|| Error::aborted(format!("there is no subscriber with number {sub_nbr:?}")))?
 }
 

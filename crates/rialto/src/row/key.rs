@@ -22,9 +22,9 @@ use super::{Column, ColumnType, Decimal, Value, ValueRef};
 /// Before the bytes of a nullable column's value.
 const PRESENT: u8 = 1;
 /// In place of them.
-const NULL: u8 = 2;
+pub(super) const NULL: u8 = 2;
 /// Ends text and bytes.
-const END: u8 = 0;
+pub(super) const END: u8 = 0;
 /// Stands, followed by the byte plus one, for a byte 0 or 1.
 const ESCAPE: u8 = 1;
 /// Up to this precision a decimal fits 8 bytes.

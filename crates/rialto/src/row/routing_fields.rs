@@ -2,8 +2,8 @@
 //! the primary key; of a table without one, its columns in their order.
 
 use super::key::{self, Key};
-use super::key_shape::KeyShape;
-use super::{RowView, Schema, ValueRef, WhichIndex};
+use super::key_shape::{KeyColumn, KeyShape};
+use super::{ColumnType, RowView, Schema, ValueRef, WhichIndex};
 use crate::{Error, Result};
 
 impl Schema {
@@ -56,9 +56,120 @@ impl Schema {
     }
 }
 
+/// How long the first columns of an index's keys are, which are told from their bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LeadingColumns(Box<[Width]>);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Width {
+    nullable: bool,
+    /// None: up to the end mark.
+    bytes: Option<usize>,
+}
+
+impl LeadingColumns {
+    /// How many bytes of a key they take; `None` of one that ends before they do.
+    #[inline]
+    pub fn len_in(&self, key: &[u8]) -> Option<usize> {
+        let mut at = 0;
+        for Width { nullable, bytes } in &self.0 {
+            if *nullable {
+                at += 1;
+                if *key.get(at - 1)? == key::NULL {
+                    continue;
+                }
+            }
+            at += match bytes {
+                Some(bytes) => *bytes,
+                None => key.get(at..)?.iter().position(|byte| *byte == key::END)? + 1,
+            };
+        }
+        (at <= key.len()).then_some(at)
+    }
+}
+
 impl KeyShape {
+    /// The first so many columns. None if there are not so many, or none is asked for.
+    pub fn leading(&self, count: usize) -> Option<LeadingColumns> {
+        if self.is_row_number() {
+            return (count == 1).then(|| LeadingColumns([Width { nullable: false, bytes: Some(8) }].into()));
+        }
+        let columns = self.columns.get(..count).filter(|columns| !columns.is_empty())?;
+        let widths = columns.iter().map(|KeyColumn { column, .. }| {
+            let (least, most) = key::bytes_of_column(column);
+            let is_fixed =
+                column.ty.fixed_bytes().is_some() || matches!(column.ty, ColumnType::Decimal { .. });
+            let bytes = most.filter(|_| is_fixed).map(|_| least - usize::from(column.nullable));
+            Width { nullable: column.nullable, bytes }
+        });
+        Some(LeadingColumns(widths.collect()))
+    }
+
     /// Whether so many values are all of a key, which no second row can have.
     pub(crate) fn is_whole_key(&self, parts: usize) -> bool {
         self.is_unique() && parts > 0 && parts == self.columns.len() && !self.may_append_primary_key()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::IndexId;
+    use crate::row::{Column, IndexDef, IntoKey, Value};
+
+    #[test]
+    fn leading_columns_end_where_the_next_begin() {
+        let types = [
+            ColumnType::Int4,
+            ColumnType::Text,
+            ColumnType::Char(3),
+            ColumnType::Decimal { precision: 20, scale: 2 },
+            ColumnType::Bool,
+            ColumnType::Bytes,
+        ];
+        let texts = ["", "a", "\u{1}\0b", "straße"];
+        for nullable in [false, true] {
+            let column = |(nth, ty): (usize, &ColumnType)| {
+                let name = format!("c{nth}");
+                if nullable && nth > 0 { Column::nullable(name, *ty) } else { Column::new(name, *ty) }
+            };
+            let columns = types.iter().enumerate().map(column).collect();
+            let (id, name, columns_of_index) = (IndexId(7), "i".to_owned(), (0..types.len()).collect());
+            let index = IndexDef { id, name, columns: columns_of_index, unique: false };
+            let schema = Schema::new("t", columns, Some(vec![0]), vec![index]).unwrap();
+            let shape = schema.key_shape(WhichIndex::Secondary(0));
+            for nth in 0..16 {
+                let text = texts[nth % 4];
+                let mut values = vec![
+                    Value::Int4(nth as i32 - 8),
+                    Value::Text(text.to_owned()),
+                    Value::Text(text.chars().take(3).collect()),
+                    Value::Decimal("-12.34".parse().unwrap()),
+                    Value::Bool(nth % 2 == 0),
+                    Value::Bytes(text.as_bytes().to_vec()),
+                ];
+                if nullable && nth > 3 {
+                    values[1 + nth % 5] = Value::Null;
+                }
+                let prefix = |count: usize| {
+                    let mut key = Key::new();
+                    values[..count].encode_prefix_into(shape, &mut key).unwrap();
+                    key
+                };
+                let whole = prefix(types.len());
+                for count in 1..=types.len() {
+                    let leading = shape.leading(count).unwrap();
+                    assert_eq!(leading.len_in(&whole), Some(prefix(count).len()), "{values:?}, {count}");
+                    assert_eq!(leading.len_in(&prefix(count)), Some(prefix(count).len()));
+                    assert_eq!(leading.len_in(&prefix(count)[..prefix(count).len() - 1]), None);
+                    assert_eq!(leading.len_in(&prefix(count - 1)), None, "{values:?}, {count}");
+                }
+            }
+            assert_eq!(shape.leading(0), None);
+            assert_eq!(shape.leading(types.len() + 1), None);
+        }
+        let numbered = Schema::new("t", vec![Column::new("c", ColumnType::Int4)], None, vec![]).unwrap();
+        let leading = numbered.key_shape(WhichIndex::Primary).leading(1).unwrap();
+        assert_eq!(leading.len_in(&7u64.to_be_bytes()), Some(8));
     }
 }

@@ -43,15 +43,40 @@ impl<'a> IndexEntry<'a> {
         self.carried(column).and_then(|position| self.row.read(position))
     }
 
+    /// The value of an int2 column of these. Errors as [`IndexEntry::read`]; so do all `get_` methods below.
+    #[inline]
+    pub fn get_i16(&self, column: usize) -> Result<i16> {
+        self.carried(column).and_then(|position| self.row.get_i16(position))
+    }
+
+    /// Of an int4 column.
+    #[inline]
+    pub fn get_i32(&self, column: usize) -> Result<i32> {
+        self.carried(column).and_then(|position| self.row.get_i32(position))
+    }
+
+    /// Of an int8 column.
+    #[inline]
+    pub fn get_i64(&self, column: usize) -> Result<i64> {
+        self.carried(column).and_then(|position| self.row.get_i64(position))
+    }
+
+    #[inline]
     fn carried(&self, column: impl ColumnRef) -> Result<usize> {
         let (schema, position) = (self.row.schema(), column.position(self.row.schema())?);
-        let of_index = match self.which {
-            WhichIndex::Primary => &[][..],
-            WhichIndex::Secondary(nth) => &schema.indexes()[nth].columns,
+        let of_index = || match self.which {
+            WhichIndex::Primary => false,
+            WhichIndex::Secondary(nth) => schema.indexes()[nth].columns.contains(&position),
         };
-        if of_index.contains(&position) || schema.primary_key().is_some_and(|key| key.contains(&position)) {
+        if schema.primary_key().is_some_and(|key| key.contains(&position)) || of_index() {
             return Ok(position);
         }
+        self.not_carried(position)
+    }
+
+    #[cold]
+    fn not_carried<T>(&self, position: usize) -> Result<T> {
+        let schema = self.row.schema();
         let what = format!(
             "reading column \"{}\" of table \"{}\" from an entry of \"{}\", which has the index's columns and those of the \
              primary key: read the row by these",
@@ -143,6 +168,7 @@ impl Context {
     }
 
     /// What `look` says of a row.
+    #[inline]
     pub(super) fn look_at<T>(&self, slot: u32, body: &[u8], look: impl FnOnce(RowView<'_>) -> T) -> T {
         look(view(self.tables.at(slot), body))
     }

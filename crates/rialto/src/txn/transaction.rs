@@ -208,7 +208,9 @@ impl Context {
         self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
         self.cover.clear();
-        self.scope.end();
+        if self.scope.is_on() {
+            self.scope.end();
+        }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
         if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {

@@ -75,7 +75,11 @@ impl Sizes {
                 let (index, id) = (version.index(which), version.index_id(which));
                 let entries = index.len_estimate();
                 let before = self.0.get(&id).copied().unwrap_or(ENTRIES_MIN / 2);
-                if entries < ENTRIES_MIN || entries < before * 2 && entries > before / 4 {
+                // A hash deals new keys out as it did the old ones.
+                if core.locks.is_hashed(id)
+                    || entries < ENTRIES_MIN
+                    || entries < before * 2 && entries > before / 4
+                {
                     there.insert(id, before);
                     continue;
                 }
@@ -86,5 +90,42 @@ impl Sizes {
         }
         // Those that are gone are forgotten.
         self.0 = there;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::{Duration, Instant};
+
+    use super::*;
+    use crate::io::MemoryDisk;
+    use crate::row::{Column, ColumnType, Value};
+    use crate::{Database, LockForm, Options, TableDef};
+
+    #[test]
+    fn a_rule_by_hash_stays_as_a_table_grows() {
+        let options =
+            Options { memory_bytes: 64 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let tables = ["hashed", "ranges"].map(|name| {
+            let def =
+                TableDef::new(name, vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+            db.transact(|tx| tx.create_table(&def)).unwrap()
+        });
+        db.set_routing_by_hash("hashed", WhichIndex::Primary, 1).unwrap();
+        for table in &tables {
+            db.transact(|tx| (0..5_000).try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))).unwrap();
+        }
+        let began = Instant::now();
+        // They are looked at in no order: after another whole look.
+        for _ in 0..2 {
+            while db.executors_of("ranges", WhichIndex::Primary).unwrap() < 8 {
+                assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(2 * LOOK_EVERY);
+        }
+        let is_hashed = |table: &crate::Table| db.core().locks.is_hashed(table.version().primary_id);
+        assert_eq!([is_hashed(&tables[0]), is_hashed(&tables[1])], [true, false]);
     }
 }

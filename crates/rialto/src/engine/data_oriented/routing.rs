@@ -1,5 +1,8 @@
 //! Routing rules, given by hand.
 
+use std::sync::Arc;
+
+use crate::catalog::TableVersion;
 use crate::database::Database;
 use crate::error::{Error, Result};
 use crate::lock::{LockForm, RoutingRule};
@@ -27,20 +30,7 @@ impl Database {
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
     /// bounds do not ascend; values that do not fit the index.
     pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
-        let core = self.core();
-        if core.locks.form() != LockForm::Local {
-            let what =
-                "routing rules without executors: open the database with Options::locks Local".to_owned();
-            return Err(Error::Unsupported { what });
-        }
-        let version = core.catalog.table(table)?.version();
-        if let WhichIndex::Secondary(position) = index
-            && position >= version.secondaries.len()
-        {
-            let reason =
-                format!("it has no secondary index {position}, it has {}", version.secondaries.len());
-            return Err(Error::BadDefinition { name: table.to_owned(), reason });
-        }
+        let (core, version) = (self.core(), self.routed(table, index)?);
         let shape = version.schema.key_shape(index);
         let mut keys = Vec::with_capacity(bounds.len());
         for bound in bounds {
@@ -56,5 +46,47 @@ impl Database {
         let index = version.index_id(index);
         core.locks.route(index, Some(RoutingRule::in_turn(index, keys, core.options.executors as u16)));
         Ok(())
+    }
+
+    /// Deals an index's keys out over the executors by the hash of their first so many columns: keys that have the same values
+    /// there are one executor's, whichever that is, and no skew of the values themselves makes one busier than another. An
+    /// identifier, or a scan, that does not have these columns goes to all executors. Otherwise as [`Database::set_routing`];
+    /// such a rule stays as a table grows.
+    ///
+    /// # Errors
+    /// As [`Database::set_routing`]; [`Error::BadDefinition`] if the index does not have so many columns, or none is asked
+    /// for.
+    pub fn set_routing_by_hash(&self, table: &str, index: WhichIndex, columns: usize) -> Result<()> {
+        let (core, version) = (self.core(), self.routed(table, index)?);
+        let shape = version.schema.key_shape(index);
+        let Some(leading) = shape.leading(columns) else {
+            let has = if shape.is_row_number() { 1 } else { shape.columns().len() };
+            let reason = format!(
+                "a routing rule by the hash of {columns} columns of \"{}\", which has {has}: give 1 to {has}",
+                shape.name()
+            );
+            return Err(Error::BadDefinition { name: table.to_owned(), reason });
+        };
+        let index = version.index_id(index);
+        core.locks.route(index, Some(RoutingRule::hashed(index, leading, core.options.executors as u16)));
+        Ok(())
+    }
+
+    /// The table, if keys of this index of it can be routed.
+    fn routed(&self, table: &str, index: WhichIndex) -> Result<Arc<TableVersion>> {
+        if self.core().locks.form() != LockForm::Local {
+            let what =
+                "routing rules without executors: open the database with Options::locks Local".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        let version = self.core().catalog.table(table)?.version();
+        if let WhichIndex::Secondary(position) = index
+            && position >= version.secondaries.len()
+        {
+            let reason =
+                format!("it has no secondary index {position}, it has {}", version.secondaries.len());
+            return Err(Error::BadDefinition { name: table.to_owned(), reason });
+        }
+        Ok(version)
     }
 }

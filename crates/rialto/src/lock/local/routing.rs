@@ -2,20 +2,34 @@
 
 use hashbrown::HashMap;
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
+use super::super::manager::LockManager;
 use super::span::SpanRef;
 use crate::ids::IndexId;
-use crate::row::Key;
+use crate::row::{Key, LeadingColumns};
 
-/// A routing rule (the DORA paper, section 4.1.1): an index's keys in datasets side by side, each of one executor.
+/// A routing rule (the DORA paper, section 4.1.1): which executor has which of an index's keys. The keys of some bounds lie
+/// in datasets side by side, each of one executor; or keys are dealt out by the hash of their leading columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoutingRule {
-    /// Where each dataset but the first begins, ascending.
-    bounds: Vec<Key>,
-    /// The first bytes of each bound, which tell most keys apart.
-    heads: Vec<u64>,
-    /// The executor of each dataset: one more than there are bounds.
-    executors: Vec<u16>,
+pub struct RoutingRule(Kind);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Kind {
+    Ranges {
+        /// Where each dataset but the first begins, ascending.
+        bounds: Vec<Key>,
+        /// The first bytes of each bound, which tell most keys apart.
+        heads: Vec<u64>,
+        /// The executor of each dataset: one more than there are bounds.
+        executors: Vec<u16>,
+    },
+    Hashed {
+        leading: LeadingColumns,
+        seed: u64,
+        /// The executors are those below this.
+        executors: u16,
+    },
 }
 
 impl RoutingRule {
@@ -27,7 +41,7 @@ impl RoutingRule {
         assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
         assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
         let heads = bounds.iter().map(|bound| head_of(bound)).collect();
-        RoutingRule { bounds, heads, executors }
+        RoutingRule(Kind::Ranges { bounds, heads, executors })
     }
 
     /// Datasets by where each but the first begins, dealt out to the executors in turn. Each index begins at another one.
@@ -41,30 +55,67 @@ impl RoutingRule {
         RoutingRule::new(bounds, executors)
     }
 
-    /// Which dataset a key is in.
-    #[inline]
-    fn dataset_of(&self, key: &[u8]) -> usize {
-        let head = head_of(key);
-        let from = self.heads.partition_point(|bound| *bound < head);
-        if self.heads.get(from).is_none_or(|bound| *bound > head) {
-            return from;
-        }
-        let alike = self.heads[from..].partition_point(|bound| *bound == head);
-        from + self.bounds[from..from + alike].partition_point(|bound| **bound <= *key)
+    /// Keys by the hash of their leading columns: those that have the same values there are one executor's. A span that does
+    /// not lie within such keys is at all executors.
+    ///
+    /// # Panics
+    /// If there is no executor.
+    pub fn hashed(index: IndexId, leading: LeadingColumns, executors: u16) -> RoutingRule {
+        assert!(executors > 0, "keys have an executor");
+        RoutingRule(Kind::Hashed { leading, seed: u64::from(index.0), executors })
     }
 
-    /// Appends the executors of the datasets that have keys of a span, ascending, each once.
-    pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
-        let first = self.dataset_of(span.lower());
-        out.push(self.executors[first]);
-        if span.is_point() {
-            return;
-        }
-        let more = self.bounds[first..].iter().take_while(|bound| span.ends_behind(bound)).count();
-        out.extend(self.executors[first + 1..=first + more].iter().copied());
-        out.sort_unstable();
-        out.dedup();
+    /// Whether it goes by a hash.
+    pub fn is_hashed(&self) -> bool {
+        matches!(self.0, Kind::Hashed { .. })
     }
+
+    /// Appends the executors that have keys of a span, ascending, each once.
+    pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
+        match &self.0 {
+            Kind::Ranges { bounds, heads, executors } => {
+                let first = dataset_of(bounds, heads, span.lower());
+                out.push(executors[first]);
+                if span.is_point() {
+                    return;
+                }
+                let more = bounds[first..].iter().take_while(|bound| span.ends_behind(bound)).count();
+                out.extend(executors[first + 1..=first + more].iter().copied());
+                out.sort_unstable();
+                out.dedup();
+            }
+            Kind::Hashed { leading, seed, executors } => {
+                let lower = span.lower();
+                let values = match leading.len_in(lower) {
+                    _ if lower.is_empty() => None,
+                    Some(len) if span.is_point() || SpanRef::prefix(&lower[..len]).covers(span) => {
+                        Some(&lower[..len])
+                    }
+                    // No key of the index; but spans that it is in are at all executors.
+                    None if span.is_point() => Some(lower),
+                    _ => None,
+                };
+                match values {
+                    Some(values) => {
+                        out.push((xxh3_64_with_seed(values, *seed) % u64::from(*executors)) as u16);
+                    }
+                    None => out.extend(0..*executors),
+                }
+            }
+        }
+    }
+}
+
+/// Which of the datasets between these bounds a key is in.
+#[inline]
+fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
+    let head = head_of(key);
+    let from = heads.partition_point(|bound| *bound < head);
+    if heads.get(from).is_none_or(|bound| *bound > head) {
+        return from;
+    }
+    let alike = heads[from..].partition_point(|bound| *bound == head);
+    from + bounds[from..from + alike].partition_point(|bound| **bound <= *key)
 }
 
 /// The first eight bytes of a key, in the order of keys; shorter ones filled up with zeros.
@@ -118,5 +169,12 @@ impl RoutingRules {
             None => changed.rules.remove(&index),
         };
         changed
+    }
+}
+
+impl LockManager {
+    /// Whether an index's keys are dealt out by a hash.
+    pub fn is_hashed(&self, index: IndexId) -> bool {
+        self.local.rules.lock().rules.get(&index).is_some_and(RoutingRule::is_hashed)
     }
 }

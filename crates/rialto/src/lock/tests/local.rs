@@ -11,7 +11,7 @@ use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockOptions, Owner, RecordMode, RoutingRule, Span, SpanRef,
     Wait, Wanted,
 };
-use crate::row::Key;
+use crate::row::{Column, ColumnType, IntoKey, Key, Schema, Value, WhichIndex};
 
 const EXECUTORS: u16 = 5;
 
@@ -30,8 +30,19 @@ fn lock(
     manager.local(owner, INDEX, span, mode, &refusing())
 }
 
-/// A rule of some datasets.
+/// Keys by the hash of their one byte, at as many executors.
+fn hashed(executors: u16) -> RoutingRule {
+    let columns = vec![Column::new("letter", ColumnType::Bool)];
+    let schema = Schema::new("t", columns, Some(vec![0]), vec![]).unwrap();
+    let leading = schema.key_shape(WhichIndex::Primary).leading(1).unwrap();
+    RoutingRule::hashed(INDEX, leading, executors)
+}
+
+/// A rule of some datasets, or by a hash.
 fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
+    if dice.below(4) == 0 {
+        return Some(hashed(1 + dice.below(u64::from(EXECUTORS)) as u16));
+    }
     let mut bounds: Vec<Key> = (0..dice.below(5)).map(|_| Key::from(&[dice.below(24) as u8][..])).collect();
     bounds.sort();
     bounds.dedup();
@@ -96,6 +107,45 @@ fn a_rule_sends_a_span_to_the_executors_that_have_keys_of_it() {
     assert_eq!(between(b"a", b"d\0"), [0, 2]);
     assert_eq!(between(b"e", b"s"), [0, 3]);
     assert_eq!(executors(Span::prefix(b"t").borrow()), [0]);
+}
+
+#[test]
+fn a_rule_by_hash_sends_keys_that_begin_alike_to_one_executor() {
+    let columns = ["town", "house"].map(|name| Column::new(name, ColumnType::Text));
+    let schema = Schema::new("t", columns.to_vec(), Some(vec![0, 1]), vec![]).unwrap();
+    let shape = schema.key_shape(WhichIndex::Primary);
+    let rule = RoutingRule::hashed(INDEX, shape.leading(1).unwrap(), EXECUTORS);
+    let executors = |span: SpanRef<'_>| {
+        let mut out = smallvec::SmallVec::new();
+        rule.executors_of(span, &mut out);
+        out.to_vec()
+    };
+    let key = |values: &[&str]| {
+        let (values, mut key): (Vec<Value>, _) =
+            (values.iter().map(|text| (*text).into()).collect(), Key::new());
+        values.as_slice().encode_prefix_into(shape, &mut key).unwrap();
+        key
+    };
+    let mut all = std::collections::BTreeSet::new();
+    for town in (0..200).map(|nth| format!("town {nth}")) {
+        let prefix = key(&[&town]);
+        let [own] = executors(Span::prefix(&prefix).borrow())[..] else { panic!("of one executor") };
+        assert_eq!(executors(SpanRef::point(&key(&[&town, "1"]))), [own]);
+        assert_eq!(executors(Span::prefix(&key(&[&town, "2"])).borrow()), [own]);
+        let (from, to) = (key(&[&town, "1"]), key(&[&town, "3"]));
+        let within = (std::ops::Bound::Included(&*from), std::ops::Bound::Excluded(&*to));
+        assert_eq!(executors(Span::between(within.0, within.1).unwrap().borrow()), [own]);
+        // Not within one town.
+        let beyond = Span::between(within.0, std::ops::Bound::Unbounded).unwrap();
+        assert_eq!(executors(beyond.borrow()).len(), usize::from(EXECUTORS));
+        assert_eq!(
+            executors(Span::prefix(&prefix[..prefix.len() - 1]).borrow()).len(),
+            usize::from(EXECUTORS)
+        );
+        all.insert(own);
+    }
+    assert_eq!(all.len(), usize::from(EXECUTORS), "each has some");
+    assert_eq!(executors(SpanRef::all()).len(), usize::from(EXECUTORS));
 }
 
 /// Against a list of what everybody holds, while the keys go from one executor to another (L11).
