@@ -20,6 +20,8 @@ pub struct Metrics {
     pub aborted_colour: u64,
     /// How often a commit on its way, or an insert, found the latch of its segment taken, by the checkpointer or by another.
     pub latch_conflicts: u64,
+    /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local).
+    pub executor_requests: Vec<u64>,
     /// Transactions that committed, running: what is left of their response times.
     pub run_ns: u64,
     /// The same transactions, waiting for locks.

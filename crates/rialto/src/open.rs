@@ -529,6 +529,7 @@ impl Running {
             aborted: sum(|account| account.aborted),
             aborted_deadlock: sum(|account| account.deadlocks),
             aborted_colour: sum(|account| account.colours),
+            executor_requests: core.locks.requests_by_executor(),
             latch_conflicts: core.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),
             lock_wait_ns: sum(|account| account.time.lock_wait_ns),

@@ -539,3 +539,69 @@ fn a_call_inside_of_a_body_is_refused_and_so_are_threads_without_executors() {
         assert!(error.contains(named), "{error}");
     }
 }
+
+/// A hot range that moves is followed: datasets are cut anew, and no call is lost meanwhile.
+#[test]
+fn a_hot_range_is_shared_out_wherever_it_goes() {
+    const ROWS: i32 = 3_000;
+    for threads in [0, 2] {
+        let db = database(Options { executors: 4, ..options(LockForm::Local, threads) });
+        let table = db.table("things").unwrap();
+        db.transact(|tx| {
+            (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0), Value::Int8(0)]))
+        })
+        .unwrap();
+        let touch = Action::exclusive("things", |tx, arguments, _| {
+            let key: i32 = arguments.get(0)?;
+            tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop)).map(drop)
+        });
+        db.register(Procedure::new("touch", [ColumnType::Int4], touch.by_argument(0))).unwrap();
+        let (hot, stop, calls) = (AtomicU64::new(0), AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for client in 0..2 {
+                let (db, hot, stop, calls) = (&db, &hot, &stop, &calls);
+                scope.spawn(move || {
+                    let mut random = Random::new(client);
+                    while !stop.load(Ordering::Relaxed) {
+                        let key = hot.load(Ordering::Relaxed) + random.below(200);
+                        db.call("touch", &[Value::Int4(key as i32)]).unwrap();
+                        calls.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for first in [0, 2_500, 1_100] {
+                hot.store(first, Ordering::Relaxed);
+                let began = Instant::now();
+                loop {
+                    let before = db.metrics().executor_requests;
+                    std::thread::sleep(Duration::from_millis(200));
+                    let after = db.metrics().executor_requests;
+                    let served: Vec<u64> =
+                        after.iter().zip(before).map(|(after, before)| after - before).collect();
+                    let (all, most): (u64, u64) = (served.iter().sum(), *served.iter().max().unwrap());
+                    if all > 400 && (most * 4) as f64 <= 1.2 * all as f64 {
+                        println!(
+                            "tally: hot range at {first}, {threads} threads, shared out in {:?}",
+                            began.elapsed()
+                        );
+                        break;
+                    }
+                    if began.elapsed() > Duration::from_secs(60) {
+                        stop.store(true, Ordering::Relaxed);
+                        panic!("{threads} threads, hot from {first}: {served:?}");
+                    }
+                }
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        let mut sum = 0;
+        db.transact(|tx| {
+            tx.scan(&table, &Scan::all(), |_, row| {
+                sum += row.get_i64(2)?;
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        assert_eq!(sum as u64, calls.into_inner());
+    }
+}

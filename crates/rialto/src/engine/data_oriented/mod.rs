@@ -9,10 +9,12 @@
 //!   executors out among themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a
 //!   `flight`, which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a
 //!   `rendezvous` point they meet.
-//! - `resource_manager`: keeps the rules in step with how the tables grow; `routing`: rules given by hand.
+//! - `resource_manager`: keeps the rules in step with how the tables grow, and with what is asked for (`loads`); `routing`: rules
+//!   given by hand.
 
 mod call;
 mod flight;
+mod loads;
 #[cfg(test)]
 mod model;
 mod placing;

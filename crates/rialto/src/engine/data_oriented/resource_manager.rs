@@ -7,6 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
+use super::loads::Loads;
 use crate::core::Core;
 use crate::ids::IndexId;
 use crate::lock::RoutingRule;
@@ -18,7 +19,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const ENTRIES_MIN: u64 = 1_000;
 
 /// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
-/// to a quarter (the DORA paper's resource manager, section 4.1.2, by size). It ends when it is dropped.
+/// to a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others
+/// (the DORA paper's resource manager, section 4.1.2). It ends when it is dropped.
 pub(crate) struct ResourceManager {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -33,7 +35,7 @@ impl ResourceManager {
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let told = stop.clone();
         // What there is already is shared out before anybody comes.
-        let mut sizes = Sizes::default();
+        let (mut sizes, mut loads) = (Sizes::default(), Loads::new(core.options.executors));
         sizes.look(&core);
         let thread = std::thread::Builder::new().name("rialto-resources".to_owned()).spawn(move || {
             let (stop, ended) = &*told;
@@ -42,6 +44,11 @@ impl ResourceManager {
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
                     sizes.look(&core);
+                    for (index, rule) in loads.look(core.locks.look_at_executors()) {
+                        if !core.locks.is_hashed(index) {
+                            core.locks.route(index, Some(rule));
+                        }
+                    }
                 }
             }
         })?;

@@ -11,6 +11,7 @@ use super::super::head::Blockers;
 use super::super::mode::RecordMode;
 use super::span::{Span, SpanRef};
 use crate::ids::IndexId;
+use crate::row::Key;
 
 /// What is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -142,6 +143,25 @@ pub(in super::super) struct LocalLocks {
     granted: Vec<NewlyGranted>,
     /// Of the routing rules in force.
     version: u64,
+    /// How many requests there were.
+    requests: u64,
+    /// How many at the last look, and keys of those since, one in so many.
+    looked_at: u64,
+    keys: Vec<(IndexId, Key)>,
+}
+
+/// One request in so many tells what it was for.
+const TELLS: u64 = 16;
+/// The most keys that are kept from one look to the next.
+const KEYS_MAX: usize = 512;
+
+/// What an executor was asked for since the last look at it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Look {
+    /// How many requests there were.
+    pub requests: u64,
+    /// Of some of them the index and the first key.
+    pub keys: Vec<(IndexId, Key)>,
 }
 
 fn conflict(one: RecordMode, other: RecordMode) -> bool {
@@ -201,6 +221,7 @@ impl LocalLocks {
         if version != self.version {
             return Answer::Rerouted;
         }
+        self.count(request.index, request.span);
         if self.is_idle() {
             return Answer::New(self.add(request));
         }
@@ -218,6 +239,34 @@ impl LocalLocks {
             Some(at) => Answer::New(at),
             None => Answer::New(self.add(request)),
         }
+    }
+
+    /// Counts a request.
+    #[inline]
+    pub fn count(&mut self, index: IndexId, span: SpanRef<'_>) {
+        self.requests += 1;
+        if self.requests.is_multiple_of(TELLS) {
+            self.tell(index, span);
+        }
+    }
+
+    #[inline(never)]
+    fn tell(&mut self, index: IndexId, span: SpanRef<'_>) {
+        if self.keys.len() < KEYS_MAX {
+            self.keys.reserve_exact(KEYS_MAX - self.keys.len());
+            self.keys.push((index, Key::from(span.lower())));
+        }
+    }
+
+    /// What it was asked for since the last look.
+    pub fn look(&mut self) -> Look {
+        let requests = self.requests - std::mem::replace(&mut self.looked_at, self.requests);
+        Look { requests, keys: self.keys.drain(..).collect() }
+    }
+
+    /// How many requests there were so far.
+    pub fn requests(&self) -> u64 {
+        self.requests
     }
 
     /// Whether the request could be granted now.

@@ -26,6 +26,7 @@ use smallvec::SmallVec;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
+pub use self::locks::Look;
 use self::locks::{Answer, Copied, Granted, Request, hash_of};
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
@@ -382,6 +383,16 @@ impl LockManager {
             }
         }
         self.part_from_leader(part);
+    }
+
+    /// What each executor was asked for since the last look.
+    pub fn look_at_executors(&self) -> Vec<Look> {
+        self.local.executors.iter().map(|executor| executor.lock().look()).collect()
+    }
+
+    /// How many requests each executor has had.
+    pub fn requests_by_executor(&self) -> Vec<u64> {
+        self.local.executors.iter().map(|executor| executor.lock().requests()).collect()
     }
 
     /// How many executors an index's keys are shared out over; 1 in another form.

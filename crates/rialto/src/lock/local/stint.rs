@@ -83,6 +83,11 @@ impl Stint {
         &table.expect("every executor of a span has been taken").1
     }
 
+    fn table_mut(&mut self, executor: u16) -> &mut LocalLocks {
+        let table = self.tables.iter_mut().find(|(taken, _)| *taken == executor);
+        &mut table.expect("every executor of a span has been taken").1
+    }
+
     fn covers(&self, Wanted { index, span, mode }: Wanted<'_>) -> bool {
         self.kept
             .iter()
@@ -129,6 +134,10 @@ fn keep(owner: &mut Owner, wanted: &[Wanted<'_>], routes: &[(u16, u16)]) -> bool
     };
     if !routes.iter().all(is_free) {
         return false;
+    }
+    for &(nth, executor) in routes {
+        let Wanted { index, span, .. } = wanted[usize::from(nth)];
+        stint.table_mut(executor).count(index, span);
     }
     let kept = wanted.iter().map(|&Wanted { index, span, mode }| Kept { index, span: span.to_owned(), mode });
     stint.kept.extend(kept);

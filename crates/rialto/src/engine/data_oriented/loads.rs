@@ -1,0 +1,220 @@
+//! [`Loads`]: which keys executors are asked for, and datasets that would make them equally busy. A policy: it is told what
+//! there was, says what to change, and does nothing itself.
+
+use hashbrown::HashMap;
+
+use crate::ids::IndexId;
+use crate::lock::{Look, RoutingRule};
+use crate::row::Key;
+
+/// The busiest executor may have so many times the mean of the requests before anything is changed.
+const IMBALANCE_MAX: f64 = 1.1;
+/// A change has to make the busiest executor of an index this much less busy.
+const GAIN_MIN: f64 = 0.9;
+/// An index with a smaller share of all requests is not looked at.
+const SHARE_MIN: f64 = 0.02;
+/// So many keys an executor have to be known of an index: fewer say little of how busy a dataset is.
+const KEYS_PER_EXECUTOR: usize = 48;
+/// After so many looks at the executors the earlier half of what is known is forgotten.
+const LOOKS_A_HALF: u32 = 10;
+
+/// A key that was asked for, and for how many requests it stands.
+struct Asked {
+    key: Key,
+    executor: usize,
+    weight: f64,
+}
+
+/// What was asked for in some looks at the executors.
+#[derive(Default)]
+struct Half {
+    looks: u32,
+    asked: HashMap<IndexId, Vec<Asked>>,
+    /// Requests by executor.
+    requests: Vec<f64>,
+}
+
+/// See the [module](self).
+pub(super) struct Loads {
+    executors: usize,
+    earlier: Half,
+    now: Half,
+}
+
+impl Loads {
+    pub fn new(executors: usize) -> Loads {
+        Loads { executors, earlier: Half::default(), now: Half::default() }
+    }
+
+    /// What each executor was asked for since the last look. Gives the rules to change, now and then.
+    pub fn look(&mut self, looks: Vec<Look>) -> Vec<(IndexId, RoutingRule)> {
+        let now = &mut self.now;
+        now.looks += 1;
+        now.requests.resize(self.executors, 0.0);
+        for (executor, Look { requests, keys }) in looks.into_iter().enumerate() {
+            now.requests[executor] += requests as f64;
+            let weight = requests as f64 / keys.len().max(1) as f64;
+            for (index, key) in keys {
+                now.asked.entry(index).or_default().push(Asked { key, executor, weight });
+            }
+        }
+        if now.looks < LOOKS_A_HALF {
+            return Vec::new();
+        }
+        let changes = self.choose();
+        self.earlier = std::mem::take(&mut self.now);
+        if !changes.is_empty() {
+            // It was by other rules.
+            self.earlier = Half::default();
+        }
+        changes
+    }
+
+    fn choose(&self) -> Vec<(IndexId, RoutingRule)> {
+        let halves = [&self.earlier, &self.now];
+        let mut requests = vec![0.0; self.executors];
+        for (executor, of_one) in halves.iter().flat_map(|half| half.requests.iter().enumerate()) {
+            requests[executor] += of_one;
+        }
+        let all: f64 = requests.iter().sum();
+        if busiest(&requests) <= IMBALANCE_MAX * all / self.executors as f64 {
+            return Vec::new();
+        }
+        let mut by_index: HashMap<IndexId, Vec<&Asked>> = HashMap::new();
+        for (index, asked) in halves.iter().flat_map(|half| &half.asked) {
+            by_index.entry(*index).or_default().extend(asked);
+        }
+        let changes = by_index.into_iter().filter_map(|(index, asked)| {
+            let weight: f64 = asked.iter().map(|asked| asked.weight).sum();
+            let is_known = asked.len() >= KEYS_PER_EXECUTOR * self.executors && weight >= SHARE_MIN * all;
+            is_known.then(|| self.share_out(index, asked, weight)).flatten()
+        });
+        changes.collect()
+    }
+
+    /// Datasets that are asked for equally often, if that makes the busiest executor less busy.
+    fn share_out(&self, index: IndexId, mut asked: Vec<&Asked>, all: f64) -> Option<(IndexId, RoutingRule)> {
+        let mut by_executor = vec![0.0; self.executors];
+        asked.iter().for_each(|asked| by_executor[asked.executor] += asked.weight);
+        asked.sort_unstable_by(|one, other| one.key.cmp(&other.key));
+        let share = all / self.executors as f64;
+        let (mut bounds, mut datasets): (Vec<Key>, Vec<f64>) = (Vec::new(), vec![0.0]);
+        // What comes before the key that is looked at, and how many shares that are is up to the last bound. A key goes where
+        // its middle lies, so that one that is hot has a dataset of its own.
+        let (mut before, mut shares) = (0.0, 0.0);
+        for of_key in asked.chunk_by(|one, other| one.key == other.key) {
+            let weight: f64 = of_key.iter().map(|asked| asked.weight).sum();
+            let middle = before + weight / 2.0;
+            let is_full = before > 0.0 && middle >= (shares + 1.0) * share;
+            if is_full && bounds.len() + 1 < self.executors {
+                shares = (middle / share).floor();
+                bounds.push(of_key[0].key.clone());
+                datasets.push(0.0);
+            }
+            before += weight;
+            *datasets.last_mut().expect("there is always one") += weight;
+        }
+        let gains = busiest(&datasets) <= GAIN_MIN * busiest(&by_executor);
+        gains.then(|| (index, RoutingRule::in_turn(index, bounds, self.executors as u16)))
+    }
+}
+
+fn busiest(requests: &[f64]) -> f64 {
+    requests.iter().copied().fold(0.0, f64::max)
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::SmallVec;
+
+    use super::*;
+    use crate::io::Random;
+    use crate::lock::SpanRef;
+
+    const INDEX: IndexId = IndexId(7);
+    const EXECUTORS: usize = 4;
+
+    fn key(value: u32) -> Key {
+        Key::from(&value.to_be_bytes()[..])
+    }
+
+    fn executor_of(rule: &RoutingRule, key: &Key) -> usize {
+        let mut executors = SmallVec::new();
+        rule.executors_of(SpanRef::point(key), &mut executors);
+        usize::from(executors[0])
+    }
+
+    /// Requests for keys that `draw` gives, through the rule, looked at until it is changed or time is up. Gives the
+    /// requests by executor of the last look, and how often the rule was changed.
+    fn serve(
+        rule: &mut RoutingRule,
+        loads: &mut Loads,
+        looks: u32,
+        draw: &mut dyn FnMut() -> u32,
+    ) -> (Vec<u64>, u32) {
+        let (mut requests, mut changes) = (Vec::new(), 0);
+        for _ in 0..looks {
+            let mut seen: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
+            for _ in 0..4_000 {
+                let key = key(draw());
+                let look = &mut seen[executor_of(rule, &key)];
+                look.requests += 1;
+                if look.requests.is_multiple_of(16) {
+                    look.keys.push((INDEX, key));
+                }
+            }
+            requests = seen.iter().map(|look| look.requests).collect();
+            for (index, changed) in loads.look(seen) {
+                assert_eq!(index, INDEX);
+                *rule = changed;
+                changes += 1;
+            }
+        }
+        (requests, changes)
+    }
+
+    fn imbalance(requests: &[u64]) -> f64 {
+        let all: u64 = requests.iter().sum();
+        *requests.iter().max().unwrap() as f64 * requests.len() as f64 / all as f64
+    }
+
+    #[test]
+    fn a_hot_range_is_followed_wherever_it_goes_and_then_left_alone() {
+        let mut random = Random::new(1);
+        let mut loads = Loads::new(EXECUTORS);
+        let mut rule = RoutingRule::in_turn(INDEX, [250, 500, 750].map(key).to_vec(), EXECUTORS as u16);
+        for hot in [0..100, 600..700, 450..460] {
+            let mut draw = || match random.below(10) {
+                0 => random.below(1_000) as u32,
+                _ => hot.start + random.below(hot.len() as u64) as u32,
+            };
+            serve(&mut rule, &mut loads, 3 * LOOKS_A_HALF, &mut draw);
+            let (requests, _) = serve(&mut rule, &mut loads, 1, &mut draw);
+            assert!(imbalance(&requests) < 1.2, "{requests:?} with {rule:?}");
+            let (_, changes) = serve(&mut rule, &mut loads, 6 * LOOKS_A_HALF, &mut draw);
+            assert!(changes <= 1, "it goes to and fro: {changes} changes");
+        }
+    }
+
+    #[test]
+    fn one_hot_key_has_an_executor_of_its_own_and_nothing_goes_to_and_fro() {
+        let mut random = Random::new(2);
+        let mut loads = Loads::new(EXECUTORS);
+        let mut rule = RoutingRule::in_turn(INDEX, vec![], EXECUTORS as u16);
+        let mut draw = || if random.chance(1, 2) { 500 } else { random.below(1_000) as u32 };
+        let (_, changes) = serve(&mut rule, &mut loads, 8 * LOOKS_A_HALF, &mut draw);
+        let hot = executor_of(&rule, &key(500));
+        assert!((1..=2).contains(&changes), "{changes}");
+        assert!([450, 499, 501, 550].iter().all(|&other| executor_of(&rule, &key(other)) != hot), "{rule:?}");
+    }
+
+    #[test]
+    fn few_requests_change_nothing() {
+        let mut loads = Loads::new(EXECUTORS);
+        for _ in 0..10 * LOOKS_A_HALF {
+            let mut looks: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
+            looks[0] = Look { requests: 16, keys: vec![(INDEX, key(1))] };
+            assert!(loads.look(looks).is_empty());
+        }
+    }
+}
