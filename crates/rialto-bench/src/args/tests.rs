@@ -183,7 +183,7 @@ fn limits_and_comparisons() {
 #[test]
 fn help_does_not_show_what_is_not_built() {
     let help = <Command as clap::CommandFactory>::command().render_long_help().to_string();
-    for absent in ["--two-stage", "data-oriented"] {
+    for absent in ["--two-stage", "--cache-bytes"] {
         assert!(!help.contains(absent), "{absent} is in:\n{help}");
     }
     assert!(help.contains("--in-flight"));
