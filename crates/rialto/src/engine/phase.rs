@@ -17,6 +17,9 @@ use crate::txn::Transaction;
 use crate::txn::scope::Reach;
 use crate::txn::transaction::Context;
 
+/// A phase of more actions than this locks what they name instead of having their executors for itself.
+const STINT_ACTIONS_MAX: usize = 8;
+
 /// An action in a call.
 pub(super) enum Ready<'a> {
     /// On its table, or on an index of it.
@@ -84,9 +87,11 @@ pub(super) fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> 
     });
     let mut identified: SmallVec<[&Targeted<'_>; 8]> = identified.collect();
     let wanted: SmallVec<[Wanted<'_>; 8]> = identified.iter().map(|it| it.wanted()).collect();
-    // The executors of all of them, if they are free: then it needs no locks while it runs. A plain closure may take its
-    // time, or wait for whatever it likes.
-    if actions.iter().any(|ready| matches!(ready, Ready::Plain(_))) {
+    // The executors of all of them, if they are free: then it needs no locks while it runs. Many actions would keep many of
+    // them from others for long, and a plain closure may wait for whatever it likes.
+    let is_long =
+        wanted.len() > STINT_ACTIONS_MAX || actions.iter().any(|ready| matches!(ready, Ready::Plain(_)));
+    if is_long {
         context.core.locks.leave_stint(&mut context.owner);
     } else if context.core.locks.stint(&mut context.owner, &wanted) {
         return Ok(());
