@@ -31,10 +31,6 @@ impl Condvar {
     pub(super) fn notify_one(&self) {
         self.0.notify_one();
     }
-
-    pub(super) fn notify_all(&self) {
-        self.0.notify_all();
-    }
 }
 
 /// The latch, if it is free.

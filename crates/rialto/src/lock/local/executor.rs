@@ -91,6 +91,10 @@ impl Executor {
             place = self.back.wait_for(place, limit);
             place.sleepers -= 1;
         }
+        // One is woken when the table is back, and wakes the next: all at once would be in each other's way.
+        if place.locks.is_some() && place.sleepers > 0 {
+            self.back.notify_one();
+        }
         place.locks.is_some().then(|| Latch(place))
     }
 
@@ -119,7 +123,7 @@ impl Executor {
         let sleepers = place.sleepers;
         drop(place);
         if sleepers > 0 {
-            self.back.notify_all();
+            self.back.notify_one();
         }
     }
 }

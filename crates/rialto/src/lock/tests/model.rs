@@ -76,10 +76,6 @@ mod sync {
         pub(super) fn notify_one(&self) {
             self.0.notify_one();
         }
-
-        pub(super) fn notify_all(&self) {
-            self.0.notify_all();
-        }
     }
 }
 
