@@ -352,3 +352,92 @@ fn every_response_is_forwarded_once_it_is_durable() {
         shuttle::check_pct(move || forward(writes), SCHEDULES, 3);
     }
 }
+
+/// A queue without a bound, as threads that own executors have it: taken off in groups, with standbys that are hired when
+/// everybody is blocked.
+struct Hiring {
+    dispatch: Dispatch<u32, Mailbox<Job>>,
+    running: AtomicU32,
+    done: sync::Mutex<Vec<u32>>,
+    /// What the first task waits for, and the last one gives.
+    given: sync::Mutex<bool>,
+    told: sync::Condvar,
+    hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Hiring {
+    fn work(self: &Arc<Hiring>, me: usize) {
+        let all = self.clone();
+        let hand = thread::spawn(move || {
+            while let Some(task) = all.dispatch.next(me, || {}) {
+                assert_eq!(all.running.fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
+                thread::yield_now();
+                all.running.fetch_sub(1, Ordering::SeqCst);
+                match task {
+                    0 => all.wait(me),
+                    3 => {
+                        *all.given.lock() = true;
+                        all.told.notify_all();
+                    }
+                    _ => {}
+                }
+                all.done.lock().push(task);
+            }
+        });
+        self.hands.lock().push(hand);
+    }
+
+    fn wait(self: &Arc<Hiring>, me: usize) {
+        if !self.dispatch.leave(me) {
+            self.hire();
+        }
+        let mut given = self.given.lock();
+        while !*given {
+            given = self.told.wait(given, None);
+        }
+        drop(given);
+        self.dispatch.come_back(me);
+    }
+
+    fn hire(self: &Arc<Hiring>) {
+        if let Some(seat) = self.dispatch.hire() {
+            self.work(seat);
+        }
+    }
+}
+
+/// The first task waits for the last one, whoever puts them and in whatever groups they are taken: nobody would run it if no
+/// standby were hired. Each task is run once.
+#[test]
+fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
+    let serve = || {
+        let all = Arc::new(Hiring {
+            dispatch: Dispatch::unbounded(2, 3),
+            running: AtomicU32::new(0),
+            done: sync::Mutex::new(Vec::new()),
+            given: sync::Mutex::new(false),
+            told: sync::Condvar::default(),
+            hands: sync::Mutex::new(Vec::new()),
+        });
+        all.work(0);
+        let putters = [[0, 1], [2, 3]].map(|tasks| {
+            let all = all.clone();
+            thread::spawn(move || {
+                if !all.dispatch.put_all(tasks) {
+                    all.hire();
+                }
+            })
+        });
+        putters.into_iter().for_each(|putter| putter.join().unwrap());
+        all.dispatch.close();
+        loop {
+            let Some(hand) = all.hands.lock().pop() else { break };
+            hand.join().unwrap();
+        }
+        let mut done = all.done.lock().clone();
+        done.sort_unstable();
+        assert_eq!(done, [0, 1, 2, 3]);
+    };
+    shuttle::check_random(serve, SCHEDULES);
+    shuttle::check_pct(serve, SCHEDULES, 3);
+}
