@@ -61,8 +61,10 @@ impl Future for Done {
 }
 
 impl Pending for Done {
-    fn poll_done(&self) -> Option<rialto::Result<()>> {
-        Some(Ok(()))
+    type Answer = rialto::Result<()>;
+
+    fn is_done(&mut self) -> bool {
+        true
     }
 
     fn wait(self) -> rialto::Result<()> {
@@ -92,6 +94,10 @@ impl<'a> Workload for Clients<'a> {
 
     fn submit_one(&self, client: &mut Box<dyn Client + 'a>, now: Instant) -> rialto::Result<(usize, Done)> {
         self.run_one(client, now).map(|procedure| (procedure, Done))
+    }
+
+    fn settle(&self, _: &mut Box<dyn Client + 'a>, outcome: rialto::Result<()>) -> rialto::Result<()> {
+        outcome
     }
 }
 

@@ -97,7 +97,7 @@ pub struct BenchArgs {
     /// Clients; each is a thread
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub clients: u32,
-    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets
+    /// Transactions that each client keeps outstanding: 1 blocks, more use tickets, and with --executor-threads calls that fly
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=50_000))]
     pub in_flight: u32,
     /// Open loop: this many transactions a second, or percent of a peak that is measured first; latencies count from
@@ -267,6 +267,8 @@ impl Unbuilt {
 const PACKETS_SPARE: usize = 1_024;
 const PACKETS_MAX: usize = 60_000;
 const CLIENTS_SPARE: usize = 16;
+/// What `Options::transactions_max` may be at most.
+const TRANSACTIONS_MAX: usize = 16_384;
 
 impl BenchArgs {
     /// The regime of virtual time that the run is in, if it is.
@@ -359,6 +361,16 @@ impl BenchArgs {
         self.clients as usize * self.in_flight as usize
     }
 
+    /// How many transactions can be open: one a client; all in flight, where they are run by threads that own executors,
+    /// each with room for a part.
+    fn transactions_max(&self, default: usize) -> usize {
+        let open = match self.executor_threads {
+            None | Some(0) => self.clients as usize,
+            Some(_) => (2 * self.outstanding()).min(TRANSACTIONS_MAX - CLIENTS_SPARE),
+        };
+        default.max(open + CLIENTS_SPARE)
+    }
+
     /// The directory, if there is one.
     pub fn directory(&self) -> Option<PathBuf> {
         match (&self.disk, &self.data) {
@@ -414,7 +426,7 @@ impl BenchArgs {
             group_commit: self.group_commit.options(),
             log_writes: self.log_writes.caching(),
             log_writes_in_flight: self.log_writes.in_flight(),
-            transactions_max: defaults.transactions_max.max(self.clients as usize + CLIENTS_SPARE),
+            transactions_max: self.transactions_max(defaults.transactions_max),
             packets_max: defaults.packets_max.max(self.outstanding() + PACKETS_SPARE),
             ..defaults
         }

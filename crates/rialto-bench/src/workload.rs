@@ -7,30 +7,72 @@ pub(crate) mod meddled;
 
 use std::future::Future;
 use std::ops::RangeInclusive;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use rialto::engine::transaction_server::TransactionServerStats;
-use rialto::{Result, Ticket};
+use rialto::row::Value;
+use rialto::{Result, Sent, Ticket};
 
 use crate::driver::{self, Ended, Load, Observer, Outcome};
 use crate::report::ServersSetting;
 use crate::tpcb;
 
-/// An outcome on its way to being durable.
-pub trait Pending: Future<Output = Result<()>> + Unpin {
-    /// The outcome, if it is there.
-    fn poll_done(&self) -> Option<Result<()>>;
-    /// Waits for the outcome.
-    fn wait(self) -> Result<()>;
+/// A submitted transaction, on its way to being durable.
+pub trait Pending: Future<Output = Self::Answer> + Unpin {
+    /// What its client is told in the end.
+    type Answer;
+
+    /// Whether the answer is there.
+    fn is_done(&mut self) -> bool;
+    /// Waits for the answer.
+    fn wait(self) -> Self::Answer;
 }
 
-impl Pending for Ticket {
-    fn poll_done(&self) -> Option<Result<()>> {
-        Ticket::poll_done(self)
+/// What a client has submitted: `N` is what it notes of a call until the answer is there.
+pub enum Submitted<N> {
+    /// A transaction that has its place; what it gave the client knows.
+    Placed(Ticket),
+    /// A call that may still be with the executors.
+    Sent(Sent, N),
+}
+
+/// The answer to what was [`Submitted`].
+pub enum Answer<N> {
+    /// To a transaction that had its place.
+    Placed(Result<()>),
+    /// To a call.
+    Called(N, Result<Vec<Value>>),
+}
+
+impl<N: Copy + Unpin> Future for Submitted<N> {
+    type Output = Answer<N>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer<N>> {
+        Poll::Ready(match self.get_mut() {
+            Submitted::Placed(ticket) => Answer::Placed(ready!(Pin::new(ticket).poll(context))),
+            Submitted::Sent(sent, note) => Answer::Called(*note, ready!(Pin::new(sent).poll(context))),
+        })
+    }
+}
+
+impl<N: Copy + Unpin> Pending for Submitted<N> {
+    type Answer = Answer<N>;
+
+    #[inline]
+    fn is_done(&mut self) -> bool {
+        match self {
+            Submitted::Placed(ticket) => ticket.poll_done().is_some(),
+            Submitted::Sent(sent, _) => sent.is_done(),
+        }
     }
 
-    fn wait(self) -> Result<()> {
-        Ticket::wait(self)
+    fn wait(self) -> Answer<N> {
+        match self {
+            Submitted::Placed(ticket) => Answer::Placed(ticket.wait()),
+            Submitted::Sent(sent, note) => Answer::Called(note, sent.wait()),
+        }
     }
 }
 
@@ -54,11 +96,17 @@ pub trait Workload: Sync {
     /// deadlock. Any other error ends the run.
     fn run_one(&self, client: &mut Self::Client, now: Instant) -> Result<usize>;
 
-    /// Runs one transaction and does not wait for the log.
+    /// Runs one transaction and does not wait for the log, nor for executors that it is sent to. Returns its type.
+    ///
+    /// # Errors
+    /// As [`run_one`](Workload::run_one), for a transaction that ran here.
+    fn submit_one(&self, client: &mut Self::Client, now: Instant) -> Result<(usize, Self::Ticket)>;
+
+    /// Takes the answer to what a client submitted.
     ///
     /// # Errors
     /// As [`run_one`](Workload::run_one).
-    fn submit_one(&self, client: &mut Self::Client, now: Instant) -> Result<(usize, Self::Ticket)>;
+    fn settle(&self, client: &mut Self::Client, answer: <Self::Ticket as Pending>::Answer) -> Result<()>;
 
     /// Takes back the state of a client that is done.
     fn retire(&self, client: Self::Client) {

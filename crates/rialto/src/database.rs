@@ -13,6 +13,7 @@ use crate::backup::{BackupKind, BackupReport, Destination};
 use crate::catalog::Table;
 use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
+use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::io::{Disk, FileDisk};
 use crate::lock::LockMode;
@@ -21,6 +22,7 @@ use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
 use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
 use crate::recovery::RecoveryReport;
+use crate::row::Value;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
 use crate::txn::{Ticket, Transaction};
@@ -221,15 +223,39 @@ impl Database {
         loop {
             match self.run_once(options, &mut runs, &mut body) {
                 Run::Placed(value, committed) => return Ok((value, committed)),
-                Run::Again(None) => {}
-                Run::Again(Some(rest)) if rest.is_zero() => std::thread::yield_now(),
-                Run::Again(Some(rest)) => std::thread::sleep(rest),
+                Run::Again(rest) => take_rest(rest),
                 Run::NotBegun(error) => return Err(error),
                 Run::Failed(transaction, error) => {
                     drop(in_body);
                     transaction.abort()?;
                     return Err(error);
                 }
+            }
+        }
+    }
+
+    /// Runs `body` as [`Database::submit_with`] does, but waits for nothing after a failure, either, and keeps a panic. The
+    /// thread is inside a body meanwhile.
+    pub(crate) fn run_to_landing(
+        &self,
+        options: &TxOptions,
+        mut body: impl FnMut(&mut Transaction) -> Result<Vec<Value>>,
+    ) -> Landed {
+        let mut runs = Runs::new();
+        loop {
+            let run = AssertUnwindSafe(|| self.run_once(options, &mut runs, &mut body));
+            match catch_unwind(run) {
+                Ok(Run::Placed(values, mut committed)) => {
+                    let ticket = committed.ticket();
+                    committed.give_back(self.core());
+                    return Landed::Placed(values, ticket);
+                }
+                Ok(Run::Again(rest)) => take_rest(rest),
+                Ok(Run::Failed(mut transaction, error)) => {
+                    return Landed::Failed(transaction.settled(), error);
+                }
+                Ok(Run::NotBegun(error)) => return Landed::NotBegun(error),
+                Err(panic) => return Landed::Panicked(panic),
             }
         }
     }
@@ -494,6 +520,15 @@ pub(crate) fn end_run<T>(
         return Run::Again(Some(core.options.colour_retry));
     }
     Run::Failed(transaction, error)
+}
+
+/// Rests before the next run.
+fn take_rest(rest: Option<Duration>) {
+    match rest {
+        None => {}
+        Some(rest) if rest.is_zero() => std::thread::yield_now(),
+        Some(rest) => std::thread::sleep(rest),
+    }
 }
 
 /// How long to rest before the next run, so that the transaction that won the deadlock has some time.

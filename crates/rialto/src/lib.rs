@@ -44,7 +44,7 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{
-    Action, ActionMode, Arguments, Flow, MessageServer, Outputs, Procedure, TransactionServer,
+    Action, ActionMode, Arguments, Flow, MessageServer, Outputs, Procedure, Sent, TransactionServer,
     TransactionServerOptions,
 };
 pub use error::{Error, Result};

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Arguments, Checkpointing, Database, Durability, Error, Flow, KeyBound, LockForm, Options,
-    Outputs, Procedure, Result, Scan, TableDef, Transaction,
+    Outputs, Procedure, Result, Scan, Sent, TableDef, Transaction,
 };
 
 /// Steps of a call: three in each of two phases.
@@ -240,13 +241,18 @@ fn histories_of_calls_are_serializable_while_keys_move() {
         let threads = random.below(4) as usize;
         let db = database(options(LockForm::Local, threads));
         let numbers = AtomicU64::new(1);
-        let call = |arguments: Vec<Value>| {
-            let (outputs, ticket) = db.submit_call("steps", &arguments).unwrap();
+        let send = |arguments: Vec<Value>| {
+            let sent = db.send_call("steps", &arguments).unwrap();
+            (arguments, sent)
+        };
+        // What a call that was sent has done in the end.
+        let take = |(arguments, sent): (Vec<Value>, Sent)| {
+            let (outputs, ticket) = sent.wait_for_place().unwrap();
             let place = ticket.lsn().0;
             ticket.wait().unwrap();
             Done { place, events: events(&arguments, outputs) }
         };
-        let call = &call;
+        let (send, take) = (&send, &take);
         let mut history = Vec::new();
         for first in (0..KEYS).step_by(STEPS) {
             let version = numbers.fetch_add(1, Ordering::Relaxed) as i64;
@@ -255,7 +261,7 @@ fn histories_of_calls_are_serializable_while_keys_move() {
                 let what = if key < KEYS { WRITE } else { 0 };
                 arguments.extend([what, key, key % 4].map(Value::Int4));
             }
-            history.push(call(arguments));
+            history.push(take(send(arguments)));
         }
         let running = AtomicU64::new(4);
         std::thread::scope(|scope| {
@@ -263,14 +269,20 @@ fn histories_of_calls_are_serializable_while_keys_move() {
                 .map(|_| {
                     let (mut random, numbers, running) = (random.fork(), &numbers, &running);
                     scope.spawn(move || {
-                        let mut done = Vec::new();
-                        while done.len() < 100 {
+                        let (mut done, mut on_their_way) = (Vec::new(), VecDeque::new());
+                        let in_flight_max = 1 + random.below(12) as usize;
+                        while done.len() + on_their_way.len() < 100 {
                             let version = numbers.fetch_add(1, Ordering::Relaxed) as i64;
                             let arguments = any_call(&mut random, version);
                             if is_plain(&arguments) {
-                                done.push(call(arguments));
+                                on_their_way.push_back(send(arguments));
+                            }
+                            if on_their_way.len() == in_flight_max {
+                                let any = random.below(in_flight_max as u64) as usize;
+                                done.extend(on_their_way.remove(any).map(take));
                             }
                         }
+                        done.extend(on_their_way.into_iter().map(take));
                         running.fetch_sub(1, Ordering::Relaxed);
                         done
                     })

@@ -221,4 +221,9 @@ fn rates_and_options() {
         parse("tpcb --clients 2000 --in-flight 20 --memory-bytes 5000000 --durability memory").options();
     assert_eq!((options.transactions_max, options.packets_max), (2016, 41_024));
     assert_eq!((options.memory_bytes, options.durability), (5_000_000, Durability::Memory));
+    let open = |line: &str| parse(line).options().transactions_max;
+    let executors = "tatp --engine data-oriented --executor-threads";
+    assert_eq!(open(&format!("{executors} 0 --clients 4 --in-flight 900")), 1_024);
+    assert_eq!(open(&format!("{executors} 2 --clients 4 --in-flight 900")), 7_216);
+    assert_eq!(open(&format!("{executors} 2 --clients 4 --in-flight 9000")), 16_384);
 }

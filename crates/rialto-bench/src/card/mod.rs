@@ -37,7 +37,7 @@ use std::time::Instant;
 
 use rialto::io::Random;
 use rialto::row::Value;
-use rialto::{Database, Result, Ticket, TxOptions};
+use rialto::{Database, Result, TxOptions};
 
 pub use self::flows::procedures;
 pub use self::request::{Name, Request, Response, TODAY};
@@ -47,7 +47,7 @@ pub use self::tables::{ACCOUNTS, ADDRESS_BYTES, Shape};
 pub use self::verify::{Audit, Totals};
 use crate::shape::ShapeError;
 use crate::tpcb;
-use crate::workload::{Audited, Verdict, Workload};
+use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
 
 /// How often each transaction is run.
 pub type Mix = crate::mix::Mix<Name>;
@@ -159,18 +159,11 @@ impl Card {
         let outputs = self.database.call_with(options, name, &arguments(request))?;
         flows::answer(request, &outputs).map(|answer| answer.response)
     }
-
-    #[inline(never)]
-    fn submit_call(&self, options: &TxOptions, request: &Request<'_>) -> Result<(Response, Ticket)> {
-        let name = request.name().as_str();
-        let (outputs, ticket) = self.database.submit_call_with(options, name, &arguments(request))?;
-        flows::answer(request, &outputs).map(|answer| (answer.response, ticket))
-    }
 }
 
 impl Workload for Card {
     type Client = Client;
-    type Ticket = Ticket;
+    type Ticket = Submitted<Request<'static>>;
 
     fn procedures(&self) -> &'static [&'static str] {
         &Name::NAMES
@@ -190,20 +183,32 @@ impl Workload for Card {
     }
 
     #[inline]
-    fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Ticket)> {
+    fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Self::Ticket)> {
         let Client { random, name, address, done } = client;
         let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
         let position = request.name() as usize;
         let options = &self.options[position];
-        let (response, ticket) = match self.calls {
-            true => self.submit_call(options, &request)?,
-            false => self
-                .database
-                .submit_with(options, |transaction| self.sets.run(transaction, &request, name))?,
-        };
+        if self.calls {
+            let sent =
+                self.database.send_call_with(options, request.name().as_str(), &arguments(&request))?;
+            return Ok((position, Submitted::Sent(sent, request.without_text())));
+        }
+        let (response, ticket) =
+            self.database.submit_with(options, |transaction| self.sets.run(transaction, &request, name))?;
         // A ticket that fails ends the run without a verdict.
         done.count(&request, &response);
-        Ok((position, ticket))
+        Ok((position, Submitted::Placed(ticket)))
+    }
+
+    #[inline]
+    fn settle(&self, client: &mut Client, answer: Answer<Request<'static>>) -> Result<()> {
+        match answer {
+            Answer::Placed(outcome) => outcome,
+            Answer::Called(request, outputs) => {
+                client.done.count(&request, &flows::answer(&request, &outputs?)?.response);
+                Ok(())
+            }
+        }
     }
 
     fn retire(&self, client: Client) {

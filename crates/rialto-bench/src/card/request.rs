@@ -154,6 +154,20 @@ impl<'a> Request<'a> {
         }
     }
 
+    /// The same request without the address that it may name: what is left to know when it is answered.
+    pub(super) fn without_text(self) -> Request<'static> {
+        match self {
+            Request::Balance { account } => Request::Balance { account },
+            Request::CardCheck { account, store, today } => Request::CardCheck { account, store, today },
+            Request::LimitCheck { account, store, cents } => Request::LimitCheck { account, store, cents },
+            Request::Debit { account, store, cents } => Request::Debit { account, store, cents },
+            Request::Payment { account, cents } => Request::Payment { account, cents },
+            Request::Move { account, .. } => Request::Move { account, address: "" },
+            Request::Lost { account, today } => Request::Lost { account, today },
+            Request::Found { account } => Request::Found { account },
+        }
+    }
+
     /// The number of its account.
     pub fn account(&self) -> i32 {
         match *self {

@@ -9,8 +9,8 @@ use crate::confidence::BATCHES;
 use crate::driver::{Load, Observer};
 use crate::json::Json;
 use crate::session;
-use crate::workload::Driven;
 use crate::workload::meddled::Meddled;
+use crate::workload::{Driven, Pending};
 
 /// As few accounts as can be, so that clients meet.
 const SHAPE: Shape = Shape { scale: 1, accounts: 200 };
@@ -50,7 +50,7 @@ fn transactions_keep_the_cards_consistent_and_each_is_counted() {
             0 => card.run_one(&mut client, Instant::now()).unwrap(),
             _ => {
                 let (name, ticket) = card.submit_one(&mut client, Instant::now()).unwrap();
-                ticket.wait().unwrap();
+                card.settle(&mut client, ticket.wait()).unwrap();
                 name
             }
         };

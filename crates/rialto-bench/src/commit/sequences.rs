@@ -138,10 +138,14 @@ impl Workload for Sequences {
         self.log.leave(lsn, Durability::Disk);
         Ok((0, Ticket { own: client.own.clone(), lsn }))
     }
+
+    fn settle(&self, _: &mut Client, outcome: Result<()>) -> Result<()> {
+        outcome
+    }
 }
 
 impl Ticket {
-    fn settle(&self, outcome: Result<()>) -> Result<()> {
+    fn note(&self, outcome: Result<()>) -> Result<()> {
         outcome.inspect(|()| self.own.answer(self.lsn))
     }
 }
@@ -151,23 +155,23 @@ impl Future for Ticket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
         match self.own.log.register_waker(self.lsn, Durability::Disk, context.waker()) {
-            Some(outcome) => Poll::Ready(self.settle(outcome)),
+            Some(outcome) => Poll::Ready(self.note(outcome)),
             None => Poll::Pending,
         }
     }
 }
 
 impl Pending for Ticket {
+    type Answer = Result<()>;
+
     #[inline]
-    fn poll_done(&self) -> Option<Result<()>> {
-        if self.own.log.has_reached(self.lsn, Durability::Disk) {
-            return Some(self.settle(Ok(())));
-        }
-        self.own.log.is_done(self.lsn, Durability::Disk).map(|outcome| self.settle(outcome))
+    fn is_done(&mut self) -> bool {
+        let log = &self.own.log;
+        log.has_reached(self.lsn, Durability::Disk) || log.is_done(self.lsn, Durability::Disk).is_some()
     }
 
     fn wait(self) -> Result<()> {
-        self.settle(self.own.log.wait(self.lsn, Durability::Disk, &Patience::default()))
+        self.note(self.own.log.wait(self.lsn, Durability::Disk, &Patience::default()))
     }
 }
 

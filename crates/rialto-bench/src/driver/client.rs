@@ -52,6 +52,12 @@ impl Done {
 /// A submitted transaction.
 struct Outstanding<T> {
     ticket: T,
+    begun: Begun,
+}
+
+/// When a transaction of some type was begun, and when it was meant to be.
+#[derive(Clone, Copy)]
+struct Begun {
     procedure: usize,
     intended: Instant,
     begun: Instant,
@@ -202,11 +208,11 @@ impl<W: Workload> Client<'_, W> {
             }
             // Woken by the oldest ticket, or when the next transaction is due.
             if let Some(oldest) = ring.front_mut()
-                && let Poll::Ready(outcome) = Pin::new(&mut oldest.ticket).poll(&mut context)
+                && let Poll::Ready(answer) = Pin::new(&mut oldest.ticket).poll(&mut context)
             {
                 let now = Instant::now();
-                let oldest = ring.pop_front().expect("it was just there");
-                self.settle(oldest, outcome, now)?;
+                let oldest = ring.pop_front().expect("it was just there").begun;
+                self.settle(oldest, answer, now)?;
                 self.harvest(&mut ring)?;
                 continue;
             }
@@ -225,26 +231,26 @@ impl<W: Workload> Client<'_, W> {
         self.done.attempted += 1;
         let outcome = self.workload.submit_one(&mut self.state, begun);
         if let Some((procedure, ticket)) = self.judge(outcome)? {
-            ring.push_back(Outstanding { ticket, procedure, intended, begun });
+            ring.push_back(Outstanding { ticket, begun: Begun { procedure, intended, begun } });
         }
         Ok(())
     }
 
     fn await_oldest(&mut self, ring: &mut VecDeque<Outstanding<W::Ticket>>) -> Result<()> {
-        let Some(Outstanding { ticket, procedure, intended, begun }) = ring.pop_front() else {
-            return Ok(());
-        };
-        ticket.wait()?;
-        self.committed(procedure, intended, begun, Instant::now());
+        let Some(oldest) = ring.pop_front() else { return Ok(()) };
+        let begun = oldest.begun;
+        let answer = oldest.ticket.wait();
+        self.settle(begun, answer, Instant::now())?;
         self.harvest(ring)
     }
 
     /// Takes what is done, the oldest first, without waiting.
     fn harvest(&mut self, ring: &mut VecDeque<Outstanding<W::Ticket>>) -> Result<()> {
         let mut now = None;
-        while let Some(outcome) = ring.front().and_then(|oldest| oldest.ticket.poll_done()) {
+        while ring.front_mut().is_some_and(|oldest| oldest.ticket.is_done()) {
             let oldest = ring.pop_front().expect("it was just there");
-            self.settle(oldest, outcome, *now.get_or_insert_with(Instant::now))?;
+            let begun = oldest.begun;
+            self.settle(begun, oldest.ticket.wait(), *now.get_or_insert_with(Instant::now))?;
         }
         Ok(())
     }
@@ -256,9 +262,11 @@ impl<W: Workload> Client<'_, W> {
         Ok(())
     }
 
-    fn settle(&mut self, done: Outstanding<W::Ticket>, outcome: Result<()>, now: Instant) -> Result<()> {
-        outcome?;
-        self.committed(done.procedure, done.intended, done.begun, now);
+    fn settle(&mut self, done: Begun, answer: <W::Ticket as Pending>::Answer, now: Instant) -> Result<()> {
+        let outcome = self.workload.settle(&mut self.state, answer);
+        if self.judge(outcome)?.is_some() {
+            self.committed(done.procedure, done.intended, done.begun, now);
+        }
         Ok(())
     }
 

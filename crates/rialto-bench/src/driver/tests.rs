@@ -46,8 +46,10 @@ impl Future for Due {
 }
 
 impl Pending for Due {
-    fn poll_done(&self) -> Option<Result<()>> {
-        (Instant::now() >= self.at).then_some(Ok(()))
+    type Answer = Result<()>;
+
+    fn is_done(&mut self) -> bool {
+        Instant::now() >= self.at
     }
 
     fn wait(self) -> Result<()> {
@@ -85,6 +87,10 @@ impl Workload for Timed {
         let outstanding = self.outstanding.fetch_add(1, Ordering::Relaxed) + 1;
         self.outstanding_max.fetch_max(outstanding, Ordering::Relaxed);
         Ok(((*client % 2) as usize, Due { at: now + self.service }))
+    }
+
+    fn settle(&self, _: &mut u64, outcome: Result<()>) -> Result<()> {
+        outcome
     }
 }
 
@@ -201,6 +207,10 @@ impl Workload for Stalls {
         let stalled = now >= self.began + self.after;
         let over = self.began + self.after + Duration::from_secs(1);
         Ok((0, Due { at: if stalled { over } else { now } }))
+    }
+
+    fn settle(&self, _: &mut (), outcome: Result<()>) -> Result<()> {
+        outcome
     }
 }
 

@@ -38,7 +38,7 @@ use std::time::Instant;
 
 use rialto::io::Random;
 use rialto::row::{Row, Value};
-use rialto::{Database, Result, Ticket, TxOptions};
+use rialto::{Database, Result, TxOptions};
 
 pub use self::flows::{Plan, procedures, update_subscriber_data};
 pub use self::request::{Name, Number, Request, Response};
@@ -48,7 +48,7 @@ use self::transactions::Scans;
 pub use self::verify::{Audit, Totals};
 use crate::shape::ShapeError;
 use crate::tpcb;
-use crate::workload::{Audited, Verdict, Workload};
+use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
 
 /// How often each transaction is run.
 pub type Mix = crate::mix::Mix<Name>;
@@ -135,13 +135,6 @@ impl Tatp {
         let outputs = self.database.call_with(options, request.name().as_str(), &arguments(request))?;
         flows::response(request, &outputs)
     }
-
-    #[inline(never)]
-    fn submit_call(&self, options: &TxOptions, request: &Request) -> Result<(Response, Ticket)> {
-        let name = request.name().as_str();
-        let (outputs, ticket) = self.database.submit_call_with(options, name, &arguments(request))?;
-        flows::response(request, &outputs).map(|response| (response, ticket))
-    }
 }
 
 /// The arguments of a call, in the order of its procedure.
@@ -153,7 +146,7 @@ fn arguments(request: &Request) -> Vec<Value> {
 
 impl Workload for Tatp {
     type Client = Client;
-    type Ticket = Ticket;
+    type Ticket = Submitted<Request>;
 
     fn procedures(&self) -> &'static [&'static str] {
         &Name::NAMES
@@ -173,20 +166,33 @@ impl Workload for Tatp {
     }
 
     #[inline]
-    fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Ticket)> {
+    fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Submitted<Request>)> {
         let Client { random, row, scans, done } = client;
         let request = Request::draw(self.mix.draw(random), self.shape, random);
         let position = request.name() as usize;
         let options = &self.options[position];
-        let (response, ticket) = match self.calls {
-            true => self.submit_call(options, &request)?,
-            false => self
-                .database
-                .submit_with(options, |transaction| self.tables.run(transaction, &request, scans, row))?,
-        };
+        if self.calls {
+            let sent =
+                self.database.send_call_with(options, request.name().as_str(), &arguments(&request))?;
+            return Ok((position, Submitted::Sent(sent, request)));
+        }
+        let (response, ticket) = self
+            .database
+            .submit_with(options, |transaction| self.tables.run(transaction, &request, scans, row))?;
         // A ticket that fails ends the run without a verdict.
         done.count(&request, &response);
-        Ok((position, ticket))
+        Ok((position, Submitted::Placed(ticket)))
+    }
+
+    #[inline]
+    fn settle(&self, client: &mut Client, answer: Answer<Request>) -> Result<()> {
+        match answer {
+            Answer::Placed(outcome) => outcome,
+            Answer::Called(request, outputs) => {
+                client.done.count(&request, &flows::response(&request, &outputs?)?);
+                Ok(())
+            }
+        }
     }
 
     fn retire(&self, client: Client) {

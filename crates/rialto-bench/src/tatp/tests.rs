@@ -9,6 +9,7 @@ use super::*;
 use crate::args::BenchArgs;
 use crate::json::Json;
 use crate::session;
+use crate::workload::Pending;
 use crate::workload::meddled::Meddled;
 
 /// As few subscribers as can be, so that clients meet.
@@ -95,10 +96,9 @@ fn blocking_clients_and_tickets_are_counted_by_type() {
     for number in 0..3_000 {
         let outcome = match number % 2 {
             0 => tatp.run_one(&mut client, Instant::now()),
-            _ => tatp.submit_one(&mut client, Instant::now()).and_then(|(name, ticket)| {
-                ticket.wait()?;
-                Ok(name)
-            }),
+            _ => tatp
+                .submit_one(&mut client, Instant::now())
+                .and_then(|(name, ticket)| tatp.settle(&mut client, ticket.wait()).map(|()| name)),
         };
         match outcome {
             Ok(name) => done[name] += 1,

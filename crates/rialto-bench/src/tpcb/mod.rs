@@ -20,13 +20,13 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use rialto::io::Random;
 use rialto::row::{Row, Value};
-use rialto::{Database, Error, Result, Table, Ticket, Transaction, TxOptions};
+use rialto::{Database, Error, Result, Table, Transaction, TxOptions};
 
 pub use self::bank::Shape;
 pub use self::flow::procedures;
 use self::history::HistoryRow;
 pub use self::verify::Audit;
-use crate::workload::{Audited, Verdict, Workload};
+use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
 
 /// The name of the one transaction type.
 const PROCEDURE: &str = "tpcb";
@@ -152,7 +152,7 @@ impl Tpcb {
 
 impl Workload for Tpcb {
     type Client = Client;
-    type Ticket = Ticket;
+    type Ticket = Submitted<()>;
 
     fn procedures(&self) -> &'static [&'static str] {
         &[PROCEDURE]
@@ -176,17 +176,27 @@ impl Workload for Tpcb {
     }
 
     #[inline]
-    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
+    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Submitted<()>)> {
         if self.calls {
             let call = self.next_call(client, now);
-            let (_, ticket) = self.database.submit_call_with(&self.options, PROCEDURE, &call)?;
-            return Ok((0, ticket));
+            return Ok((
+                0,
+                Submitted::Sent(self.database.send_call_with(&self.options, PROCEDURE, &call)?, ()),
+            ));
         }
         let movement = self.next(client, now)?;
         let row = client.row.row();
         let ((), ticket) =
             self.database.submit_with(&self.options, |transaction| self.body(transaction, &movement, row))?;
-        Ok((0, ticket))
+        Ok((0, Submitted::Placed(ticket)))
+    }
+
+    #[inline]
+    fn settle(&self, _: &mut Client, answer: Answer<()>) -> Result<()> {
+        match answer {
+            Answer::Placed(outcome) => outcome,
+            Answer::Called((), outcome) => outcome.map(drop),
+        }
     }
 }
 

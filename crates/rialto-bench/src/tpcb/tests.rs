@@ -3,6 +3,7 @@ use rialto::{Database, Options};
 
 use super::*;
 use crate::shape::ShapeError;
+use crate::workload::Pending;
 
 const SHAPE: Shape = Shape { branches: 3, accounts: 100 };
 
@@ -39,7 +40,10 @@ fn transactions_keep_the_bank_consistent() {
     for number in 0..200 {
         match number % 2 {
             0 => bank.run_one(&mut client, Instant::now()).map(drop).unwrap(),
-            _ => bank.submit_one(&mut client, Instant::now()).unwrap().1.wait().unwrap(),
+            _ => {
+                let answer = bank.submit_one(&mut client, Instant::now()).unwrap().1.wait();
+                bank.settle(&mut client, answer).unwrap();
+            }
         }
     }
     let audit = bank.audit().unwrap();

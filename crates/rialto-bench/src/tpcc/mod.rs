@@ -34,7 +34,7 @@ use std::time::Instant;
 
 use rialto::io::Random;
 use rialto::row::Value;
-use rialto::{Database, Error, Result, Ticket, TxOptions};
+use rialto::{Database, Error, Result, TxOptions};
 
 pub use self::flows::{INVALID_ITEM, procedures, seen_payment};
 use self::lines::Lines;
@@ -46,7 +46,7 @@ pub use self::verify::{Audit, Done};
 use crate::mix::Mix;
 use crate::shape::{self, ShapeError};
 use crate::tpcb::{self, microseconds_since_1970};
-use crate::workload::{Audited, Verdict, Workload};
+use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
 
 /// The warehouses, open.
 #[derive(Debug)]
@@ -72,23 +72,40 @@ pub struct Client {
     done: Done,
 }
 
-impl Client {
-    /// Adds what a call was answered.
-    fn count(&mut self, name: Name, outputs: &[Value]) -> Result<()> {
-        let Client { arguments, done, .. } = self;
+/// What a client notes of a call: what it will have done if it succeeds, as far as its arguments tell.
+#[derive(Debug, Clone, Copy)]
+pub struct Note {
+    name: Name,
+    done: Done,
+}
+
+impl Note {
+    fn of(name: Name, arguments: &[Value]) -> Note {
+        let mut done = Done::default();
         match name {
             Name::NewOrder => {
-                done.orders += 1;
-                done.lines += Lines::of(arguments.last()).count() as i64;
+                done.orders = 1;
+                done.lines = Lines::of(arguments.last()).count() as i64;
             }
             Name::Payment => {
-                done.payments += 1;
+                done.payments = 1;
                 if let Some(Value::Int4(cents)) = arguments.iter().rev().nth(1) {
-                    done.paid_cents += i64::from(*cents);
+                    done.paid_cents = i64::from(*cents);
                 }
             }
-            Name::Delivery => done.delivered += flows::delivery::delivered(outputs)?,
-            Name::OrderStatus | Name::StockLevel => {}
+            Name::Delivery | Name::OrderStatus | Name::StockLevel => {}
+        }
+        Note { name, done }
+    }
+}
+
+impl Client {
+    /// Adds what a call was answered.
+    fn count(&mut self, note: &Note, outputs: Result<Vec<Value>>) -> Result<()> {
+        let outputs = outputs.map_err(|error| answered(note.name, error))?;
+        self.done.add(&note.done);
+        if note.name == Name::Delivery {
+            self.done.delivered += flows::delivery::delivered(&outputs)?;
         }
         Ok(())
     }
@@ -161,7 +178,7 @@ fn answered(name: Name, error: Error) -> Error {
 
 impl Workload for Tpcc {
     type Client = Client;
-    type Ticket = Ticket;
+    type Ticket = Submitted<Note>;
 
     fn procedures(&self) -> &'static [&'static str] {
         &Name::NAMES
@@ -177,21 +194,24 @@ impl Workload for Tpcc {
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
         let name = self.next(client, now);
         let options = &self.options[name as usize];
-        let called = self.database.call_with(options, name.as_str(), &client.arguments);
-        let outputs = called.map_err(|error| answered(name, error))?;
-        client.count(name, &outputs)?;
+        let outputs = self.database.call_with(options, name.as_str(), &client.arguments);
+        client.count(&Note::of(name, &client.arguments), outputs)?;
         Ok(name as usize)
     }
 
     #[inline]
-    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Ticket)> {
+    fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Submitted<Note>)> {
         let name = self.next(client, now);
         let options = &self.options[name as usize];
-        let called = self.database.submit_call_with(options, name.as_str(), &client.arguments);
-        let (outputs, ticket) = called.map_err(|error| answered(name, error))?;
-        // A ticket that fails ends the run without a verdict.
-        client.count(name, &outputs)?;
-        Ok((name as usize, ticket))
+        let sent = self.database.send_call_with(options, name.as_str(), &client.arguments)?;
+        Ok((name as usize, Submitted::Sent(sent, Note::of(name, &client.arguments))))
+    }
+
+    fn settle(&self, client: &mut Client, answer: Answer<Note>) -> Result<()> {
+        match answer {
+            Answer::Placed(outcome) => outcome,
+            Answer::Called(note, outputs) => client.count(&note, outputs),
+        }
     }
 
     fn retire(&self, client: Client) {

@@ -8,6 +8,7 @@ use rialto::{ActionMode, LockForm, Options, Scan, Table, Transaction};
 use super::lines::Line;
 use super::tables::{DISTRICTS, customer, district, history, new_order, order, order_line, stock, warehouse};
 use super::*;
+use crate::workload::Pending;
 
 const SHAPE: Shape = Shape { warehouses: 2, items: 200, customers: 30 };
 
@@ -345,7 +346,10 @@ fn clients_leave_the_warehouses_consistent_with_locks_of_any_form() {
                     for transaction in 0..400 {
                         let ran = match transaction % 2 {
                             0 => tpcc.run_one(&mut client, Instant::now()).map(drop),
-                            _ => tpcc.submit_one(&mut client, Instant::now()).map(drop),
+                            _ => {
+                                let (_, ticket) = tpcc.submit_one(&mut client, Instant::now()).unwrap();
+                                tpcc.settle(&mut client, ticket.wait())
+                            }
                         };
                         match ran {
                             Ok(()) => {}

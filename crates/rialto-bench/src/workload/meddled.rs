@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use rialto::Result;
 
-use super::{Audited, Workload, Wraps};
+use super::{Audited, Pending, Workload, Wraps};
 
 /// A workload, and what is done to its tables once.
 pub(crate) struct Meddled<W> {
@@ -43,6 +43,10 @@ impl<W: Workload> Workload for Meddled<W> {
 
     fn submit_one(&self, client: &mut W::Client, now: Instant) -> Result<(usize, W::Ticket)> {
         self.inner.submit_one(client, now)
+    }
+
+    fn settle(&self, client: &mut W::Client, answer: <W::Ticket as Pending>::Answer) -> Result<()> {
+        self.inner.settle(client, answer)
     }
 
     fn retire(&self, client: W::Client) {

@@ -3,6 +3,7 @@
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
 //! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
+//! - [`sent`]: a call on its way, which its caller need not wait for;
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
 //! - [`data_oriented`]: routing rules and who keeps them, and threads that own executors;
@@ -22,6 +23,7 @@ pub mod flow;
 pub mod identifier;
 mod phase;
 pub mod procedure;
+pub mod sent;
 pub mod transaction_server;
 
 pub use action::{Action, ActionMode};
@@ -29,4 +31,5 @@ pub use flow::Flow;
 pub use identifier::IdentifierPart;
 pub use procedure::{Arguments, Outputs, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
+pub use sent::Sent;
 pub use transaction_server::{MessageServer, TransactionServer, TransactionServerOptions};

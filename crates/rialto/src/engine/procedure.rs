@@ -10,11 +10,12 @@ use parking_lot::RwLock;
 
 use super::data_oriented::{Queues, send};
 use super::flow::Flow;
+use super::sent::Sent;
 use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::core::Core;
-use crate::database::Database;
+use crate::database::{Database, InBody};
 use crate::error::{Error, Result};
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
 use crate::txn::options::TxOptions;
@@ -429,16 +430,45 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            let (values, ticket) = send(self.core(), queues, procedure, options, arguments)?;
-            return ticket.wait().map(|()| values);
+            return Sent::flying(send(self.core(), queues, procedure, options, arguments)?).wait();
         }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
         })
     }
 
+    /// Sends a call of a registered procedure on its way, and waits for nothing that becomes of it: [`Sent`] tells. Where
+    /// threads own executors ([`Options::executor_threads`](crate::Options::executor_threads)) they run it, so that a client
+    /// can have many calls under way, up to the bound named there, at which this waits for room. Where there are none, and
+    /// for a procedure without identifiers, it runs here, before this returns, and only the log is not waited for.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if there is no procedure of this name or it takes other arguments; [`Error::Nested`] inside of a
+    /// body; [`Error::Closed`]. What becomes of the call, [`Sent`] tells.
+    pub fn send_call(&self, name: &str, arguments: &[Value]) -> Result<Sent> {
+        self.send_call_with(&TxOptions::default(), name, arguments)
+    }
+
+    /// As [`Database::send_call`], with options.
+    ///
+    /// # Errors
+    /// As [`Database::send_call`].
+    pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
+        let procedure = self.core().procedures.find(name)?;
+        let arguments = procedure.check(arguments)?;
+        let options = procedure.options(options);
+        if let Some(queues) = self.queues_for(&procedure) {
+            return send(self.core(), queues, procedure, options, arguments.into_owned()).map(Sent::flying);
+        }
+        let _in_body = InBody::enter()?;
+        self.core().check_open()?;
+        Ok(Sent::landed(
+            self.run_to_landing(&options, |transaction| procedure.run_to_values(transaction, &arguments)),
+        ))
+    }
+
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
-    /// the outcome is durable.
+    /// the outcome is durable. It waits until the call has its place; [`Database::send_call`] does not.
     ///
     /// # Errors
     /// As [`Database::call`].
@@ -460,7 +490,7 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return send(self.core(), queues, procedure, options, arguments);
+            return Sent::flying(send(self.core(), queues, procedure, options, arguments)?).wait_for_place();
         }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)

@@ -50,6 +50,11 @@ impl Ticket {
         self.durability
     }
 
+    /// Somebody waits for it.
+    pub(crate) fn note_waiter(&mut self) {
+        self.waited = true;
+    }
+
     /// Somebody has waited, until now.
     pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {

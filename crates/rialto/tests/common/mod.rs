@@ -5,3 +5,19 @@
 
 pub mod history;
 pub mod load;
+
+/// Runs it on a thread of its own, and fails if it is not done in that time.
+pub fn in_time<T: Send + 'static>(limit: std::time::Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
+    let (done, is_done) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        let outcome = run();
+        // Who waited may have given up.
+        let _ = done.send(());
+        outcome
+    });
+    match is_done.recv_timeout(limit) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it is not done after {limit:?}"),
+        // It is done, or has panicked.
+        _ => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+    }
+}

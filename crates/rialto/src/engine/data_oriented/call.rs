@@ -1,56 +1,81 @@
-//! [`Call`]: what a caller sends to the executors, and what he gets back.
+//! [`Call`]: what a caller sends to the executors, and where he finds what became of it.
 
-use std::any::Any;
-use std::panic::resume_unwind;
 use std::sync::Arc;
+use std::task::Waker;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
-use super::flight::Task;
+use super::flight::{Here, Task};
 use super::queues::Queues;
 use crate::core::Core;
 use crate::database::InBody;
 use crate::engine::procedure::Registered;
-use crate::error::{Error, Result};
+use crate::engine::sent::{Landed, Until};
+use crate::error::Result;
 use crate::lock::SpanRef;
 use crate::row::{Key, Value};
-use crate::txn::{Ticket, TxOptions};
+use crate::txn::TxOptions;
 
-/// A call of a procedure.
-pub(super) struct Call {
-    pub procedure: Arc<Registered>,
-    pub options: TxOptions,
-    pub arguments: Vec<Value>,
-    landed: Mutex<Option<Landed>>,
-    bell: Condvar,
+/// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
+pub(crate) struct Call {
+    pub(super) procedure: Arc<Registered>,
+    pub(super) options: TxOptions,
+    pub(super) arguments: Vec<Value>,
+    landing: Mutex<Landing>,
 }
 
-/// What became of it.
-pub(super) enum Landed {
-    /// It has its place; what it gave.
-    Placed(Vec<Value>, Ticket),
-    /// It has failed; done when what it read is durable (I3).
-    Failed(Ticket, Error),
-    NotBegun(Error),
-    /// A body panicked.
-    Panicked(Box<dyn Any + Send>),
+enum Landing {
+    /// On its way; whom to wake, if somebody waits.
+    Flying(Option<(Waker, Until)>),
+    Landed(Landed),
+    /// The caller knows.
+    Told,
 }
 
 impl Call {
-    /// Tells the caller.
-    pub fn land(&self, landed: Landed, queues: &Queues) {
-        queues.release();
-        *self.landed.lock() = Some(landed);
-        self.bell.notify_one();
+    /// It has its outcome. Who waits for its place is woken now. Who waits until it is durable sleeps on until the log
+    /// wakes him, unless it need not.
+    pub(super) fn land(&self, landed: Landed, here: &Here<'_>) {
+        here.queues.release();
+        let mut landing = self.landing.lock();
+        let Landing::Flying(waiter) = std::mem::replace(&mut *landing, Landing::Landed(landed)) else {
+            unreachable!("a call lands once")
+        };
+        let Some((waker, until)) = waiter else { return };
+        let place = match (&mut *landing, until) {
+            (Landing::Landed(landed), Until::Durable) => landed.await_log(),
+            _ => None,
+        };
+        // A waker is somebody else's code, which may come back here.
+        drop(landing);
+        match place {
+            Some((lsn, durability)) if here.core.log.register_waker(lsn, durability, &waker).is_none() => {}
+            _ => waker.wake(),
+        }
     }
 
-    fn wait(&self) -> Landed {
-        let mut landed = self.landed.lock();
-        loop {
-            if let Some(landed) = landed.take() {
-                return landed;
-            }
-            self.bell.wait(&mut landed);
+    /// What became of it, if it has landed; that is told once.
+    pub(crate) fn take_landed(&self) -> Option<Landed> {
+        Call::take(&mut self.landing.lock())
+    }
+
+    /// As [`Call::take_landed`]; if it is on its way, the waker is woken in the end.
+    pub(crate) fn take_landed_or_wake(&self, waker: &Waker, until: Until) -> Option<Landed> {
+        let mut landing = self.landing.lock();
+        let landed = Call::take(&mut landing);
+        if landed.is_none() {
+            *landing = Landing::Flying(Some((waker.clone(), until)));
+        }
+        landed
+    }
+
+    fn take(landing: &mut Landing) -> Option<Landed> {
+        match landing {
+            Landing::Flying(_) => None,
+            _ => match std::mem::replace(landing, Landing::Told) {
+                Landing::Landed(landed) => Some(landed),
+                _ => unreachable!("the one caller asks until he knows"),
+            },
         }
     }
 
@@ -73,28 +98,23 @@ impl Call {
     }
 }
 
-/// Sends a call to the executors, and waits until it has its place. What is wrong with it they will find.
+/// Sends a call to the executors. What is wrong with it they will find.
+///
+/// # Errors
+/// [`Error::Nested`](crate::Error::Nested) inside of a body: a caller who waits there may wait for himself.
+/// [`Error::Closed`](crate::Error::Closed).
 pub(crate) fn send(
     core: &Arc<Core>,
     queues: &Arc<Queues>,
     procedure: Arc<Registered>,
     options: TxOptions,
     arguments: Vec<Value>,
-) -> Result<(Vec<Value>, Ticket)> {
-    // A caller who waits inside of a body may wait for himself.
+) -> Result<Arc<Call>> {
     drop(InBody::enter()?);
     queues.admit()?;
-    let (landed, bell) = (Mutex::new(None), Condvar::new());
-    let call = Arc::new(Call { procedure, options, arguments, landed, bell });
+    let landing = Mutex::new(Landing::Flying(None));
+    let call = Arc::new(Call { procedure, options, arguments, landing });
     let queue = call.first_queue(core, queues);
     queues.put(core, queue, Task::Call(call.clone(), None));
-    match call.wait() {
-        Landed::Placed(values, ticket) => Ok((values, ticket)),
-        Landed::Failed(settled, error) => {
-            settled.wait()?;
-            Err(error)
-        }
-        Landed::NotBegun(error) => Err(error),
-        Landed::Panicked(panic) => resume_unwind(panic),
-    }
+    Ok(call)
 }

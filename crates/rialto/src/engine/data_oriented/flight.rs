@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 
-use super::call::{Call, Landed};
+use super::call::Call;
 use super::placing::{Part as Placed, place};
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
@@ -29,6 +29,7 @@ use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::identifier::Given;
 use crate::engine::phase::{lock_identifiers, ready};
 use crate::engine::procedure::Outputs;
+use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::row::Value;
 use crate::txn::Transaction;
@@ -121,7 +122,7 @@ impl Flight {
                 let outputs = call.procedure.new_outputs();
                 Box::new(Flight { call, runs, transaction, outputs, next_phase: 0 }).fly(here, false);
             }
-            Err(error) => call.land(Landed::NotBegun(error), here.queues),
+            Err(error) => call.land(Landed::NotBegun(error), here),
         }
     }
 
@@ -130,7 +131,7 @@ impl Flight {
         self.runs = self.runs.on_this_thread();
         let call = self.call.clone();
         if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.go_on(here, is_here))) {
-            call.land(Landed::Panicked(panic), here.queues);
+            call.land(Landed::Panicked(panic), here);
         }
     }
 
@@ -240,7 +241,7 @@ impl Flight {
             Run::Failed(mut transaction, error) => Landed::Failed(transaction.settled(), error),
             Run::NotBegun(error) => Landed::NotBegun(error),
         };
-        call.land(landed, here.queues);
+        call.land(landed, here);
     }
 }
 
@@ -324,6 +325,6 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
             flight.fly(here, false);
         }
         Some(Failure::Error(error)) => flight.end(Err(error), here),
-        Some(Failure::Panic(panic)) => flight.call.clone().land(Landed::Panicked(panic), here.queues),
+        Some(Failure::Panic(panic)) => flight.call.clone().land(Landed::Panicked(panic), here),
     }
 }

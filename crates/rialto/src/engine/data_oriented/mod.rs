@@ -24,6 +24,6 @@ mod resource_manager;
 mod routing;
 mod sync;
 
-pub(crate) use call::send;
+pub(crate) use call::{Call, send};
 pub(crate) use queues::Queues;
 pub(crate) use resource_manager::ResourceManager;

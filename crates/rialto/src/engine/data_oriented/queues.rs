@@ -35,7 +35,10 @@ impl Waiter for Nobody {
 pub(crate) struct Queues {
     queues: Box<[CachePadded<Dispatch<Task, Nobody>>]>,
     admitted: Mutex<Admitted>,
-    changed: Condvar,
+    /// A call has its outcome: for one who waits for room.
+    room: Condvar,
+    /// The last one has, after the end: for who closes.
+    empty: Condvar,
     admitted_max: usize,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
@@ -45,7 +48,7 @@ pub(crate) struct Queues {
 struct Admitted {
     /// Calls on their way.
     calls: usize,
-    /// Callers who wait for room, and the end, which waits for all of them.
+    /// Callers who wait for room.
     sleepers: usize,
     closed: bool,
 }
@@ -56,7 +59,8 @@ impl Queues {
         Queues {
             queues: (0..threads).map(|_| CachePadded::new(Dispatch::unbounded(GROUP, seats_max))).collect(),
             admitted: Mutex::default(),
-            changed: Condvar::new(),
+            room: Condvar::new(),
+            empty: Condvar::new(),
             admitted_max: calls_max,
             threads: Mutex::default(),
         }
@@ -111,7 +115,7 @@ impl Queues {
         let mut admitted = self.admitted.lock();
         while admitted.calls >= self.admitted_max && !admitted.closed {
             admitted.sleepers += 1;
-            self.changed.wait(&mut admitted);
+            self.room.wait(&mut admitted);
             admitted.sleepers -= 1;
         }
         if admitted.closed {
@@ -125,10 +129,14 @@ impl Queues {
     pub fn release(&self) {
         let mut admitted = self.admitted.lock();
         admitted.calls -= 1;
-        let sleepers = admitted.sleepers;
+        let (is_awaited, is_end) = (admitted.sleepers > 0, admitted.closed && admitted.calls == 0);
         drop(admitted);
-        if sleepers > 0 {
-            self.changed.notify_all();
+        // Room for one. If somebody takes it who came by he wakes the next when he has done.
+        if is_awaited {
+            self.room.notify_one();
+        }
+        if is_end {
+            self.empty.notify_all();
         }
     }
 
@@ -163,11 +171,9 @@ impl Queues {
     pub fn close(&self) {
         let mut admitted = self.admitted.lock();
         admitted.closed = true;
-        self.changed.notify_all();
+        self.room.notify_all();
         while admitted.calls > 0 {
-            admitted.sleepers += 1;
-            self.changed.wait(&mut admitted);
-            admitted.sleepers -= 1;
+            self.empty.wait(&mut admitted);
         }
         drop(admitted);
         self.queues.iter().for_each(|queue| queue.close());
