@@ -44,8 +44,8 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{
-    Action, ActionMode, Arguments, Flow, MessageServer, Outputs, Procedure, Sent, TransactionServer,
-    TransactionServerOptions,
+    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Procedure,
+    Sent, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};
@@ -53,7 +53,7 @@ pub use lock::{LockForm, LockPolicy};
 pub use log::{Durability, GroupCommitDesign, GroupCommitOptions};
 pub use metrics::Metrics;
 pub use open::OpenError;
-pub use options::{COLOUR_RETRIES_MAX, Checkpointing, Logging, Options, Progress};
+pub use options::{COLOUR_RETRIES_MAX, Checkpointing, Logging, Options, Planning, Progress};
 pub use records::Records;
 pub use row::Record;
 pub use txn::{

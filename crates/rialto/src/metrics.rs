@@ -2,6 +2,7 @@
 
 use crate::account::{ProcedureAccount, ServerTimes};
 use crate::checkpoint::{CheckpointStats, RecoveryForecast};
+use crate::engine::PhasePlan;
 use crate::lock::LockCounters;
 use crate::log::{ArchiveStats, LogStats, WritePath};
 
@@ -22,6 +23,9 @@ pub struct Metrics {
     pub latch_conflicts: u64,
     /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local).
     pub executor_requests: Vec<u64>,
+    /// How threads that own executors ([`Options::executor_threads`](crate::Options::executor_threads)) run the phases of
+    /// procedures, and how often their actions abort; those that they have run, by name and phase.
+    pub plans: Vec<PhasePlan>,
     /// Transactions that committed, running: what is left of their response times.
     pub run_ns: u64,
     /// The same transactions, waiting for locks.

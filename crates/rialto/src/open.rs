@@ -530,6 +530,7 @@ impl Running {
             aborted_deadlock: sum(|account| account.deadlocks),
             aborted_colour: sum(|account| account.colours),
             executor_requests: core.locks.requests_by_executor(),
+            plans: core.procedures.plans(),
             latch_conflicts: core.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),
             lock_wait_ns: sum(|account| account.time.lock_wait_ns),

@@ -185,6 +185,9 @@ pub struct Options {
     /// place, and has the executors for himself meanwhile. Closures and handles always run on the thread that has them. With
     /// threads, at most half of [`Options::transactions_max`] calls are on their way at a time; further callers wait.
     pub executor_threads: usize,
+    /// Whether such threads run the actions of a phase at the same time always, or one after the other where they abort
+    /// often, the default.
+    pub planning: Planning,
     /// Who writes the log, and when; the log server by default. A design alone will do: `GroupCommitDesign::Hiber.into()`.
     pub group_commit: GroupCommitOptions,
     /// How the log files are written; by default the way that measures fastest when the database is opened
@@ -238,6 +241,7 @@ impl Default for Options {
             locks: LockForm::default(),
             executors: 64,
             executor_threads: 0,
+            planning: Planning::default(),
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
             log_writes_in_flight: None,
@@ -268,6 +272,7 @@ impl fmt::Debug for Options {
             .field("group_commit", &self.group_commit)
             .field("executors", &self.executors)
             .field("executor_threads", &self.executor_threads)
+            .field("planning", &self.planning)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
     }
@@ -276,6 +281,19 @@ impl fmt::Debug for Options {
 fn machine_memory() -> u64 {
     let info = rustix::system::sysinfo();
     (info.totalram as u64).saturating_mul(u64::from(info.mem_unit)).max(1 << 30)
+}
+
+/// How threads that own executors ([`Options::executor_threads`]) run the actions of a phase (the DORA paper, appendix A.4). What a
+/// flow means is the same: which action of a phase tells why a call failed, when several would have, may be another.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Planning {
+    /// By how often they abort: one after the other, the most likely to abort first, where a tenth of what is run at the same
+    /// time would be needless; at the same time again when it is less than a twentieth. What is chosen, and the counts that it
+    /// is chosen by, are in [`Metrics::plans`](crate::Metrics::plans).
+    #[default]
+    Adaptive,
+    /// At the same time.
+    Parallel,
 }
 
 /// How often a transaction is aborted for its colours ([`Options::colour_retry`]) before it waits at its commit instead.

@@ -15,7 +15,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Arguments, Checkpointing, Database, Durability, Error, Flow, KeyBound, LockForm, Options,
-    Outputs, Procedure, Result, Scan, Sent, TableDef, Transaction,
+    Outputs, Plan, Planning, Procedure, Result, Scan, Sent, TableDef, Transaction,
 };
 
 /// Steps of a call: three in each of two phases.
@@ -24,6 +24,7 @@ const READ: i32 = 1;
 const WRITE: i32 = 2;
 const DELETE: i32 = 3;
 const SCAN: i32 = 4;
+const FAIL: i32 = 5;
 
 fn options(locks: LockForm, executor_threads: usize) -> Options {
     Options {
@@ -48,7 +49,7 @@ fn does<const STEP: usize>(arguments: &[Value], what: &[i32]) -> bool {
 }
 
 fn of_one<const STEP: usize>(arguments: &[Value]) -> bool {
-    does::<STEP>(arguments, &[READ, WRITE, DELETE])
+    does::<STEP>(arguments, &[READ, WRITE, DELETE, FAIL])
 }
 
 fn scans<const STEP: usize>(arguments: &[Value]) -> bool {
@@ -78,6 +79,7 @@ fn one<const STEP: usize>(
             assert!(tx.update(table, key, &[(1, Value::Int4(part)), (2, Value::Int8(version))])?);
         }
         (DELETE, Some(_)) => assert!(tx.delete(table, key)?),
+        (FAIL, _) => return Err(Error::aborted("as it was asked to")),
         _ => {}
     }
     Ok(())
@@ -308,6 +310,22 @@ fn histories_of_calls_are_serializable_while_keys_move() {
     );
 }
 
+/// The rows by each index.
+fn contents(db: &Database) -> Vec<(i32, i32, i64)> {
+    let table = db.table("things").unwrap();
+    let mut rows = Vec::new();
+    for which in [WhichIndex::Primary, WhichIndex::Secondary(0)] {
+        db.read(|tx| {
+            tx.scan(&table, &Scan::prefix(which, vec![]), |_, row| {
+                rows.push((row.get_i32(0)?, row.get_i32(1)?, row.get_i64(2)?));
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+    }
+    rows
+}
+
 /// The same calls, one after the other, on every engine: what they give, and the tables in the end, are the same.
 #[test]
 fn every_engine_comes_to_the_same() {
@@ -327,17 +345,7 @@ fn every_engine_comes_to_the_same() {
         let outcomes = engines.map(|(locks, threads)| {
             let db = database(options(locks, threads));
             let given: Vec<_> = inputs.iter().map(|arguments| db.call("steps", arguments).unwrap()).collect();
-            let table = db.table("things").unwrap();
-            let mut rows = Vec::new();
-            for which in [WhichIndex::Primary, WhichIndex::Secondary(0)] {
-                db.read(|tx| {
-                    tx.scan(&table, &Scan::prefix(which, vec![]), |_, row| {
-                        rows.push((row.get_i32(0)?, row.get_i32(1)?, row.get_i64(2)?));
-                        Ok(ControlFlow::Continue(()))
-                    })
-                })
-                .unwrap();
-            }
+            let rows = contents(&db);
             (given, rows)
         });
         for (engine, outcome) in engines.iter().zip(&outcomes) {
@@ -550,6 +558,151 @@ fn a_call_inside_of_a_body_is_refused_and_so_are_threads_without_executors() {
         let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
+}
+
+/// The plan of a procedure's phase.
+fn plan_of(db: &Database, procedure: &str, phase: usize) -> Plan {
+    let plans = db.metrics().plans;
+    let found = plans.into_iter().find(|plan| (&plan.procedure[..], plan.phase) == (procedure, phase));
+    found.map_or(Plan::Parallel, |found| found.plan)
+}
+
+/// Calls until the plan is this one.
+fn call_until(db: &Database, phase: usize, position: Option<u8>, mut call: impl FnMut()) {
+    let is_so = |plan| match (plan, position) {
+        (Plan::Serial { first }, Some(position)) => first.first() == Some(&position),
+        (Plan::Parallel, None) => true,
+        _ => false,
+    };
+    let began = Instant::now();
+    while !is_so(plan_of(db, "steps", phase)) {
+        (0..20).for_each(|_| call());
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", db.metrics().plans);
+    }
+}
+
+/// A call that reads, and fails in one of its steps.
+fn failing(step: usize) -> Vec<Value> {
+    let mut arguments = vec![Value::Int8(0)];
+    arguments.extend((0..STEPS as i32).flat_map(|key| [READ, key, 0].map(Value::Int4)));
+    arguments[argument(step, 0)] = Value::Int4(FAIL);
+    arguments
+}
+
+/// The same calls, some of which fail, under parallel and under serial plans: what they give, and the tables in the end, are
+/// the same; the order among actions that overlap is the flow's, and so is that of the outputs.
+#[test]
+fn plans_change_neither_outcomes_nor_tables() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    let mut random = Random::new(seed);
+    let inputs: Vec<_> = (0..1_500)
+        .map(|version| {
+            let mut arguments = any_call(&mut random, version);
+            if random.chance(1, 3) {
+                let step = random.below(STEPS as u64) as usize;
+                arguments[argument(step, 0)] = Value::Int4(FAIL);
+            }
+            arguments
+        })
+        .collect();
+    let run = |planning, serial: bool| {
+        let db = database(Options { planning, ..options(LockForm::Local, 3) });
+        let fail = |step| assert!(db.call("steps", &failing(step)).is_err());
+        if serial {
+            // The last steps of the phases: their actions are the third and the fifth there.
+            call_until(&db, 1, Some(4), || fail(5));
+            call_until(&db, 0, Some(4), || fail(2));
+        }
+        let given: Vec<_> = inputs.iter().map(|arguments| db.call("steps", arguments)).collect();
+        (given, contents(&db))
+    };
+    let parallel = run(Planning::Parallel, false);
+    let serial = run(Planning::Adaptive, true);
+    for ((parallel, serial), arguments) in parallel.0.iter().zip(&serial.0).zip(&inputs) {
+        assert_eq!(serial, parallel, "{arguments:?}, RIALTO_SEED={seed}");
+    }
+    assert_eq!(serial.1, parallel.1, "RIALTO_SEED={seed}");
+}
+
+/// What aborts changes over time: the plan follows, to and fro, and no call is lost or done twice.
+#[test]
+fn a_plan_follows_how_often_actions_abort() {
+    let db = database(options(LockForm::Local, 2));
+    let change = |at: usize| {
+        let change = move |tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs| {
+            if arguments.get::<i32>(2)? == at as i32 {
+                return Err(Error::aborted("as it was asked to"));
+            }
+            let key: i32 = arguments.get(at)?;
+            outputs.push(key);
+            assert!(tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop))?);
+            Ok(())
+        };
+        Action::exclusive("things", change).by_argument(at)
+    };
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    db.call("fine", &ints([1, 5])).unwrap();
+    // The keys are of two threads.
+    let flow = Flow::new().phase([change(0), change(1)]);
+    db.register(Procedure::new("changes", [ColumnType::Int4; 3], flow)).unwrap();
+    let (aborting, stop, done) = (AtomicU64::new(9), AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for client in 0..3 {
+            let (db, aborting, stop, done) = (&db, &aborting, &stop, &done);
+            scope.spawn(move || {
+                let mut random = Random::new(client);
+                while !stop.load(Ordering::Relaxed) {
+                    let fails = if random.chance(3, 5) { aborting.load(Ordering::Relaxed) as i32 } else { 9 };
+                    match db.call("changes", &[1, 5, fails].map(Value::Int4)) {
+                        Ok(given) => {
+                            assert_eq!((given, fails), (ints([1, 5]).to_vec(), 9));
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => {
+                            assert_eq!((error, fails < 2), (Error::aborted("as it was asked to"), true));
+                        }
+                    }
+                }
+            });
+        }
+        let follows = || {
+            for (action, expected) in [(1, Some(1)), (9, None), (0, Some(0)), (1, Some(1)), (9, None)] {
+                aborting.store(action, Ordering::Relaxed);
+                let began = Instant::now();
+                loop {
+                    let first = match plan_of(&db, "changes", 0) {
+                        Plan::Serial { first } => Some(first[0]),
+                        Plan::Parallel => None,
+                    };
+                    if first == expected {
+                        break;
+                    }
+                    if began.elapsed() > Duration::from_secs(60) {
+                        return Err(format!(
+                            "{action} aborts, expected {expected:?}: {:?}",
+                            db.metrics().plans
+                        ));
+                    }
+                    std::thread::sleep(Duration::from_millis(10));
+                }
+                println!("tally: action {action} aborts, followed in {:?}", began.elapsed());
+            }
+            Ok(())
+        };
+        let followed = follows();
+        stop.store(true, Ordering::Relaxed);
+        followed.unwrap();
+    });
+    let (table, done) = (db.table("things").unwrap(), done.into_inner());
+    for key in [1, 5] {
+        let sum = db.transact(|tx| tx.look(&table, key, |row| row.get_i64(2))).unwrap();
+        assert_eq!(sum, Some(Ok(done as i64)));
+    }
+    let plans = db.metrics().plans;
+    let counted = plans.iter().find(|plan| plan.procedure == "changes").unwrap();
+    assert!(counted.calls > done && counted.actions[1].aborts > 0 && counted.actions[0].aborts > 0);
+    assert!(db.lock_waits().is_empty());
 }
 
 /// A hot range that moves is followed: datasets are cut anew, and no call is lost meanwhile.

@@ -27,9 +27,10 @@ pub mod sent;
 pub mod transaction_server;
 
 pub use action::{Action, ActionMode};
+pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
-pub use procedure::{Arguments, Outputs, Procedure};
+pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub use sent::Sent;
 pub use transaction_server::{MessageServer, TransactionServer, TransactionServerOptions};

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
-use super::data_oriented::{Queues, send};
+use super::data_oriented::{ActionRuns, Plan, Plans, Queues, send};
 use super::flow::Flow;
 use super::sent::Sent;
 use super::{conventional, deterministic};
@@ -231,6 +231,8 @@ pub(crate) struct Registered {
     account: ProcedureId,
     /// The most outputs that a call has given: what the next one makes room for.
     outputs_max: AtomicUsize,
+    /// How threads that own executors run its phases.
+    plans: Plans,
 }
 
 impl Registered {
@@ -238,7 +240,9 @@ impl Registered {
         let column = |(nth, ty): (usize, &ColumnType)| Column::nullable(format!("argument {nth}"), *ty);
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
-        let registered = Registered { procedure, arguments, account, outputs_max: AtomicUsize::new(0) };
+        let plans = Plans::new(&procedure.flow);
+        let registered =
+            Registered { procedure, arguments, account, outputs_max: AtomicUsize::new(0), plans };
         match registered.flow().problem(registered.arguments.len()) {
             _ if registered.procedure.name.is_empty() => {
                 Err(registered.error("a procedure needs a name".to_owned()))
@@ -268,6 +272,10 @@ impl Registered {
 
     pub fn flow(&self) -> &Flow {
         &self.procedure.flow
+    }
+
+    pub(super) fn plans(&self) -> &Plans {
+        &self.plans
     }
 
     pub fn name(&self) -> &str {
@@ -349,6 +357,21 @@ fn is_same(value: ValueRef<'_>, coerced: ValueRef<'_>) -> bool {
     }
 }
 
+/// How threads that own executors run a phase of a procedure.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PhasePlan {
+    /// The procedure's name.
+    pub procedure: String,
+    /// Which phase, counted from 0.
+    pub phase: usize,
+    /// How it is run now.
+    pub plan: Plan,
+    /// How often it was begun since the procedure was registered.
+    pub calls: u64,
+    /// How often each of its actions was run, and aborted, since then; in the flow's order.
+    pub actions: Vec<ActionRuns>,
+}
+
 /// The procedures of an open database.
 #[derive(Default)]
 pub(crate) struct Procedures {
@@ -370,6 +393,25 @@ impl Procedures {
         }
         by_name.insert(name.clone(), Arc::new(registered));
         Ok(())
+    }
+
+    /// Has the plans of all of them follow how often their actions abort.
+    pub fn adapt_plans(&self) {
+        self.by_name.read().values().for_each(|registered| registered.plans.adapt());
+    }
+
+    /// How threads that own executors run them, by name and phase; of phases that they have run.
+    pub fn plans(&self) -> Vec<PhasePlan> {
+        let mut plans = Vec::new();
+        for (name, registered) in &*self.by_name.read() {
+            for (phase, (plan, calls, actions)) in registered.plans.read().into_iter().enumerate() {
+                if calls > 0 {
+                    plans.push(PhasePlan { procedure: name.clone(), phase, plan, calls, actions });
+                }
+            }
+        }
+        plans.sort_by(|one, other| (&one.procedure, one.phase).cmp(&(&other.procedure, other.phase)));
+        plans
     }
 
     /// The procedure of this name, if there is one.

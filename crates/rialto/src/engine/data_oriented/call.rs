@@ -6,6 +6,7 @@ use std::task::Waker;
 use parking_lot::Mutex;
 
 use super::flight::{Here, Task};
+use super::planner::Plan;
 use super::queues::Queues;
 use crate::core::Core;
 use crate::database::InBody;
@@ -79,11 +80,16 @@ impl Call {
         }
     }
 
-    /// The queue to begin at: that of the first action that names a key; the first queue if none does.
+    /// The queue to begin at: that of the first action that names a key, as the plan has it; the first queue if none does.
     fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
         let first = || {
             let given = crate::engine::identifier::Given { arguments: &self.arguments, earlier: &[] };
-            let mut actions = self.procedure.flow().phases().first()?.iter();
+            let actions = self.procedure.flow().phases().first()?;
+            let first = match self.procedure.plans().plan(0) {
+                Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
+                Plan::Parallel => None,
+            };
+            let mut actions = first.into_iter().chain(0..actions.len()).map(|at| &actions[at]);
             let action = actions.find(|action| !action.identifier().is_empty())?;
             let target = action.target.as_ref()?;
             let version = target.table(&core.catalog).ok()?.version();

@@ -8,7 +8,8 @@
 //! A flight is its transaction: whoever runs it has it alone. A phase whose actions belong to one thread is run there; one
 //! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
 //! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
-//! makes one transaction of them again, and goes on.
+//! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
+//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever.
 //!
 //! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
 //! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whoever was first.
@@ -21,14 +22,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use smallvec::SmallVec;
 
 use super::call::Call;
-use super::placing::{Part as Placed, place};
+use super::placing::{Part as Placed, in_turn, place, place_in_turn};
+use super::planner::Plan;
+use super::plans::PhaseCounts;
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
 use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::identifier::Given;
-use crate::engine::phase::{lock_identifiers, ready};
-use crate::engine::procedure::Outputs;
+use crate::engine::phase::{Ready, lock_identifiers, ready};
+use crate::engine::procedure::{Outputs, Registered};
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::row::Value;
@@ -175,18 +178,33 @@ impl Flight {
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
         let actions = ready(procedure, phase, context, given)?;
+        let positions = phase.iter().enumerate();
+        let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
+        let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
+        let order = match procedure.plans().plan(*next_phase) {
+            Plan::Serial { first } => Some(in_turn(&actions, &positions, &first)),
+            Plan::Parallel => None,
+        };
         if !is_here {
-            let positions = phase.iter().enumerate();
-            let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
-            let parts = place(context, &actions, positions.map(|(at, _)| at as u16), here);
+            let parts = match &order {
+                Some(order) => {
+                    let queue = place_in_turn(context, &actions, order, here);
+                    SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }])
+                }
+                None => place(context, &actions, positions.iter().copied(), here),
+            };
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
                 return Ok(Some(parts));
             }
         }
         lock_identifiers(context, &actions)?;
-        for action in &actions {
-            action.run(procedure, transaction, arguments, outputs)?;
+        let counts = procedure.plans().counts(here.queue, *next_phase);
+        counts.begun();
+        let mut run = Running { procedure, transaction, arguments, outputs, counts };
+        match order {
+            None => actions.iter().zip(&positions).try_for_each(|(action, &at)| run.action(action, at))?,
+            Some(order) => run.in_turn(&actions, &positions, &order)?,
         }
         Ok(None)
     }
@@ -205,6 +223,7 @@ impl Flight {
                 }
             }
         }
+        self.call.procedure.plans().counts(here.queue, self.next_phase).begun();
         let meeting = Arc::new(Meeting {
             call: self.call.clone(),
             phase: self.next_phase,
@@ -254,7 +273,7 @@ impl Part {
             PartOf::Own(transaction, outputs) => (transaction, outputs),
         };
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            run_actions(&meeting, &actions, transaction, outputs, &mut ends)
+            run_actions(&meeting, &actions, transaction, outputs, &mut ends, here.queue)
         }));
         // Until all have met it may wait for anybody.
         transaction.leave_stint();
@@ -272,27 +291,70 @@ impl Part {
     }
 }
 
-/// Runs some actions of a phase, and notes how many outputs there are behind each.
+/// Actions that are being run, on one thread.
+struct Running<'a> {
+    procedure: &'a Registered,
+    transaction: &'a mut Transaction,
+    arguments: &'a [Value],
+    outputs: &'a mut Outputs,
+    counts: PhaseCounts<'a>,
+}
+
+impl Running<'_> {
+    /// Runs one, and counts how it ends.
+    fn action(&mut self, action: &Ready<'_>, position: u16) -> Result<()> {
+        let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
+        self.counts.ran(position, ended.as_ref().err());
+        ended
+    }
+
+    /// Runs them in this order; their outputs stand in the flow's all the same.
+    fn in_turn(&mut self, actions: &[Ready<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
+        let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
+        for &nth in order {
+            let position = positions[usize::from(nth)];
+            self.action(&actions[usize::from(nth)], position)?;
+            ran.push(position);
+            ends.push(self.outputs.values().len());
+        }
+        if !ran.is_sorted() {
+            let given = self.outputs.take_own(&ran, &ends);
+            give(self.outputs, given);
+        }
+        Ok(())
+    }
+}
+
+/// Puts what actions of the phase under way have given into the flow's order.
+fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
+    given.sort_by_key(|(action, _)| *action);
+    given.into_iter().flat_map(|(_, values)| values).for_each(|value| outputs.push(value));
+}
+
+/// Runs some actions of a phase on a thread, and notes how many outputs there are behind each.
 fn run_actions(
     meeting: &Meeting,
-    actions: &[u16],
+    positions: &[u16],
     transaction: &mut Transaction,
     outputs: &mut Outputs,
     ends: &mut SmallVec<[usize; 8]>,
+    thread: usize,
 ) -> Result<()> {
     let (procedure, arguments) = (&*meeting.call.procedure, &meeting.call.arguments[..]);
     let phase = &procedure.flow().phases()[meeting.phase];
     let given = Given { arguments, earlier: &meeting.earlier };
-    let actions = actions.iter().map(|&at| &phase[usize::from(at)]);
+    let actions = positions.iter().map(|&at| &phase[usize::from(at)]);
     let actions = ready(procedure, actions, transaction.context(), given)?;
     lock_identifiers(transaction.context(), &actions)?;
-    for action in &actions {
+    let counts = procedure.plans().counts(thread, meeting.phase);
+    let mut run = Running { procedure, transaction, arguments, outputs, counts };
+    for (action, &at) in actions.iter().zip(positions) {
         // Before each: what a part that has failed makes needless.
         if meeting.failed.load(Ordering::Relaxed) {
             break;
         }
-        action.run(procedure, transaction, arguments, outputs)?;
-        ends.push(outputs.values().len());
+        run.action(action, at)?;
+        ends.push(run.outputs.values().len());
     }
     Ok(())
 }
@@ -319,8 +381,7 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
     }
     match failure {
         None => {
-            given.sort_by_key(|(action, _)| *action);
-            given.into_iter().flat_map(|(_, values)| values).for_each(|value| flight.outputs.push(value));
+            give(&mut flight.outputs, given);
             flight.meet_alone();
             flight.fly(here, false);
         }

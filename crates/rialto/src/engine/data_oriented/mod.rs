@@ -9,6 +9,8 @@
 //!   executors out among themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a
 //!   `flight`, which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a
 //!   `rendezvous` point they meet.
+//! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
+//!   (`planner`, a policy).
 //! - `resource_manager`: keeps the rules in step with how the tables grow, and with what is asked for (`loads`); `routing`: rules
 //!   given by hand.
 
@@ -18,6 +20,8 @@ mod loads;
 #[cfg(test)]
 mod model;
 mod placing;
+mod planner;
+mod plans;
 mod queues;
 mod rendezvous;
 mod resource_manager;
@@ -25,5 +29,7 @@ mod routing;
 mod sync;
 
 pub(crate) use call::{Call, send};
+pub use planner::{ActionRuns, Plan};
+pub(crate) use plans::Plans;
 pub(crate) use queues::Queues;
 pub(crate) use resource_manager::ResourceManager;

@@ -72,6 +72,51 @@ pub(super) fn place(
     parts
 }
 
+/// Actions of a phase in the order of a serial plan, by where they stand in `actions`: those at the positions `first` before
+/// the others, but none before one that overlaps it and stands before it in the flow.
+pub(super) fn in_turn(actions: &[Ready<'_>], positions: &[u16], first: &[u8]) -> SmallVec<[u16; 16]> {
+    fn put(actions: &[Ready<'_>], nth: usize, order: &mut SmallVec<[u16; 16]>) {
+        if order.contains(&(nth as u16)) {
+            return;
+        }
+        for before in 0..nth {
+            if overlap(&actions[before], &actions[nth]) {
+                put(actions, before, order);
+            }
+        }
+        order.push(nth as u16);
+    }
+    let mut order = SmallVec::new();
+    let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
+    first.chain(0..actions.len()).for_each(|nth| put(actions, nth, &mut order));
+    order
+}
+
+/// Whether one of them may see what the other does, or whether that is hard to tell: then they keep the flow's order.
+fn overlap(one: &Ready<'_>, other: &Ready<'_>) -> bool {
+    let (Ready::Targeted(one), Ready::Targeted(other)) = (one, other) else { return true };
+    let is_apart = one.is_span() && other.is_span() && one.index == other.index && {
+        !one.key.starts_with(&other.key) && !other.key.starts_with(&one.key)
+    };
+    one.table_id() == other.table_id() && !is_apart
+}
+
+/// The thread that runs a phase one action after the other: that of the first one whose identifier says whose it is.
+pub(super) fn place_in_turn(
+    context: &mut Context,
+    actions: &[Ready<'_>],
+    order: &[u16],
+    here: &Here<'_>,
+) -> usize {
+    let mut targeted = order.iter().filter_map(|&nth| match &actions[usize::from(nth)] {
+        Ready::Targeted(targeted) if targeted.is_span() => Some(targeted.wanted()),
+        _ => None,
+    });
+    targeted.next().map_or(here.queue, |wanted| {
+        here.queues.owner_of(here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span))
+    })
+}
+
 /// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
 fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) {
     let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = actions

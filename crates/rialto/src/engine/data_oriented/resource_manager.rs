@@ -1,4 +1,4 @@
-//! [`ResourceManager`]: keeps the routing rules in step with how tables grow.
+//! [`ResourceManager`]: keeps routing rules and plans in step with how tables grow, with what is asked for and with what aborts.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -11,6 +11,7 @@ use super::loads::Loads;
 use crate::core::Core;
 use crate::ids::IndexId;
 use crate::lock::RoutingRule;
+use crate::options::Planning;
 use crate::row::{Key, WhichIndex};
 
 /// How often it looks at the tables.
@@ -20,7 +21,8 @@ const ENTRIES_MIN: u64 = 1_000;
 
 /// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
 /// to a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others
-/// (the DORA paper's resource manager, section 4.1.2). It ends when it is dropped.
+/// (the DORA paper's resource manager, section 4.1.2). It has the plans of procedures follow how often their actions abort.
+/// It ends when it is dropped.
 pub(crate) struct ResourceManager {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -48,6 +50,9 @@ impl ResourceManager {
                         if !core.locks.is_hashed(index) {
                             core.locks.route(index, Some(rule));
                         }
+                    }
+                    if core.queues.is_some() && core.options.planning == Planning::Adaptive {
+                        core.procedures.adapt_plans();
                     }
                 }
             }
