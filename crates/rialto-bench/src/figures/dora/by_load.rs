@@ -237,5 +237,6 @@ pub(super) fn short(system: System) -> &'static str {
         System::Central => "central locks",
         System::Thin => "thin locks",
         System::DataOriented => "data-oriented",
+        System::Bound => "threads",
     }
 }

@@ -2,6 +2,8 @@
 
 use rialto::{LockForm, Options};
 
+use super::run::cores;
+
 /// A way to run transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum System {
@@ -9,13 +11,17 @@ pub enum System {
     Central,
     /// A thread runs a transaction, with locks in the records: this program's default.
     Thin,
-    /// The paper's DORA.
+    /// The paper's DORA, in place: whoever calls runs his call.
     DataOriented,
+    /// The paper's DORA, bound: threads own the executors, one a processor unless a figure says otherwise.
+    Bound,
 }
 
 impl System {
     /// In the order in which they are shown.
     pub const ALL: [System; 3] = [System::Central, System::Thin, System::DataOriented];
+    /// The same, and the bound one.
+    pub const AND_BOUND: [System; 4] = [System::Central, System::Thin, System::DataOriented, System::Bound];
 
     /// For tables and pictures.
     pub fn name(self) -> &'static str {
@@ -23,6 +29,7 @@ impl System {
             System::Central => "conventional, central locks",
             System::Thin => "conventional, thin locks",
             System::DataOriented => "data-oriented",
+            System::Bound => "data-oriented, threads",
         }
     }
 
@@ -31,20 +38,22 @@ impl System {
         let locks = match self {
             System::Central => LockForm::Central,
             System::Thin => LockForm::Thin,
-            System::DataOriented => LockForm::Local,
+            System::DataOriented | System::Bound => LockForm::Local,
         };
-        Options { locks, ..Options::default() }
+        let executor_threads = if self == System::Bound { cores() as usize } else { 0 };
+        Options { locks, executor_threads, ..Options::default() }
     }
 
     /// Whether the workloads' transactions are calls of their flows, where they can be closures, too: what tells the one
     /// what goes where costs the others something.
     pub fn by_calls(self) -> bool {
-        self == System::DataOriented
+        matches!(self, System::DataOriented | System::Bound)
     }
 
     /// What the systems are, for a paragraph.
     pub const LEGEND: &'static str = "*Central locks* is the conventional engine with its central lock manager, the paper's \
         Baseline; *thin locks* the same with locks in the records' own headers, this program's default, whose transactions that \
         only read lock no rows; *data-oriented* the data-oriented engine, by calls of flows: a thread runs a phase in place while it has \
-        the phase's executors, that is their local lock tables, for itself; executors with threads of their own are not built yet.";
+        the phase's executors, that is their local lock tables, for itself. Where *threads* are named, these own the executors, and calls \
+        go from one to the other.";
 }

@@ -3,7 +3,7 @@
 use std::ops::RangeInclusive;
 
 use rialto::io::MemoryDisk;
-use rialto::{Checkpointing, Database, Options, Procedure};
+use rialto::{Checkpointing, Database, Options, Planning, Procedure};
 
 use super::super::Lab;
 use super::System;
@@ -180,8 +180,10 @@ pub struct Way {
     pub by_calls: bool,
     /// Procedures instead of the workload's of the same name.
     pub instead: Vec<Procedure>,
-    /// Executors, if not as many as the system has by itself.
+    /// Executors, if not as many as the system has by itself; and as many threads, if they have some.
     pub executors: Option<usize>,
+    /// How threads that own executors run phases.
+    pub planning: Planning,
 }
 
 impl Loaded {
@@ -206,7 +208,13 @@ impl Loaded {
         // In the papers' regime there is nothing beside transactions and log.
         let options = system.options();
         let executors = way.executors.unwrap_or(options.executors);
-        let options = Options { procedures, executors, checkpoint: Checkpointing::None, ..options };
+        let executor_threads = match way.executors {
+            Some(executors) if options.executor_threads > 0 => executors,
+            _ => options.executor_threads,
+        };
+        let planning = way.planning;
+        let checkpoint = Checkpointing::None;
+        let options = Options { procedures, executors, executor_threads, planning, checkpoint, ..options };
         let database = Database::open_on(MemoryDisk::new(), options)
             .map_err(|cause| BenchError::Open { data: "the disk in memory".to_owned(), cause })?;
         let quiet = &mut |_: &str| {};
