@@ -12,7 +12,7 @@ use crate::account::Accounts;
 use crate::account::processor::ProcessorTime;
 use crate::catalog::Catalog;
 use crate::engine::Procedures;
-use crate::engine::data_oriented::Queues;
+use crate::engine::data_oriented::{Bounds, Queues};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::InFlight;
@@ -67,6 +67,8 @@ pub(crate) struct Core {
     pub procedures: Procedures,
     /// What there is to do for threads that own executors; none, if whoever calls runs his call in place.
     pub queues: Option<Arc<Queues>>,
+    /// Between which bounds the numbers of executors and of these threads are chosen.
+    pub bounds: Bounds,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.

@@ -15,7 +15,7 @@ use crate::checkpoint::{
 };
 use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
 use crate::engine::Procedures;
-use crate::engine::data_oriented::{Queues, ResourceManager};
+use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::{Gate, InFlight};
@@ -329,6 +329,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
             form: options.locks,
             owners_max: options.transactions_max,
             executors: options.executors,
+            executors_max: options.executors_room(),
             ..LockOptions::default()
         }),
         log: found.log,
@@ -343,13 +344,14 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         calls: AtomicBool::new(false),
         queues: (options.executor_threads > 0).then(|| {
             let most = options.transactions_max;
-            Arc::new(Queues::new(options.executor_threads, most.div_ceil(2), most))
+            Arc::new(Queues::new(options.executor_threads_room(), most.div_ceil(2), most))
         }),
+        bounds: Bounds::new(&options),
         disk,
         options,
     });
     if let Some(queues) = &core.queues {
-        let started = queues.start(&core);
+        let started = queues.resize(&core, core.options.executor_threads);
         started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
     }
     for procedure in &core.options.procedures {

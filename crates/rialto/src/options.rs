@@ -180,11 +180,17 @@ pub struct Options {
     pub locks: LockForm,
     /// With [`LockForm::Local`], into how many lock tables the keys of each index are shared out; 64 by default.
     pub executors: usize,
+    /// How many there may be later: the resource manager makes them more where transactions are in each other's way
+    /// ([`Database::set_executors`](crate::Database::set_executors)); 0, the default: no more than at first.
+    pub executors_max: usize,
     /// With [`LockForm::Local`], how many threads own the executors and run what calls of procedures do with their data, one
     /// executor the first, the next one the second, round and round; up to 256. 0, the default: whoever calls runs his call in
     /// place, and has the executors for himself meanwhile. Closures and handles always run on the thread that has them. With
     /// threads, at most half of [`Options::transactions_max`] calls are on their way at a time; further callers wait.
     pub executor_threads: usize,
+    /// How many of them there may be later: the resource manager has more of them where tasks queue up
+    /// ([`Database::set_executor_threads`](crate::Database::set_executor_threads)); 0, the default: no more than at first.
+    pub executor_threads_max: usize,
     /// Whether such threads run the actions of a phase at the same time always, or one after the other where they abort
     /// often, the default.
     pub planning: Planning,
@@ -240,7 +246,9 @@ impl Default for Options {
             log_bytes_max: 4 << 30,
             locks: LockForm::default(),
             executors: 64,
+            executors_max: 0,
             executor_threads: 0,
+            executor_threads_max: 0,
             planning: Planning::default(),
             group_commit: GroupCommitOptions::default(),
             log_writes: None,
@@ -271,7 +279,9 @@ impl fmt::Debug for Options {
             .field("locks", &self.locks)
             .field("group_commit", &self.group_commit)
             .field("executors", &self.executors)
+            .field("executors_max", &self.executors_max)
             .field("executor_threads", &self.executor_threads)
+            .field("executor_threads_max", &self.executor_threads_max)
             .field("planning", &self.planning)
             .field("transactions_max", &self.transactions_max)
             .finish_non_exhaustive()
@@ -317,6 +327,16 @@ impl Options {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
     }
 
+    /// How many executors there is room for.
+    pub(crate) fn executors_room(&self) -> usize {
+        self.executors_max.max(self.executors)
+    }
+
+    /// How many threads that own executors there is room for.
+    pub(crate) fn executor_threads_room(&self) -> usize {
+        self.executor_threads_max.max(self.executor_threads)
+    }
+
     /// What is wrong with the options, if anything: which one, what it may be.
     pub(crate) fn problem(&self) -> Option<String> {
         if let Some(problem) = self.logging.refuses(self.checkpoint) {
@@ -345,6 +365,22 @@ impl Options {
         }
         if !(1..=4_096).contains(&self.executors) {
             return Some(format!("executors is {}, expected 1 to 4096", self.executors));
+        }
+        for (name, most, least, limit) in [
+            ("executors", self.executors_max, self.executors, 4_096),
+            ("executor_threads", self.executor_threads_max, self.executor_threads, EXECUTOR_THREADS_MAX),
+        ] {
+            if most != 0 && !(least..=limit).contains(&most) {
+                return Some(format!(
+                    "{name}_max is {most} with {name} {least}, expected {least} to {limit}, or 0 for no more"
+                ));
+            }
+        }
+        if self.executor_threads_max > 0 && self.executor_threads == 0 {
+            return Some(format!(
+                "executor_threads_max is {} without executor_threads: give at least one",
+                self.executor_threads_max
+            ));
         }
         if self.executor_threads > EXECUTOR_THREADS_MAX {
             return Some(format!(

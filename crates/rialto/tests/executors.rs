@@ -234,14 +234,17 @@ fn is_plain(arguments: &[Value]) -> bool {
 }
 
 #[test]
-fn histories_of_calls_are_serializable_while_keys_move() {
+fn histories_of_calls_are_serializable_while_keys_move_and_numbers_change() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     let (mut random, mut rounds, mut transactions) = (Random::new(seed), 0, 0);
     while rounds == 0 || began.elapsed() < time {
         let threads = random.below(4) as usize;
-        let db = database(options(LockForm::Local, threads));
+        let room = if threads > 0 { 4 } else { 0 };
+        let executor_threads_max = room;
+        let db =
+            database(Options { executors_max: 7, executor_threads_max, ..options(LockForm::Local, threads) });
         let numbers = AtomicU64::new(1);
         let send = |arguments: Vec<Value>| {
             let sent = db.send_call("steps", &arguments).unwrap();
@@ -295,7 +298,20 @@ fn histories_of_calls_are_serializable_while_keys_move() {
                     (0..random.below(4)).map(|_| random.below(KEYS as u64) as i32).collect();
                 bounds.sort_unstable();
                 bounds.dedup();
-                route(&db, &bounds);
+                match random.below(4) {
+                    0..2 => route(&db, &bounds),
+                    2 => {
+                        let executors = 1 + random.below(7) as usize;
+                        db.set_executors(executors..=executors).unwrap();
+                        assert_eq!(db.executors(), executors);
+                    }
+                    _ if room > 0 => {
+                        let threads = 1 + random.below(room as u64) as usize;
+                        db.set_executor_threads(threads..=threads).unwrap();
+                        assert_eq!(db.executor_threads(), threads);
+                    }
+                    _ => {}
+                }
                 std::thread::sleep(Duration::from_micros(200 + random.below(1_500)));
             }
             clients.into_iter().for_each(|client| history.extend(client.join().unwrap()));
@@ -343,8 +359,24 @@ fn every_engine_comes_to_the_same() {
     while calls == 0 || began.elapsed() < time {
         let inputs: Vec<_> = (0..60).map(|version| any_call(&mut random, version)).collect();
         let outcomes = engines.map(|(locks, threads)| {
-            let db = database(options(locks, threads));
-            let given: Vec<_> = inputs.iter().map(|arguments| db.call("steps", arguments).unwrap()).collect();
+            let db = database(Options {
+                executors_max: 6,
+                executor_threads_max: if threads > 0 { 4 } else { 0 },
+                ..options(locks, threads)
+            });
+            let mut resized = Random::new(seed);
+            let mut call = |arguments: &Vec<Value>| {
+                if locks == LockForm::Local && resized.chance(1, 8) {
+                    let executors = 1 + resized.below(6) as usize;
+                    db.set_executors(executors..=executors).unwrap();
+                    if threads > 0 {
+                        let threads = 1 + resized.below(4) as usize;
+                        db.set_executor_threads(threads..=threads).unwrap();
+                    }
+                }
+                db.call("steps", arguments).unwrap()
+            };
+            let given: Vec<_> = inputs.iter().map(&mut call).collect();
             let rows = contents(&db);
             (given, rows)
         });
@@ -558,6 +590,140 @@ fn a_call_inside_of_a_body_is_refused_and_so_are_threads_without_executors() {
         let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
         assert!(error.contains(named), "{error}");
     }
+}
+
+/// Calls that wait for a lock, on threads that are retired meanwhile, and calls behind them: each has its outcome, once.
+#[test]
+fn threads_come_and_go_under_calls_that_wait_and_nobody_is_lost() {
+    let db = database(Options { executor_threads_max: 5, executors_max: 9, ..options(LockForm::Local, 4) });
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    let add = |at: usize| {
+        let add = move |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
+            let key: i32 = arguments.get(at)?;
+            assert!(tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop))?);
+            Ok(())
+        };
+        Action::exclusive("things", add).by_argument(at)
+    };
+    let flow = Flow::new().phase([add(0), add(1)]);
+    db.register(Procedure::new("adds", [ColumnType::Int4; 2], flow)).unwrap();
+    const KEYS_HERE: i32 = 14;
+    for key in (0..KEYS_HERE).step_by(2) {
+        db.call("fine", &ints([key, key + 1])).unwrap();
+    }
+    let table = db.table("things").unwrap();
+    const CLIENTS: i32 = 8;
+    let calls = AtomicU64::new(0);
+    for round in 0..30 {
+        // Every call needs a row that a handle has locked.
+        let mut handle = db.begin().unwrap();
+        assert!(handle.modify(&table, 0, |row| row.add_i64(2, 0).map(drop)).unwrap());
+        std::thread::scope(|scope| {
+            let clients: Vec<_> = (0..CLIENTS)
+                .map(|client| {
+                    let (db, calls) = (&db, &calls);
+                    scope.spawn(move || {
+                        for key in [0, 1 + (client + round) % (KEYS_HERE - 1)] {
+                            let other = (key + 1 + client) % KEYS_HERE;
+                            let other = if other == key { (other + 1) % KEYS_HERE } else { other };
+                            db.call("adds", &ints([key, other])).unwrap();
+                            calls.fetch_add(2, Ordering::Relaxed);
+                        }
+                    })
+                })
+                .collect();
+            let began = Instant::now();
+            while db.lock_waits().is_empty() && began.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            for (threads, executors) in [(1, 9), (5, 1), (2, 5)] {
+                db.set_executor_threads(threads..=threads).unwrap();
+                db.set_executors(executors..=executors).unwrap();
+                assert_eq!((db.executor_threads(), db.executors()), (threads, executors));
+            }
+            drop(handle);
+            let ended = || clients.iter().all(|client| client.is_finished());
+            while !ended() && began.elapsed() < Duration::from_secs(60) {
+                std::thread::sleep(Duration::from_micros(100));
+            }
+            assert!(ended(), "round {round}: {:?}", db.lock_waits());
+        });
+    }
+    let mut sum = 0;
+    db.transact(|tx| {
+        tx.scan(&table, &Scan::all(), |_, row| {
+            sum += row.get_i64(2)?;
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    assert_eq!(sum as u64, calls.into_inner());
+    assert!(db.lock_waits().is_empty());
+}
+
+/// By itself, between bounds: threads and executors come with load. They go when it is gone.
+#[test]
+fn numbers_follow_the_load_between_their_bounds() {
+    let db = database(Options { executor_threads_max: 2, ..options(LockForm::Local, 1) });
+    assert_eq!((db.executors(), db.executor_threads()), (5, 1));
+    let stop = AtomicBool::new(false);
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for client in 0..12 {
+            let (db, stop) = (&db, &stop);
+            scope.spawn(move || {
+                let mut random = Random::new(client);
+                while !stop.load(Ordering::Relaxed) {
+                    let mut arguments = vec![Value::Int8(1)];
+                    for _ in 0..STEPS {
+                        arguments.extend([READ, random.below(KEYS as u64) as i32, 0].map(Value::Int4));
+                    }
+                    db.call("steps", &arguments).unwrap();
+                }
+            });
+        }
+        let began = Instant::now();
+        let until = |threads| {
+            while db.executor_threads() != threads && began.elapsed() < Duration::from_secs(120) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            db.executor_threads()
+        };
+        let grown = until(2.min(cores));
+        stop.store(true, Ordering::Relaxed);
+        assert_eq!(grown, 2.min(cores));
+        assert_eq!(until(1), 1);
+    });
+}
+
+#[test]
+fn numbers_out_of_bounds_are_refused_by_name() {
+    let db = database(Options { executor_threads_max: 4, ..options(LockForm::Local, 2) });
+    let in_place = database(options(LockForm::Local, 0));
+    let thin = database(options(LockForm::Thin, 0));
+    #[allow(clippy::reversed_empty_ranges, reason = "it is what is refused")]
+    let refused = [
+        (db.set_executor_threads(1..=5), "1 to 4 (Options::executor_threads_max)"),
+        (db.set_executor_threads(0..=2), "0 to 2 threads"),
+        (db.set_executor_threads(3..=2), "3 to 2 threads"),
+        (db.set_executors(1..=6), "1 to 5 (Options::executors_max)"),
+        (in_place.set_executor_threads(1..=1), "Options::executor_threads"),
+        (thin.set_executors(1..=1), "locks Local"),
+    ];
+    for (refused, named) in refused {
+        let error = refused.unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+    assert_eq!((db.executor_threads(), thin.executors(), in_place.executor_threads()), (2, 0, 0));
+    for (options, named) in [
+        (Options { executors_max: 4, ..options(LockForm::Local, 0) }, "executors_max is 4 with executors 5"),
+        (Options { executor_threads_max: 4, ..options(LockForm::Local, 0) }, "without executor_threads"),
+    ] {
+        let error = Database::open_on(MemoryDisk::new(), options).unwrap_err().to_string();
+        assert!(error.contains(named), "{error}");
+    }
+    db.clone().close().unwrap();
+    assert_eq!(db.set_executor_threads(3..=3), Err(Error::Closed));
 }
 
 /// The plan of a procedure's phase.

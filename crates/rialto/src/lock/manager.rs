@@ -76,7 +76,12 @@ impl LockManager {
         LockManager {
             partitions: (0..PARTITIONS).map(|_| CachePadded::default()).collect(),
             intervals: IntervalTable::default(),
-            local: LocalTables::new(if options.form == LockForm::Local { options.executors } else { 0 }),
+            local: match options.form {
+                LockForm::Local => {
+                    LocalTables::new(options.executors, options.executors_max.max(options.executors))
+                }
+                LockForm::Thin | LockForm::Central => LocalTables::new(0, 0),
+            },
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
             followers: AtomicU32::new(0),

@@ -30,8 +30,10 @@ pub struct LockOptions {
     pub owners_max: usize,
     /// How uncontended locks are kept.
     pub form: LockForm,
-    /// How many executors have a lock table, in the local form; 1 to 65535.
+    /// How many executors are in use at first, in the local form; 1 to 65535.
     pub executors: usize,
+    /// How many there is room for; at least as many.
+    pub executors_max: usize,
     /// Whom to sacrifice to a deadlock.
     pub victim: VictimPolicy,
     /// How long a wait lasts before it first looks for a deadlock.
@@ -44,6 +46,7 @@ impl Default for LockOptions {
             owners_max: 1024,
             form: LockForm::default(),
             executors: 1,
+            executors_max: 1,
             victim: VictimPolicy::default(),
             deadlock_check_after: Duration::from_millis(1),
         }

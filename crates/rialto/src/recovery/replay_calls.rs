@@ -27,6 +27,7 @@ use super::turns::{Assignment, Turns, WINDOW};
 use crate::account::Accounts;
 use crate::catalog::{Catalog, TableVersion};
 use crate::core::{CallersServers, Contexts, Core};
+use crate::engine::data_oriented::Bounds;
 use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
 use crate::error::{Error, Result};
 use crate::ids::{Lsn, TableId};
@@ -183,6 +184,7 @@ impl Replay {
             opened_at: Lsn::ZERO,
             closed: AtomicBool::new(false),
             queues: None,
+            bounds: Bounds::new(&options),
             calls: AtomicBool::new(false),
             disk,
             options,

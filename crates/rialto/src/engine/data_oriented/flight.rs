@@ -237,9 +237,7 @@ impl Flight {
         let tasks = parts.into_iter().zip(runs).map(|(Placed { queue, actions }, run)| {
             (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), actions, run })))
         });
-        let mut tasks: SmallVec<[(usize, Task); 8]> = tasks.collect();
-        tasks.sort_by_key(|(queue, _)| *queue);
-        here.queues.put_all(here.core, tasks);
+        here.queues.put_all(here.core, tasks.collect());
     }
 
     /// Has its outcome, or runs again.

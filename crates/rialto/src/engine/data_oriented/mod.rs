@@ -11,14 +11,17 @@
 //!   `rendezvous` point they meet.
 //! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
+//! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
 //! - `resource_manager`: keeps the rules in step with how the tables grow, and with what is asked for (`loads`); `routing`: rules
 //!   given by hand.
 
 mod call;
 mod flight;
+mod headcount;
 mod loads;
 #[cfg(test)]
 mod model;
+mod numbers;
 mod placing;
 mod planner;
 mod plans;
@@ -29,6 +32,7 @@ mod routing;
 mod sync;
 
 pub(crate) use call::{Call, send};
+pub(crate) use numbers::Bounds;
 pub use planner::{ActionRuns, Plan};
 pub(crate) use plans::Plans;
 pub(crate) use queues::Queues;

@@ -6,11 +6,13 @@
 //!
 //! Kept here: whoever has been let in goes through. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.
+//!
+//! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which thread runs
+//! an action is a matter of speed, its locks are where the routing rules have them.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
-use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
 use smallvec::SmallVec;
 
@@ -19,6 +21,7 @@ use crate::core::Core;
 use crate::database::InBody;
 use crate::engine::transaction_server::blocked::{Turns, take_turns};
 use crate::engine::transaction_server::dispatch::{Dispatch, Waiter};
+use crate::engine::transaction_server::dispatches::Dispatches;
 use crate::error::{Error, Result};
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
@@ -33,7 +36,9 @@ impl Waiter for Nobody {
 
 /// The queues, one for each thread that owns executors.
 pub(crate) struct Queues {
-    queues: Box<[CachePadded<Dispatch<Task, Nobody>>]>,
+    /// One change of their number at a time, and none after the end.
+    resizing: Mutex<Resizing>,
+    queues: Dispatches<Task, Nobody>,
     admitted: Mutex<Admitted>,
     /// A call has its outcome: for one who waits for room.
     room: Condvar,
@@ -42,6 +47,13 @@ pub(crate) struct Queues {
     admitted_max: usize,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+enum Resizing {
+    #[default]
+    Open,
+    Ended,
 }
 
 #[derive(Default)]
@@ -54,10 +66,11 @@ struct Admitted {
 }
 
 impl Queues {
-    /// For so many threads, and so many calls at a time.
-    pub fn new(threads: usize, calls_max: usize, seats_max: usize) -> Queues {
+    /// With room for so many threads, none of which is there yet, and for so many calls at a time.
+    pub fn new(threads_max: usize, calls_max: usize, seats_max: usize) -> Queues {
         Queues {
-            queues: (0..threads).map(|_| CachePadded::new(Dispatch::unbounded(GROUP, seats_max))).collect(),
+            resizing: Mutex::default(),
+            queues: Dispatches::new(threads_max, GROUP, seats_max),
             admitted: Mutex::default(),
             room: Condvar::new(),
             empty: Condvar::new(),
@@ -66,22 +79,44 @@ impl Queues {
         }
     }
 
-    /// How many threads own executors.
+    /// How many threads own executors now.
     pub fn len(&self) -> usize {
         self.queues.len()
     }
 
-    /// The thread that owns an executor.
-    pub fn owner_of(&self, executor: u16) -> usize {
-        usize::from(executor) % self.queues.len()
+    /// How many there is room for.
+    pub fn room(&self) -> usize {
+        self.queues.room()
     }
 
-    /// Starts the threads.
+    /// The thread that owns an executor.
+    pub fn owner_of(&self, executor: u16) -> usize {
+        usize::from(executor) % self.len()
+    }
+
+    /// Has so many threads own the executors, from 1 to as many as there is room for.
     ///
     /// # Errors
-    /// If the system has none left.
-    pub fn start(self: &Arc<Queues>, core: &Arc<Core>) -> std::io::Result<()> {
-        (0..self.len()).try_for_each(|queue| self.spawn(core, queue, 0))
+    /// If the system has no thread left; there are as many as it had.
+    pub fn resize(self: &Arc<Queues>, core: &Arc<Core>, threads: usize) -> std::io::Result<()> {
+        assert!((1..=self.room()).contains(&threads), "{threads} threads");
+        let resizing = self.resizing.lock();
+        if *resizing == Resizing::Ended {
+            return Ok(());
+        }
+        self.threads.lock().retain(|thread| !thread.is_finished());
+        while self.len() < threads {
+            self.queues.grow(|queue| self.spawn(core, queue, 0))?;
+        }
+        while self.len() > threads {
+            self.queues.shrink(|queue| self.hire(core, queue));
+        }
+        Ok(())
+    }
+
+    /// How many tasks are on each queue in use, and whether somebody runs there.
+    pub fn loads(&self) -> impl Iterator<Item = (usize, bool)> {
+        self.queues.used().map(Dispatch::load)
     }
 
     fn spawn(self: &Arc<Queues>, core: &Arc<Core>, queue: usize, seat: usize) -> std::io::Result<()> {
@@ -92,7 +127,7 @@ impl Queues {
             // What it runs are bodies: they must not begin transactions of their own.
             let Ok(_in_body) = InBody::enter() else { unreachable!("the thread is new") };
             let here = Here { core: &core, queues: &queues, queue };
-            while let Some(task) = queues.queues[queue].next(seat, || ()) {
+            while let Some(task) = queues.queues.at(queue).next(seat, || ()) {
                 task.run(&here);
             }
         })?;
@@ -103,10 +138,10 @@ impl Queues {
     /// Nobody is there to run what is on a queue: gets somebody. If the system has no thread left it waits until one of
     /// those that are blocked comes back.
     fn hire(self: &Arc<Queues>, core: &Arc<Core>, queue: usize) {
-        if let Some(seat) = self.queues[queue].hire()
+        if let Some(seat) = self.queues.at(queue).hire()
             && self.spawn(core, queue, seat).is_err()
         {
-            self.queues[queue].dismiss(seat);
+            self.queues.at(queue).dismiss(seat);
         }
     }
 
@@ -142,29 +177,17 @@ impl Queues {
 
     /// Puts a task on a queue.
     pub(super) fn put(self: &Arc<Queues>, core: &Arc<Core>, queue: usize, task: Task) {
-        if !self.queues[queue].put_all([task]) {
-            self.hire(core, queue);
-        }
+        self.queues.put(queue, task, |queue| self.hire(core, queue));
     }
 
-    /// Puts tasks on their queues, ascending, all at one time: so those of two phases stand in the same order wherever they
-    /// meet.
+    /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.
     pub(super) fn put_all(self: &Arc<Queues>, core: &Arc<Core>, tasks: SmallVec<[(usize, Task); 8]>) {
-        debug_assert!(tasks.is_sorted_by_key(|(queue, _)| *queue), "latches are taken in one order");
-        let latches: SmallVec<[_; 8]> =
-            tasks.iter().map(|(queue, _)| self.queues[*queue].lock_to_put()).collect();
-        let mut short_of: SmallVec<[usize; 8]> = SmallVec::new();
-        for ((queue, task), latch) in tasks.into_iter().zip(latches) {
-            if !latch.put([task]) {
-                short_of.push(queue);
-            }
-        }
-        short_of.into_iter().for_each(|queue| self.hire(core, queue));
+        self.queues.put_all(tasks, |queue| self.hire(core, queue));
     }
 
     /// Puts a task aside that is to run again after a rest, on the queue of the thread that calls.
     pub(super) fn restart(&self, queue: usize, task: Task, rest: std::time::Duration) {
-        self.queues[queue].restart(task, rest);
+        self.queues.at(queue).restart(task, rest);
     }
 
     /// Lets no more calls in, waits for those that are there, and ends the threads.
@@ -176,7 +199,8 @@ impl Queues {
             self.empty.wait(&mut admitted);
         }
         drop(admitted);
-        self.queues.iter().for_each(|queue| queue.close());
+        *self.resizing.lock() = Resizing::Ended;
+        self.queues.all().for_each(Dispatch::close);
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
             // It catches the panics of bodies; its own would be ours, and has been printed.
@@ -195,12 +219,12 @@ struct Seat {
 
 impl Turns for Seat {
     fn leave(&self) {
-        if !self.queues.queues[self.queue].leave(self.seat) {
+        if !self.queues.queues.at(self.queue).leave(self.seat) {
             self.queues.hire(&self.core, self.queue);
         }
     }
 
     fn come_back(&self) {
-        self.queues.queues[self.queue].come_back(self.seat);
+        self.queues.queues.at(self.queue).come_back(self.seat);
     }
 }

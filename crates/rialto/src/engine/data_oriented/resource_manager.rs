@@ -7,7 +7,9 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
+use super::headcount::{Headcount, Step, Wish};
 use super::loads::Loads;
+use super::numbers::resize;
 use crate::core::Core;
 use crate::ids::IndexId;
 use crate::lock::RoutingRule;
@@ -16,12 +18,15 @@ use crate::row::{Key, WhichIndex};
 
 /// How often it looks at the tables.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// After so many looks it thinks about how many executors and threads there should be.
+const LOOKS_A_THOUGHT: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 1_000;
 
 /// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
 /// to a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others
-/// (the DORA paper's resource manager, section 4.1.2). It has the plans of procedures follow how often their actions abort.
+/// (the DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many threads
+/// own them. It has the plans of procedures follow how often their actions abort.
 /// It ends when it is dropped.
 pub(crate) struct ResourceManager {
     stop: Arc<(Mutex<bool>, Condvar)>,
@@ -36,24 +41,16 @@ impl ResourceManager {
     pub fn start(core: Arc<Core>) -> std::io::Result<ResourceManager> {
         let stop = Arc::<(Mutex<bool>, Condvar)>::default();
         let told = stop.clone();
+        let mut manager = Managing::new(core);
         // What there is already is shared out before anybody comes.
-        let (mut sizes, mut loads) = (Sizes::default(), Loads::new(core.options.executors));
-        sizes.look(&core);
+        manager.sizes.look(&manager.core);
         let thread = std::thread::Builder::new().name("rialto-resources".to_owned()).spawn(move || {
             let (stop, ended) = &*told;
             let mut stop = stop.lock();
             while !*stop {
                 ended.wait_for(&mut stop, LOOK_EVERY);
                 if !*stop {
-                    sizes.look(&core);
-                    for (index, rule) in loads.look(core.locks.look_at_executors()) {
-                        if !core.locks.is_hashed(index) {
-                            core.locks.route(index, Some(rule));
-                        }
-                    }
-                    if core.queues.is_some() && core.options.planning == Planning::Adaptive {
-                        core.procedures.adapt_plans();
-                    }
+                    manager.look();
                 }
             }
         })?;
@@ -72,13 +69,115 @@ impl Drop for ResourceManager {
     }
 }
 
+/// What the manager knows.
+struct Managing {
+    core: Arc<Core>,
+    sizes: Sizes,
+    loads: Loads,
+    /// How many executors these are for.
+    executors: usize,
+    staff: Staff,
+}
+
+impl Managing {
+    fn new(core: Arc<Core>) -> Managing {
+        let (executors, staff) = (core.locks.executors_in_use(), Staff::new(&core));
+        Managing { core, sizes: Sizes::default(), loads: Loads::new(executors), executors, staff }
+    }
+
+    fn look(&mut self) {
+        let core = &self.core;
+        let looks = core.locks.look_at_executors();
+        if looks.len() != self.executors {
+            // All is shared out anew.
+            self.executors = looks.len();
+            (self.sizes, self.loads) = (Sizes::default(), Loads::new(self.executors));
+        }
+        self.sizes.look(core);
+        self.staff.look(core, looks.iter().map(|look| look.requests).sum());
+        for (index, rule) in self.loads.look(looks) {
+            if !core.locks.is_hashed(index) {
+                core.locks.route(index, Some(rule));
+            }
+        }
+        if core.queues.is_some() && core.options.planning == Planning::Adaptive {
+            core.procedures.adapt_plans();
+        }
+    }
+}
+
+/// How many executors and threads there should be.
+struct Staff {
+    executors: Headcount,
+    threads: Headcount,
+    /// No more threads than these by itself: the processors that there are.
+    cores: usize,
+    /// Since the numbers were last thought about: looks, requests, tasks on queues, queues at which somebody ran; and how often
+    /// lock tables had been found out until then.
+    looks: u32,
+    requests: u64,
+    queued: usize,
+    busy: usize,
+    queues: usize,
+    found_out: u64,
+}
+
+impl Staff {
+    fn new(core: &Core) -> Staff {
+        Staff {
+            executors: Headcount::new(Step::Twofold),
+            threads: Headcount::new(Step::One),
+            cores: std::thread::available_parallelism().map_or(1, usize::from),
+            looks: 0,
+            requests: 0,
+            queued: 0,
+            busy: 0,
+            queues: 0,
+            found_out: core.locks.found_out(),
+        }
+    }
+
+    fn look(&mut self, core: &Arc<Core>, requests: u64) {
+        self.looks += 1;
+        self.requests += requests;
+        for (queued, is_busy) in core.queues.iter().flat_map(|queues| queues.loads()) {
+            self.queues += 1;
+            self.queued += queued;
+            self.busy += usize::from(is_busy);
+        }
+        if self.looks < LOOKS_A_THOUGHT {
+            return;
+        }
+        let found_out = core.locks.found_out();
+        let wish = Wish::of_executors(self.requests, found_out - self.found_out);
+        {
+            let bounds = core.bounds.executors();
+            if let Some(executors) = self.executors.look(core.locks.executors_in_use(), &bounds, wish) {
+                core.locks.set_executors(executors);
+            }
+        }
+        if let Some(queues) = &core.queues {
+            let share = |count: usize| count as f64 / self.queues.max(1) as f64;
+            let wish = Wish::of_threads(queues.len(), share(self.queued), share(self.busy));
+            let bounds = core.bounds.threads();
+            let most = (*bounds.end()).min(self.cores).max(*bounds.start());
+            if let Some(threads) = self.threads.look(queues.len(), &(*bounds.start()..=most), wish) {
+                // Without a thread for it, or at the end, it stays as it is.
+                let _ = resize(core, threads);
+            }
+        }
+        (self.looks, self.requests, self.queued, self.busy, self.queues) = (0, 0, 0, 0, 0);
+        self.found_out = found_out;
+    }
+}
+
 /// How many entries each index had when its keys were shared out.
 #[derive(Default)]
 struct Sizes(HashMap<IndexId, u64>);
 
 impl Sizes {
     fn look(&mut self, core: &Core) {
-        let executors = core.options.executors;
+        let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
         for table in core.catalog.all() {
             let version = table.version();

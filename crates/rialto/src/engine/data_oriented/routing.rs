@@ -18,13 +18,13 @@ impl Database {
         Ok(self.core().locks.executors_of(version.index_id(index)))
     }
 
-    /// Shares an index's keys out over the executors ([`Options::executors`](crate::Options::executors)) by datasets side by
+    /// Shares an index's keys out over the executors ([`Database::executors`]) by datasets side by
     /// side (the DORA paper, section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but
     /// the first begins. The first dataset is the executor's whose turn it is with this index, the next the next one's, and
     /// so on, round and round. Locks that are held or waited for go along with their keys; nobody waits for a change.
     ///
     /// Rules are not kept in the files; a database that is opened makes its own, and makes them anew as tables grow to twice
-    /// their size.
+    /// their size, and when the number of executors changes.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
@@ -44,7 +44,8 @@ impl Database {
             keys.push(key);
         }
         let index = version.index_id(index);
-        core.locks.route(index, Some(RoutingRule::in_turn(index, keys, core.options.executors as u16)));
+        let executors = core.locks.executors_in_use() as u16;
+        core.locks.route(index, Some(RoutingRule::in_turn(index, keys, executors)));
         Ok(())
     }
 
@@ -68,7 +69,8 @@ impl Database {
             return Err(Error::BadDefinition { name: table.to_owned(), reason });
         };
         let index = version.index_id(index);
-        core.locks.route(index, Some(RoutingRule::hashed(index, leading, core.options.executors as u16)));
+        let executors = core.locks.executors_in_use() as u16;
+        core.locks.route(index, Some(RoutingRule::hashed(index, leading, executors)));
         Ok(())
     }
 

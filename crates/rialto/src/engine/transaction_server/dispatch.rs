@@ -8,7 +8,8 @@
 //! - **D3** A blocked executor that may go on is ready, in the order in which their waits ended, and runs before the next
 //!   request does.
 //! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
-//!   the restarts. After the close each is still run.
+//!   the restarts. After the close each is still run; when a queue is given up, those that nobody has taken off it are
+//!   whose who gave it up, and each of the others is run here.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -176,7 +177,13 @@ pub(in crate::engine) struct Putting<'a, J, W> {
 }
 
 impl<J, W: Waiter> Putting<'_, J, W> {
-    /// As [`Dispatch::put_all`].
+    /// Whether it takes no more: what is put on it all the same may be run by nobody.
+    pub fn is_closed(&self) -> bool {
+        self.state.closed
+    }
+
+    /// Puts requests on the queue, whatever its length: for who has been let in already. False: nobody is there to run them,
+    /// so that a standby has to be hired.
     #[must_use]
     pub fn put(mut self, jobs: impl IntoIterator<Item = J>) -> bool {
         let state = &mut self.state;
@@ -211,21 +218,16 @@ impl<J, W: Waiter> Dispatch<J, W> {
     }
 
     /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
-    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all.
+    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
     pub fn unbounded(group: usize, executors: usize) -> Dispatch<J, W> {
         let dispatch = Dispatch::new(0, executors);
-        dispatch.state.lock().seats.truncate(1);
+        let mut state = dispatch.state.lock();
+        (state.seats, state.closed) = (vec![Seat::Gone], true);
+        drop(state);
         Dispatch { length: usize::MAX, group, ..dispatch }
     }
 
-    /// Puts requests on the queue, whatever its length: for who has been let in already. False: nobody is there to run them,
-    /// so that a standby has to be hired.
-    #[must_use]
-    pub fn put_all(&self, jobs: impl IntoIterator<Item = J>) -> bool {
-        self.lock_to_put().put(jobs)
-    }
-
-    /// The latch of the queue, to put requests on several at once.
+    /// The latch of the queue, to put requests on it, or on several at once.
     pub fn lock_to_put(&self) -> Putting<'_, J, W> {
         Putting { dispatch: self, state: self.state.lock() }
     }
@@ -233,11 +235,16 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// A seat for a standby; its thread calls [`Dispatch::next`]. None if there are as many as there can be.
     pub fn hire(&self) -> Option<usize> {
         let mut state = self.state.lock();
-        let seat = state.seats.len();
+        // One whose thread has ended, when the queue was given up, or has never begun.
+        let left = state.seats.iter().skip(1).position(|&seat| seat == Seat::Gone);
+        let seat = left.map_or(state.seats.len(), |at| at + 1);
         if seat == self.bells.len() {
             return None;
         }
-        state.seats.push(Seat::Idle);
+        match state.seats.get_mut(seat) {
+            Some(gone) => *gone = Seat::Idle,
+            None => state.seats.push(Seat::Idle),
+        }
         if state.running.is_none() {
             self.appoint(&mut state);
         }
@@ -388,6 +395,34 @@ impl<J, W: Waiter> Dispatch<J, W> {
             state.running = None;
             self.appoint(&mut state);
         }
+    }
+
+    /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and what
+    /// rests is run here to its end; then the threads end.
+    pub fn give_up(&self) -> VecDeque<J> {
+        let mut state = self.state.lock();
+        state.closed = true;
+        let left = std::mem::take(&mut state.requests);
+        drop(state);
+        self.bells.iter().for_each(Condvar::notify_all);
+        left
+    }
+
+    /// Takes requests again after it was given up. True: its priority executor has no thread any more, and is to get one.
+    pub fn reopen(&self) -> bool {
+        let mut state = self.state.lock();
+        state.closed = false;
+        let is_vacant = state.seats[PRIORITY] == Seat::Gone;
+        if is_vacant {
+            state.seats[PRIORITY] = Seat::Idle;
+        }
+        is_vacant
+    }
+
+    /// How many requests are on the queue, and whether somebody runs.
+    pub fn load(&self) -> (usize, bool) {
+        let state = self.state.lock();
+        (state.requests.len(), state.running.is_some())
     }
 
     /// An executor has no thread.

@@ -74,6 +74,7 @@
 
 pub(crate) mod blocked;
 pub(super) mod dispatch;
+pub(super) mod dispatches;
 mod executor;
 mod forwarder;
 mod mailbox;

@@ -13,6 +13,7 @@ mod sync {
     use super::Duration;
 
     pub(super) use shuttle::sync::MutexGuard;
+    pub(super) use shuttle::sync::atomic::AtomicUsize;
 
     pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
 
@@ -50,6 +51,9 @@ mod sync {
 #[path = "dispatch.rs"]
 mod dispatch;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
+#[path = "dispatches.rs"]
+mod dispatches;
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
 #[path = "forwarder.rs"]
 mod forwarder;
 #[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with other primitives")]
@@ -57,6 +61,7 @@ mod forwarder;
 mod mailbox;
 
 use dispatch::{Dispatch, Refused};
+use dispatches::Dispatches;
 use forwarder::{Forwarder, Places};
 use mailbox::{Awaited, Mailbox};
 
@@ -419,17 +424,124 @@ fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
             told: sync::Condvar::default(),
             hands: sync::Mutex::new(Vec::new()),
         });
+        assert!(all.dispatch.reopen());
         all.work(0);
         let putters = [[0, 1], [2, 3]].map(|tasks| {
             let all = all.clone();
             thread::spawn(move || {
-                if !all.dispatch.put_all(tasks) {
+                let is_served = all.dispatch.lock_to_put().put(tasks);
+                if !is_served {
                     all.hire();
                 }
             })
         });
         putters.into_iter().for_each(|putter| putter.join().unwrap());
         all.dispatch.close();
+        loop {
+            let Some(hand) = all.hands.lock().pop() else { break };
+            hand.join().unwrap();
+        }
+        let mut done = all.done.lock().clone();
+        done.sort_unstable();
+        assert_eq!(done, [0, 1, 2, 3]);
+    };
+    shuttle::check_random(serve, SCHEDULES);
+    shuttle::check_pct(serve, SCHEDULES, 3);
+}
+
+/// Two queues, one of which is retired and put in use again while tasks are put on both and wait for each other.
+struct Resizing {
+    queues: Dispatches<u32, Mailbox<Job>>,
+    running: [AtomicU32; 2],
+    done: sync::Mutex<Vec<u32>>,
+    /// What task 0 waits for, and task 3 gives.
+    given: sync::Mutex<bool>,
+    told: sync::Condvar,
+    hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
+}
+
+impl Resizing {
+    fn work(self: &Arc<Resizing>, queue: usize, me: usize) {
+        let all = self.clone();
+        let hand = thread::spawn(move || {
+            while let Some(task) = all.queues.at(queue).next(me, || {}) {
+                assert_eq!(all.running[queue].fetch_add(1, Ordering::SeqCst), 0, "D1: two run");
+                thread::yield_now();
+                all.running[queue].fetch_sub(1, Ordering::SeqCst);
+                match task {
+                    0 => all.wait(queue, me),
+                    3 => {
+                        *all.given.lock() = true;
+                        all.told.notify_all();
+                    }
+                    _ => {}
+                }
+                all.done.lock().push(task);
+            }
+        });
+        self.hands.lock().push(hand);
+    }
+
+    fn wait(self: &Arc<Resizing>, queue: usize, me: usize) {
+        if !self.queues.at(queue).leave(me) {
+            self.hire(queue);
+        }
+        let mut given = self.given.lock();
+        while !*given {
+            given = self.told.wait(given, None);
+        }
+        drop(given);
+        self.queues.at(queue).come_back(me);
+    }
+
+    fn hire(self: &Arc<Resizing>, queue: usize) {
+        if let Some(seat) = self.queues.at(queue).hire() {
+            self.work(queue, seat);
+        }
+    }
+
+    fn grow(self: &Arc<Resizing>) {
+        let grown: Result<(), ()> = self.queues.grow(|queue| {
+            self.work(queue, 0);
+            Ok(())
+        });
+        grown.unwrap();
+    }
+}
+
+/// Each task is run once, whenever the queue that it is put on is retired or used again; the one that waits, too, wherever the
+/// one that it waits for comes to be run.
+#[test]
+fn queues_come_and_go_and_each_task_is_run_once() {
+    let serve = || {
+        let all = Arc::new(Resizing {
+            queues: Dispatches::new(2, 2, 4),
+            running: [AtomicU32::new(0), AtomicU32::new(0)],
+            done: sync::Mutex::new(Vec::new()),
+            given: sync::Mutex::new(false),
+            told: sync::Condvar::default(),
+            hands: sync::Mutex::new(Vec::new()),
+        });
+        all.grow();
+        all.grow();
+        let together = thread::spawn({
+            let all = all.clone();
+            move || all.queues.put_all([(0, 1), (1, 0)].into_iter().collect(), |queue| all.hire(queue))
+        });
+        let alone = thread::spawn({
+            let all = all.clone();
+            move || [2, 3].into_iter().for_each(|task| all.queues.put(1, task, |queue| all.hire(queue)))
+        });
+        let resizer = thread::spawn({
+            let all = all.clone();
+            move || {
+                all.queues.shrink(|queue| all.hire(queue));
+                all.grow();
+                all.queues.shrink(|queue| all.hire(queue));
+            }
+        });
+        [together, alone, resizer].into_iter().for_each(|thread| thread.join().unwrap());
+        all.queues.all().for_each(Dispatch::close);
         loop {
             let Some(hand) = all.hands.lock().pop() else { break };
             hand.join().unwrap();

@@ -3,6 +3,8 @@
 
 use std::time::Duration;
 
+pub(in crate::engine) use std::sync::atomic::AtomicUsize;
+
 pub(in crate::engine) use parking_lot::{Mutex, MutexGuard};
 
 /// A condition variable that takes its guard by value.

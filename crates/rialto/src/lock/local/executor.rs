@@ -3,7 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
-use super::super::sync::{AtomicBool, Condvar, Mutex, MutexGuard, look_a_while, try_lock};
+use super::super::sync::{AtomicBool, AtomicU64, Condvar, Mutex, MutexGuard, look_a_while, try_lock};
 use super::locks::LocalLocks;
 use std::sync::atomic::Ordering;
 
@@ -18,6 +18,8 @@ pub(super) struct Executor {
     back: Condvar,
     /// The table is out: a hint for those who look before they sleep.
     out: AtomicBool,
+    /// How often somebody has found it out and waited.
+    found_out: AtomicU64,
 }
 
 #[derive(Debug)]
@@ -34,6 +36,7 @@ impl Default for Executor {
             place: Mutex::new(Place { locks: Some(Box::default()), sleepers: 0 }),
             back: Condvar::default(),
             out: AtomicBool::new(false),
+            found_out: AtomicU64::new(0),
         }
     }
 }
@@ -84,6 +87,7 @@ impl Executor {
     #[cold]
     fn wait<'a>(&'a self, place: MutexGuard<'a, Place>, limit: Duration) -> Option<Latch<'a>> {
         drop(place);
+        self.found_out.fetch_add(1, Ordering::Relaxed);
         look_a_while(|| !self.out.load(Ordering::Relaxed));
         let mut place = self.place.lock();
         if place.locks.is_none() {
@@ -113,6 +117,11 @@ impl Executor {
         let locks = try_lock(&self.place)?.locks.take()?;
         self.out.store(true, Ordering::Relaxed);
         Some(locks)
+    }
+
+    /// How often somebody has found the table out and waited for it.
+    pub fn found_out(&self) -> u64 {
+        self.found_out.load(Ordering::Relaxed)
     }
 
     /// Puts the table back.

@@ -465,11 +465,12 @@ impl LocalLocks {
         }
     }
 
-    /// The locks on keys of an index, with their spans.
-    pub fn locks_of(&self, index: IndexId) -> Vec<(u32, Span)> {
+    /// The locks on keys of an index, or of all, with their spans.
+    pub fn locks_of(&self, index: Option<IndexId>) -> Vec<(u32, IndexId, Span)> {
         let listed = self.points.iter().chain(&self.wide).copied();
         let listed = listed.map(|at| (at, &self.locks[at as usize]));
-        listed.filter(|(_, lock)| lock.index == index).map(|(at, lock)| (at, lock.span.clone())).collect()
+        let listed = listed.filter(|(_, lock)| index.is_none_or(|index| lock.index == index));
+        listed.map(|(at, lock)| (at, lock.index, lock.span.clone())).collect()
     }
 
     /// Gives the holders of a lock, those that have all of its span, the same at another executor.
@@ -527,9 +528,9 @@ impl LocalLocks {
         self.locks[at as usize].gone = true;
     }
 
-    /// Takes the requests for keys of an index off the list, and tells whose: they are to be routed anew.
-    pub fn turn_away(&mut self, index: IndexId, turned_away: impl FnMut(u16)) {
-        let gone = self.blocked.extract_if(.., |blocked| blocked.index == index);
+    /// Takes the requests for keys of an index, or of all, off the list, and tells whose: they are to be routed anew.
+    pub fn turn_away(&mut self, index: Option<IndexId>, turned_away: impl FnMut(u16)) {
+        let gone = self.blocked.extract_if(.., |blocked| index.is_none_or(|index| blocked.index == index));
         gone.map(|blocked| blocked.owner).for_each(turned_away);
     }
 

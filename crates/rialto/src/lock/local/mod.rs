@@ -73,9 +73,10 @@ pub(super) struct LocalTables {
 }
 
 impl LocalTables {
-    pub fn new(executors: usize) -> LocalTables {
+    /// With room for `executors_max`, of which so many are in use at first.
+    pub fn new(executors: usize, executors_max: usize) -> LocalTables {
         LocalTables {
-            executors: (0..executors).map(|_| CachePadded::default()).collect(),
+            executors: (0..executors_max).map(|_| CachePadded::default()).collect(),
             change: Mutex::new(()),
             changing: AtomicU32::new(0),
             version: AtomicU64::new(0),
@@ -385,14 +386,28 @@ impl LockManager {
         self.part_from_leader(part);
     }
 
-    /// What each executor was asked for since the last look.
-    pub fn look_at_executors(&self) -> Vec<Look> {
-        self.local.executors.iter().map(|executor| executor.lock().look()).collect()
+    /// How many executors are in use: the first so many of those that there is room for.
+    pub fn executors_in_use(&self) -> usize {
+        usize::from(self.local.rules.lock().executors)
     }
 
-    /// How many requests each executor has had.
+    fn in_use(&self) -> impl Iterator<Item = &CachePadded<Executor>> {
+        self.local.executors.iter().take(self.executors_in_use())
+    }
+
+    /// What each executor in use was asked for since the last look.
+    pub fn look_at_executors(&self) -> Vec<Look> {
+        self.in_use().map(|executor| executor.lock().look()).collect()
+    }
+
+    /// How often somebody has found the lock table of an executor out, and waited for it.
+    pub fn found_out(&self) -> u64 {
+        self.local.executors.iter().map(|executor| executor.found_out()).sum()
+    }
+
+    /// How many requests each executor in use has had.
     pub fn requests_by_executor(&self) -> Vec<u64> {
-        self.local.executors.iter().map(|executor| executor.lock().requests()).collect()
+        self.in_use().map(|executor| executor.lock().requests()).collect()
     }
 
     /// How many executors an index's keys are shared out over; 1 in another form.
@@ -408,9 +423,22 @@ impl LockManager {
     /// Gives an index another routing rule (`None`: one dataset). The locks on keys that move go along with them at once:
     /// nothing drains, and an open transaction holds nothing back. Blocked requests for the index's keys are routed anew.
     ///
-    /// # Panics
-    /// If the rule names an executor that there is not.
     pub fn route(&self, index: IndexId, rule: Option<RoutingRule>) {
+        self.change_rules(Some(index), |rules| rules.with(index, rule));
+    }
+
+    /// Deals the datasets of all indexes out to the first so many executors: those beyond have no keys from then on, and keep
+    /// only what is left behind of locks that were held ([`LockManager::route`]).
+    ///
+    /// # Panics
+    /// If there is no room for so many, or they are none.
+    pub fn set_executors(&self, executors: usize) {
+        assert!((1..=self.local.executors.len()).contains(&executors), "{executors} executors");
+        self.change_rules(None, |rules| rules.among(executors as u16));
+    }
+
+    /// Puts other rules in force, for an index or for all.
+    fn change_rules(&self, index: Option<IndexId>, change: impl FnOnce(&RoutingRules) -> RoutingRules) {
         let mut woken = Woken::new();
         {
             // Not yet those of the rules: whoever routes would wait for all tables with us.
@@ -418,12 +446,12 @@ impl LockManager {
             self.local.changing.fetch_add(1, Ordering::Relaxed);
             let mut tables = self.local.lock_all(0..self.local.executors.len() as u16);
             self.local.changing.fetch_sub(1, Ordering::Relaxed);
-            let changed = self.local.rules.lock().with(index, rule);
+            let changed = change(&self.local.rules.lock());
             let mut executors = Executors::new();
             // All first: what is made by the move is not to be moved.
             let locks: Vec<_> = tables.iter().map(|table| table.locks_of(index)).collect();
             for (from, locks) in locks.into_iter().enumerate() {
-                for (lock, span) in locks {
+                for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
                     for &to in executors.iter().filter(|&&to| usize::from(to) != from) {
                         let [one, other] = tables

@@ -65,6 +65,22 @@ impl RoutingRule {
         RoutingRule(Kind::Hashed { leading, seed: u64::from(index.0), executors })
     }
 
+    /// The same keys side by side, or dealt out by the same hash, among so many executors.
+    fn among(&self, index: IndexId, executors: u16) -> RoutingRule {
+        match &self.0 {
+            Kind::Ranges { bounds, .. } => RoutingRule::in_turn(index, bounds.clone(), executors),
+            Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
+        }
+    }
+
+    /// Whether it names an executor that is not among the first so many.
+    fn goes_beyond(&self, executors: u16) -> bool {
+        match &self.0 {
+            Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
+            Kind::Hashed { executors: named, .. } => *named > executors,
+        }
+    }
+
     /// Whether it goes by a hash.
     pub fn is_hashed(&self) -> bool {
         matches!(self.0, Kind::Hashed { .. })
@@ -136,7 +152,8 @@ pub(super) struct RoutingRules {
     /// Goes up with each change.
     pub version: u64,
     rules: HashMap<IndexId, RoutingRule>,
-    executors: u16,
+    /// How many executors are in use.
+    pub executors: u16,
 }
 
 impl RoutingRules {
@@ -160,15 +177,25 @@ impl RoutingRules {
         self.rules.contains_key(&index)
     }
 
-    /// The same with another rule for one index.
+    /// The same with another rule for one index. One that was made for more executors than are in use is dealt out anew.
     pub fn with(&self, index: IndexId, rule: Option<RoutingRule>) -> RoutingRules {
         let mut changed = self.clone();
         changed.version += 1;
+        let rule = rule.map(|rule| match rule.goes_beyond(self.executors) {
+            true => rule.among(index, self.executors),
+            false => rule,
+        });
         match rule {
             Some(rule) => changed.rules.insert(index, rule),
             None => changed.rules.remove(&index),
         };
         changed
+    }
+
+    /// The same datasets among so many executors.
+    pub fn among(&self, executors: u16) -> RoutingRules {
+        let rules = self.rules.iter().map(|(index, rule)| (*index, rule.among(*index, executors)));
+        RoutingRules { version: self.version + 1, rules: rules.collect(), executors }
     }
 }
 

@@ -166,6 +166,11 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
         for _ in 0..200 {
             let who = dice.below(4) as usize;
             match dice.below(12) {
+                0 if dice.below(3) == 0 => {
+                    let executors = 1 + dice.below(u64::from(EXECUTORS)) as usize;
+                    manager.set_executors(executors);
+                    assert_eq!(manager.requests_by_executor().len(), executors);
+                }
                 0 => manager.route(INDEX, any_rule(&mut dice)),
                 1 => {
                     manager.release_all(&mut owners[who]);
@@ -397,7 +402,10 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
         threads.push(scope.spawn(move || {
             let mut dice = Dice::new(seed + 99);
             while Instant::now() < end {
-                manager.route(INDEX, any_rule(&mut dice));
+                match dice.below(4) {
+                    0 => manager.set_executors(1 + dice.below(u64::from(EXECUTORS)) as usize),
+                    _ => manager.route(INDEX, any_rule(&mut dice)),
+                }
                 // Whoever gathers a span part by part begins again at each change: all day, if they come fast enough.
                 thread::sleep(std::time::Duration::from_micros(1_000 + dice.below(4_000)));
             }

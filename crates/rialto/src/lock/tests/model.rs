@@ -132,6 +132,7 @@ fn manager_of(form: LockForm, detect: Detect) -> Arc<LockManager> {
         form,
         owners_max: 4,
         executors: 2,
+        executors_max: 2,
         deadlock_check_after,
         victim: VictimPolicy::Youngest,
     }))

@@ -1,0 +1,125 @@
+//! How many executors there are, and how many threads own them, while the database is open.
+
+use std::ops::RangeInclusive;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::core::Core;
+use crate::database::Database;
+use crate::error::{Error, Result};
+use crate::lock::LockForm;
+use crate::options::Options;
+
+/// Between which bounds the resource manager chooses the numbers. One change at a time.
+#[derive(Debug)]
+pub(crate) struct Bounds {
+    executors: Mutex<RangeInclusive<usize>>,
+    threads: Mutex<RangeInclusive<usize>>,
+}
+
+impl Bounds {
+    pub fn new(options: &Options) -> Bounds {
+        Bounds {
+            executors: Mutex::new(options.executors..=options.executors_room()),
+            threads: Mutex::new(options.executor_threads..=options.executor_threads_room()),
+        }
+    }
+
+    /// The bounds, which stay as they are while they are held.
+    pub(super) fn executors(&self) -> MutexGuard<'_, RangeInclusive<usize>> {
+        self.executors.lock()
+    }
+
+    pub(super) fn threads(&self) -> MutexGuard<'_, RangeInclusive<usize>> {
+        self.threads.lock()
+    }
+}
+
+/// The bounds, if they are in order and there is room for them.
+fn check(what: &str, bounds: &RangeInclusive<usize>, room: usize, option: &str) -> Result<()> {
+    let (least, most) = (*bounds.start(), *bounds.end());
+    if least == 0 || least > most || most > room {
+        let what = format!("{least} to {most} {what}, expected bounds from 1 to {room} (Options::{option})");
+        return Err(Error::Unsupported { what });
+    }
+    Ok(())
+}
+
+impl Database {
+    /// How many executors there are now; 0 unless locks are [`LockForm::Local`].
+    pub fn executors(&self) -> usize {
+        match self.core().locks.form() {
+            LockForm::Local => self.core().locks.executors_in_use(),
+            LockForm::Thin | LockForm::Central => 0,
+        }
+    }
+
+    /// How many threads own the executors now; 0 if whoever calls runs his call in place.
+    pub fn executor_threads(&self) -> usize {
+        self.core().queues.as_ref().map_or(0, |queues| queues.len())
+    }
+
+    /// Bounds the number of executors from here on, while transactions run (the DORA paper, section 4.1.2); bounds that are
+    /// equal fix it. Within them the resource manager doubles it where transactions often find an executor in somebody's
+    /// hands, and halves it where they hardly ever do. When the number changes, datasets are dealt out to the executors
+    /// that are in use, and shared out anew; locks that are held or waited for go along with their keys, and nobody waits for
+    /// it. At first the bounds are [`Options::executors`](crate::Options::executors) and
+    /// [`Options::executors_max`](crate::Options::executors_max).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] unless locks are [`LockForm::Local`], or if the bounds are not from 1 to the most that there is
+    /// room for.
+    pub fn set_executors(&self, bounds: RangeInclusive<usize>) -> Result<()> {
+        let core = self.core();
+        if core.locks.form() != LockForm::Local {
+            let what =
+                "a number of executors without any: open the database with Options::locks Local".to_owned();
+            return Err(Error::Unsupported { what });
+        }
+        check("executors", &bounds, core.options.executors_room(), "executors_max")?;
+        let mut held = core.bounds.executors();
+        *held = bounds;
+        let now = core.locks.executors_in_use();
+        let wanted = now.clamp(*held.start(), *held.end());
+        if wanted != now {
+            core.locks.set_executors(wanted);
+        }
+        Ok(())
+    }
+
+    /// Bounds the number of threads that own executors from here on, while calls are under way; bounds that are equal fix
+    /// it. Within them the resource manager has one more where tasks queue up and there is a processor for it, and one
+    /// fewer where those that are left will do. What a thread that is retired has begun it ends; what it has not goes to the others.
+    /// At first the bounds are [`Options::executor_threads`](crate::Options::executor_threads) and
+    /// [`Options::executor_threads_max`](crate::Options::executor_threads_max).
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the database was opened without such threads, or if the bounds are not from 1 to the most that
+    /// there is room for; [`Error::Io`] if the system has no thread left: there are as many as it had.
+    pub fn set_executor_threads(&self, bounds: RangeInclusive<usize>) -> Result<()> {
+        let core = self.core();
+        let Some(queues) = &core.queues else {
+            let what = "threads that own executors in a database that was opened without: give Options::executor_threads";
+            return Err(Error::Unsupported { what: what.to_owned() });
+        };
+        check("threads that own executors", &bounds, queues.room(), "executor_threads_max")?;
+        let mut held = core.bounds.threads();
+        *held = bounds;
+        let now = queues.len();
+        let wanted = now.clamp(*held.start(), *held.end());
+        resize(core, wanted)
+    }
+}
+
+/// Has so many threads own the executors.
+pub(super) fn resize(core: &Arc<Core>, threads: usize) -> Result<()> {
+    let Some(queues) = &core.queues else { return Ok(()) };
+    core.check_open()?;
+    queues.resize(core, threads).map_err(|error| Error::Io {
+        file: "the threads of executors".to_owned(),
+        offset: 0,
+        operation: "starting one".to_owned(),
+        cause: error.to_string(),
+    })
+}
