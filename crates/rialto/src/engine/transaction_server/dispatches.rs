@@ -17,7 +17,7 @@ use super::sync::AtomicUsize;
 /// See the [module](self).
 pub(in crate::engine) struct Dispatches<J, W> {
     /// How many of them are in use; changed by one at a time.
-    in_use: AtomicUsize,
+    in_use: CachePadded<AtomicUsize>,
     queues: Box<[CachePadded<Dispatch<J, W>>]>,
 }
 
@@ -25,7 +25,7 @@ impl<J, W: Waiter> Dispatches<J, W> {
     /// With room for so many, none of which is in use; each as [`Dispatch::unbounded`].
     pub fn new(room: usize, group: usize, executors: usize) -> Dispatches<J, W> {
         let queues = (0..room).map(|_| CachePadded::new(Dispatch::unbounded(group, executors))).collect();
-        Dispatches { in_use: AtomicUsize::new(0), queues }
+        Dispatches { in_use: CachePadded::new(AtomicUsize::new(0)), queues }
     }
 
     /// How many are in use.
