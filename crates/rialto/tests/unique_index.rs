@@ -1,12 +1,14 @@
 //! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from others.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Database, Error, LockForm, LockPolicy, Options, Result, ScanMode, Table, TableDef, Transaction, TxOptions,
+    Database, Error, LockForm, LockPolicy, Lsn, Options, Result, ScanMode, Table, TableDef, Transaction,
+    TxOptions,
 };
 
 const BY_CODE: WhichIndex = WhichIndex::Secondary(0);
@@ -229,5 +231,87 @@ fn transactions_that_meet_by_unique_keys_are_serializable() {
         });
         assert!(done.load(Ordering::Relaxed) > 100, "{locks:?}");
         db.transact(|tx| pairs.look(tx)).unwrap();
+    }
+}
+
+/// I3: whoever is told that a key is taken hears it when the row that has it is durable, though that row is not locked, moves
+/// about, and leaves its places to other rows.
+#[test]
+fn an_error_of_a_duplicate_depends_on_the_row_that_has_the_key() {
+    let db = Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() });
+    let db = db.unwrap();
+    let table = db.transact(|tx| {
+        let column = |name: &str, column_type| Column::new(name, column_type);
+        let columns = vec![
+            column("id", ColumnType::Int4),
+            column("code", ColumnType::Text),
+            // In no index, so that whoever changes it locks the row and no key.
+            column("text", ColumnType::Text),
+        ];
+        let table = tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"]))?;
+        tx.create_index("things", "by_code", &["code"], true)?;
+        Ok(table)
+    });
+    let table = table.unwrap();
+    // The row that grows now, and where it was written last.
+    let grows = Mutex::new((0, Lsn::ZERO));
+    let stop = AtomicBool::new(false);
+    let text = |length: usize| Value::Text("x".repeat(length));
+    let code = |id: i32| format!("taken {id}");
+    let insert = |id: i32, length: usize| {
+        let row = [Value::Int4(id), Value::Text(code(id)), text(length)];
+        let ((), ticket) = db.submit(|tx| tx.insert(&table, &row)).unwrap();
+        ticket.lsn()
+    };
+    *grows.lock().unwrap() = (0, insert(0, 0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _stop = Stop(&stop);
+            for id in (0..).step_by(100).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                if id > 0 {
+                    let lsn = insert(id, 0);
+                    *grows.lock().unwrap() = (id, lsn);
+                }
+                for step in 1..30 {
+                    let longer = text(30 * step);
+                    let (_, ticket) = db.submit(|tx| tx.update(&table, id, &[(2, longer.clone())])).unwrap();
+                    grows.lock().unwrap().1 = ticket.lsn();
+                    // Others have its places from now on.
+                    insert(id + step as i32, 30 * (step - 1));
+                }
+                db.transact(|tx| (0..30).try_for_each(|nth| tx.delete(&table, id - 100 + nth).map(drop)))
+                    .unwrap();
+            }
+        });
+        let _stop = Stop(&stop);
+        let (began, time) = (Instant::now(), Random::test_time_from_environment());
+        let mut refused = 0;
+        while refused < 1_000 || began.elapsed() < time {
+            let (id, written) = *grows.lock().unwrap();
+            let mut tx = db.begin().unwrap();
+            let outcome = tx.insert(&table, &[Value::Int4(-1), Value::Text(code(id)), text(0)]);
+            let told_at = tx.settled().lsn();
+            match outcome {
+                Err(Error::DuplicateKey { .. }) => {
+                    assert!(
+                        told_at >= written,
+                        "row {id} was written at {written}, its error told at {told_at}"
+                    );
+                    refused += 1;
+                }
+                // It is gone by now.
+                Ok(()) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    });
+}
+
+/// Stops the others when it goes, by a panic too.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
     }
 }

@@ -54,6 +54,18 @@ pub(crate) struct TableParts {
     pub floor: Arc<AtomicU64>,
 }
 
+/// Where an index entry leads ([`TableVersion::read_by_entry`]).
+pub(crate) struct Followed {
+    /// The record; none if there is no such entry.
+    pub record: Option<RecordRef>,
+    /// What whoever has read the row depends on (I3).
+    pub lsn: Lsn,
+    /// The place of the last removal beside the entry.
+    pub removal: Lsn,
+    /// Whether the record holds a row; else what was read is the primary key that is being inserted.
+    pub there: bool,
+}
+
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
         debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
@@ -118,21 +130,19 @@ impl TableVersion {
         }
     }
 
-    /// Reads the body that an index entry points to, of a row that is not locked: its record, the place of the last
-    /// removal beside it, and whether the record holds a row (else `body` is the primary key that is being inserted).
+    /// Reads the body that an index entry points to, of a row that is not locked.
     ///
     /// The segment's latch keeps the slot as it is, and under it the entry is looked up again: an entry goes before its
-    /// slot is freed, so a slot that an entry points to is that row's.
-    pub fn read_by_entry(
-        &self,
-        which: WhichIndex,
-        entry: &[u8],
-        body: &mut Vec<u8>,
-    ) -> (Option<RecordRef>, Lsn, bool) {
+    /// slot is freed, so a slot that an entry points to is that row's. Without the latch it may be another row's soon, even
+    /// while the entry's key is locked: rows move. So all that is to be known of it is read here.
+    pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
         let (index, segments) = (self.index(which), self.segments());
         loop {
             let found = index.get(entry);
-            let Some(record) = found.value.map(RecordRef) else { return (None, found.removal, false) };
+            let removal = found.removal;
+            let Some(record) = found.value.map(RecordRef) else {
+                return Followed { record: None, lsn: Lsn::ZERO, removal, there: false };
+            };
             let _latched = segments.latch(record.segment());
             if index.get(entry).value == Some(record.0) {
                 // Entries go before their slots are freed, which takes this latch.
@@ -142,7 +152,8 @@ impl TableVersion {
                     self.name()
                 );
                 segments.read(record, body);
-                return (Some(record), found.removal, !segments.is_absent(record));
+                let lsn = segments.lsn(record).max(self.floor());
+                return Followed { record: Some(record), lsn, removal, there: !segments.is_absent(record) };
             }
         }
     }

@@ -10,9 +10,8 @@ use std::ops::ControlFlow;
 use super::read::{RowKey, view};
 use super::scan::{Reads, Scan, ScanMode};
 use super::transaction::{Context, Transaction};
-use crate::catalog::Table;
+use crate::catalog::{Followed, Table};
 use crate::error::{Error, Result};
-use crate::ids::Lsn;
 use crate::row::{ColumnRef, Field, IntoKey, RowView, Value, WhichIndex};
 
 /// A row's entry in an index: what its key there says, and what the row is identified by.
@@ -133,16 +132,7 @@ impl Context {
         entry: &[u8],
         body: &mut Vec<u8>,
     ) -> bool {
-        let (record, there, removal, lsn) = loop {
-            let table = self.tables.at(slot);
-            let (record, removal, there) = table.read_by_entry(which, entry, body);
-            let Some(record) = record else { break (None, false, removal, Lsn::ZERO) };
-            let lsn = table.segments().lsn(record).max(table.floor());
-            // It may have moved before that was read, and the place gone to another row.
-            if table.index(which).get(entry).value == Some(record.0) {
-                break (Some(record), there, removal, lsn);
-            }
-        };
+        let Followed { record, lsn, removal, there } = self.tables.at(slot).read_by_entry(which, entry, body);
         let Some(record) = record else {
             self.depend_on_removal(removal);
             return false;

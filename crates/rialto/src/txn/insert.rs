@@ -4,6 +4,7 @@ use super::redo;
 use super::seek::Place;
 use super::transaction::Context;
 use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
+use crate::catalog::Followed;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
@@ -227,15 +228,13 @@ impl Context {
     fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
-        let (record, removal, mut there) =
+        let Followed { record, lsn, removal, mut there } =
             table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
         let own = self.writes.writes().iter().rposition(|write| {
             write.heap == table.heap.id()
                 && record.is_some_and(|at| write.record == at || write.lands_in() == at)
         });
-        let mut lsn = record.map_or(Lsn::ZERO, |record| table.segments().lsn(record)).max(table.floor());
         if let Some(own) = own {
-            lsn = Lsn::ZERO;
             there = self.read_place_into(slot, Place::Own(own as u32), &mut body);
         }
         let mut taken = false;
@@ -254,7 +253,11 @@ impl Context {
                 _ => self.colours.note_absence(index, removal),
             }
         }
-        self.depend(if taken { lsn } else { removal });
+        self.depend(match own {
+            _ if !taken => removal,
+            Some(_) => Lsn::ZERO,
+            None => lsn,
+        });
         taken
     }
 }

@@ -7,7 +7,7 @@ use super::scope::Touch;
 use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::canary;
-use crate::catalog::{Table, TableVersion};
+use crate::catalog::{Followed, Table, TableVersion};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode, Span};
@@ -252,7 +252,7 @@ impl Context {
     /// then depends on).
     fn find_primary_key(&mut self, slot: u32, which: WhichIndex, entry: &[u8]) -> Option<RecordRef> {
         let table = self.tables.at(slot);
-        let (record, removal, there) = table.read_by_entry(which, entry, &mut self.body);
+        let Followed { record, removal, there, .. } = table.read_by_entry(which, entry, &mut self.body);
         if record.is_none() {
             self.depend_on_removal(removal);
             return None;
