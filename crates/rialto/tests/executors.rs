@@ -933,6 +933,7 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
             })
         })
         .unwrap();
-        assert_eq!(sum as u64, calls.into_inner());
+        // Not as its own: a sanitizer does not see the end of a scope.
+        assert_eq!(sum as u64, calls.load(Ordering::Relaxed));
     }
 }
