@@ -89,7 +89,12 @@ pub(crate) use crate::checkpoint::LoadFile;
 
 impl Core {
     pub fn check_open(&self) -> Result<()> {
-        if self.closed.load(Ordering::SeqCst) { Err(Error::Closed) } else { Ok(()) }
+        if self.is_open() { Ok(()) } else { Err(Error::Closed) }
+    }
+
+    #[inline]
+    pub fn is_open(&self) -> bool {
+        !self.closed.load(Ordering::SeqCst)
     }
 
     /// The level that a commit waits for which asks for this one.

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::account::{Ledger, ProcedureId, waits};
 use crate::backup::{BackupKind, BackupReport, Destination};
@@ -15,12 +15,13 @@ use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
-use crate::io::{Disk, FileDisk};
+use crate::io::{Disk, FileDisk, Moment};
 use crate::lock::LockMode;
 use crate::log::GroupCommitDesign;
 use crate::metrics::Metrics;
 use crate::open::{self, OpenError, Running};
 use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
+use crate::rarely::rarely;
 use crate::recovery::RecoveryReport;
 use crate::row::Value;
 use crate::txn::options::{TxOptions, check_wait};
@@ -87,7 +88,7 @@ pub(crate) struct Runs {
     /// Of those, how many a black/white checkpoint ended.
     mixed: u32,
     /// When the first began.
-    started: Option<Instant>,
+    started: Option<Moment>,
     /// What their thread had waited for before.
     waits: waits::Waits,
     /// How long those that ended without effect waited for locks.
@@ -460,7 +461,7 @@ impl Database {
 }
 
 #[inline(always)]
-fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Instant>) -> Result<Transaction> {
+fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Result<Transaction> {
     let mut context = core.lend()?;
     match context.begin(options, started) {
         Ok(()) => Ok(Transaction { context: Some(context) }),
@@ -479,7 +480,7 @@ pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) 
     if runs.started.is_none() {
         runs.started = Some(context.began);
     }
-    if runs.mixed == COLOUR_RETRIES_MAX {
+    if rarely(runs.mixed == COLOUR_RETRIES_MAX) {
         context.colours.patient = true;
     }
     // The first run of a transaction that only reads takes no locks.
@@ -501,7 +502,11 @@ pub(crate) fn end_run<T>(
 ) -> Run<T> {
     let error = match outcome {
         Ok(value) => match transaction.take_place(Some(runs)) {
-            Ok(committed) => return Run::Placed(value, committed),
+            Ok(committed) => {
+                // Its context has gone over.
+                std::mem::forget(transaction);
+                return Run::Placed(value, committed);
+            }
             Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
             Err(error) => error,
         },
@@ -555,27 +560,20 @@ impl Committed {
     #[inline(always)]
     pub(crate) fn wait_here(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
-        let log = &context.core.log;
-        let durability = context.choices.durability;
-        let mut outcome = Ok(());
-        if !log.has_reached(self.lsn, durability) {
-            match log.try_done(self.lsn, durability) {
-                Some(Ok(())) => {}
-                Some(failed) => outcome = failed,
-                None => return self.wait_for_log(),
-            }
+        if rarely(!context.core.log.reaches(self.lsn, context.choices.durability)) {
+            return self.wait_for_log();
         }
         let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Instant::now()));
-        outcome
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
+        Ok(())
     }
 
     #[inline(never)]
     fn wait_for_log(&mut self) -> Result<()> {
         let context = self.context.as_ref().expect("until dropped");
-        let placed = Instant::now();
+        let placed = Moment::now();
         let outcome = context.core.log.wait(self.lsn, context.choices.durability, &context.patience());
-        let spent = context.ledger.spent(Some(placed), Instant::now());
+        let spent = context.ledger.spent(Some(placed), Moment::now());
         context.core.accounts.committed(context.number, context.choices.procedure, &spent);
         outcome
     }
@@ -583,13 +581,9 @@ impl Committed {
     /// Waits until the outcome is durable, and ends it.
     #[inline(never)]
     fn reply(mut self, core: &Core) -> Result<()> {
-        match self.wait_here() {
-            Ok(()) => {
-                self.give_back(core);
-                Ok(())
-            }
-            failed => failed,
-        }
+        self.wait_here()?;
+        self.give_back(core);
+        Ok(())
     }
 
     /// Gives the context back, as a drop does, without a count of references.
@@ -598,6 +592,7 @@ impl Committed {
         if let Some(context) = self.context.take() {
             core.contexts.give_back(context);
         }
+        std::mem::forget(self);
     }
 
     /// The end, if the outcome is durable already; else what tells when it is.
@@ -607,7 +602,7 @@ impl Committed {
             return Err(self.ticket());
         }
         let (accounts, procedure) = (&context.core.accounts, context.choices.procedure);
-        accounts.committed(context.number, procedure, &context.ledger.spent(None, Instant::now()));
+        accounts.committed(context.number, procedure, &context.ledger.spent(None, Moment::now()));
         Ok(())
     }
 
@@ -615,7 +610,7 @@ impl Committed {
     pub(crate) fn ticket(&mut self) -> Ticket {
         let context = self.context.as_ref().expect("until dropped");
         let (durability, procedure) = (context.choices.durability, context.choices.procedure);
-        let placed = Instant::now();
+        let placed = Moment::now();
         let spent = context.ledger.spent(None, placed);
         context.core.accounts.left_to_ticket(context.number, procedure, &spent);
         context.core.log.leave(self.lsn, durability);

@@ -31,6 +31,7 @@ pub mod log;
 mod metrics;
 mod open;
 mod options;
+mod rarely;
 mod records;
 pub mod recovery;
 pub mod row;

@@ -126,7 +126,7 @@ impl Workload for Sequences {
     #[inline]
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
         let lsn = Sequences::place(client)?;
-        let patience = Patience { began: Some(now), ..Patience::default() };
+        let patience = Patience { began: Some(now.into()), ..Patience::default() };
         self.log.wait(lsn, Durability::Disk, &patience)?;
         client.own.answer(lsn);
         Ok(0)

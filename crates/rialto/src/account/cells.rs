@@ -9,6 +9,7 @@ use crossbeam_utils::CachePadded;
 use super::Spent;
 use super::histogram::HistogramCells;
 use super::procedure::{Names, PROCEDURES_MAX, ProcedureAccount, ProcedureId};
+use crate::rarely::rarely;
 
 /// Sets that tickets share, over all threads that wait for them.
 const TICKET_SETS: usize = 32;
@@ -130,7 +131,7 @@ impl Accounts {
     #[inline(always)]
     pub fn committed(&self, context: usize, procedure: ProcedureId, spent: &Spent) {
         let (cell, one) = (self.contexts[context].cell(procedure), Writers::One);
-        if spent.has_waited() {
+        if rarely(spent.has_waited()) {
             cell.place(spent);
             one.add(cell.response.cell(spent.response_ns), 1);
             return;

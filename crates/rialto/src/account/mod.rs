@@ -31,13 +31,13 @@ pub use histogram::TimeHistogram;
 pub use procedure::{PROCEDURES_MAX, ProcedureAccount, ProcedureId, TimeAccount, UNNAMED};
 pub use processor::ServerTimes;
 
-use std::time::Instant;
+use crate::io::Moment;
 
 /// What a transaction has spent so far, while it runs.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Ledger {
     /// When its first run began.
-    pub began: Instant,
+    pub began: Moment,
     /// What its thread had waited for until then.
     pub waits: waits::Waits,
     /// Lock waits of its runs, ended ones included.
@@ -47,9 +47,9 @@ pub(crate) struct Ledger {
 impl Ledger {
     /// The account at its end, after a wait for the log that began at `placed`, if there was one.
     #[inline]
-    pub fn spent(&self, placed: Option<Instant>, ended: Instant) -> Spent {
+    pub fn spent(&self, placed: Option<Moment>, ended: Moment) -> Spent {
         let waits = waits::now().since(self.waits);
-        let from = |earlier: Instant| ended.saturating_duration_since(earlier).as_nanos() as u64;
+        let from = |earlier: Moment| ended.ns_since(earlier);
         Spent {
             response_ns: from(self.began),
             lock_wait_ns: self.lock_wait_ns,

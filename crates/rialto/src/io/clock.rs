@@ -6,6 +6,37 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, MutexGuard};
+use rustix::time::{ClockId, clock_gettime};
+
+/// A reading of the machine's monotone clock in nanoseconds: what [`Instant`] is, but one number, so that taking it and
+/// comparing it cost a few instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment {
+    ns: u64,
+}
+
+impl Moment {
+    /// Now.
+    #[inline]
+    pub fn now() -> Moment {
+        let now = clock_gettime(ClockId::Monotonic);
+        Moment { ns: now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64 }
+    }
+
+    /// Nanoseconds since an earlier moment; 0 if it was not earlier.
+    #[inline]
+    pub fn ns_since(self, earlier: Moment) -> u64 {
+        self.ns.saturating_sub(earlier.ns)
+    }
+}
+
+impl From<Instant> for Moment {
+    /// The same moment, but for the time that this takes.
+    fn from(instant: Instant) -> Moment {
+        let elapsed = instant.elapsed();
+        Moment { ns: Moment::now().ns.saturating_sub(elapsed.as_nanos() as u64) }
+    }
+}
 
 /// A monotone clock.
 pub trait Clock: Send + Sync + Debug {
@@ -111,6 +142,20 @@ mod tests {
             clock.sleep(time);
             assert!(clock.now() >= start + time);
         }
+    }
+
+    #[test]
+    fn moments_go_on_as_instants_do() {
+        let (instant, moment) = (Instant::now(), Moment::now());
+        thread::sleep(Duration::from_millis(2));
+        let later = Moment::now();
+        let (least, most) = (Duration::from_millis(2).as_nanos() as u64, instant.elapsed().as_nanos() as u64);
+        assert!(
+            (least..=most).contains(&later.ns_since(moment)),
+            "{least} {} {most}",
+            later.ns_since(moment)
+        );
+        assert_eq!(moment.ns_since(later), 0);
     }
 
     #[test]

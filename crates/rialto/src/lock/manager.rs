@@ -22,6 +22,7 @@ use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::{IndexId, TableId};
+use crate::io::Moment;
 
 /// The number of partitions of the hash of lock heads.
 const PARTITIONS: usize = 256;
@@ -52,7 +53,7 @@ pub struct LockManager {
     pub(super) options: LockOptions,
     free: FreeSlots,
     shutdown: AtomicBool,
-    born: Instant,
+    born: Moment,
 }
 
 /// How a sleep ended.
@@ -88,7 +89,7 @@ impl LockManager {
             detector: Mutex::new(()),
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
-            born: Instant::now(),
+            born: Moment::now(),
             options,
         }
     }
@@ -96,7 +97,7 @@ impl LockManager {
     /// Takes a slot and opens it for a transaction; `None`: all are taken.
     pub fn begin(&self) -> Option<Owner> {
         let mut owner = self.take()?;
-        self.open(&mut owner, Instant::now());
+        self.open(&mut owner, Moment::now());
         Some(owner)
     }
 
@@ -124,7 +125,7 @@ impl LockManager {
     /// Opens the slot for a transaction that began at `started`. One that runs again after a deadlock passes the start
     /// of its first run, so that it grows older and is not the youngest, and thereby the victim, for ever.
     #[inline]
-    pub fn open(&self, owner: &mut Owner, started: Instant) {
+    pub fn open(&self, owner: &mut Owner, started: Moment) {
         owner.body.started = started;
         self.slot(owner).lend();
     }
@@ -348,8 +349,8 @@ impl LockManager {
     /// Announces a wait, with what the detector may ask of the waiter. Before it he leaves his stint (L12).
     pub(super) fn begin_wait(&self, owner: &mut Owner, record: WaitRecord) {
         self.leave_stint(owner);
-        let started = owner.body.started.saturating_duration_since(self.born);
-        self.slot(owner).begin_wait(record, owner.locks_held(), started.as_nanos() as u64);
+        let started_ns = owner.body.started.ns_since(self.born);
+        self.slot(owner).begin_wait(record, owner.locks_held(), started_ns);
     }
 
     pub(super) fn account_wait(&self, slot: &Slot, since: Instant, error: Option<&LockError>) {
@@ -531,8 +532,12 @@ impl LockManager {
     }
 
     /// Releases everything and wakes those who are granted by it. After the transaction has its place (I2), or aborts.
-    #[inline(always)]
     pub fn release_all(&self, owner: &mut Owner) {
+        self.release_all_of(self.slot(owner), owner);
+    }
+
+    #[inline(always)]
+    pub(super) fn release_all_of(&self, slot: &Slot, owner: &mut Owner) {
         debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
         self.end_stint(owner);
         let body = &mut owner.body;
@@ -542,7 +547,6 @@ impl LockManager {
         if !body.locals.is_empty() {
             self.release_locals(body.id, &mut body.locals);
         }
-        let slot = &self.slots[usize::from(body.id)];
         slot.counters.higher.add(body.tables.len() as u64);
         for held in &body.tables {
             if held.form != TableForm::Intent || !slot.intents.leave_idle(held) {

@@ -15,6 +15,7 @@ use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
 use super::thin::ThinList;
 use crate::ids::{IndexId, TableId};
+use crate::io::Moment;
 
 /// In a slot's state word: the wait is over, the lock is granted (or worth another try, for an interval).
 pub(super) const GRANTED: u64 = 1;
@@ -187,7 +188,7 @@ pub(super) struct Body {
     /// The owner that stands for its transaction: itself, unless it runs a part of a phase for another one.
     pub(super) transaction: u16,
     /// When the transaction, or the first run of it, began.
-    pub(super) started: Instant,
+    pub(super) started: Moment,
     pub(super) records: Vec<HeldRecord>,
     pub(super) tables: Vec<HeldTable>,
     /// Whether one of them may be for more than an intention.
@@ -218,7 +219,7 @@ pub struct Owner {
 impl Owner {
     fn new(id: u16) -> Owner {
         let (records, tables, intervals) = (Vec::new(), Vec::new(), Vec::new());
-        let started = Instant::now();
+        let started = Moment::now();
         Owner {
             body: Body {
                 id,

@@ -24,10 +24,11 @@ use super::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
-use super::slot::Owner;
+use super::slot::{Owner, Slot};
 use super::sync::AtomicU64;
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
+use crate::rarely::rarely;
 
 /// The lock bits of a record's word.
 #[derive(Debug)]
@@ -315,28 +316,60 @@ impl LockManager {
         self.release_all(owner);
     }
 
-    /// Releases all thin locks on records, and nothing else.
+    /// Releases everything, thin locks too, and ends the slot's transaction. How long transactions of this slot have waited for
+    /// locks, this one and those before it.
     #[inline(always)]
+    pub fn finish(&self, owner: &mut Owner, words: &impl LockWords) -> u64 {
+        let slot = self.slot(owner);
+        self.release_records_of(slot, owner, words);
+        self.release_all_of(slot, owner);
+        self.part_from_leader(owner);
+        slot.take_back();
+        slot.counters.wait_ns.get()
+    }
+
+    /// Releases all thin locks on records, and nothing else.
     pub fn release_records(&self, owner: &mut Owner, words: &impl LockWords) {
+        self.release_records_of(self.slot(owner), owner, words);
+    }
+
+    #[inline(always)]
+    fn release_records_of(&self, slot: &Slot, owner: &mut Owner, words: &impl LockWords) {
         let id = owner.id();
-        let slot = &self.slots[usize::from(id)];
         let held = std::mem::take(&mut owner.body.thin);
         if held > 0 {
-            let mut released = 0;
-            let mut release = |cell: &PlainU64| {
-                let record = cell.load(Ordering::Relaxed);
-                if record != VOID {
-                    self.release_thin(id, words.lock_word(record), record);
-                    released += 1;
-                }
-            };
-            slot.thin.first[..held.min(FIRST_CHUNK)].iter().for_each(&mut release);
-            if held > FIRST_CHUNK {
-                (FIRST_CHUNK..held).for_each(|at| release(slot.thin.cell_beyond(at)));
+            let first = slot.thin.first[..held.min(FIRST_CHUNK)].iter();
+            let mut released = self.release_cells(id, first, words);
+            if rarely(held > FIRST_CHUNK) {
+                released += self.release_beyond(id, slot, held, words);
             }
             slot.thin.clear();
             slot.counters.row.add(released);
         }
+    }
+
+    /// Releases the thin locks that these cells name; how many.
+    #[inline(always)]
+    fn release_cells<'a>(
+        &self,
+        id: u16,
+        cells: impl Iterator<Item = &'a PlainU64>,
+        words: &impl LockWords,
+    ) -> u64 {
+        let mut released = 0;
+        for cell in cells {
+            let record = cell.load(Ordering::Relaxed);
+            if record != VOID {
+                self.release_thin(id, words.lock_word(record), record);
+                released += 1;
+            }
+        }
+        released
+    }
+
+    #[cold]
+    fn release_beyond(&self, id: u16, slot: &Slot, held: usize, words: &impl LockWords) -> u64 {
+        self.release_cells(id, (FIRST_CHUNK..held).map(|at| slot.thin.cell_beyond(at)), words)
     }
 
     #[inline]

@@ -104,6 +104,7 @@ pub(crate) fn seed(database: u128, sequence: u64) -> u64 {
 }
 
 /// The length of a block at `position` whose header and payload take `used` bytes.
+#[inline(always)]
 pub(crate) fn closed_length(position: u64, used: usize) -> usize {
     let length = used.next_multiple_of(8);
     let to_page = PAGE - ((position as usize + length - 1) & (PAGE - 1)) - 1;
@@ -111,7 +112,7 @@ pub(crate) fn closed_length(position: u64, used: usize) -> usize {
 }
 
 /// Writes header and checksum of the block that fills `block`, whose payload is there already; returns the checksum.
-#[inline]
+#[inline(always)]
 pub(crate) fn seal(block: &mut [u8], header: &Header, seed: u64) -> u64 {
     seal_as(block, header.kind as u8, header, seed)
 }

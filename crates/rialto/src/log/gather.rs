@@ -9,6 +9,8 @@ use super::files::{FileTable, LogFile};
 use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
 use super::sync::Ordering;
+use crate::ids::Lsn;
+use crate::rarely::rarely;
 
 /// Ring room that is kept for the pad that ends a flush.
 const SEAL_BYTES: u64 = 2 * PAGE as u64;
@@ -96,22 +98,46 @@ impl Gatherer {
     }
 
     /// The length of the block that would hold a packet of so many bytes alone, if nothing has to be done before.
-    #[inline]
+    #[inline(always)]
     fn block_of_one(&self, bytes: usize, last: u64) -> Option<usize> {
         let (position, end) = (self.ring.position(), self.file.end());
         let used = HEADER + PACKET_HEADER + bytes;
         let free = self.ring.free().saturating_sub(SEAL_BYTES);
         let limit = self.ring.room().min(end - position).min(free).min(BLOCK_MAX as u64);
         let fits = (used + SLACK).max(ROOM_MIN) as u64 <= limit && self.in_parts == 0 && self.lsn < last;
-        fits.then(|| block::closed_length(position, used))
+        (!rarely(!fits)).then(|| block::closed_length(position, used))
     }
 
     /// Builds the block of one packet.
-    #[inline]
+    #[inline(never)]
     fn build_one(&mut self, packet: DrainedPacket, length: usize, pool: &PacketPool) {
-        let (header, seed) = (Header { packets: 1, ..self.header(BlockKind::Group) }, self.file.seed);
         debug_assert!(packet.lsn().0 == self.lsn + 1, "I2: places are dense and drained in order");
-        let bytes = packet.bytes();
+        self.put_one(packet.bytes(), packet.kind(), length);
+        let promised = packet.take_promised();
+        // After the position has advanced: see gather_drained().
+        pool.promised().fetch_sub(promised, Ordering::SeqCst);
+        packet.gathered();
+        self.look_at_files();
+    }
+
+    /// Places a packet that nobody else sees and gathers it, if that can be done at once: nothing is queued, and its block
+    /// fits where the last one ends. The caller has promised it its bytes of the stream. Its place, if so.
+    #[inline(always)]
+    pub(crate) fn place_alone(&mut self, pool: &PacketPool, bytes: &[u8], kind: u8) -> Option<Lsn> {
+        if rarely(!self.drained.is_empty()) {
+            return None;
+        }
+        let length = self.block_of_one(bytes.len(), u64::MAX)?;
+        // I2: all places up to this one are gathered, if none is queued.
+        let lsn = pool.place_alone(Lsn(self.lsn))?;
+        self.put_one(bytes, kind, length);
+        Some(lsn)
+    }
+
+    /// Puts the next packet into the ring, in a block of its own.
+    #[inline(always)]
+    fn put_one(&mut self, bytes: &[u8], kind: u8, length: usize) {
+        let (header, seed) = (Header { packets: 1, ..self.header(BlockKind::Group) }, self.file.seed);
         let block = self.ring.window(length);
         // Zeroes first: at most what the packet leaves of the last word, nearly always.
         let used = HEADER + PACKET_HEADER + bytes.len();
@@ -119,17 +145,12 @@ impl Gatherer {
             0..8 => block[length - 8..].copy_from_slice(&[0; 8]),
             _ => block[used..].fill(0),
         }
-        let word = bytes.len() as u32 | u32::from(packet.kind()) << 24;
+        let word = bytes.len() as u32 | u32::from(kind) << 24;
         block[HEADER..HEADER + PACKET_HEADER].copy_from_slice(&word.to_le_bytes());
         block[HEADER + PACKET_HEADER..used].copy_from_slice(bytes);
         self.checksum = block::seal(block, &header, seed);
         self.ring.fill(length);
         self.lsn += 1;
-        let promised = packet.take_promised();
-        // After the position has advanced: see gather_drained().
-        pool.promised().fetch_sub(promised, Ordering::SeqCst);
-        packet.gathered();
-        self.look_at_files();
     }
 
     /// What an earlier call left over comes first, and then what is queued now: each at most once, so that nobody gathers
@@ -174,13 +195,14 @@ impl Gatherer {
     }
 
     /// Has the next log file prepared when it is time.
-    #[inline]
-    fn look_at_files(&self) {
-        if self.files.is_due(self.ring.position()) {
+    #[inline(always)]
+    pub(crate) fn look_at_files(&self) {
+        if rarely(self.files.is_due(self.ring.position())) {
             self.files.want(self.files.prepared() + 1);
         }
     }
 
+    #[inline(always)]
     fn header(&self, kind: BlockKind) -> Header {
         Header {
             kind,
@@ -302,6 +324,7 @@ impl Gatherer {
     }
 }
 
+#[inline(always)]
 fn now_ms() -> u64 {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
     now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000

@@ -27,6 +27,7 @@ use super::{
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
 use crate::io::DiskError;
+use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};
 
 /// How often a reserver looks again while it waits for room or for a slot.
@@ -224,6 +225,60 @@ impl Log {
         Ok(there)
     }
 
+    /// As [`Log::try_reserve`] for the packet as it is now; false if there is more to it than one addition.
+    #[inline(always)]
+    pub(crate) fn reserves_at_once(&self, packet: &mut PacketSlot) -> bool {
+        let core = &*self.core;
+        let length = packet.bytes().len();
+        if length > PACKET_BYTES_MAX || packet.promised() != 0 || !self.is_open() {
+            return false;
+        }
+        let needed = cost(length + HELD_BY_BYTES);
+        let there = core.promise(needed);
+        if there {
+            packet.set_promised(needed);
+        }
+        there
+    }
+
+    /// Whether it takes packets: it has neither stopped nor been closed.
+    #[inline(always)]
+    pub(crate) fn is_open(&self) -> bool {
+        !self.core.writer.stopped() && !self.core.closed.load(Ordering::Relaxed)
+    }
+
+    /// Takes the next place and makes the packet durable at level 1, in one go: what [`Log::push`] and the gathering of a lone
+    /// committer's packet come to, without a queue between them. For packets with nothing reserved. None, and nothing is done,
+    /// where others are at it too, or there is more to it: reserve and push then.
+    ///
+    /// The packet has no place of its own to be [applied](Log::applied) by: it stays the owner's.
+    #[inline(never)]
+    pub(crate) fn place_alone(&self, packet: &PacketSlot, kind: PacketKind) -> Option<Lsn> {
+        let core = &*self.core;
+        let bytes = packet.bytes();
+        if rarely(core.writer.stopped() || packet.promised() != 0) {
+            return None;
+        }
+        let mut gatherer = core.gatherer.try_lock()?;
+        let needed = cost(bytes.len());
+        if rarely(!core.promise(needed)) {
+            return None;
+        }
+        let lsn = gatherer.place_alone(&core.pool, bytes, kind as u8);
+        // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
+        core.pool.promised().fetch_sub(needed, Ordering::SeqCst);
+        let lsn = lsn?;
+        core.memory.store(lsn.0, Ordering::SeqCst);
+        gatherer.look_at_files();
+        drop(gatherer);
+        if rarely(core.tickets_open.load(Ordering::SeqCst) != 0) {
+            core.wake_tickets();
+        }
+        // I3: what only level 1 waited for is on disk within the interval all the same.
+        core.writer.ask_soon();
+        Some(lsn)
+    }
+
     /// Takes the next place in the log order (I2). Cannot fail: the caller has reserved what it takes, panics otherwise.
     ///
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
@@ -257,8 +312,9 @@ impl Log {
     }
 
     /// The owner has applied the packet and needs it no longer.
+    #[inline(always)]
     pub fn applied(&self, packet: PacketSlot) {
-        drop(packet);
+        packet.applied();
     }
 
     /// Waits until every place up to `lsn` is as durable as asked; may write the log itself.
@@ -299,25 +355,10 @@ impl Log {
             || core.writer.durable() >= lsn.0
     }
 
-    /// As [`Log::is_done`] for a place that was not reached a moment ago, after gathering what is queued if that is all
-    /// it takes. Never sleeps.
-    pub fn try_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
-        let core = &*self.core;
-        if durability == Durability::Disk || core.writer.stopped() {
-            return core.is_done(lsn, durability);
-        }
-        let mut gatherer = core.gatherer.try_lock()?;
-        core.gather(&mut gatherer, u64::MAX);
-        drop(gatherer);
-        core.wake_tickets();
-        if !self.has_reached(lsn, durability) {
-            return core.is_done(lsn, durability);
-        }
-        // I3: what only level 1 waited for is on disk within the interval all the same.
-        if core.writer.durable() < lsn.0 {
-            core.writer.ask_soon();
-        }
-        Some(Ok(()))
+    /// As [`Log::has_reached`], after gathering what is queued if that is all it takes. Never sleeps.
+    #[inline(always)]
+    pub(crate) fn reaches(&self, lsn: Lsn, durability: Durability) -> bool {
+        self.has_reached(lsn, durability) || durability == Durability::Memory && self.core.gathers(lsn)
     }
 
     /// Leaves the packet to the log server and has `waker` woken when [`Log::is_done`] answers. Returns its answer if it
@@ -537,6 +578,26 @@ impl Core {
                 std::thread::sleep(LOOK_AGAIN);
             }
         }
+    }
+
+    /// Gathers what is queued, unless somebody else does; whether the place is durable at level 1 by that.
+    #[inline(always)]
+    fn gathers(&self, lsn: Lsn) -> bool {
+        if self.writer.stopped() {
+            return false;
+        }
+        let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
+        self.gather(&mut gatherer, u64::MAX);
+        drop(gatherer);
+        if rarely(self.tickets_open.load(Ordering::SeqCst) != 0) {
+            self.wake_tickets();
+        }
+        let reached = self.memory.load(Ordering::SeqCst) >= lsn.0;
+        // I3: what only level 1 waited for is on disk within the interval all the same.
+        if reached && self.writer.durable() < lsn.0 {
+            self.writer.ask_soon();
+        }
+        reached
     }
 
     /// Gathers what is queued and makes it durable at level 1.

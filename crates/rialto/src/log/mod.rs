@@ -16,7 +16,10 @@
 //!
 //! # Who does it, and when
 //!
-//! Gathering has a short lock, writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for itself.
+//! Gathering has a short lock, writing a group has the *writer word* (`turn.rs`). A level 1 committer gathers for itself. If it
+//! finds the lock free and nothing queued, it reserves, takes its place and builds its block in one go, before it applies
+//! (`Log::place_alone`): a push and a drain in one compare-and-swap. Then its slot has never been anybody else's, and stays its
+//! context's for the next transaction.
 //! Who writes a group is the group commit design's choice (`group_commit/`); the mechanism only sees to it that no packet
 //! is left behind.
 //!
@@ -34,7 +37,7 @@
 //!   who waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
 //! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its checksum.
 //! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room in
-//!   prepared files is certain. A full ring makes commits slower, never fail.
+//!   prepared files is certain. (`Log::place_alone` promises the room before the place and does nothing where there is none.) A full ring makes commits slower, never fail.
 //!
 //! # The crash argument
 //!
@@ -103,7 +106,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub use archive::ArchiveStats;
 pub(crate) use archive::Archiver;
@@ -119,7 +122,7 @@ pub use turn::Waits;
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
-use crate::io::Caching;
+use crate::io::{Caching, Moment};
 
 /// Bytes of a page of the log: what a flush is a multiple of.
 pub(crate) const PAGE: usize = 4096;
@@ -148,7 +151,7 @@ pub enum Durability {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Patience {
     /// When it began; when it came to its commit if that is not known.
-    pub began: Option<Instant>,
+    pub began: Option<Moment>,
     /// Its stall, in the designs that stall for a set time; the design's unless set.
     pub stall: Option<Duration>,
     /// How long it may take in all, in the designs that ask for that; the design's unless set.

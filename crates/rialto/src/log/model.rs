@@ -137,10 +137,12 @@ impl Links for Slots {
     }
 }
 
+/// Whoever drains also takes some places alone, without the queue.
 #[test]
 fn places_are_dense_and_drained_in_order() {
     const PUSHERS: u32 = 3;
     const EACH: u32 = 2;
+    const ALONE: u32 = 2;
     let model = || {
         let slots = (0..PUSHERS * EACH).map(|_| (AtomicU32::new(NO_SLOT), AtomicU64::new(0))).collect();
         let shared = Arc::new((CommitQueue::new(crate::Lsn(40)), Slots(slots)));
@@ -157,8 +159,16 @@ fn places_are_dense_and_drained_in_order() {
                 })
             })
             .collect();
-        let mut next = 41;
-        while next <= 40 + u64::from(PUSHERS * EACH) {
+        let (mut next, mut alone) = (41, 0);
+        while next <= 40 + u64::from(PUSHERS * EACH + ALONE) {
+            if alone < ALONE
+                && let Some(lsn) = shared.0.place_alone(crate::Lsn(next - 1))
+            {
+                assert_eq!(lsn.0, next, "dense, between the drained ones");
+                (next, alone) = (next + 1, alone + 1);
+                thread::yield_now();
+                continue;
+            }
             let Some(mut slot) = shared.0.drain() else {
                 thread::yield_now();
                 continue;

@@ -232,6 +232,12 @@ impl PacketPool {
         self.queue.place()
     }
 
+    /// Takes the place behind `last` for a packet that is gathered here and now, if nothing is queued.
+    #[inline(always)]
+    pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {
+        self.queue.place_alone(last)
+    }
+
     /// Stream bytes promised to packets that are not gathered yet.
     pub(crate) fn promised(&self) -> &AtomicU64 {
         &self.promised
@@ -353,6 +359,12 @@ impl HomeSlot {
         unsafe { &self.slot.as_ref().phase }
     }
 
+    /// Whether this slot is the home.
+    #[inline]
+    pub(crate) fn is(&self, slot: &PacketSlot) -> bool {
+        self.slot == slot.slot
+    }
+
     /// Borrows it; `None` while its last packet is not gathered and applied.
     #[inline(always)]
     pub(crate) fn borrow(&mut self) -> Option<PacketSlot> {
@@ -464,6 +476,27 @@ impl PacketSlot {
         let lsn = pool.queue.push(pool, self.number);
         self.placed = lsn;
         lsn
+    }
+}
+
+impl PacketSlot {
+    /// Forgets its bytes, as its next borrower would find it. It has no place.
+    #[inline(always)]
+    pub(crate) fn reuse(&mut self) {
+        debug_assert!(self.promised() == 0);
+        let bytes = self.bytes_mut();
+        bytes.clear();
+        if bytes.capacity() > KEPT_BYTES {
+            *bytes = Vec::new();
+        }
+    }
+
+    /// Gives it back, applied. It has its place.
+    #[inline(always)]
+    pub(crate) fn applied(self) {
+        debug_assert!(self.placed != Lsn::ZERO);
+        self.pool().flag(self.number, APPLIED);
+        std::mem::forget(self);
     }
 }
 

@@ -23,6 +23,8 @@ pub(crate) trait Links {
 /// Who may touch what: a slot's links belong to its owner until the compare-and-swap that publishes it, and from then
 /// on are only read, by whoever drained it. The head never returns to an old value, because its `Lsn` only grows: a
 /// compare-and-swap that succeeds saw the true head.
+/// Who may gather, and has gathered all up to the head's place, can number a packet of his own without linking it, as long as no
+/// slot is queued ([`CommitQueue::place_alone`]): nobody else would ever drain it.
 #[derive(Debug)]
 pub(crate) struct CommitQueue {
     head: AtomicU64,
@@ -58,6 +60,17 @@ impl CommitQueue {
                 Err(now) => head = now,
             }
         }
+    }
+
+    /// Takes the place behind `last` for a packet that its owner gathers himself, if that is free and nothing is queued: a push
+    /// and a drain in one step. For whoever may gather, all up to `last` being gathered.
+    #[inline(always)]
+    pub(crate) fn place_alone(&self, last: Lsn) -> Option<Lsn> {
+        let lsn = last.next();
+        assert!(lsn <= Lsn::MAX, "the log format holds no place past {}", Lsn::MAX);
+        let placed =
+            self.head.compare_exchange(last.0 << 16, lsn.0 << 16, Ordering::SeqCst, Ordering::Relaxed);
+        placed.is_ok().then_some(lsn)
     }
 
     /// Takes all that is queued: the newest slot, whose links lead to the oldest; `None` if nothing is.

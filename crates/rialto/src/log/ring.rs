@@ -58,7 +58,7 @@ pub(crate) fn start(
     let (filled, released) = (AtomicU64::new(position), AtomicU64::new(position));
     let ring = Arc::new(Ring { map, bytes: bytes as u64, filled, released });
     let drainer = RingDrainer { ring: ring.clone(), taken: position };
-    Ok((RingFiller { ring: ring.clone() }, drainer, RingView { ring }))
+    Ok((RingFiller::new(ring.clone(), position), drainer, RingView { ring }))
 }
 
 impl Ring {
@@ -75,42 +75,61 @@ impl Ring {
 #[derive(Debug)]
 pub(crate) struct RingFiller {
     ring: Arc<Ring>,
+    /// What it has filled up to, which only it changes.
+    position: u64,
+    /// Where in the ring that is.
+    offset: u64,
 }
 
 impl RingFiller {
+    fn new(ring: Arc<Ring>, position: u64) -> RingFiller {
+        RingFiller { offset: position % ring.bytes, ring, position }
+    }
+
+    #[inline(always)]
     pub(crate) fn position(&self) -> u64 {
-        self.ring.filled.load(Ordering::Relaxed)
+        self.position
     }
 
     /// The position known to be durable on disk.
+    #[inline(always)]
     pub(crate) fn durable(&self) -> u64 {
         self.ring.released.load(Ordering::Acquire)
     }
 
     /// Bytes that may be filled before something is released.
+    #[inline(always)]
     pub(crate) fn free(&self) -> u64 {
         self.durable() + self.ring.bytes - self.position()
     }
 
     /// Bytes to the ring's end.
+    #[inline(always)]
     pub(crate) fn room(&self) -> u64 {
-        self.ring.bytes - self.position() % self.ring.bytes
+        self.ring.bytes - self.offset
     }
 
     /// The next `length` bytes, to be filled.
+    #[inline(always)]
     pub(crate) fn window(&mut self, length: usize) -> &mut [u8] {
-        assert!(length as u64 <= self.free(), "the ring is full");
-        let start = self.ring.address(self.position(), length);
+        assert!(length as u64 <= self.free().min(self.room()), "the ring is full, or ends before that");
+        // SAFETY: header page and ring lie in the map, and the assertion keeps the range inside the ring.
+        let start = unsafe { self.ring.map.as_ptr().add(PAGE + self.offset as usize) };
         // SAFETY: the range lies between filled and released + bytes: the drainer reads only before filled and at or
         // past released, readers of an earlier life are gone, and this is the only filler, borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }
 
-    /// The next `length` bytes are complete.
+    /// The next `length` bytes, which lay in a [window](RingFiller::window), are complete.
+    #[inline(always)]
     pub(crate) fn fill(&mut self, length: usize) {
-        let filled = self.position() + length as u64;
-        self.ring.map.as_words()[GATHERED].store(filled, Ordering::Release);
-        self.ring.filled.store(filled, Ordering::SeqCst);
+        self.position += length as u64;
+        self.offset += length as u64;
+        if self.offset == self.ring.bytes {
+            self.offset = 0;
+        }
+        self.ring.map.as_words()[GATHERED].store(self.position, Ordering::Release);
+        self.ring.filled.store(self.position, Ordering::SeqCst);
     }
 }
 

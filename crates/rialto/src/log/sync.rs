@@ -3,11 +3,13 @@
 //! kind for virtual time (`virtual_time/`).
 
 use std::fmt::Debug;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 pub(crate) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 pub(crate) use parking_lot::Mutex;
+
+use crate::io::Moment;
 
 /// A word that threads can sleep on until it changes.
 pub(crate) trait Futex: Debug + Send + Sync {
@@ -45,17 +47,17 @@ pub(crate) trait Machine: Debug + Send + Sync {
 /// This machine.
 #[derive(Debug)]
 pub(crate) struct System {
-    origin: Instant,
+    origin: Moment,
 }
 
 impl System {
     pub(crate) fn new() -> System {
-        System { origin: Instant::now() }
+        System { origin: Moment::now() }
     }
 
     /// A moment, as [`Machine::now`] would have told it; zero if it was before the origin.
-    pub(crate) fn at(&self, moment: Instant) -> Duration {
-        moment.saturating_duration_since(self.origin)
+    pub(crate) fn at(&self, moment: Moment) -> Duration {
+        Duration::from_nanos(moment.ns_since(self.origin))
     }
 }
 
@@ -67,7 +69,7 @@ impl Machine for System {
     }
 
     fn now(&self) -> Duration {
-        self.origin.elapsed()
+        self.at(Moment::now())
     }
 }
 

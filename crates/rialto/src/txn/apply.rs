@@ -5,44 +5,24 @@ use super::transaction::Context;
 use super::write_set::{WriteKind, body_of, key_of};
 use crate::catalog::TableVersion;
 use crate::ids::Lsn;
-use crate::log::PacketSlot;
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::RecordRef;
+use crate::store::memory::{RecordRef, Segments};
 
 /// An entry of a row in a secondary index.
 type Entry = (usize, Key);
 
 impl Context {
     /// Applies all writes, then makes the DDL visible.
-    pub fn apply(&mut self, packet: &PacketSlot, lsn: Lsn) {
-        let packet = packet.bytes();
-        for (position, write) in self.writes.writes().iter().enumerate() {
-            if write.superseded {
-                continue;
-            }
-            let (table, segments) = (self.tables.at(write.slot), &*self.core.segments);
-            match write.kind {
-                WriteKind::Put if write.fresh => {
-                    segments.write(write.record, body_of(write, packet), lsn);
-                    table.heap.count_rows(self.number, 1);
-                }
-                WriteKind::Patch if !write.rekeys && write.previous.is_none() => {
-                    let (patches, row_at) = (Patches::of(body_of(write, packet)), table.row_at());
-                    let in_body = |(offset, bytes)| (row_at + offset, bytes);
-                    match patches.only_range() {
-                        Some(range) => segments.patch(write.record, [in_body(range)], lsn),
-                        None => segments.patch(write.record, patches.ranges().map(in_body), lsn),
-                    }
-                }
-                WriteKind::Operate if !write.rekeys => {
-                    let row_at = table.row_at();
-                    let changes = Operations::of(body_of(write, packet)).changes();
-                    let changes = changes.map(|(offset, change)| (row_at + offset, change));
-                    segments.operate(write.record, changes, lsn);
-                }
-                _ => self.apply_row(position as u32, packet, lsn),
-            }
+    #[inline(always)]
+    pub fn apply(&mut self, lsn: Lsn) {
+        self.apply_writes(lsn);
+        if self.ddl.is_some() {
+            self.publish_ddl(lsn);
         }
+    }
+
+    #[cold]
+    fn publish_ddl(&mut self, lsn: Lsn) {
         if let Some(ddl) = self.ddl.take() {
             // It frees the storage of tables that this transaction has to itself; locks on records in there go first.
             let owner = &mut self.owner;
@@ -51,8 +31,40 @@ impl Context {
         }
     }
 
+    #[inline(never)]
+    fn apply_writes(&self, lsn: Lsn) {
+        let (packet, segments) = (self.packet_bytes(), &*self.core.segments);
+        for (position, write) in self.writes.writes().iter().enumerate() {
+            if write.is_plain_patch() {
+                apply_patch(segments, write.record, write.row_at, body_of(write, packet), lsn);
+            } else if !write.superseded {
+                self.apply_write(position as u32, packet, lsn);
+            }
+        }
+    }
+
+    /// Applies a write that no later one supersedes, with those before it to the same row.
+    #[inline(never)]
+    fn apply_write(&self, position: u32, packet: &[u8], lsn: Lsn) {
+        let (write, segments) = (self.writes.get(position), &*self.core.segments);
+        match write.kind {
+            WriteKind::Put if write.fresh => {
+                segments.write(write.record, body_of(write, packet), lsn);
+                self.tables.at(write.slot).heap.count_rows(self.number, 1);
+            }
+            WriteKind::Operate if !write.rekeys => {
+                let row_at = usize::from(write.row_at);
+                let changes = Operations::of(body_of(write, packet)).changes();
+                let changes = changes.map(|(offset, change)| (row_at + offset, change));
+                segments.operate(write.record, changes, lsn);
+            }
+            _ => self.apply_row(position, packet, lsn),
+        }
+    }
+
     /// Applies what all of a transaction's writes to one row come to, the newest of them at `last`: the row in its
     /// last slot, and entries exactly for the keys that it has in the end.
+    #[inline(never)]
     fn apply_row(&self, last: u32, packet: &[u8], lsn: Lsn) {
         let write = self.writes.get(last);
         let table = self.tables.at(write.slot);
@@ -135,6 +147,13 @@ impl Context {
         places.reverse();
         (places, !at.fresh)
     }
+}
+
+/// Changes fields of a row: what most writes are, in a function of its own so that it has registers enough.
+#[inline(never)]
+fn apply_patch(segments: &Segments, record: RecordRef, row_at: u8, patches: &[u8], lsn: Lsn) {
+    let ranges = Patches::of(patches).ranges();
+    segments.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);
 }
 
 fn secondary_keys(table: &TableVersion, body: &[u8], primary: &[u8], out: &mut Vec<Entry>) {

@@ -1,5 +1,7 @@
 //! Changes of rows, and deletes.
 
+use std::hint::cold_path;
+
 use super::fields::{Edited, Fields};
 use super::redo;
 use super::scope::Touch;
@@ -8,6 +10,7 @@ use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::error::{Error, Result};
 use crate::lock::RecordMode;
+use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
 use crate::store::memory::RecordRef;
 
@@ -58,25 +61,28 @@ impl Context {
         let mut fields = Fields::new(table, record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {
-            Edited::Fields if patches.is_empty() => Ok(true),
+            Edited::Fields if rarely(patches.is_empty()) => Ok(true),
             // The usual change needs nothing but its redo record.
             Edited::Fields => {
                 let packet = packet.bytes_mut();
                 let before = packet.len();
-                let (kind, placed) = if operations && has_sum(patches) {
+                let (kind, placed) = if rarely(operations && has_sum(patches)) {
                     (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
                 } else {
                     (WriteKind::Patch, redo::write_patch(packet, table.id, key, patches))
                 };
                 let length = packet.len();
-                if length > limit {
+                if rarely(length > limit) {
                     packet.truncate(before);
                     return Err(Error::WriteSetTooLarge { length, limit });
                 }
                 writes.push(Write::new(table, target, Effect::of(kind, record), placed), packet);
                 Ok(true)
             }
-            edited => self.change_any(target, edited).map(|()| true),
+            edited => {
+                cold_path();
+                self.change_any(target, edited).map(|()| true)
+            }
         }
     }
 

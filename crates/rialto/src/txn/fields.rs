@@ -1,11 +1,13 @@
 //! [`Fields`]: a row that is being changed.
 
 use std::cell::{Cell, OnceCell};
+use std::hint::cold_path;
 
 use crate::catalog::TableVersion;
 use crate::error::Result;
+use crate::rarely::rarely;
 use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
-use crate::store::memory::RecordRef;
+use crate::store::memory::{RecordRef, Words};
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
@@ -15,8 +17,8 @@ use crate::store::memory::RecordRef;
 /// Numbers are read where the row lies; the row is copied only for what needs all of it.
 pub struct Fields<'a> {
     table: &'a TableVersion,
-    /// Where the row lies as it was before the changes, locked.
-    record: RecordRef,
+    /// The row as it was before the changes, locked.
+    words: Words<'a>,
     /// The body as it will be, once something has asked for all of it.
     body: OnceCell<&'a mut Vec<u8>>,
     /// Memory for it, until then.
@@ -53,17 +55,19 @@ impl<'a> Fields<'a> {
             true => (OnceCell::from(body), None),
             false => (OnceCell::new(), Some(body)),
         };
-        Fields { table, record, body, spare: Cell::new(spare), patches, whole: false }
+        let words = table.segments().record(record);
+        Fields { table, words, body, spare: Cell::new(spare), patches, whole: false }
     }
 
     /// What has changed, beside the patches. The body has become what it is to be, unless fields are all.
     #[inline]
     pub(crate) fn end(&self) -> Edited {
         let edited = match self.whole {
+            false if !rarely(self.touches_keys()) => return Edited::Fields,
+            false => Edited::Keys,
             true => Edited::Whole,
-            false if self.touches_keys() => Edited::Keys,
-            false => return Edited::Fields,
         };
+        cold_path();
         self.body();
         edited
     }
@@ -81,7 +85,7 @@ impl<'a> Fields<'a> {
     fn body(&self) -> &Vec<u8> {
         self.body.get_or_init(|| {
             let body = self.spare.take().expect("the memory for a body that is not there yet");
-            self.table.segments().read(self.record, body);
+            self.words.read(self.words.length(), body);
             let row = &mut body[self.table.row_at()..];
             self.patches.iter().for_each(|patch| patch.apply(row));
             body
@@ -96,19 +100,22 @@ impl<'a> Fields<'a> {
     /// Bytes of the row's fixed part as they are now.
     #[inline(always)]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
-        if self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N)) {
+        if rarely(self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N))) {
             return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
         }
-        self.table.segments().field(self.record, self.table.row_at() + at)
+        self.words.field(self.table.row_at() + at)
     }
 
     /// Where a column's value lies, if the column is of this type and is not NULL.
     #[inline(always)]
     fn plain_at(&self, column: usize, ty: ColumnType) -> Option<usize> {
-        let slot = self.table.schema.slot_of(column, ty)?;
+        let Some(slot) = self.table.schema.slot_of(column, ty) else {
+            cold_path();
+            return None;
+        };
         if let Some(bit) = slot.null_bit {
             let [nulls] = self.bytes(usize::from(bit / 8));
-            if nulls & (1 << (bit % 8)) != 0 {
+            if rarely(nulls & (1 << (bit % 8)) != 0) {
                 return None;
             }
         }
@@ -135,6 +142,7 @@ impl<'a> Fields<'a> {
         if let Some(bytes) = self.plain(column, ColumnType::Int4) {
             return Ok(i32::from_le_bytes(bytes));
         }
+        cold_path();
         self.row().get_i32(column)
     }
 
@@ -147,6 +155,7 @@ impl<'a> Fields<'a> {
         if let Some(bytes) = self.plain(column, ColumnType::Int8) {
             return Ok(i64::from_le_bytes(bytes));
         }
+        cold_path();
         self.row().get_i64(column)
     }
 
@@ -176,6 +185,7 @@ impl<'a> Fields<'a> {
             self.put(at, &value.to_le_bytes());
             return Ok(());
         }
+        cold_path();
         self.set_ref(column, ValueRef::Int4(value))
     }
 
@@ -189,6 +199,7 @@ impl<'a> Fields<'a> {
             self.put(at, &value.to_le_bytes());
             return Ok(());
         }
+        cold_path();
         self.set_ref(column, ValueRef::Int8(value))
     }
 
@@ -212,6 +223,7 @@ impl<'a> Fields<'a> {
             self.put_sum(at, &sum.to_le_bytes(), delta);
             return Ok(sum);
         }
+        cold_path();
         self.add_any(column, delta)
     }
 
@@ -227,6 +239,7 @@ impl<'a> Fields<'a> {
             self.put_sum(at, &sum.to_le_bytes(), i64::from(delta));
             return Ok(sum);
         }
+        cold_path();
         let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
         let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
         self.set_i32(column, sum)?;
@@ -297,6 +310,7 @@ impl<'a> Fields<'a> {
     fn put_patch(&mut self, patch: FieldPatch) {
         self.note(patch);
         if let Some(body) = self.body.get_mut() {
+            cold_path();
             patch.apply(&mut body[self.table.row_at()..]);
         }
     }
@@ -306,7 +320,10 @@ impl<'a> Fields<'a> {
     fn note(&mut self, patch: FieldPatch) {
         let same = |other: &&mut FieldPatch| other.offset() == patch.offset() && other.len() == patch.len();
         match self.patches.iter_mut().find(same) {
-            Some(earlier) => *earlier = patch.after(earlier),
+            Some(earlier) => {
+                cold_path();
+                *earlier = patch.after(earlier);
+            }
             None => self.patches.push(patch),
         }
     }
@@ -316,6 +333,7 @@ impl<'a> Fields<'a> {
         self.body.get_mut().expect("just made")
     }
 
+    #[inline(never)]
     fn set_ref(&mut self, column: usize, value: ValueRef<'_>) -> Result<()> {
         if self.schema().fixed_field(column).is_some() {
             let mut patches = FieldPatches::new();
@@ -323,7 +341,8 @@ impl<'a> Fields<'a> {
             self.apply(&patches);
             return Ok(());
         }
-        let (old, mut row) = (self.row(), Vec::new());
+        let old = self.row();
+        let mut row = Vec::with_capacity(2 * old.bytes().len());
         let mut encoder = RowEncoder::new(self.schema(), &mut row);
         for position in 0..self.schema().columns().len() {
             encoder.put(if position == column { value } else { old.get_ref(position) })?;

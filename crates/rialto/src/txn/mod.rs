@@ -19,7 +19,7 @@
 //! - **I3** everything read raises `Context::depends`, which replies wait for;
 //! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on spans); `unlocked` for those who only
 //!   read;
-//! - **I10** operations reserve slots and index entries, `Context::prepare` the log space.
+//! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
 mod apply;
 mod bulk_load;

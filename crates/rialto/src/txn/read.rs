@@ -9,6 +9,7 @@ use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::TableId;
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
+use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 
 /// A row's identity: its primary key's bytes, or its hidden row number's.
@@ -116,15 +117,35 @@ impl Context {
 
     #[inline(always)]
     pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
-        if mode == RecordMode::Shared
-            && !self.reads.is_active()
-            && let Some((slot, record)) = self.reach(table.id(), key, mode)
-        {
-            let Context { core, body, .. } = self;
-            core.segments.read(record, body);
-            return Ok(Some(slot));
+        if mode == RecordMode::Shared {
+            let reached = match self.reads.is_active() {
+                true => self.reach_unlocked(table.id(), key),
+                false => self.reach_and_read(table.id(), key),
+            };
+            if !rarely(reached.is_none()) {
+                return Ok(reached);
+            }
         }
         self.get_slowly(table, key, mode)
+    }
+
+    /// The usual way to a row that is read under a lock; None: go the long way.
+    #[inline(never)]
+    fn reach_and_read(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
+        let (slot, record) = self.reach(table, key, RecordMode::Shared)?;
+        let Context { core, body, .. } = self;
+        core.segments.read(record, body);
+        Some(slot)
+    }
+
+    /// The usual way to a row that is read without a lock; None: go the long way.
+    #[inline(never)]
+    fn reach_unlocked(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
+        let (slot, found) = self.approach(table, key, RecordMode::Shared)?;
+        let Context { core, tables, depends, reads, body, .. } = self;
+        reads.read_found(core, tables.at(slot), &found, depends, body)?;
+        // The row that was read last was there a moment ago.
+        (self.reads.is_first() || self.look_again().is_ok()).then_some(slot)
     }
 
     #[inline(never)]

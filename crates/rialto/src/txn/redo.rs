@@ -271,29 +271,24 @@ impl<'a> Patches<'a> {
         Patches { bytes }
     }
 
-    /// The range of a patch that has only one, not far into the row: most have.
-    #[inline]
-    pub fn only_range(self) -> Option<(usize, &'a [u8])> {
-        match self.bytes {
-            [1, offset @ 0..0x80, length, bytes @ ..] if bytes.len() == usize::from(*length) => {
-                Some((usize::from(*offset), bytes))
-            }
-            _ => None,
-        }
-    }
-
     /// Offset in the row and new bytes.
-    #[inline]
-    pub fn ranges(self) -> impl Iterator<Item = (usize, &'a [u8])> {
-        let mut rest = self.bytes;
-        let count = take_varint(&mut rest).unwrap_or(0);
+    #[inline(always)]
+    pub fn ranges(self) -> impl Iterator<Item = Range<'a>> {
+        let (count, mut rest) = match self.bytes {
+            [count @ 0..0x80, rest @ ..] => (u64::from(*count), rest),
+            bytes => take_count(bytes),
+        };
         (0..count).map_while(move |_| match rest {
             [offset @ 0..0x80, length @ 0..0x80, bytes @ ..] if bytes.len() >= usize::from(*length) => {
                 let (bytes, after) = bytes.split_at(usize::from(*length));
                 rest = after;
                 Some((usize::from(*offset), bytes))
             }
-            _ => take_range(&mut rest),
+            _ => {
+                let (range, after) = take_range(rest)?;
+                rest = after;
+                Some(range)
+            }
         })
     }
 
@@ -310,10 +305,22 @@ impl<'a> Patches<'a> {
     }
 }
 
-#[inline(never)]
-fn take_range<'a>(rest: &mut &'a [u8]) -> Option<(usize, &'a [u8])> {
-    let (offset, length) = (take_varint(rest)?, take_varint(rest)?);
-    Some((offset as usize, take_bytes(rest, length)?))
+/// A byte range of a patch, its offset before its bytes.
+type Range<'a> = (usize, &'a [u8]);
+
+/// A number before some bytes, and these.
+#[cold]
+fn take_count(bytes: &[u8]) -> (u64, &[u8]) {
+    let mut rest = bytes;
+    (take_varint(&mut rest).unwrap_or(0), rest)
+}
+
+/// The first range of some, and what is behind it.
+#[cold]
+fn take_range(ranges: &[u8]) -> Option<(Range<'_>, &[u8])> {
+    let mut rest = ranges;
+    let (offset, length) = (take_varint(&mut rest)?, take_varint(&mut rest)?);
+    Some(((offset as usize, take_bytes(&mut rest, length)?), rest))
 }
 
 /// Operations on fields of a row.
@@ -457,7 +464,6 @@ mod tests {
         assert!(patches.apply(&mut row));
         assert_eq!(&row, b"..234....9");
         assert!(!patches.apply(&mut row[..5]));
-        assert_eq!(patches.only_range(), None);
         assert_eq!(records[3].change, Change::Delete);
         assert_eq!(records[4].change, Change::Load { file: 5 });
     }
@@ -478,8 +484,6 @@ mod tests {
                     let Change::Patch(patches) = record.change else { panic!("a patch") };
                     let ranges: Vec<_> = patches.ranges().collect();
                     assert_eq!(ranges, [(usize::from(offset), patch.bytes())]);
-                    let only = (offset < 128).then_some(ranges[0]);
-                    assert_eq!(patches.only_range(), only);
                 }
             }
         }

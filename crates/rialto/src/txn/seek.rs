@@ -16,6 +16,7 @@ use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
     SpanRef, Wait,
 };
+use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
 use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{Claims, Heap, RecordRef, Segments};
@@ -137,14 +138,19 @@ impl Context {
         key: &impl IntoKey,
         mode: RecordMode,
     ) -> Option<(u32, RecordRef)> {
-        if self.is_hindered() {
+        let (slot, found) = self.approach(table, key, mode)?;
+        self.lock_found(slot, &found, mode).map(|record| (slot, record))
+    }
+
+    /// The usual way to a row up to its lock: what the index says.
+    #[inline(always)]
+    pub fn approach(&mut self, table: TableId, key: &impl IntoKey, mode: RecordMode) -> Option<(u32, Found)> {
+        if rarely(self.is_hindered() || self.ddl.is_some()) {
             return None;
         }
-        let Context { core, tables, owner, ddl: None, key: bytes, scope, depends, .. } = self else {
-            return None;
-        };
+        let Context { core, tables, owner, key: bytes, scope, .. } = self;
         let (slot, version) = tables.find_at_once(table)?;
-        if core.locks.form() != LockForm::Thin || owner.holds_whole() {
+        if rarely(core.locks.form() != LockForm::Thin || owner.holds_whole()) {
             return None;
         }
         let intention = match mode {
@@ -152,18 +158,14 @@ impl Context {
             RecordMode::Exclusive => LockMode::IntentExclusive,
         };
         // A version is retired under a lock on the whole table.
-        if !core.locks.intend_again(owner, table, intention) || version.is_retired() {
+        if rarely(!core.locks.intend_again(owner, table, intention) || version.is_retired()) {
             return None;
         }
-        key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes).ok()?;
-        if !scope.has_key(table, bytes) {
+        let encoded = key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes);
+        if rarely(encoded.is_err() || !scope.has_key(table, bytes)) {
             return None;
         }
-        let found = version.primary.get(bytes);
-        let record = lock_found(core, owner, version, depends, &found, mode)?;
-        // A record that this transaction writes is not free: it has locked it exclusively.
-        debug_assert!(self.find_own(slot).is_none());
-        Some((slot, record))
+        Some((slot, version.primary.get(bytes)))
     }
 
     /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
@@ -374,13 +376,13 @@ fn lock_found(
 ) -> Option<RecordRef> {
     let record = RecordRef(found.value?);
     let words = core.segments.record(record);
-    if !core.locks.record_if_free(owner, words.lock(), record.0, mode) {
+    if rarely(!core.locks.record_if_free(owner, words.lock(), record.0, mode)) {
         return None;
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
     // Then the slot is free and not absent, and nothing but the leaf tells.
     let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
-    if !leads_there || words.is_absent() {
+    if rarely(!leads_there || words.is_absent()) {
         core.locks.release_thin_early(owner, words.lock(), record.0);
         return None;
     }

@@ -3,12 +3,12 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::Instant;
 
 use crate::account::ProcedureId;
 use crate::core::Lease;
 use crate::error::Result;
 use crate::ids::Lsn;
+use crate::io::Moment;
 use crate::log::{Durability, Patience};
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
@@ -30,7 +30,7 @@ pub struct Ticket {
 pub(crate) struct TicketAccount {
     pub procedure: ProcedureId,
     /// When the transaction had its place.
-    pub placed: Instant,
+    pub placed: Moment,
     /// How long it had taken until then.
     pub before_ns: u64,
 }
@@ -58,7 +58,7 @@ impl Ticket {
     /// Somebody has waited, until now.
     pub(crate) fn account_wait(&mut self) {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
-            let waited_ns = placed.elapsed().as_nanos() as u64;
+            let waited_ns = Moment::now().ns_since(placed);
             self.core.accounts.ticket_waited(procedure, waited_ns, before_ns);
         }
     }

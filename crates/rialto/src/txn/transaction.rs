@@ -25,9 +25,11 @@ use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
+use crate::io::Moment;
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
-use crate::log::{Durability, HomeSlot, PacketSlot, Patience};
+use crate::log::{Durability, HomeSlot, PacketKind, PacketSlot, Patience};
+use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 
@@ -50,6 +52,8 @@ pub struct Transaction {
 pub(crate) struct Context {
     /// The packet slot that is kept for it. Before the core, and so dropped before it.
     home: Option<HomeSlot>,
+    /// The packet of that slot, if the last transaction had it to itself to the end.
+    kept: Option<PacketSlot>,
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
@@ -77,9 +81,11 @@ pub(crate) struct Context {
     pub patches: Vec<FieldPatch>,
     /// Scratch, once there was a scan.
     pub scan_scratch: Option<Box<ScanScratch>>,
-    pub began: Instant,
-    /// What the transaction has waited for locks: while it is open, less what its slot had counted before.
+    pub began: Moment,
+    /// What the transaction has waited for locks, once it has ended.
     pub lock_wait_ns: u64,
+    /// What its slot had counted of waits when the last transaction ended.
+    waited_before_ns: u64,
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
@@ -152,9 +158,11 @@ impl Context {
     /// `None`: there is no lock slot left.
     pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
         let owner = core.locks.take()?;
-        let (choices, began) = (core.choices(&TxOptions::default()), Instant::now());
+        let (choices, began) = (core.choices(&TxOptions::default()), Moment::now());
+        let waited_before_ns = core.locks.waited_ns(&owner);
         Some(Context {
             home: None,
+            kept: None,
             lease: Lease::new(&core),
             core,
             number,
@@ -176,6 +184,7 @@ impl Context {
             scan_scratch: None,
             began,
             lock_wait_ns: 0,
+            waited_before_ns,
             ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
             cover: Cover::default(),
@@ -192,28 +201,27 @@ impl Context {
     /// Makes the context, which was lent just now, a fresh transaction's. One that runs again after a deadlock says when it
     /// first `started`.
     #[inline(always)]
-    pub fn begin(&mut self, options: &TxOptions, started: Option<Instant>) -> Result<()> {
+    pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         options.check()?;
-        self.began = Instant::now();
+        self.began = Moment::now();
         let owner = &mut self.owner;
         self.core.locks.open(owner, started.unwrap_or(self.began));
         self.open = true;
-        self.lock_wait_ns = self.core.locks.waited_ns(&self.owner);
         self.choices = self.core.choices(options);
         if let Some(timeout) = options.timeout {
-            self.choices.deadline = Some(self.began + timeout);
+            self.choices.deadline = Some(Instant::now() + timeout);
         }
         self.tables.begin();
         self.read_unlocked(false);
         self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
         self.cover.clear();
-        if self.scope.is_on() {
+        if rarely(self.scope.is_on()) {
             self.scope.end();
         }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
-        if self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1 {
+        if rarely(self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1) {
             self.cancelled = Arc::new(AtomicBool::new(false));
         }
         Ok(())
@@ -236,7 +244,7 @@ impl Context {
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
-        if self.is_hindered() { self.check_slowly() } else { Ok(()) }
+        if rarely(self.is_hindered()) { self.check_slowly() } else { Ok(()) }
     }
 
     /// Whether there is something to be checked.
@@ -266,8 +274,25 @@ impl Context {
     }
 
     /// What every write checks first; borrows a packet for the first.
-    #[inline(never)]
+    #[inline(always)]
     pub fn check_write(&mut self) -> Result<()> {
+        if rarely(self.packet.is_some() || !self.borrow_home()) { self.check_write_slowly() } else { Ok(()) }
+    }
+
+    /// Borrows the packet that is kept for the context, if it is free and there is nothing to be checked.
+    #[inline(never)]
+    pub fn borrow_home(&mut self) -> bool {
+        if rarely(self.is_hindered() || self.choices.read_only || !self.core.log.is_open()) {
+            return false;
+        }
+        let kept = self.kept.take().or_else(|| self.home.as_mut().and_then(HomeSlot::borrow));
+        let Some(packet) = kept else { return false };
+        self.packet = Some(packet);
+        true
+    }
+
+    #[inline(never)]
+    fn check_write_slowly(&mut self) -> Result<()> {
         self.check()?;
         if self.choices.read_only {
             return Err(Error::ReadOnly);
@@ -403,16 +428,15 @@ impl Context {
         debug_assert!(self.packet.is_none());
         self.writes.clear();
         self.savepoints.clear();
-        if self.call_from != 0 || !matches!(self.numbers, NumberSource::Next) {
+        if rarely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
         if std::mem::take(&mut self.open) {
             let Context { core, owner, .. } = self;
-            self.lock_wait_ns = core.locks.waited_ns(owner) - self.lock_wait_ns;
-            core.locks.release_all_thin(owner, &*core.segments);
-            core.locks.close(owner);
+            let waited_ns = core.locks.finish(owner, &*core.segments);
+            self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);
         }
-        if std::mem::take(&mut self.forget_tables) {
+        if rarely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();
         }
     }
@@ -423,55 +447,134 @@ impl Context {
             self.abort();
             return Err(error);
         }
-        // DDL may have come to nothing: refused, or rolled back to a savepoint.
-        let nothing_logged = self.packet.as_ref().is_none_or(|packet| packet.bytes().is_empty());
-        if self.writes.is_empty() && (self.ddl.is_none() || nothing_logged) {
-            if let Some(ddl) = self.ddl.take() {
-                ddl.discard(self);
-            }
+        if self.writes.is_empty() && self.logs_nothing() {
             self.finish_unapplied();
             return Ok(self.depends);
         }
-        let mut packet = self.packet.take().expect("a writing transaction has a packet");
-        // I5: in flight from before its push until the last of its writes is applied.
-        let owes = match self.enter_flight() {
-            Ok(owes) => owes,
-            Err(error) => {
-                self.packet = Some(packet);
-                self.abort();
-                return Err(error);
-            }
+        let alone = self.place_alone();
+        let (lsn, owes) = match alone {
+            Some(lsn) => (lsn, false),
+            None => match self.place_among_others() {
+                Ok(placed) => placed,
+                Err(error) => {
+                    self.abort();
+                    return Err(error);
+                }
+            },
         };
+        let whole = WholeOrNothing;
+        self.apply(lsn);
+        std::mem::forget(whole);
+        self.core.in_flight.leave(self.number);
+        if rarely(owes) {
+            self.end_flight();
+        }
+        match alone {
+            Some(_) => self.keep_packet(),
+            None => {
+                if let Some(packet) = self.packet.take() {
+                    self.core.log.applied(packet);
+                }
+            }
+        }
+        self.finish();
+        Ok(lsn)
+    }
+
+    /// Takes the place of a commit at level 1 and makes it durable there in one go, if nobody else is at it. In flight from
+    /// before it (I5), if so.
+    #[inline(always)]
+    fn place_alone(&mut self) -> Option<Lsn> {
+        let Context { core, packet: Some(packet), ddl: None, call_from: 0, number, choices, .. } = self
+        else {
+            return None;
+        };
+        let is_commit = core.packet_kind() == PacketKind::Commit;
+        if choices.durability != Durability::Memory || !is_commit || canary::releases_before_place() {
+            return None;
+        }
+        let gate = core.in_flight.enter(*number, core.log.place());
+        let placed = match gate == Gate::Open && core.is_open() {
+            true => {
+                let whole = WholeOrNothing;
+                let placed = core.log.place_alone(packet, PacketKind::Commit);
+                std::mem::forget(whole);
+                placed
+            }
+            false => None,
+        };
+        if placed.is_none() {
+            core.in_flight.leave(*number);
+        }
+        placed
+    }
+
+    /// Takes the place of a commit in the queue, after all that can fail there. Whether it owes a sweep something: see
+    /// [`Context::end_flight`].
+    #[inline(never)]
+    fn place_among_others(&mut self) -> Result<(Lsn, bool)> {
+        self.reserve()?;
+        // I5: in flight from before its push until the last of its writes is applied.
+        let owes = self.enter_flight()?;
         if canary::releases_before_place() {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
-        let lsn = match self.call_from {
-            0 => self.core.log.push(&mut packet, self.core.packet_kind()),
-            // It is replayed whole, so it must not be where the backup copy holds it. Values and operations are redone row
-            // by row, as the rows' places say.
-            from => {
-                let held_by = self.held_by();
-                self.core.log.push_call(&mut packet, from, held_by)
-            }
-        };
-        let whole = WholeOrNothing;
-        self.apply(&packet, lsn);
-        std::mem::forget(whole);
-        self.core.in_flight.leave(self.number);
-        if owes {
-            self.end_flight();
+        Ok((self.push(), owes))
+    }
+
+    /// Keeps the packet, which only this context has seen, for the next transaction.
+    #[inline(always)]
+    fn keep_packet(&mut self) {
+        let Some(mut packet) = self.packet.take() else { return };
+        if self.home.as_ref().is_some_and(|home| home.is(&packet)) {
+            packet.reuse();
+            self.kept = Some(packet);
         }
-        self.core.log.applied(packet);
-        self.finish();
-        Ok(lsn)
+    }
+
+    /// Whether there is no DDL either that has come to something: it may have been refused, or rolled back to a savepoint.
+    /// Then it is forgotten.
+    #[inline(always)]
+    fn logs_nothing(&mut self) -> bool {
+        self.ddl.is_none() || self.discards_ddl()
+    }
+
+    #[cold]
+    fn discards_ddl(&mut self) -> bool {
+        let nothing = self.packet_bytes().is_empty();
+        if nothing && let Some(ddl) = self.ddl.take() {
+            ddl.discard(self);
+        }
+        nothing
+    }
+
+    /// Takes the place of the packet.
+    #[inline(always)]
+    fn push(&mut self) -> Lsn {
+        if rarely(self.call_from != 0) {
+            return self.push_call();
+        }
+        let Context { core, packet: Some(packet), .. } = self else {
+            unreachable!("a writing transaction has a packet")
+        };
+        core.log.push(packet, core.packet_kind())
+    }
+
+    /// The same of a call. It is replayed whole, so it must not be where the backup copy holds it. (Values and operations are
+    /// redone row by row, as the rows' places say.)
+    #[cold]
+    fn push_call(&mut self) -> Lsn {
+        let held_by = self.held_by();
+        let packet = self.packet.as_mut().expect("a writing transaction has a packet");
+        self.core.log.push_call(packet, self.call_from, held_by)
     }
 
     /// Applies the write set of a call that runs again, at the place that the call has in the log.
     pub fn apply_again(&mut self, lsn: Lsn) {
-        if let Some(packet) = self.packet.take() {
-            self.apply(&packet, lsn);
+        if self.packet.is_some() {
+            self.apply(lsn);
         }
         self.finish_unapplied();
     }
@@ -559,17 +662,27 @@ impl Context {
     #[inline(always)]
     fn prepare(&mut self) -> Result<()> {
         self.check()?;
-        if self.is_spoiled() {
+        if rarely(self.is_spoiled()) {
             return self.spoil();
         }
-        if self.ddl.is_some() {
+        if rarely(self.ddl.is_some()) {
             self.core.locks.leave_stint(&mut self.owner);
             self.prepare_ddl()?;
         }
-        if let Some(packet) = &mut self.packet
-            && !packet.bytes().is_empty()
-            && !self.core.log.try_reserve(packet, 0)?
-        {
+        Ok(())
+    }
+
+    /// Reserves log space for the packet.
+    #[inline(always)]
+    fn reserve(&mut self) -> Result<()> {
+        let Context { core, packet: Some(packet), .. } = self else { return Ok(()) };
+        if core.log.reserves_at_once(packet) { Ok(()) } else { self.reserve_slowly() }
+    }
+
+    #[cold]
+    fn reserve_slowly(&mut self) -> Result<()> {
+        let Some(packet) = &mut self.packet else { return Ok(()) };
+        if !self.core.log.try_reserve(packet, 0)? {
             self.core.locks.leave_stint(&mut self.owner);
             self.core.log.reserve(packet, 0)?;
         }
@@ -583,8 +696,9 @@ impl Drop for Context {
     }
 }
 
-/// Held while a write set is applied. A panic there (a bug of ours: nothing in it can fail, I10) leaves tables that no
-/// log prefix describes, which must be neither read nor checkpointed: the process ends, and recovery makes them whole.
+/// Held while a lone commit takes its place and while a write set is applied. A panic there (a bug of ours: nothing in it can
+/// fail, I10) leaves a place without a packet, or tables that no log prefix describes, which must be neither read nor
+/// checkpointed: the process ends, and recovery makes them whole.
 struct WholeOrNothing;
 
 impl Drop for WholeOrNothing {

@@ -15,10 +15,14 @@
 
 use super::transaction::Context;
 use crate::canary;
+use crate::catalog::TableVersion;
+use crate::core::Core;
 use crate::error::{Error, Result};
+use crate::ids::Lsn;
 use crate::lock::{LockForm, ThinWord};
+use crate::rarely::rarely;
 use crate::row::WhichIndex;
-use crate::store::memory::index::Leaf;
+use crate::store::memory::index::{Found, Leaf};
 use crate::store::memory::{RecordRef, same_version};
 
 /// Up to so many reads all are looked at again after each.
@@ -46,6 +50,42 @@ impl UnlockedReads {
     #[inline]
     pub fn is_active(&self) -> bool {
         self.active
+    }
+
+    /// Whether it has read no more than one row.
+    #[inline]
+    pub fn is_first(&self) -> bool {
+        self.records.len() == 1 && self.leaves.is_empty()
+    }
+
+    /// Reads the row that a probe has found into `body`, and notes it. None, and nothing noted, where somebody has it locked or
+    /// changes it.
+    #[inline(always)]
+    pub fn read_found(
+        &mut self,
+        core: &Core,
+        table: &TableVersion,
+        found: &Found,
+        depends: &mut Lsn,
+        body: &mut Vec<u8>,
+    ) -> Option<()> {
+        let record = RecordRef(found.value?);
+        let words = core.segments.record(record);
+        let word = words.word_before();
+        // The word was this row's if the index led here after it was loaded, and is so still if it is as seen.
+        let leads_there = table.primary.unchanged(&found.leaf);
+        if rarely(ThinWord::is_exclusive(word) || !leads_there || words.is_absent()) {
+            return None;
+        }
+        let lsn = words.lsn();
+        words.read_unlocked(body);
+        let now = words.word_after();
+        if rarely(!same_version(word, now) || ThinWord::is_exclusive(now)) {
+            return None;
+        }
+        *depends = (*depends).max(lsn).max(table.floor());
+        self.records.push((record, word));
+        Some(())
     }
 
     /// Whether it has found itself spoiled.
@@ -95,7 +135,7 @@ impl Context {
         Err(error)
     }
 
-    fn look_again(&mut self) -> Result<()> {
+    pub fn look_again(&mut self) -> Result<()> {
         let reads = self.reads.records.len() + self.reads.leaves.len();
         let due = reads <= LOOKED_AT_EACH || reads.is_power_of_two();
         if reads > READS_MAX || due && !self.reads_hold() { self.spoil() } else { Ok(()) }

@@ -1,6 +1,7 @@
 //! What an operation that writes begins and ends with, and the operations themselves, by [`Transaction`]. Inserts go on in
 //! `insert`, changes and deletes in `change`: into the write set, with all that applying them will need (I10).
 
+use std::hint::cold_path;
 use std::sync::Arc;
 
 use super::fields::Fields;
@@ -12,6 +13,7 @@ use super::write_set::{Effect, Mark, Target, Write, WriteKind};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::lock::{LockMode, RecordMode};
+use crate::rarely::rarely;
 use crate::row::{IntoKey, Row, RowView, Schema, Value, ValueRef, WhichIndex, encode, encode_borrowed};
 use crate::store::memory::RecordRef;
 
@@ -255,17 +257,20 @@ impl Transaction {
         if context.packet.is_none() {
             context.check_write()?;
         }
-        let reached = match context.core.catalog.is_system(table.id()) {
+        let reached = match rarely(context.core.catalog.is_system(table.id())) {
             false => context.reach(table.id(), &key, RecordMode::Exclusive),
             true => None,
         };
         // The edit is named once, so that it is a part of this function.
         let (target, record, body_known) = match reached {
             Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
-            None => match context.find_target(table, &key)? {
-                Some(found) => found,
-                None => return Ok(false),
-            },
+            None => {
+                cold_path();
+                match context.find_target(table, &key)? {
+                    Some(found) => found,
+                    None => return Ok(false),
+                }
+            }
         };
         context.change_target(target, record, body_known, edit)
     }

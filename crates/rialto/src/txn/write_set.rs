@@ -75,6 +75,8 @@ pub(crate) struct Write {
     pub entered: bool,
     /// Secondary keys change.
     pub rekeys: bool,
+    /// Where in the body the row begins.
+    pub row_at: u8,
     /// Where the row lies when this write's turn comes.
     pub record: RecordRef,
     /// The slot reserved for a row that has outgrown its own.
@@ -102,12 +104,19 @@ impl Write {
             fresh,
             entered: false,
             rekeys,
+            row_at: table.row_at() as u8,
             record,
             moved_to,
             previous,
             superseded: false,
             placed,
         }
+    }
+
+    /// Whether it is all that the transaction does to its row, and changes nothing but fields of it.
+    #[inline(always)]
+    pub fn is_plain_patch(&self) -> bool {
+        self.kind == WriteKind::Patch && !self.rekeys && self.previous.is_none() && !self.superseded
     }
 
     /// Where the row lies once this write is applied.
@@ -390,6 +399,7 @@ mod tests {
             fresh: previous.is_none(),
             entered: false,
             rekeys: false,
+            row_at: 0,
             record: RecordRef(u64::from(key)),
             moved_to: None,
             previous,

@@ -3,10 +3,11 @@
 use std::ops::Bound;
 use std::sync::{Arc, Barrier};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::{INDEX, manager, name, patient, until_waiting, within};
 use crate::ids::TableId;
+use crate::io::Moment;
 use crate::lock::{LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode, VictimPolicy};
 
 fn exclusive(manager: &LockManager, owner: &mut Owner, key: u64) -> Result<(), LockError> {
@@ -73,7 +74,7 @@ fn the_victim_policy_can_prefer_who_holds_the_fewest_locks() {
 #[test]
 fn a_retried_victim_keeps_its_age() {
     let manager = manager();
-    let first_run = Instant::now();
+    let first_run = Moment::now();
     thread::sleep(Duration::from_millis(1));
     let mut other = manager.begin().unwrap();
     let mut retried = manager.take().unwrap();

@@ -4,10 +4,10 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
-use std::time::Instant;
 
 use super::{INDEX, manager, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
+use crate::io::Moment;
 use crate::lock::{
     Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, ThinWord, Wait,
 };
@@ -285,7 +285,7 @@ fn a_released_intention_is_idle_until_somebody_wants_the_table() {
             Err(LockError::WouldWait)
         );
         manager.close(&mut writer);
-        manager.open(&mut writer, Instant::now());
+        manager.open(&mut writer, Moment::now());
         // Open, but not using the table: it keeps nobody waiting, and is kept out.
         assert_eq!(manager.table(&mut scanner, table, LockMode::Exclusive, &refusing()), Ok(Acquired::New));
         assert_eq!(manager.table(&mut writer, table, mode, &refusing()), Err(LockError::WouldWait));

@@ -115,6 +115,15 @@ fn work(log: &Log, life: &mut Life, random: &mut Random, rounds: u64) -> Result<
         let mut slot = log.borrow_packet()?;
         let lsn = life.lengths.len() as u64 + 1;
         slot.bytes_mut().extend_from_slice(&packet(lsn, length));
+        // As a lone committer at level 1, where that can be.
+        if random.chance(1, 3)
+            && let Some(placed) = log.place_alone(&slot, PacketKind::Commit)
+        {
+            assert_eq!(placed, Lsn(lsn));
+            life.lengths.push(length);
+            life.memory = lsn;
+            continue;
+        }
         match log.reserve(&mut slot, 0) {
             Ok(()) => {}
             Err(Error::LogFull { .. }) => {
@@ -359,11 +368,18 @@ fn groups_in_flight_land_in_their_order_whatever_crashes() {
                     for _ in 0..200 {
                         let Ok(mut slot) = log.borrow_packet() else { return };
                         slot.bytes_mut().extend_from_slice(&[7; 900]);
-                        if log.reserve(&mut slot, 0).is_err() {
-                            return;
-                        }
-                        let lsn = log.push(&mut slot, PacketKind::Commit);
-                        log.applied(slot);
+                        let alone = own.chance(1, 3).then(|| log.place_alone(&slot, PacketKind::Commit));
+                        let lsn = match alone.flatten() {
+                            Some(lsn) => lsn,
+                            None => {
+                                if log.reserve(&mut slot, 0).is_err() {
+                                    return;
+                                }
+                                let lsn = log.push(&mut slot, PacketKind::Commit);
+                                log.applied(slot);
+                                lsn
+                            }
+                        };
                         if log.wait(lsn, Durability::Disk, &patience(&mut own, WAIT_MAX)).is_err() {
                             return;
                         }

@@ -23,6 +23,7 @@ use super::snapshots::{Snapshots, Stage};
 use super::words::{Words, announce_write};
 use crate::account::waits::Waiting;
 use crate::ids::{HeapId, Lsn};
+use crate::rarely::rarely;
 use crate::row::FieldChange;
 
 /// A segment's size; also what a sweep copies under one hold of its latch.
@@ -323,7 +324,7 @@ impl Segments {
     #[inline]
     pub fn latch(&self, id: SegmentId) -> Latched<'_> {
         let meta = self.meta(id);
-        if meta.latch.swap(true, Ordering::Acquire) {
+        if rarely(meta.latch.swap(true, Ordering::Acquire)) {
             self.wait_for_latch(&meta.latch);
         }
         Latched { meta }

@@ -87,7 +87,7 @@ impl<'a> Words<'a> {
 
     /// `N` bytes of the body at `offset`, at most 8, which the body has.
     #[inline]
-    pub(super) fn field<const N: usize>(&self, offset: usize) -> [u8; N] {
+    pub fn field<const N: usize>(&self, offset: usize) -> [u8; N] {
         const { assert!(N <= 8) };
         let (within, words) = (offset % 8, &self.body[offset / 8..]);
         let low = words[0].load(Ordering::Relaxed) >> (within * 8);
@@ -100,7 +100,7 @@ impl<'a> Words<'a> {
 
     /// Copies the first `length` bytes of the body.
     #[inline]
-    pub(super) fn read(&self, length: usize, out: &mut Vec<u8>) {
+    pub fn read(&self, length: usize, out: &mut Vec<u8>) {
         let words = &self.body[..length.div_ceil(8)];
         out.clear();
         out.reserve(words.len() * 8);
@@ -133,7 +133,7 @@ impl<'a> Words<'a> {
     }
 
     /// Changes the bytes at `offset` of the body. The caller has announced it.
-    #[inline]
+    #[inline(always)]
     pub(super) fn patch(&self, offset: usize, bytes: &[u8]) {
         // Most fields are numbers of eight bytes or four, in one word or two.
         if let Ok(number) = bytes.try_into().map(u64::from_le_bytes) {
@@ -162,7 +162,7 @@ impl<'a> Words<'a> {
     }
 
     /// Changes the bytes at `offset` that `mask` covers, lowest first, to those of `number`.
-    #[inline]
+    #[inline(always)]
     fn put_number(&self, offset: usize, number: u64, mask: u64) {
         let (shift, words) = (offset % 8 * 8, &self.body[offset / 8..]);
         let put = |word: &AtomicU64, number: u64, mask: u64| {

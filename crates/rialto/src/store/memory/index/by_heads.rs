@@ -14,36 +14,35 @@ use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
 
 impl Node {
-    /// The entry of an inner node whose child covers a key with this head. None: an equal head leaves it to the tails.
+    /// The entry of an inner node whose child covers a key with this head, and the heads that the child lies between, unless
+    /// it is the first or the last one. None: an equal head leaves it to the tails.
     #[inline(always)]
-    fn slot_of_head(&self, control: Control, head: u64) -> Option<usize> {
+    fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Option<(u64, u64)>)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
         if count < 3 {
             return self.slot_by_halving(count, head);
         }
         let (low, high) = (self.head(1), self.head(count - 1));
-        if head <= low || head >= high {
-            return match (head < low, head > high) {
-                (true, _) => Some(0),
-                (_, true) => Some(count - 1),
-                _ => None,
-            };
-        }
-        let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
-        if self.head(slot) < head && head < self.head(slot + 1) {
-            return Some(slot);
+        if head > low && head < high {
+            let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
+            let (low, high) = (self.head(slot), self.head(slot + 1));
+            if low < head && head < high {
+                return Some((slot, Some((low, high))));
+            }
         }
         self.slot_by_halving(count, head)
     }
 
-    #[inline(always)]
-    fn slot_by_halving(&self, count: usize, head: u64) -> Option<usize> {
+    #[inline(never)]
+    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Option<(u64, u64)>)> {
         let up_to = self.heads_up_to(count, head);
         if up_to <= 1 {
-            return Some(0);
+            return Some((0, None));
         }
-        (self.head(up_to - 1) != head).then_some(up_to - 1)
+        let (slot, low) = (up_to - 1, self.head(up_to - 1));
+        let between = (up_to < count).then(|| (low, self.head(up_to)));
+        (low != head).then_some((slot, between))
     }
 }
 
@@ -58,14 +57,15 @@ impl Index {
         let mut share = None;
         while control.level() != 0 {
             let head = probe.head(control.prefix_bytes());
-            let slot = node.slot_of_head(control, head)?;
+            let (slot, between) = node.slot_of_head(control, head)?;
             id = node.child(slot);
             let child = self.region.get(id)?;
             let child_version = child.latch.try_read()?;
-            if control.level() == 1 && slot > 0 && slot + 1 < control.count() {
-                let (low, high) = (node.head(slot), node.head(slot + 1));
-                share = (low <= head && head < high).then(|| Share::between(head, low, high));
-            }
+            // Heads of a node that changes meanwhile may say anything.
+            share = match between {
+                Some((low, high)) if low < head && head < high => Some((head, low, high)),
+                _ => None,
+            };
             if !node.latch.validate(version) {
                 return None;
             }
@@ -76,7 +76,9 @@ impl Index {
         let head = probe.head(prefix);
         // That of a suffix without a tail, if it is one: no longer one is in any entry's tag.
         let tag = probe.key.len().wrapping_sub(prefix) as u64;
-        let guess = share.map_or(count / 2, |share| share.of(count)).min(count.saturating_sub(1));
+        let guess = share
+            .map_or(count / 2, |(head, low, high)| Share::between(head, low, high).of(count))
+            .min(count.saturating_sub(1));
         let mut at = guess;
         if count == 0 || is_not(node, at, head, tag) {
             at = node.heads_below_near(count, head, guess);
