@@ -4,7 +4,9 @@
 //!
 //! A transaction moves money between two accounts, whose rows grow and shrink and so move, counts itself in its thread's
 //! counter, and leaves a row with its number, while it removes an older one. So half of one breaks a sum or a list. It is a
-//! closure, a handle, or a call of a registered procedure, which is logged as what the opening says: values, actions, calls.
+//! closure, a handle, or a call of a registered procedure, which is logged as what the opening says: values, actions, calls. It
+//! is also a flow of two phases, of which a client has several on their way: with local locks they run in place, or fly between
+//! threads that own executors and come and go.
 
 use std::ops::ControlFlow;
 
@@ -14,8 +16,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultKind, FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options,
-    Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
+    Action, Arguments, COLOUR_RETRIES_MAX, Checkpointing, Database, Durability, Error, Flow, LockForm,
+    Logging, Options, Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 150;
@@ -118,6 +120,77 @@ fn procedure() -> Procedure {
     Procedure::new("work", [ColumnType::Int8; 3], flow).deterministic(1)
 }
 
+/// The same as a flow of two phases: of a thread, a seed, and three accounts. The number it finds by itself, so that several of
+/// a thread can be on their way.
+fn flow() -> Flow {
+    let count = Action::exclusive("counters", |tx, arguments, outputs| {
+        let (thread, mut n): (i64, _) = (arguments.get(0)?, 0);
+        assert!(tx.modify(arguments.table()?, thread, |row| {
+            n = row.add_i64(1, 1)?;
+            Ok(())
+        })?);
+        outputs.push(thread * NUMBERS + n);
+        outputs.push(thread * NUMBERS + n - KEPT);
+        Ok(())
+    });
+    fn add<const AT: usize, const CHANGE: i64>(
+        tx: &mut Transaction,
+        arguments: &Arguments<'_>,
+        _: &mut Outputs,
+    ) -> Result<()> {
+        let (accounts, account): (_, i32) = (arguments.table()?, arguments.get(AT)?);
+        let mut random = Random::new(arguments.get::<i64>(1)? as u64 ^ AT as u64);
+        if random.chance(1, 5) {
+            let balance = tx.get_for_update(accounts, account)?.unwrap().view().get_i64(1)?;
+            let changes = [(1, Value::Int8(balance + CHANGE)), (2, text(&mut random))];
+            assert!(tx.update(accounts, account, &changes)?);
+        } else {
+            assert!(tx.modify(accounts, account, |row| row.add_i64(1, CHANGE).map(drop))?);
+        }
+        Ok(())
+    }
+    let look = Action::shared("accounts", |tx, arguments, _| {
+        assert!(tx.get(arguments.table()?, arguments.get::<i32>(4)?)?.is_some());
+        Ok(())
+    });
+    let number = |outputs: &Outputs, at| outputs.get::<i64>(at).expect("the first phase gives two numbers");
+    let keep = Action::exclusive("numbers", move |tx, arguments, outputs| {
+        let number = number(outputs, 0);
+        tx.insert(arguments.table()?, &[Value::Int8(number), Value::Int8(number % NUMBERS)])
+    });
+    let forget = Action::exclusive("numbers", move |tx, arguments, outputs| {
+        let old = number(outputs, 1);
+        assert_eq!(tx.delete(arguments.table()?, old)?, old > arguments.get::<i64>(0)? * NUMBERS);
+        Ok(())
+    });
+    Flow::new().phase([count.by_argument(0)]).phase([
+        Action::exclusive("accounts", add::<2, -1>).by_argument(2),
+        Action::exclusive("accounts", add::<3, 1>).by_argument(3),
+        look.by_argument(4),
+        keep.by_output(0),
+        forget.by_output(1),
+    ])
+}
+
+const OF_FLOW: [ColumnType; 5] =
+    [ColumnType::Int8, ColumnType::Int8, ColumnType::Int4, ColumnType::Int4, ColumnType::Int4];
+
+/// All of them; those that the log may keep as calls, and one that it never does.
+fn procedures() -> Vec<Procedure> {
+    vec![
+        procedure(),
+        Procedure::new("flow", OF_FLOW, flow()).deterministic(1),
+        Procedure::new("flow of values", OF_FLOW, flow()),
+    ]
+}
+
+/// The arguments of a call of [`flow`].
+fn of_flow(random: &mut Random, thread: usize) -> [Value; 5] {
+    let mut account = || random.below(ACCOUNTS as u64) as i32;
+    let [from, to, looked_at] = [account(), account(), account()].map(Value::Int4);
+    [Value::Int8(thread as i64), Value::Int8(random.next() as i64), from, to, looked_at]
+}
+
 fn is_deadlock(error: Error) -> bool {
     // The last read is of any account: its transaction may be a victim, and is then doomed.
     matches!(error, Error::Deadlock { .. }) || ends(&error)
@@ -147,11 +220,16 @@ struct Promises {
 
 fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed: u64, stop: &AtomicBool) {
     let mut random = Random::new(seed);
-    let from = promises.answered.load(Ordering::SeqCst);
-    for n in from + 1.. {
-        if stop.load(Ordering::SeqCst) {
-            return;
+    let mut n = promises.answered.load(Ordering::SeqCst);
+    while !stop.load(Ordering::SeqCst) {
+        if random.chance(1, 3) {
+            match fly(db, thread, promises, &mut random, n) {
+                Some(done) => n += done,
+                None => return,
+            }
+            continue;
         }
+        n += 1;
         promises.tried.store(n, Ordering::SeqCst);
         let level = if random.chance(1, 8) { Durability::Disk } else { Durability::Memory };
         let options = TxOptions { durability: Some(level), ..TxOptions::default() };
@@ -195,6 +273,45 @@ fn run(db: &Database, tables: &Tables, thread: usize, promises: &Promises, seed:
     }
 }
 
+/// Has some calls on their way at a time, after `n` transactions of this thread; how many were answered. None if the database
+/// ends.
+fn fly(db: &Database, thread: usize, promises: &Promises, random: &mut Random, n: i64) -> Option<i64> {
+    let calls = 1 + random.below(6) as i64;
+    promises.tried.store(n + calls, Ordering::SeqCst);
+    let name = *pick(random, &["flow", "flow of values"]);
+    let mut sent = Vec::new();
+    for _ in 0..calls {
+        let level = if random.chance(1, 8) { Durability::Disk } else { Durability::Memory };
+        let options = TxOptions { durability: Some(level), ..TxOptions::default() };
+        match db.send_call_with(&options, name, &of_flow(random, thread)) {
+            Ok(call) => sent.push((level, call)),
+            Err(error) if ends(&error) => break,
+            Err(error) => panic!("thread {thread}, after number {n}: {error}"),
+        }
+    }
+    let (mut answered, mut on_disk) = (0, 0);
+    for (level, call) in sent {
+        let outcome = match random.below(2) {
+            0 => call.wait().map(drop),
+            _ => call.wait_for_place().and_then(|(_, ticket)| ticket.wait()),
+        };
+        match outcome {
+            Ok(()) => {
+                answered += 1;
+                on_disk += i64::from(level == Durability::Disk);
+            }
+            Err(error) if ends(&error) => {}
+            Err(error) => panic!("thread {thread}, after number {n}: {error}"),
+        }
+    }
+    // They have numbers of their own choice: so many are there, at least.
+    promises.answered.fetch_add(answered, Ordering::SeqCst);
+    let before = promises.on_disk.load(Ordering::SeqCst);
+    let at_least = if on_disk > 0 { n + on_disk } else { before };
+    promises.on_disk.store(at_least, Ordering::SeqCst);
+    (answered == calls).then_some(calls)
+}
+
 /// Checks what is there, and gives the threads' counters.
 fn check(db: &Database, about: &str) -> Vec<i64> {
     let tables = Tables::of(db);
@@ -234,6 +351,8 @@ fn strategy(random: &mut Random, logging: Logging) -> Checkpointing {
 
 fn options(random: &mut Random) -> Options {
     let logging = *pick(random, &Logging::ALL);
+    let locks = *pick(random, &LockForm::ALL);
+    let executor_threads = if locks == LockForm::Local { random.below(4) as usize } else { 0 };
     Options {
         memory_bytes: 64 << 20,
         checkpoint: strategy(random, logging),
@@ -243,9 +362,14 @@ fn options(random: &mut Random) -> Options {
         snapshot_bytes_max: *pick(random, &[None, Some(3 << 16)]),
         colour_retry: Duration::from_micros(random.below(2_000)),
         backup_copies: *pick(random, &[2, 3]),
-        locks: *pick(random, &LockForm::ALL),
+        locks,
+        executors: 1 + random.below(8) as usize,
+        executors_max: 8,
+        executor_threads,
+        executor_threads_max: if executor_threads > 0 { 3 } else { 0 },
+        deadlock_retries_max: 100_000,
         logging,
-        procedures: vec![procedure()],
+        procedures: procedures(),
         recovery_threads: 1 + random.below(3) as usize,
         ..Options::default()
     }
@@ -291,6 +415,10 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
                 for _ in 0..4 + random.below(12) {
                     db.set_checkpoint(strategy(&mut random, logging)).unwrap();
                     std::thread::sleep(Duration::from_millis(random.below(8)));
+                    // Refused where there are no executors.
+                    let (threads, executors) = (1 + random.below(3) as usize, 1 + random.below(8) as usize);
+                    let _ = db.set_executor_threads(threads..=threads);
+                    let _ = db.set_executors(executors..=executors);
                     match random.below(6) {
                         0 => {
                             let file = if random.chance(1, 2) { "backup" } else { "home" };
@@ -335,7 +463,7 @@ fn strategies_that_change_under_load_lose_nothing_and_starve_nobody() {
             }
             disk = disk.restart();
             let afterwards =
-                Options { memory_bytes: 64 << 20, procedures: vec![procedure()], ..Options::default() };
+                Options { memory_bytes: 64 << 20, procedures: procedures(), ..Options::default() };
             let db = Database::open_on(disk.clone(), afterwards)
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
             calls += db.recovery().unwrap().calls;

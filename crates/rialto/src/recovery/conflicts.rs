@@ -247,3 +247,42 @@ impl Touch {
         Some(xxh3_64_with_seed(scratch, self.table as u64) as usize % SLOTS)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::account::Accounts;
+    use crate::io::MemoryDisk;
+    use crate::row::ColumnType;
+    use crate::{Database, Options, Procedure, TableDef};
+
+    /// What each of three calls that change a row waits for: of row 1, of row 2, of row 1. The table has an index on these columns.
+    fn waits(columns: &[&str], unique: bool) -> Vec<u64> {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        db.transact(|tx| {
+            let columns_of = ["id", "name"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+            tx.create_table(&TableDef::new("people", columns_of).with_primary_key(&["id"]))?;
+            tx.create_index("people", "by", columns, unique)
+        })
+        .unwrap();
+        let rename = Action::exclusive("people", |_, _, _| Ok(())).by_argument(0);
+        let rename = Procedure::new("rename", [ColumnType::Int4; 2], rename);
+        let rename = Registered::new(rename, &Accounts::new(1)).unwrap();
+        let mut conflicts = Conflicts::new(std::iter::once(rename.flow()));
+        let calls = [[1, 7], [2, 7], [1, 8]].map(|arguments| {
+            let (_, before) = conflicts.next(&rename, &arguments.map(Value::Int4), &db.core().catalog);
+            before.last()
+        });
+        calls.to_vec()
+    }
+
+    /// A name goes from one row to the other: the second call can take it only when the first has run.
+    #[test]
+    fn rows_that_may_come_to_have_one_unique_key_are_changed_in_the_order_of_the_log() {
+        assert_eq!(waits(&["name"], true), [0, 1, 2]);
+        // Other keys are of their own rows.
+        assert_eq!(waits(&["name"], false), [0, 0, 1]);
+        assert_eq!(waits(&["id", "name"], true), [0, 0, 1]);
+    }
+}

@@ -177,7 +177,7 @@ pub(in crate::engine) struct Putting<'a, J, W> {
 }
 
 impl<J, W: Waiter> Putting<'_, J, W> {
-    /// Whether it takes no more: what is put on it all the same may be run by nobody.
+    /// Whether it takes no more.
     pub fn is_closed(&self) -> bool {
         self.state.closed
     }
@@ -187,6 +187,7 @@ impl<J, W: Waiter> Putting<'_, J, W> {
     #[must_use]
     pub fn put(mut self, jobs: impl IntoIterator<Item = J>) -> bool {
         let state = &mut self.state;
+        debug_assert!(!state.closed, "D5: it would keep the threads of a queue that was given up");
         let before = state.requests.len();
         state.requests.extend(jobs);
         let queued = state.requests.len();

@@ -5,7 +5,8 @@
 //! under the same latch, and looks again. What its threads have begun they end, those that wait for something among them, and
 //! only then go. A queue that is used again is opened first, given a thread if it has none, and then put in use.
 //!
-//! - **D5** Whoever puts something on a queue, puts it on one that is open: it will be run.
+//! - **D5** Whoever puts something on a queue, puts it on one that is open: its threads are there, and those of one that is given up
+//!   come to their end.
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
