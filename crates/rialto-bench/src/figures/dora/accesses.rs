@@ -197,7 +197,7 @@ pub fn by_thread(lab: &Lab) -> Result<Figure, FigureError> {
          10 workers and 20 clients; the accesses of its Baseline are uncoordinated, those of DORA show that each record has its thread. \
          Here the conventional engine's workers are 10 threads with two payments in flight each, and the data-oriented engine has \
          10 executors: in place, where a colour is the thread that had the executor in its hands, which may be any; and with a thread for \
-         each, as in the paper, where calls come from 10 clients and a thread that stands in for one that waits has a colour of its own. \
+         each, as in the paper, where one that stands in for a thread that waits has a colour of its own. \
          The pictures show the first {DRAWN} accesses of the time. In the table: {}. Districts are seen by the \
          body of the payment's action, not by the engine. There are {ITEMS} items, not 100,000: payments do not touch them. {} {}\n\n{}",
         time.as_secs_f64(),
