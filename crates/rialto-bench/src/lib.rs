@@ -31,6 +31,7 @@
 pub mod alloc;
 pub mod args;
 pub mod calibrate;
+pub mod calls;
 pub mod card;
 pub mod commit;
 pub mod confidence;

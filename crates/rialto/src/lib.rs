@@ -45,8 +45,8 @@ pub use backup::{BackupKind, BackupReport};
 pub use catalog::{Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{
-    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, Procedure,
-    Sent, TransactionServer, TransactionServerOptions,
+    Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, PreparedCall,
+    Procedure, Sent, TransactionServer, TransactionServerOptions,
 };
 pub use error::{Error, Result};
 pub use ids::{HeapId, IndexId, Lsn, TableId};

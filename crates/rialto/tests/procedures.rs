@@ -336,3 +336,78 @@ fn a_flow_that_deadlocks_runs_again_and_gives_its_outputs_once() {
     let balance = db.read(|tx| tx.get(&branches, 0)?.expect("a branch").get("balance"));
     assert_eq!(balance, Ok(Value::Int8(400)));
 }
+
+/// One that gives the number that is its version.
+fn version_of(version: u32) -> Procedure {
+    let flow = Flow::of(move |_, arguments, outputs| {
+        outputs.push(i64::from(version) + arguments.get::<i64>(0)?);
+        if version == 3 { Err(Error::aborted("the third fails")) } else { Ok(()) }
+    });
+    Procedure::new("version", [ColumnType::Int8], flow).with_version(version)
+}
+
+#[test]
+fn a_prepared_call_is_of_the_version_that_is_registered_when_it_is_called() {
+    let db = database();
+    let none = db.prepare_call("version").unwrap_err();
+    assert!(none.to_string().contains("version"), "{none}");
+    db.register(version_of(1)).unwrap();
+    let mut call = db.prepare_call("version").unwrap();
+    assert_eq!(call.name(), "version");
+    assert_eq!(call.call(&[Value::Int8(10)]).unwrap(), [Value::Int8(11)]);
+    db.register(version_of(2)).unwrap();
+    assert_eq!(call.call(&[Value::Int4(20)]).unwrap(), [Value::Int8(22)], "an int4 stands for an int8");
+    let (given, ticket) = call.submit(&[Value::Int8(30)]).unwrap();
+    assert_eq!(given, [Value::Int8(32)]);
+    ticket.wait().unwrap();
+    // What a call that failed had given is gone, and the next one is of the next version.
+    db.register(version_of(3)).unwrap();
+    assert_eq!(call.call(&[Value::Int8(40)]), Err(Error::aborted("the third fails")));
+    let wrong = call.call(&[]).unwrap_err();
+    assert!(wrong.to_string().contains("expected arguments (int8), found ()"), "{wrong}");
+    db.register(version_of(4)).unwrap();
+    assert_eq!(call.call(&[Value::Int8(50)]).unwrap(), [Value::Int8(54)]);
+}
+
+#[test]
+fn prepared_calls_do_what_calls_do_on_every_engine() {
+    use rialto::LockForm::{Central, Local, Thin};
+    for (locks, executor_threads) in [(Thin, 0), (Central, 0), (Local, 0), (Local, 2)] {
+        let options = Options { memory_bytes: 64 << 20, locks, executor_threads, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+        let definition = TableDef::new("counters", columns).with_primary_key(&["id"]);
+        let counters = db.transact(|tx| tx.create_table(&definition)).unwrap();
+        let rows = |tx: &mut Transaction| {
+            (0..4).try_for_each(|id| tx.insert(&counters, &[Value::Int4(id), Value::Int8(0)]))
+        };
+        db.transact(rows).unwrap();
+        let add = Action::exclusive("counters", |tx, arguments, outputs| {
+            let (mut sum, delta) = (0, arguments.get::<i64>(1)?);
+            tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| {
+                sum = row.add_i64(1, delta)?;
+                Ok(())
+            })?;
+            outputs.push(sum);
+            if sum < 0 { Err(Error::aborted("below zero")) } else { Ok(()) }
+        });
+        db.register(Procedure::new("add", [ColumnType::Int4, ColumnType::Int8], add.by_argument(0))).unwrap();
+        let mut prepared = db.prepare_call_with(&TxOptions::default(), "add").unwrap();
+        for round in 1..=20 {
+            let arguments = [Value::Int4(round % 4), Value::Int8(1)];
+            assert_eq!(prepared.call(&arguments).unwrap(), [Value::Int8(i64::from((round + 3) / 4 * 3 - 2))]);
+            let (given, ticket) = prepared.submit(&arguments).unwrap();
+            let given = given.to_vec();
+            ticket.wait().unwrap();
+            assert_eq!(db.call("add", &arguments).unwrap(), [Value::Int8(i64::from((round + 3) / 4 * 3))]);
+            assert_eq!(given, [Value::Int8(i64::from((round + 3) / 4 * 3 - 1))]);
+        }
+        let less = [Value::Int4(0), Value::Int8(-100)];
+        assert_eq!(
+            prepared.call(&less),
+            Err(Error::aborted("below zero")),
+            "{locks:?} on {executor_threads} threads"
+        );
+        assert_eq!(db.call("add", &[Value::Int4(0), Value::Int8(0)]).unwrap(), [Value::Int8(15)]);
+    }
+}

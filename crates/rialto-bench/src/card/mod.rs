@@ -36,7 +36,6 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use rialto::io::Random;
-use rialto::row::Value;
 use rialto::{Database, Result, TxOptions};
 
 pub use self::flows::procedures;
@@ -45,6 +44,7 @@ pub use self::servers::CardServers;
 use self::tables::Sets;
 pub use self::tables::{ACCOUNTS, ADDRESS_BYTES, Shape};
 pub use self::verify::{Audit, Totals};
+use crate::calls::Calls;
 use crate::shape::ShapeError;
 use crate::tpcb;
 use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
@@ -74,6 +74,7 @@ pub struct Client {
     /// Memory for the name that a balance check reads, and for a new address.
     name: String,
     address: String,
+    calls: Calls,
     done: Totals,
 }
 
@@ -127,15 +128,21 @@ impl Card {
     /// [`Error::Aborted`](rialto::Error::Aborted) for an account or store that there is not; what transactions can meet.
     #[inline]
     pub fn run(&self, request: &Request<'_>, client: &mut Client) -> Result<Response> {
-        let Client { name, done, .. } = client;
-        self.transact(request, name, done)
+        let Client { name, calls, done, .. } = client;
+        self.transact(request, name, calls, done)
     }
 
     #[inline(always)]
-    fn transact(&self, request: &Request<'_>, name: &mut String, done: &mut Totals) -> Result<Response> {
+    fn transact(
+        &self,
+        request: &Request<'_>,
+        name: &mut String,
+        calls: &mut Calls,
+        done: &mut Totals,
+    ) -> Result<Response> {
         let options = &self.options[request.name() as usize];
         let response = match self.calls {
-            true => self.call(options, request)?,
+            true => self.call(options, request, calls)?,
             false => self
                 .database
                 .transact_with(options, |transaction| self.sets.run(transaction, request, name))?,
@@ -146,18 +153,18 @@ impl Card {
 }
 
 /// The arguments of a call, in the order of its procedure.
-fn arguments(request: &Request<'_>) -> Vec<Value> {
-    let mut arguments = Vec::with_capacity(3);
-    flows::each_argument(request, |argument| arguments.push(argument));
-    arguments
+fn set_arguments(request: &Request<'_>, calls: &mut Calls) {
+    calls.arguments.clear();
+    flows::each_argument(request, |argument| calls.arguments.push(argument));
 }
 
 impl Card {
     #[inline(never)]
-    fn call(&self, options: &TxOptions, request: &Request<'_>) -> Result<Response> {
-        let name = request.name().as_str();
-        let outputs = self.database.call_with(options, name, &arguments(request))?;
-        flows::answer(request, &outputs).map(|answer| answer.response)
+    fn call(&self, options: &TxOptions, request: &Request<'_>, calls: &mut Calls) -> Result<Response> {
+        set_arguments(request, calls);
+        let name = request.name();
+        let outputs = calls.call(&self.database, options, (name as usize, name.as_str()))?;
+        flows::answer(request, outputs).map(|answer| answer.response)
     }
 }
 
@@ -171,26 +178,32 @@ impl Workload for Card {
 
     fn client(&self, number: u32, seed: u64) -> Client {
         let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
-        Client { random, name: String::new(), address: String::new(), done: Totals::default() }
+        Client {
+            random,
+            name: String::new(),
+            address: String::new(),
+            calls: Calls::default(),
+            done: Totals::default(),
+        }
     }
 
     #[inline]
     fn run_one(&self, client: &mut Client, _: Instant) -> Result<usize> {
-        let Client { random, name, address, done } = client;
+        let Client { random, name, address, calls, done } = client;
         let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
-        self.transact(&request, name, done)?;
+        self.transact(&request, name, calls, done)?;
         Ok(request.name() as usize)
     }
 
     #[inline]
     fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Self::Ticket)> {
-        let Client { random, name, address, done } = client;
+        let Client { random, name, address, calls, done } = client;
         let request = Request::draw(self.mix.draw(random), &self.shape, random, address);
         let position = request.name() as usize;
         let options = &self.options[position];
         if self.calls {
-            let sent =
-                self.database.send_call_with(options, request.name().as_str(), &arguments(&request))?;
+            set_arguments(&request, calls);
+            let sent = calls.send(&self.database, options, (position, request.name().as_str()))?;
             return Ok((position, Submitted::Sent(sent, request.without_text())));
         }
         let (response, ticket) =

@@ -10,10 +10,10 @@
 //! which no other file is prepared. All threads are
 //! counted.
 
-mod card;
+mod cards;
 pub mod count;
-mod tatp;
-mod tpcc;
+mod subscribers;
+mod warehouses;
 
 use std::hint::black_box;
 use std::ops::{ControlFlow, Range};
@@ -23,16 +23,18 @@ use std::time::{Duration, Instant};
 
 use rialto::io::{Caching, FileDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Row, Value};
-use rialto::{Checkpointing, Database, Durability, Error, KeyBound, Options, Result, Scan, Table, TableDef};
+use rialto::{
+    Checkpointing, Database, Durability, Error, KeyBound, LockForm, Options, Result, Scan, Table, TableDef,
+};
 
-use self::card::Cards;
-use self::tatp::Subscribers;
-use self::tpcc::Warehouses;
+use self::cards::Cards;
+use self::subscribers::Subscribers;
+use self::warehouses::Warehouses;
 use crate::alloc::allocations_apart;
 use crate::card::Name;
 use crate::shape::ShapeError;
-use crate::tatp::Name as Subscription;
-use crate::tpcb::{Client, Shape, Tpcb};
+use crate::tatp::{self, Name as Subscription};
+use crate::tpcb::{self, Client, Shape, Tpcb};
 use crate::tpcc::Name as Order;
 use crate::workload::Workload;
 
@@ -59,11 +61,61 @@ pub enum Kind {
     Tpcc(Order),
     /// All of them, in their mix.
     TpccMix,
+    /// On the data-oriented engine, as calls that run in place.
+    DataOriented(Called),
+}
+
+/// What runs on the data-oriented engine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Called {
+    /// TPC-B.
+    Tpcb,
+    /// One of TATP's.
+    Tatp(Subscription),
+    /// All of them, in their mix.
+    TatpMix,
+    /// One of TPC-C's.
+    Tpcc(Order),
+    /// All of them, in their mix.
+    TpccMix,
+}
+
+impl Called {
+    fn name(self) -> &'static str {
+        match self {
+            Called::Tpcb => "tpcb-call",
+            Called::Tatp(Subscription::GetSubscriberData) => "getsub-call",
+            Called::Tatp(Subscription::GetNewDestination) => "getdest-call",
+            Called::Tatp(Subscription::GetAccessData) => "getaccess-call",
+            Called::Tatp(Subscription::UpdateSubscriberData) => "updsub-call",
+            Called::Tatp(Subscription::UpdateLocation) => "updloc-call",
+            Called::Tatp(Subscription::InsertCallForwarding) => "inscf-call",
+            Called::Tatp(Subscription::DeleteCallForwarding) => "delcf-call",
+            Called::TatpMix => "tatp-call",
+            Called::Tpcc(Order::NewOrder) => "new-order-call",
+            Called::Tpcc(Order::Payment) => "payment-call",
+            Called::Tpcc(Order::OrderStatus) => "order-status-call",
+            Called::Tpcc(Order::Delivery) => "delivery-call",
+            Called::Tpcc(Order::StockLevel) => "stock-level-call",
+            Called::TpccMix => "tpcc-call",
+        }
+    }
+
+    /// The kind that does the same on the conventional engine.
+    fn conventional(self) -> Kind {
+        match self {
+            Called::Tpcb => Kind::Tpcb,
+            Called::Tatp(name) => Kind::Tatp(name),
+            Called::TatpMix => Kind::TatpMix,
+            Called::Tpcc(name) => Kind::Tpcc(name),
+            Called::TpccMix => Kind::TpccMix,
+        }
+    }
 }
 
 impl Kind {
     /// All, in the order of their windows.
-    pub const ALL: [Kind; 26] = [
+    pub const ALL: [Kind; 38] = [
         Kind::Tpcb,
         Kind::Read,
         Kind::Insert,
@@ -90,9 +142,21 @@ impl Kind {
         Kind::Tpcc(Order::OrderStatus),
         Kind::Tpcc(Order::StockLevel),
         Kind::TpccMix,
+        Kind::DataOriented(Called::Tpcb),
+        Kind::DataOriented(Called::Tatp(Subscription::GetSubscriberData)),
+        Kind::DataOriented(Called::Tatp(Subscription::GetNewDestination)),
+        Kind::DataOriented(Called::Tatp(Subscription::GetAccessData)),
+        Kind::DataOriented(Called::Tatp(Subscription::UpdateSubscriberData)),
+        Kind::DataOriented(Called::Tatp(Subscription::UpdateLocation)),
+        Kind::DataOriented(Called::Tatp(Subscription::InsertCallForwarding)),
+        Kind::DataOriented(Called::Tatp(Subscription::DeleteCallForwarding)),
+        Kind::DataOriented(Called::TatpMix),
+        Kind::DataOriented(Called::Tpcc(Order::NewOrder)),
+        Kind::DataOriented(Called::Tpcc(Order::Payment)),
+        Kind::DataOriented(Called::TpccMix),
     ];
     /// Parts, each on a database of its own: so their log stays within the half of a file. Their directories' names end so.
-    const PARTS: [(&str, Range<usize>); 7] = [
+    const PARTS: [(&str, Range<usize>); 12] = [
         ("bank", 0..4),
         ("cards-0", 4..9),
         ("cards-1", 9..13),
@@ -100,6 +164,11 @@ impl Kind {
         ("tatp-1", 18..21),
         ("tpcc-0", 21..22),
         ("tpcc-1", 22..26),
+        ("tpcb-call", 26..27),
+        ("tatp-call-0", 27..32),
+        ("tatp-call-1", 32..35),
+        ("tpcc-call-0", 35..36),
+        ("tpcc-call-1", 36..38),
     ];
 
     /// Its name.
@@ -128,12 +197,25 @@ impl Kind {
             Kind::TatpMix => "tatp",
             Kind::Tpcc(name) => name.as_str(),
             Kind::TpccMix => "tpcc",
+            Kind::DataOriented(called) => called.name(),
         }
+    }
+
+    /// What runs the same on the conventional engine, of a call on the data-oriented one.
+    fn on_the_conventional_engine(self) -> Kind {
+        match self {
+            Kind::DataOriented(called) => called.conventional(),
+            kind => kind,
+        }
+    }
+
+    fn is_called(self) -> bool {
+        matches!(self, Kind::DataOriented(_))
     }
 
     /// Transactions of a window, where that of a small transaction has so many. TPC-C's are ten times as large.
     pub fn transactions(self, of_small: u32) -> u32 {
-        match self {
+        match self.on_the_conventional_engine() {
             Kind::Tpcc(_) | Kind::TpccMix => of_small / 4,
             _ => of_small,
         }
@@ -201,19 +283,20 @@ pub(crate) const MARK: &str = "/rialto-steady/";
 /// What the database says.
 pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Result<Vec<Window>, String> {
     let part = |kinds: &[Kind], data: Option<&Path>| {
-        let database = open(durability, data)?;
+        let database = open(kinds[0], durability, data)?;
         let run = Run { database: database.clone(), durability, transactions };
         let windows = match kinds[0] {
             Kind::Card(_) | Kind::CardMix => {
                 Cards::new(&database).and_then(|cards| run.windows(cards, kinds))
             }
-            Kind::Tatp(_) | Kind::TatpMix => {
-                Subscribers::new(&database).and_then(|subscribers| run.windows(subscribers, kinds))
+            Kind::Tatp(_) | Kind::TatpMix | Kind::DataOriented(Called::Tatp(_) | Called::TatpMix) => {
+                Subscribers::new(&database, kinds[0].is_called())
+                    .and_then(|subscribers| run.windows(subscribers, kinds))
             }
-            Kind::Tpcc(_) | Kind::TpccMix => {
+            Kind::Tpcc(_) | Kind::TpccMix | Kind::DataOriented(Called::Tpcc(_) | Called::TpccMix) => {
                 Warehouses::new(&database).and_then(|warehouses| run.windows(warehouses, kinds))
             }
-            _ => Steady::new(database).and_then(|bank| run.windows(bank, kinds)),
+            _ => Steady::new(database, kinds[0].is_called()).and_then(|bank| run.windows(bank, kinds)),
         };
         run.end(windows.map_err(|error| error.to_string())?)
     };
@@ -253,6 +336,10 @@ impl Run {
             _ => WARMUP,
         };
         self.run(client, kind, warmup)?;
+        if kind.is_called() {
+            // Who shares keys out over executors has done so.
+            std::thread::sleep(Duration::from_millis(1_100));
+        }
         let log_before = self.database.metrics().log.bytes;
         name_window(kind, "begin");
         let allocated_before = allocations_apart();
@@ -294,8 +381,11 @@ impl Run {
     }
 }
 
-fn open(durability: Durability, data: Option<&Path>) -> Result<Database, String> {
+fn open(kind: Kind, durability: Durability, data: Option<&Path>) -> Result<Database, String> {
+    let called = kind.is_called();
     let options = Options {
+        locks: if called { LockForm::Local } else { LockForm::default() },
+        procedures: if called { [tpcb::procedures(), tatp::procedures()].concat() } else { Vec::new() },
         durability,
         memory_bytes: 256 << 20,
         checkpoint: Checkpointing::None,
@@ -337,8 +427,8 @@ struct Steady {
 }
 
 impl Steady {
-    fn new(database: Database) -> Result<Steady> {
-        let bank = loaded(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()))?;
+    fn new(database: Database, called: bool) -> Result<Steady> {
+        let bank = loaded(Tpcb::open_or_load(&database, SHAPE, &mut |_| ()))?.by_calls(called);
         let columns = vec![
             Column::new("id", ColumnType::Int4),
             Column::new("amount", ColumnType::Int8),
@@ -406,7 +496,9 @@ impl Kinds for Steady {
     #[inline(always)]
     fn run_one(&mut self, kind: Kind) -> Result<()> {
         match kind {
-            Kind::Tpcb => self.bank.run_one(&mut self.client, Instant::now()).map(drop),
+            Kind::Tpcb | Kind::DataOriented(_) => {
+                self.bank.run_one(&mut self.client, Instant::now()).map(drop)
+            }
             Kind::Read => self.read(),
             Kind::Insert => self.insert(),
             Kind::Scan10 => self.scan_ten(),
@@ -426,7 +518,7 @@ mod tests {
         assert_eq!(first.iter().map(|window| window.kind).collect::<Vec<_>>(), Kind::ALL);
         for (first, second) in first.iter().zip(&second) {
             assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
-            let reads = match first.kind {
+            let reads = match first.kind.on_the_conventional_engine() {
                 Kind::Tatp(name) => name.only_reads(),
                 Kind::Tpcc(name) => name.only_reads(),
                 kind => matches!(kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal)),

@@ -5,6 +5,8 @@
 //! subscriber's *number* probe the index on `sub_nbr` in a phase of their own, an action on that index; it gives the
 //! identifier, by which the actions of the second phase are routed.
 
+use std::cell::RefCell;
+
 use rialto::row::{ColumnType, Value};
 use rialto::{Action, Arguments, Error, Flow, Outputs, Procedure, Result, ScanMode, Transaction};
 
@@ -22,8 +24,6 @@ const SUB_NBR: usize = 0;
 const TYPE: usize = 1;
 /// The output of those that begin with a number: the subscriber.
 const FOUND: usize = 0;
-/// The most arguments that one has.
-pub(super) const ARGUMENTS_MAX: usize = 5;
 
 /// All seven, under their names.
 pub fn procedures() -> Vec<Procedure> {
@@ -100,14 +100,24 @@ fn get_new_destination() -> Flow {
     let forwardings = Action::shared(CALL_FORWARDING, |transaction, arguments, outputs| {
         let facility = (arguments.get(S_ID)?, arguments.get(TYPE)?);
         let hours = (arguments.get(2)?, arguments.get(3)?);
-        let scan = &mut Scans::new().forwardings;
-        let found = find_destinations(transaction, arguments.table()?, facility, hours, scan)?;
+        let table = arguments.table()?;
+        let found = with_scans(|scans| {
+            find_destinations(transaction, table, facility, hours, &mut scans.forwardings)
+        })?;
         found.iter().flatten().for_each(|number| push_number(outputs, number));
         Ok(())
     });
     Flow::new()
         .phase([facility.by_argument(S_ID).by_argument(TYPE)])
         .phase([forwardings.by_argument(S_ID).by_argument(TYPE)])
+}
+
+/// With the ranges that this thread scanned last, whose memory is used again.
+fn with_scans<T>(scan: impl FnOnce(&mut Scans) -> T) -> T {
+    thread_local! {
+        static SCANS: RefCell<Scans> = RefCell::new(Scans::new());
+    }
+    SCANS.with_borrow_mut(scan)
 }
 
 fn push_number(outputs: &mut Outputs, number: &Number) {
@@ -201,8 +211,8 @@ fn location() -> Flow {
 
 fn insert() -> Flow {
     let facility = Action::shared(SPECIAL_FACILITY, |transaction, arguments, outputs| {
-        let scan = &mut Scans::new().facilities;
-        find_facility(transaction, arguments.table()?, found(outputs)?, arguments.get(TYPE)?, scan)
+        let (table, s_id, sf_type) = (arguments.table()?, found(outputs)?, arguments.get(TYPE)?);
+        with_scans(|scans| find_facility(transaction, table, s_id, sf_type, &mut scans.facilities))
     });
     let insert = Action::exclusive(CALL_FORWARDING, |transaction, arguments, outputs| {
         let forwarding = Forwarding {

@@ -37,7 +37,7 @@ use std::sync::Mutex;
 use std::time::Instant;
 
 use rialto::io::Random;
-use rialto::row::{Row, Value};
+use rialto::row::Row;
 use rialto::{Database, Result, TxOptions};
 
 pub use self::flows::{Plan, procedures, update_subscriber_data};
@@ -46,6 +46,7 @@ use self::tables::Tables;
 pub use self::tables::{SUBSCRIBERS_PER_SCALE, Shape};
 use self::transactions::Scans;
 pub use self::verify::{Audit, Totals};
+use crate::calls::Calls;
 use crate::shape::ShapeError;
 use crate::tpcb;
 use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
@@ -75,6 +76,7 @@ pub struct Client {
     /// Memory for the subscriber that is read, and for the ranges that are scanned.
     row: Row,
     scans: Scans,
+    calls: Calls,
     done: Totals,
 }
 
@@ -119,9 +121,9 @@ impl Tatp {
     #[inline]
     pub fn run(&self, request: &Request, client: &mut Client) -> Result<Response> {
         let options = &self.options[request.name() as usize];
-        let Client { row, scans, done, .. } = client;
+        let Client { row, scans, calls, done, .. } = client;
         let response = match self.calls {
-            true => self.call(options, request)?,
+            true => self.call(options, request, calls)?,
             false => self
                 .database
                 .transact_with(options, |transaction| self.tables.run(transaction, request, scans, row))?,
@@ -131,17 +133,18 @@ impl Tatp {
     }
 
     #[inline(never)]
-    fn call(&self, options: &TxOptions, request: &Request) -> Result<Response> {
-        let outputs = self.database.call_with(options, request.name().as_str(), &arguments(request))?;
-        flows::response(request, &outputs)
+    fn call(&self, options: &TxOptions, request: &Request, calls: &mut Calls) -> Result<Response> {
+        set_arguments(request, calls);
+        let name = request.name();
+        let outputs = calls.call(&self.database, options, (name as usize, name.as_str()))?;
+        flows::response(request, outputs)
     }
 }
 
 /// The arguments of a call, in the order of its procedure.
-fn arguments(request: &Request) -> Vec<Value> {
-    let mut arguments = Vec::with_capacity(flows::ARGUMENTS_MAX);
-    flows::each_argument(request, |argument| arguments.push(argument));
-    arguments
+fn set_arguments(request: &Request, calls: &mut Calls) {
+    calls.arguments.clear();
+    flows::each_argument(request, |argument| calls.arguments.push(argument));
 }
 
 impl Workload for Tatp {
@@ -155,7 +158,7 @@ impl Workload for Tatp {
     fn client(&self, number: u32, seed: u64) -> Client {
         let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
         let row = self.tables.subscriber_row();
-        Client { random, row, scans: Scans::new(), done: Totals::default() }
+        Client { random, row, scans: Scans::new(), calls: Calls::default(), done: Totals::default() }
     }
 
     #[inline]
@@ -167,13 +170,13 @@ impl Workload for Tatp {
 
     #[inline]
     fn submit_one(&self, client: &mut Client, _: Instant) -> Result<(usize, Submitted<Request>)> {
-        let Client { random, row, scans, done } = client;
+        let Client { random, row, scans, calls, done } = client;
         let request = Request::draw(self.mix.draw(random), self.shape, random);
         let position = request.name() as usize;
         let options = &self.options[position];
         if self.calls {
-            let sent =
-                self.database.send_call_with(options, request.name().as_str(), &arguments(&request))?;
+            set_arguments(&request, calls);
+            let sent = calls.send(&self.database, options, (position, request.name().as_str()))?;
             return Ok((position, Submitted::Sent(sent, request)));
         }
         let (response, ticket) = self

@@ -157,7 +157,7 @@ impl Records {
 mod tests {
     use rialto::row::{Schema, encode};
 
-    use super::super::history::FILLER_BYTES;
+    use super::super::history::FILLER;
     use super::*;
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             );
         }
         let time = Value::Timestamp(0);
-        assert_eq!(length(3, &[zero.clone(), zero.clone(), zero, balance, time, text(FILLER_BYTES)]), 50);
+        assert_eq!(length(3, &[zero.clone(), zero.clone(), zero, balance, time, text(FILLER.len())]), 50);
     }
 
     #[test]

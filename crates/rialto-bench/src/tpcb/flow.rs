@@ -1,10 +1,10 @@
 //! The transaction as a registered procedure: a flow of four actions, in the order in which the clients' own body has them.
 //! What a client draws, the time included, are its arguments; so a log of calls can run it again.
 
-use rialto::row::{ColumnType, Value};
+use rialto::row::{ColumnType, Value, ValueRef};
 use rialto::{Action, Arguments, Flow, Outputs, Procedure, Result, Transaction};
 
-use super::history::FILLER_BYTES;
+use super::history::FILLER;
 use super::{BALANCE, BRANCH_BALANCE, PROCEDURE, missing};
 
 /// The arguments, in their order: those of a history row, but for its filler.
@@ -19,9 +19,10 @@ pub fn procedures() -> Vec<Procedure> {
         let [account, teller, branch, delta, time] = arguments.values() else {
             unreachable!("the procedure has five arguments")
         };
-        let filler = Value::Text("x".repeat(FILLER_BYTES));
-        let row = [account.clone(), teller.clone(), branch.clone(), delta.clone(), time.clone(), filler];
-        transaction.insert(arguments.table()?, &row)
+        let [account, teller, branch, delta, time] =
+            [account, teller, branch, delta, time].map(Value::borrow);
+        let row = [account, teller, branch, delta, time, ValueRef::Text(FILLER)];
+        transaction.insert_borrowed(arguments.table()?, &row)
     });
     let flow = Flow::new().phase([
         change("accounts", ACCOUNT, BALANCE),

@@ -13,7 +13,7 @@ pub(super) const DELTA: usize = 3;
 pub(super) const TIME: usize = 4;
 
 /// The filler that makes a history row 50 bytes long.
-pub(super) const FILLER_BYTES: usize = 20;
+pub(super) const FILLER: &str = "xxxxxxxxxxxxxxxxxxxx";
 
 /// A history row whose fields are set in place, without encoding the rest.
 #[derive(Debug)]
@@ -31,7 +31,7 @@ impl HistoryRow {
             Value::Int4(0),
             Value::Int8(0),
             Value::Timestamp(0),
-            Value::Text("x".repeat(FILLER_BYTES)),
+            Value::Text(FILLER.to_owned()),
         ];
         HistoryRow(Row::from_values(schema, &values).expect("the history's columns are fixed"))
     }

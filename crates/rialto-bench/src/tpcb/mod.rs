@@ -26,6 +26,7 @@ pub use self::bank::Shape;
 pub use self::flow::procedures;
 use self::history::HistoryRow;
 pub use self::verify::Audit;
+use crate::calls::Calls;
 use crate::workload::{Answer, Audited, Submitted, Verdict, Workload};
 
 /// The name of the one transaction type.
@@ -64,6 +65,7 @@ pub struct Tpcb {
 pub struct Client {
     random: Random,
     row: HistoryRow,
+    calls: Calls,
 }
 
 /// What one transaction does.
@@ -116,11 +118,13 @@ impl Tpcb {
     }
 
     /// Draws the next transaction, and its time.
-    fn next_call(&self, client: &mut Client, now: Instant) -> [Value; 5] {
+    fn next_call(&self, client: &mut Client, now: Instant) {
         let Movement { account, teller, branch, delta } = Movement::draw(&self.shape, &mut client.random);
         let time_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
         let [account, teller, branch] = [account, teller, branch].map(Value::Int4);
-        [account, teller, branch, Value::Int8(delta), Value::Timestamp(time_us)]
+        let arguments = [account, teller, branch, Value::Int8(delta), Value::Timestamp(time_us)];
+        client.calls.arguments.clear();
+        client.calls.arguments.extend(arguments);
     }
 
     /// Draws the next transaction, and writes its history row.
@@ -160,14 +164,14 @@ impl Workload for Tpcb {
 
     fn client(&self, number: u32, seed: u64) -> Client {
         let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
-        Client { random, row: HistoryRow::new(self.history.schema()) }
+        Client { random, row: HistoryRow::new(self.history.schema()), calls: Calls::default() }
     }
 
     #[inline]
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
         if self.calls {
-            let call = self.next_call(client, now);
-            return self.database.call_with(&self.options, PROCEDURE, &call).map(|_| 0);
+            self.next_call(client, now);
+            return client.calls.call(&self.database, &self.options, (0, PROCEDURE)).map(|_| 0);
         }
         let movement = self.next(client, now)?;
         let row = client.row.row();
@@ -178,11 +182,9 @@ impl Workload for Tpcb {
     #[inline]
     fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Submitted<()>)> {
         if self.calls {
-            let call = self.next_call(client, now);
-            return Ok((
-                0,
-                Submitted::Sent(self.database.send_call_with(&self.options, PROCEDURE, &call)?, ()),
-            ));
+            self.next_call(client, now);
+            let sent = client.calls.send(&self.database, &self.options, (0, PROCEDURE))?;
+            return Ok((0, Submitted::Sent(sent, ())));
         }
         let movement = self.next(client, now)?;
         let row = client.row.row();

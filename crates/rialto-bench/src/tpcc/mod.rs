@@ -43,6 +43,7 @@ use self::request::Requests;
 use self::tables::Tables;
 pub use self::tables::{CUSTOMERS, ITEMS, Shape, WAREHOUSES_MAX};
 pub use self::verify::{Audit, Done};
+use crate::calls::Calls;
 use crate::mix::Mix;
 use crate::shape::{self, ShapeError};
 use crate::tpcb::{self, microseconds_since_1970};
@@ -67,8 +68,7 @@ pub struct Tpcc {
 #[derive(Debug)]
 pub struct Client {
     requests: Requests,
-    /// Those of the next call.
-    arguments: Vec<Value>,
+    calls: Calls,
     done: Done,
 }
 
@@ -99,13 +99,13 @@ impl Note {
     }
 }
 
-impl Client {
+impl Done {
     /// Adds what a call was answered.
-    fn count(&mut self, note: &Note, outputs: Result<Vec<Value>>) -> Result<()> {
+    fn count(&mut self, note: &Note, outputs: Result<&[Value]>) -> Result<()> {
         let outputs = outputs.map_err(|error| answered(note.name, error))?;
-        self.done.add(&note.done);
+        self.add(&note.done);
         if note.name == Name::Delivery {
-            self.done.delivered += flows::delivery::delivered(&outputs)?;
+            self.delivered += flows::delivery::delivered(outputs)?;
         }
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Tpcc {
     fn next(&self, client: &mut Client, now: Instant) -> Name {
         let name = self.mix.draw(&mut client.requests.random);
         let now_us = self.began_us + now.saturating_duration_since(self.began).as_micros() as i64;
-        client.requests.draw(name, now_us, &mut client.arguments);
+        client.requests.draw(name, now_us, &mut client.calls.arguments);
         name
     }
 }
@@ -187,15 +187,16 @@ impl Workload for Tpcc {
     fn client(&self, number: u32, seed: u64) -> Client {
         let random = Random::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e6c_63d0_876a_68dd));
         let requests = Requests { shape: self.shape, random };
-        Client { requests, arguments: Vec::with_capacity(8), done: Done::default() }
+        Client { requests, calls: Calls::default(), done: Done::default() }
     }
 
     #[inline]
     fn run_one(&self, client: &mut Client, now: Instant) -> Result<usize> {
         let name = self.next(client, now);
         let options = &self.options[name as usize];
-        let outputs = self.database.call_with(options, name.as_str(), &client.arguments);
-        client.count(&Note::of(name, &client.arguments), outputs)?;
+        let Client { calls, done, .. } = client;
+        let note = Note::of(name, &calls.arguments);
+        done.count(&note, calls.call(&self.database, options, (name as usize, name.as_str())))?;
         Ok(name as usize)
     }
 
@@ -203,14 +204,16 @@ impl Workload for Tpcc {
     fn submit_one(&self, client: &mut Client, now: Instant) -> Result<(usize, Submitted<Note>)> {
         let name = self.next(client, now);
         let options = &self.options[name as usize];
-        let sent = self.database.send_call_with(options, name.as_str(), &client.arguments)?;
-        Ok((name as usize, Submitted::Sent(sent, Note::of(name, &client.arguments))))
+        let sent = client.calls.send(&self.database, options, (name as usize, name.as_str()))?;
+        Ok((name as usize, Submitted::Sent(sent, Note::of(name, &client.calls.arguments))))
     }
 
     fn settle(&self, client: &mut Client, answer: Answer<Note>) -> Result<()> {
         match answer {
             Answer::Placed(outcome) => outcome,
-            Answer::Called(note, outputs) => client.count(&note, outputs),
+            Answer::Called(note, outputs) => {
+                client.done.count(&note, outputs.as_deref().map_err(Clone::clone))
+            }
         }
     }
 

@@ -19,7 +19,7 @@ use parking_lot::RwLock;
 
 pub(crate) use self::description::{Description, Storage};
 pub use self::table::Table;
-pub(crate) use self::table::{Followed, RowNumbers, TableParts, TableVersion};
+pub(crate) use self::table::{Followed, ROW_NUMBER_BLOCK, RowNumbers, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::LockTarget;

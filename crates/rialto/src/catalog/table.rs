@@ -144,7 +144,7 @@ impl TableVersion {
                 return Followed { record: None, lsn: Lsn::ZERO, removal, there: false };
             };
             let _latched = segments.latch(record.segment());
-            if index.get(entry).value == Some(record.0) {
+            if index.unchanged(&found.leaf) || index.get(entry).value == Some(record.0) {
                 // Entries go before their slots are freed, which takes this latch.
                 assert!(
                     !segments.is_free(record),
@@ -192,7 +192,7 @@ pub(crate) struct RowNumbers {
 }
 
 /// A transaction slot takes this many row numbers at a time, so that slots insert into different index leaves.
-const ROW_NUMBER_BLOCK: u64 = 64;
+pub(crate) const ROW_NUMBER_BLOCK: u64 = 64;
 
 impl RowNumbers {
     pub fn new(first: u64) -> RowNumbers {

@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use super::identifier::{Given, Identifier, IdentifierPart};
+use super::identifier::{self, Given, IdentifierPart};
 use super::procedure::{Arguments, Outputs};
 use crate::catalog::{Catalog, Table};
 use crate::error::{Error, Result};
@@ -295,6 +295,7 @@ impl Target {
     ///
     /// # Errors
     /// In words, what is wrong with the identifier.
+    #[inline]
     pub fn key_prefix(
         &self,
         given: Given<'_>,
@@ -302,7 +303,7 @@ impl Target {
         which: WhichIndex,
         out: &mut Key,
     ) -> Result<(), String> {
-        Identifier::new(&self.what.identifier, given).encode(schema, which, out)
+        identifier::encode(&self.what.identifier, given, schema, which, out)
     }
 
     /// `action on table "orders"`.

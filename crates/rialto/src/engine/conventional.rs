@@ -8,7 +8,7 @@
 //! held against its table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
 
 use super::identifier::Given;
-use super::phase::{Ready, lock_identifiers, ready};
+use super::phase::{ReadyActions, lock, make_ready};
 use super::procedure::{Outputs, Registered};
 use crate::error::Result;
 use crate::lock::LockForm;
@@ -24,21 +24,18 @@ pub(crate) fn run(
 ) -> Result<()> {
     outputs.clear();
     let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
+    let mut actions = ReadyActions::new();
     for phase in procedure.flow().phases() {
-        if locks_identifiers {
+        // Where rows are locked, each action's turn comes when the one before it has run.
+        let steps = if locks_identifiers { phase.len() } else { 1 };
+        for step in phase.chunks(steps) {
             let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-            let actions = ready(procedure, phase, context, given)?;
-            lock_identifiers(context, &actions)?;
-            for action in &actions {
+            // A claim is of identifiers only.
+            let actions_of_step = step.iter().filter(|action| locks_identifiers || !action.is_claim());
+            make_ready(procedure, actions_of_step, context, given, &mut actions)?;
+            lock(procedure, context, &mut actions, given)?;
+            for action in &mut actions {
                 action.run(procedure, transaction, arguments, outputs)?;
-            }
-        } else {
-            for action in phase.iter().filter(|action| action.body.is_some()) {
-                let given = Given { arguments, earlier: outputs.earlier() };
-                if action.is_part_of(arguments, given.earlier) {
-                    let ready = Ready::new(procedure, action, transaction.context(), given)?;
-                    ready.run(procedure, transaction, arguments, outputs)?;
-                }
             }
         }
         outputs.rendezvous();

@@ -1,9 +1,7 @@
 //! [`IdentifierPart`]: what an action's identifier is made of, and how it becomes the beginning of a key.
 
-use std::cell::Cell;
-
 use crate::error::{Error, Result};
-use crate::row::{IntoKey, Key, KeyPart, KeyShape, Schema, Value, WhichIndex};
+use crate::row::{Key, KeyPart, KeyShape, Schema, Value, WhichIndex};
 
 /// Where one part of an action's identifier comes from.
 #[derive(Debug, Clone, Copy)]
@@ -39,79 +37,71 @@ pub(crate) struct Given<'a> {
     pub earlier: &'a [Value],
 }
 
-/// The parts of an identifier, with what they are taken from.
-pub(super) struct Identifier<'a> {
-    pub parts: &'a [IdentifierPart],
-    pub given: Given<'a>,
-    /// The part that was looked at last.
-    at: Cell<usize>,
-}
-
-/// What an output that is missing is, until [`Identifier::problem`] says it in words.
-const MISSING: Error = Error::Aborted { reason: std::borrow::Cow::Borrowed("an output is missing") };
-
-impl<'a> Identifier<'a> {
-    pub fn new(parts: &'a [IdentifierPart], given: Given<'a>) -> Identifier<'a> {
-        Identifier { parts, given, at: Cell::new(0) }
+/// Replaces `out` by what the keys of an index begin with that these parts name; of the identity of a table without a
+/// primary key, by its first columns ([`Schema::append_column`]).
+///
+/// # Errors
+/// In words, what is wrong with the identifier.
+#[inline]
+pub(super) fn encode(
+    parts: &[IdentifierPart],
+    given: Given<'_>,
+    schema: &Schema,
+    which: WhichIndex,
+    out: &mut Key,
+) -> Result<(), String> {
+    let shape = schema.key_shape(which);
+    out.clear();
+    if let [IdentifierPart::Argument(position)] = parts
+        && !shape.is_row_number()
+        && let Ok(()) = given.arguments[*position].append_part(shape, 0, out)
+    {
+        return shape.check_length(out).map_err(|error| error.to_string());
     }
-
-    /// Replaces `out` by what the keys of an index begin with that the identifier names; of the identity of a table
-    /// without a primary key, by its first columns ([`Schema::append_column`]).
-    ///
-    /// # Errors
-    /// In words, what is wrong with it.
-    pub fn encode(&self, schema: &Schema, which: WhichIndex, out: &mut Key) -> Result<(), String> {
-        let shape = schema.key_shape(which);
-        let encoded = match shape.is_row_number() {
-            false => self.encode_prefix_into(shape, out),
-            true => {
-                out.clear();
-                self.each(|nth, value| schema.append_column(nth, value.borrow(), out))
+    for (nth, part) in parts.iter().enumerate() {
+        let appended = match part {
+            IdentifierPart::Argument(position) => {
+                append(&given.arguments[*position], schema, shape, nth, out)
             }
+            IdentifierPart::Output(position) => match given.earlier.get(*position) {
+                Some(value) => append(value, schema, shape, nth, out),
+                None => return Err(missing(nth, *position, given)),
+            },
+            IdentifierPart::Computed(compute) => append(&compute(given.arguments), schema, shape, nth, out),
         };
-        encoded.map_err(|error| self.problem(&error))
+        appended.map_err(|error| problem(nth, *part, given, &error))?;
     }
-
-    fn each(&self, mut take: impl FnMut(usize, &Value) -> Result<()>) -> Result<()> {
-        let Given { arguments, earlier } = self.given;
-        self.parts.iter().enumerate().try_for_each(|(nth, part)| {
-            self.at.set(nth);
-            match part {
-                IdentifierPart::Argument(position) => take(nth, &arguments[*position]),
-                IdentifierPart::Output(position) => match earlier.get(*position) {
-                    Some(value) => take(nth, value),
-                    None => Err(MISSING),
-                },
-                IdentifierPart::Computed(compute) => take(nth, &compute(arguments)),
-            }
-        })
-    }
-
-    #[cold]
-    fn problem(&self, error: &Error) -> String {
-        let nth = self.at.get();
-        let Some(IdentifierPart::Output(position)) = self.parts.get(nth) else { return error.to_string() };
-        let outputs = self.given.earlier;
-        match outputs.get(*position) {
-            None => format!(
-                "part {} is output {position}, but earlier phases gave {}, counted from 0: give it, or leave the action \
-                 out of such calls (Action::when_output)",
-                nth + 1,
-                outputs.len()
-            ),
-            Some(value) => {
-                format!("part {} is output {position} of earlier phases, {value}: {error}", nth + 1)
-            }
-        }
-    }
+    shape.check_length(out).map_err(|error| error.to_string())
 }
 
-impl IntoKey for Identifier<'_> {
-    fn parts(&self) -> usize {
-        self.parts.len()
+#[inline]
+fn append(value: &Value, schema: &Schema, shape: &KeyShape, nth: usize, out: &mut Key) -> Result<()> {
+    if shape.is_row_number() {
+        return schema.append_column(nth, value.borrow(), out);
     }
+    if nth >= shape.columns().len() {
+        return Err(shape.wrong_columns(nth + 1));
+    }
+    value.append_part(shape, nth, out)
+}
 
-    fn append_parts(&self, shape: &KeyShape, out: &mut Key) -> Result<()> {
-        self.each(|nth, value| value.append_part(shape, nth, out))
+#[cold]
+fn missing(nth: usize, position: usize, given: Given<'_>) -> String {
+    format!(
+        "part {} is output {position}, but earlier phases gave {}, counted from 0: give it, or leave the action out of such \
+         calls (Action::when_output)",
+        nth + 1,
+        given.earlier.len()
+    )
+}
+
+#[cold]
+fn problem(nth: usize, part: IdentifierPart, given: Given<'_>, error: &Error) -> String {
+    match part {
+        IdentifierPart::Output(position) => {
+            let value = &given.earlier[position];
+            format!("part {} is output {position} of earlier phases, {value}: {error}", nth + 1)
+        }
+        _ => error.to_string(),
     }
 }

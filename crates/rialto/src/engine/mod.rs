@@ -2,7 +2,7 @@
 //!
 //! - [`flow`]: what a transaction is made of, a [`Flow`] of phases of actions, on whichever engine runs it; [`action`]: what
 //!   those are, on tables and on indexes; [`identifier`]: what each may touch, by arguments or by what earlier phases gave;
-//! - [`procedure`]: flows under a name, with typed arguments, and how they are called;
+//! - [`procedure`]: flows under a name, with typed arguments, and how they are called; [`prepared`]: found once, called often;
 //! - [`sent`]: a call on its way, which its caller need not wait for;
 //! - `phase`: a phase in one call: which actions there are, what they lock, how each runs;
 //! - [`conventional`]: the engine that runs a flow's actions in order on the caller's thread, under locks of any form;
@@ -22,6 +22,7 @@ pub(crate) mod deterministic;
 pub mod flow;
 pub mod identifier;
 mod phase;
+pub mod prepared;
 pub mod procedure;
 pub mod sent;
 pub mod transaction_server;
@@ -30,6 +31,7 @@ pub use action::{Action, ActionMode};
 pub use data_oriented::{ActionRuns, Plan};
 pub use flow::Flow;
 pub use identifier::IdentifierPart;
+pub use prepared::PreparedCall;
 pub use procedure::{Arguments, Outputs, PhasePlan, Procedure};
 pub(crate) use procedure::{Procedures, Registered};
 pub use sent::Sent;

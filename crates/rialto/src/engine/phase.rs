@@ -11,7 +11,7 @@ use super::procedure::{Arguments, Outputs, Registered};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::lock::{LockMode, SpanRef, Wanted};
+use crate::lock::{LockForm, LockMode, SpanRef, Wanted};
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::scope::Reach;
@@ -32,25 +32,43 @@ pub(super) enum Ready<'a> {
 pub(super) type ReadyActions<'a> = SmallVec<[Ready<'a>; 4]>;
 
 impl<'a> Ready<'a> {
-    /// The action, with its table locked by intention.
-    #[inline]
-    pub fn new(
-        procedure: &Registered,
-        action: &'a Action,
-        context: &mut Context,
-        given: Given<'_>,
-    ) -> Result<Ready<'a>> {
-        Ok(match (&action.target, &action.body) {
-            (Some(target), body) => {
-                Ready::Targeted(Targeted::new(procedure, target, body.as_ref(), context, given)?)
-            }
-            (None, body) => Ready::Plain(body.as_ref().expect("only what has a target can be a claim")),
-        })
+    /// The action, which gets its identifier by [`Ready::identify`].
+    #[inline(always)]
+    fn new(action: &'a Action, context: &mut Context) -> Result<Ready<'a>> {
+        match (&action.target, &action.body) {
+            (Some(target), body) => Targeted::new(target, body.as_ref(), context).map(Ready::Targeted),
+            (None, body) => Ok(Ready::Plain(body.as_ref().expect("only what has a target can be a claim"))),
+        }
     }
 
-    /// Runs it.
+    #[inline(always)]
+    fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
+        match self {
+            Ready::Targeted(targeted) => targeted.identify(procedure, context, given),
+            Ready::Plain(_) => Ok(()),
+        }
+    }
+
+    fn targeted(&self) -> Option<&Targeted<'a>> {
+        match self {
+            Ready::Targeted(targeted) => Some(targeted),
+            Ready::Plain(_) => None,
+        }
+    }
+
+    /// Locks its table by intention.
+    #[inline]
+    pub fn intend(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
+        match self {
+            Ready::Targeted(targeted) => targeted.intend(procedure, context, given),
+            Ready::Plain(_) => Ok(()),
+        }
+    }
+
+    /// Runs it, behind [`lock`].
+    #[inline]
     pub fn run(
-        &self,
+        &mut self,
         procedure: &Registered,
         transaction: &mut Transaction,
         values: &[Value],
@@ -66,36 +84,81 @@ impl<'a> Ready<'a> {
     }
 }
 
-/// The actions of a phase that are part of a call, each with what its identifier is for the arguments and for what earlier
-/// phases gave.
-pub(super) fn ready<'a>(
+/// Puts the actions of a phase that are part of a call into `ready`, each with what its identifier is for the arguments and
+/// for what earlier phases gave. Nothing is locked yet.
+#[inline]
+pub(super) fn make_ready<'a>(
     procedure: &Registered,
     actions: impl IntoIterator<Item = &'a Action>,
     context: &mut Context,
     given: Given<'_>,
-) -> Result<ReadyActions<'a>> {
-    let actions = actions.into_iter().filter(|action| action.is_part_of(given.arguments, given.earlier));
-    actions.map(|action| Ready::new(procedure, action, context, given)).collect()
+    ready: &mut ReadyActions<'a>,
+) -> Result<()> {
+    ready.clear();
+    for action in actions {
+        if action.is_part_of(given.arguments, given.earlier) {
+            // Identified where it lies: it is large.
+            ready.push(Ready::new(action, context)?);
+            ready.last_mut().expect("it was just put in").identify(procedure, context, given)?;
+        }
+    }
+    Ok(())
 }
 
-/// With local locks: locks what the identifiers of a phase's actions name, all of it before the first of them runs, in one
-/// order for all transactions. So two of the same flow that visit each table and each index in one phase cannot deadlock.
-pub(super) fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> Result<()> {
-    let identified = actions.iter().filter_map(|ready| match ready {
-        Ready::Targeted(targeted) if targeted.is_span() => Some(targeted),
-        _ => None,
-    });
-    let mut identified: SmallVec<[&Targeted<'_>; 8]> = identified.collect();
-    let wanted: SmallVec<[Wanted<'_>; 8]> = identified.iter().map(|it| it.wanted()).collect();
-    // The executors of all of them, if they are free: then it needs no locks while it runs. Many actions would keep many of
-    // them from others for long, and a plain closure may wait for whatever it likes.
-    let is_long =
-        wanted.len() > STINT_ACTIONS_MAX || actions.iter().any(|ready| matches!(ready, Ready::Plain(_)));
-    if is_long {
-        context.core.locks.leave_stint(&mut context.owner);
-    } else if context.core.locks.stint(&mut context.owner, &wanted) {
+/// Locks what a phase of a call needs before the first of its bodies runs: the tables by intention and, with local locks,
+/// what its identifiers name.
+///
+/// These are locked in one order for all transactions. So two of the same flow that visit each table and each index in one
+/// phase cannot deadlock.
+pub(super) fn lock(
+    procedure: &Registered,
+    context: &mut Context,
+    actions: &mut [Ready<'_>],
+    given: Given<'_>,
+) -> Result<()> {
+    let is_local = context.core.locks.form() == LockForm::Local;
+    if is_local && begin_stint(context, actions) {
         return Ok(());
     }
+    actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
+    if is_local { lock_identifiers(context, actions) } else { Ok(()) }
+}
+
+/// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
+#[inline]
+fn begin_stint(context: &mut Context, actions: &[Ready<'_>]) -> bool {
+    let mut wanted: SmallVec<[Wanted<'_>; STINT_ACTIONS_MAX]> = SmallVec::new();
+    for action in actions {
+        match action {
+            // Many would keep many executors from others for long.
+            Ready::Targeted(_) if wanted.len() == STINT_ACTIONS_MAX => return no_stint(context),
+            Ready::Targeted(targeted) if targeted.is_span() => wanted.push(targeted.wanted()),
+            Ready::Targeted(_) => {}
+            // It may wait for whatever it likes.
+            Ready::Plain(_) => return no_stint(context),
+        }
+    }
+    let Context { core, owner, tables, .. } = context;
+    let mut uses = actions.iter().filter_map(Ready::targeted);
+    let has_all = core.locks.stint(owner, &wanted)
+        && uses.all(|it| {
+            // A version is retired under a lock on the whole table.
+            core.locks.use_in_stint(owner, it.table.id(), intention(it.target.mode()))
+                && !tables.at(it.slot).is_retired()
+        });
+    has_all || no_stint(context)
+}
+
+#[cold]
+fn no_stint(context: &mut Context) -> bool {
+    context.core.locks.leave_stint(&mut context.owner);
+    false
+}
+
+#[inline(never)]
+fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> Result<()> {
+    let identified = actions.iter().filter_map(Ready::targeted).filter(|it| it.is_span());
+    let mut identified: SmallVec<[&Targeted<'_>; 8]> = identified.collect();
     // The strongest first, of those with one identifier: nobody upgrades.
     identified.sort_by(|one, other| {
         let weak = |it: &Targeted<'_>| !it.wanted().is_exclusive();
@@ -107,7 +170,7 @@ pub(super) fn lock_identifiers(context: &mut Context, actions: &[Ready<'_>]) -> 
     Ok(())
 }
 
-/// An action on a table in a call: the table is locked by intention, and the identifier made.
+/// An action on a table in a call, with its identifier.
 pub(super) struct Targeted<'a> {
     target: &'a Target,
     /// None of a claim.
@@ -118,7 +181,7 @@ pub(super) struct Targeted<'a> {
     which: WhichIndex,
     /// The index, in whose keys the identifier is a span.
     pub index: IndexId,
-    /// What the keys begin with that it may touch.
+    /// What the keys begin with that it may touch; until it runs.
     pub key: Key,
     /// It names one key.
     is_point: bool,
@@ -127,31 +190,44 @@ pub(super) struct Targeted<'a> {
 }
 
 impl<'a> Targeted<'a> {
-    #[inline]
-    fn new(
-        procedure: &Registered,
-        target: &'a Target,
-        body: Option<&'a Body>,
-        context: &mut Context,
-        given: Given<'_>,
-    ) -> Result<Targeted<'a>> {
+    #[inline(always)]
+    fn new(target: &'a Target, body: Option<&'a Body>, context: &mut Context) -> Result<Targeted<'a>> {
         let table = target.table(&context.core.catalog)?;
         context.check()?;
-        let slot = context.use_table(&table, intention(target.mode()))?;
-        let (version, mut key) = (context.tables.at(slot), Key::new());
+        let (which, index) = (WhichIndex::Primary, IndexId(0));
+        let (slot, key) = (context.find_table(&table), Key::new());
+        let (is_point, by_columns) = (false, false);
+        Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
+    }
+
+    /// Works out its identifier by the version of its table that the transaction knows.
+    #[inline(always)]
+    fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
+        let (target, version) = (self.target, context.tables.at(self.slot));
         let wrong = |problem: &str| {
             procedure.error(format!("the identifier of its {}: {problem}", target.describe()))
         };
         let which = target.which(&version.schema).map_err(|error| wrong(&error.to_string()))?;
         if target.parts() > 0 {
-            let encoded = target.key_prefix(given, &version.schema, which, &mut key);
+            let encoded = target.key_prefix(given, &version.schema, which, &mut self.key);
             encoded.map_err(|problem| wrong(&problem))?;
         }
         let shape = version.schema.key_shape(which);
-        let (by_columns, is_point) =
-            (shape.is_row_number() && target.parts() > 0, shape.is_whole_key(target.parts()));
-        let index = version.index_id(which);
-        Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
+        (self.which, self.index) = (which, version.index_id(which));
+        self.by_columns = shape.is_row_number() && target.parts() > 0;
+        self.is_point = shape.is_whole_key(target.parts());
+        Ok(())
+    }
+
+    /// Locks its table by intention, and with it the version by which the identifier has to be.
+    #[inline]
+    fn intend(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
+        let before: *const _ = context.tables.at(self.slot);
+        self.slot = context.use_table(&self.table, intention(self.target.mode()))?;
+        if std::ptr::eq(before, context.tables.at(self.slot)) {
+            return Ok(());
+        }
+        self.identify(procedure, context, given)
     }
 
     /// The table that it works on.
@@ -166,18 +242,21 @@ impl<'a> Targeted<'a> {
 
     /// Whether its identifier is locked, where identifiers are. One without parts is not: the action may touch the whole
     /// table, but few of its rows, which are locked as it comes to them.
+    #[inline]
     pub fn is_span(&self) -> bool {
         self.target.parts() > 0 && !self.by_columns
     }
 
     /// What its identifier names.
+    #[inline]
     pub fn wanted(&self) -> Wanted<'_> {
         let span = if self.is_point { SpanRef::point(&self.key) } else { SpanRef::prefix(&self.key) };
         Wanted { index: self.index, span, mode: self.target.lock_mode() }
     }
 
+    #[inline]
     fn run(
-        &self,
+        &mut self,
         procedure: &Registered,
         transaction: &mut Transaction,
         values: &[Value],
@@ -185,12 +264,18 @@ impl<'a> Targeted<'a> {
     ) -> Result<()> {
         let Some(body) = self.body else { return Ok(()) };
         let context = transaction.context();
-        let &Targeted { target, slot, which, by_columns, .. } = self;
-        let table = self.table.id();
-        context.scope.begin(Reach { table, which, parts: target.parts(), by_columns }, &self.key);
-        if self.is_span() && context.core.locks.form() == crate::lock::LockForm::Local {
-            context.cover.set(slot, which, &self.key, target.lock_mode());
-        }
+        let is_locked = self.is_span() && context.core.locks.form() == LockForm::Local;
+        let &mut Targeted { target, slot, which, by_columns, .. } = self;
+        let reach = Reach {
+            table: self.table.id(),
+            slot,
+            mode: target.mode().into(),
+            which,
+            parts: target.parts(),
+            by_columns,
+            locked: is_locked.then(|| target.lock_mode()),
+        };
+        context.scope.begin(reach, &mut self.key);
         let is_shared = target.mode() == ActionMode::Shared;
         let was_read_only = context.choices.read_only;
         context.choices.read_only |= is_shared;
@@ -198,7 +283,6 @@ impl<'a> Targeted<'a> {
             body(transaction, &Arguments { procedure, values, table: Some(&self.table), which }, outputs);
         let context = transaction.context();
         context.choices.read_only = was_read_only;
-        context.cover.clear();
         // Whatever the body made of it.
         if let Some(strayed) = context.scope.end() {
             return Err(procedure.error(strayed.into()));

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::mem::discriminant;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use parking_lot::RwLock;
@@ -233,6 +233,8 @@ pub(crate) struct Registered {
     outputs_max: AtomicUsize,
     /// How threads that own executors run its phases.
     plans: Plans,
+    /// A higher version has been registered.
+    superseded: AtomicBool,
 }
 
 impl Registered {
@@ -241,8 +243,14 @@ impl Registered {
         let arguments = procedure.arguments.iter().enumerate().map(column).collect();
         let account = accounts.id(&procedure.name);
         let plans = Plans::new(&procedure.flow);
-        let registered =
-            Registered { procedure, arguments, account, outputs_max: AtomicUsize::new(0), plans };
+        let registered = Registered {
+            procedure,
+            arguments,
+            account,
+            outputs_max: AtomicUsize::new(0),
+            superseded: AtomicBool::new(false),
+            plans,
+        };
         match registered.flow().problem(registered.arguments.len()) {
             _ if registered.procedure.name.is_empty() => {
                 Err(registered.error("a procedure needs a name".to_owned()))
@@ -263,6 +271,12 @@ impl Registered {
         let mut actions = self.flow().phases().iter().flatten();
         !(self.procedure.deterministic && core.minds_calls())
             && actions.any(|action| !action.identifier().is_empty())
+    }
+
+    /// Whether a higher version has been registered.
+    #[inline]
+    pub(super) fn is_superseded(&self) -> bool {
+        self.superseded.load(Ordering::Acquire)
     }
 
     /// Room for what a call gives.
@@ -391,7 +405,9 @@ impl Procedures {
                 there.procedure.version
             )));
         }
-        by_name.insert(name.clone(), Arc::new(registered));
+        if let Some(before) = by_name.insert(name.clone(), Arc::new(registered)) {
+            before.superseded.store(true, Ordering::Release);
+        }
         Ok(())
     }
 
@@ -445,7 +461,8 @@ impl Database {
     }
 
     /// The queues of the threads that run calls of a procedure, if it is not to run where it is called.
-    fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
+    #[inline]
+    pub(super) fn queues_for(&self, procedure: &Registered) -> Option<&Arc<Queues>> {
         self.core().queues.as_ref().filter(|_| procedure.travels(self.core()))
     }
 
@@ -497,15 +514,23 @@ impl Database {
     /// As [`Database::send_call`].
     pub fn send_call_with(&self, options: &TxOptions, name: &str, arguments: &[Value]) -> Result<Sent> {
         let procedure = self.core().procedures.find(name)?;
-        let arguments = procedure.check(arguments)?;
-        let options = procedure.options(options);
-        if let Some(queues) = self.queues_for(&procedure) {
-            return send(self.core(), queues, procedure, options, arguments.into_owned()).map(Sent::flying);
+        self.send(&procedure, &procedure.options(options), procedure.check(arguments)?)
+    }
+
+    pub(super) fn send(
+        &self,
+        procedure: &Arc<Registered>,
+        options: &TxOptions,
+        arguments: Cow<'_, [Value]>,
+    ) -> Result<Sent> {
+        if let Some(queues) = self.queues_for(procedure) {
+            let (options, arguments) = (options.clone(), arguments.into_owned());
+            return send(self.core(), queues, procedure.clone(), options, arguments).map(Sent::flying);
         }
         let _in_body = InBody::enter()?;
         self.core().check_open()?;
         Ok(Sent::landed(
-            self.run_to_landing(&options, |transaction| procedure.run_to_values(transaction, &arguments)),
+            self.run_to_landing(options, |transaction| procedure.run_to_values(transaction, &arguments)),
         ))
     }
 

@@ -9,6 +9,11 @@
 //!
 //! Intentions are sticky: a released one stays in its cell as idle, and the slot's next transaction takes it up again by
 //! one exchange, without a look at the table's word. An idle intention holds nothing and keeps nobody waiting.
+//!
+//! Invariant **L13**: in a [stint](super::local) the executors hold the intentions, for good (DESIGN section 5): an owner who
+//! has a lock table out, and *then* sees the table's word at 0, enters none. Who wants the table raises the word, waits for each
+//! executor's lock table to be in once, and only then moves intentions into the head. Either he was seen, or he waits until
+//! the stint is over or its intentions are in their cells, where they go before the lock tables are put back.
 
 use std::cell::Cell;
 use std::sync::atomic::Ordering;
@@ -19,6 +24,7 @@ use super::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};
+use super::options::LockForm;
 use super::slot::{HeldTable, Owner, TableForm};
 use super::sync::{AtomicU32, AtomicU64};
 use super::wait::{LockError, Wait};
@@ -115,7 +121,60 @@ fn state_of(mode: LockMode) -> u64 {
     if mode == LockMode::IntentShared { SHARED } else { EXCLUSIVE }
 }
 
+/// Whether a cell is free for another intention.
+fn is_free(found: u64) -> bool {
+    found == EMPTY || found & STATE == IDLE
+}
+
 impl LockManager {
+    /// Uses a table in a stint, whose executors hold the intention. False, and nothing done: it is to be entered as others
+    /// are, out of the stint; somebody wants the table, or another one's intention would be in its cell.
+    #[inline]
+    pub fn use_in_stint(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
+        debug_assert!(!mode.is_whole());
+        if !owner.body.stint.is_on() {
+            return false;
+        }
+        let mut free = true;
+        for held in &mut owner.body.tables {
+            if held.table == table {
+                if held.form == TableForm::Stint {
+                    held.mode = held.mode.join(mode);
+                    return true;
+                }
+                return held.mode.join(mode) == held.mode;
+            }
+            free &= held.form != TableForm::Stint || Intents::place(held.table) != Intents::place(table);
+        }
+        let cell = &self.slot(owner).intents.cells[Intents::place(table)];
+        if !free
+            || !is_free(cell.load(Ordering::Relaxed))
+            || self.wanted.word(table).load(Ordering::SeqCst) != 0
+        {
+            return false;
+        }
+        owner.body.tables.push(HeldTable { table, mode, form: TableForm::Stint, wanted: false });
+        true
+    }
+
+    /// Enters the intentions that the executors of a stint have held so far. The lock tables are out still (L13).
+    pub(super) fn enter_intents_of_stint(&self, owner: &mut Owner) {
+        let intents = &self.slots[usize::from(owner.body.id)].intents;
+        for held in owner.body.tables.iter_mut().filter(|held| held.form == TableForm::Stint) {
+            let (at, entry) = (Intents::place(held.table), entry(held.table, state_of(held.mode)));
+            // Only idle ones are struck out meanwhile.
+            let before = intents.cells[at].swap(entry, Ordering::SeqCst);
+            debug_assert!(is_free(before), "the cell was free, and only its owner fills it");
+            held.form = TableForm::Intent;
+        }
+    }
+
+    /// Waits until each executor's lock table has been in once since a table's word was raised (L13).
+    fn outlast_stints(&self, owner: &mut Owner, wait: &Wait<'_>) -> Result<(), LockError> {
+        self.leave_stint(owner);
+        self.pass_executors(owner, wait)
+    }
+
     /// [`LockManager::table`] in the thin form, for a mode that is not held yet.
     pub(super) fn table_thin(
         &self,
@@ -137,7 +196,7 @@ impl LockManager {
     /// transaction of this slot and taken up now.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        if mode.is_whole() {
+        if mode.is_whole() || owner.body.stint.is_on() {
             return false;
         }
         let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
@@ -161,11 +220,16 @@ impl LockManager {
         held: Option<usize>,
     ) -> Option<Acquired> {
         let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
+        // The cell is kept for one that the executors hold.
+        let is_kept = |held: &HeldTable| held.form == TableForm::Stint && Intents::place(held.table) == at;
+        if owner.body.tables.iter().any(is_kept) {
+            return None;
+        }
         let unwanted = || self.wanted.word(table).load(Ordering::SeqCst) == 0;
         let (before, between, acquired) = match held {
             None => {
                 let before = intents.cells[at].load(Ordering::SeqCst);
-                if before != EMPTY && before & STATE != IDLE {
+                if !is_free(before) {
                     return None;
                 }
                 (before, entry(table, PENDING), Acquired::New)
@@ -202,6 +266,14 @@ impl LockManager {
         let name = HeadName::table(table);
         let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));
         let raise = mode.is_whole() && !raised.get();
+        let lower = || {
+            self.wanted.word(table).fetch_sub(1, Ordering::SeqCst);
+        };
+        if raise && self.options.form == LockForm::Local {
+            self.wanted.word(table).fetch_add(1, Ordering::SeqCst);
+            raised.set(true);
+            self.outlast_stints(owner, wait).inspect_err(|_| lower())?;
+        }
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
@@ -227,7 +299,7 @@ impl LockManager {
             }
             Err(error) => {
                 if raise {
-                    self.wanted.word(table).fetch_sub(1, Ordering::SeqCst);
+                    lower();
                 }
                 Err(error)
             }

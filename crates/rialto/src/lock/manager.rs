@@ -193,9 +193,12 @@ impl LockManager {
     ) -> Result<Acquired, LockError> {
         let held = owner.body.tables.iter().position(|held| held.table == table);
         if let Some(at) = held {
-            let held = owner.body.tables[at].mode;
+            let HeldTable { mode: held, form, .. } = owner.body.tables[at];
             if held.join(mode) == held {
                 return Ok(Acquired::Held);
+            }
+            if form == TableForm::Stint {
+                self.leave_stint(owner);
             }
         }
         if self.options.form != LockForm::Central {
@@ -547,11 +550,18 @@ impl LockManager {
         if !body.locals.is_empty() {
             self.release_locals(body.id, &mut body.locals);
         }
-        slot.counters.higher.add(body.tables.len() as u64);
+        let mut higher = 0;
         for held in &body.tables {
+            if held.form == TableForm::Stint {
+                continue;
+            }
+            higher += 1;
             if held.form != TableForm::Intent || !slot.intents.leave_idle(held) {
                 self.release_table(body.id, held);
             }
+        }
+        if higher > 0 {
+            slot.counters.higher.add(higher);
         }
         body.tables.clear();
         body.whole = false;

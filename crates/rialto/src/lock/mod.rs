@@ -23,7 +23,7 @@
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
 //!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are; **L12**:
-//!   who has executors for himself waits for nobody.
+//!   who has executors for himself waits for nobody. **L13** in `intent`: these hold his intentions.
 //!
 //! Three forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
 //! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's

@@ -179,6 +179,8 @@ pub(super) enum TableForm {
     Head(u32),
     /// In its cell of the slot's intentions; somebody may have moved it into a head since.
     Intent,
+    /// An intention that the executors of the owner's stint hold for him (L13).
+    Stint,
 }
 
 /// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.

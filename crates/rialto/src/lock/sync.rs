@@ -17,6 +17,17 @@ pub(super) fn look_a_while(is_over: impl Fn() -> bool) {
     }
 }
 
+/// Lets others run a few times, until a wait is over: for what is held by somebody who waits for nothing himself, and so
+/// runs, or would if a core were free.
+pub(super) fn give_way(is_over: impl Fn() -> bool) {
+    for _ in 0..8 {
+        if is_over() {
+            return;
+        }
+        std::thread::yield_now();
+    }
+}
+
 /// A condition variable that takes its guard by value.
 #[derive(Debug, Default)]
 pub(super) struct Condvar(parking_lot::Condvar);
@@ -31,9 +42,4 @@ impl Condvar {
     pub(super) fn notify_one(&self) {
         self.0.notify_one();
     }
-}
-
-/// The latch, if it is free.
-pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-    mutex.try_lock()
 }

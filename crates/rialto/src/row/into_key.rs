@@ -182,8 +182,25 @@ key_part! {
     Decimal: value => ValueRef::Decimal(*value),
     Date: value => ValueRef::Date(value.0),
     Timestamp: value => ValueRef::Timestamp(value.0),
-    Value: value => value.borrow(),
     ValueRef<'_>: value => *value,
+}
+
+impl KeyPart for Value {
+    #[inline]
+    fn part_ref(&self) -> ValueRef<'_> {
+        self.borrow()
+    }
+
+    #[inline]
+    fn append_part(&self, shape: &KeyShape, nth: usize, out: &mut Key) -> Result<()> {
+        match self {
+            Value::Int2(value) => value.append_part(shape, nth, out),
+            Value::Int4(value) => value.append_part(shape, nth, out),
+            Value::Int8(value) => value.append_part(shape, nth, out),
+            _ if shape.is_row_number() => row_number(shape, self.borrow(), out),
+            _ => shape.append_value(nth, self.borrow(), out),
+        }
+    }
 }
 
 impl<const N: usize> KeyPart for [u8; N] {

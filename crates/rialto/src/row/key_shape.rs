@@ -152,7 +152,7 @@ impl KeyShape {
 
     /// An error if `found` values are not what the key takes.
     #[cold]
-    pub(super) fn wrong_columns(&self, found: usize) -> Error {
+    pub(crate) fn wrong_columns(&self, found: usize) -> Error {
         let columns: Vec<String> =
             self.columns().map(|column| format!("{} {}", column.name, column.ty)).collect();
         let expected = if self.is_row_number() { "row number".to_owned() } else { columns.join(", ") };
@@ -160,7 +160,7 @@ impl KeyShape {
     }
 
     #[inline]
-    pub(super) fn check_length(&self, key: &[u8]) -> Result<()> {
+    pub(crate) fn check_length(&self, key: &[u8]) -> Result<()> {
         if key.len() > KEY_BYTES_MAX { Err(self.too_long(key.len())) } else { Ok(()) }
     }
 

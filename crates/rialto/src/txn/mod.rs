@@ -7,7 +7,6 @@
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `part`: what actions of one phase do at the same time, until they meet;
-//! - `cover`: what an action's identifier has locked, so that its rows need no locks of their own;
 //! - `colour`: which side of a black/white sweep a commit is on;
 //! - `apply`: the writes after it; `calls`: a transaction as the call that made it;
 //! - [`ticket`]: outcomes on their way to being durable.
@@ -26,7 +25,6 @@ mod bulk_load;
 pub(crate) mod calls;
 mod change;
 pub(crate) mod colour;
-pub(crate) mod cover;
 mod ddl;
 mod ddl_state;
 mod entries;

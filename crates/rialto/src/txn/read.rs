@@ -27,7 +27,10 @@ impl Context {
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         match self.use_again(table.id(), mode) {
             Some(slot) => Ok(slot),
-            None => self.use_table_slowly(table, mode),
+            None => match self.used_by_action(table.id(), mode) {
+                Some(slot) => Ok(slot),
+                None => self.use_table_slowly(table, mode),
+            },
         }
     }
 
@@ -42,9 +45,28 @@ impl Context {
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
+    /// The place of the table that the running action is on, if it is this one: its intention is held.
+    #[inline(never)]
+    fn used_by_action(&self, table: TableId, mode: LockMode) -> Option<u32> {
+        match mode {
+            LockMode::IntentShared => self.scope.slot_of(table, RecordMode::Shared),
+            LockMode::IntentExclusive => self.scope.slot_of(table, RecordMode::Exclusive),
+            _ => None,
+        }
+    }
+
+    /// The place of a table in the cache, whatever version of it is there. It is not locked.
+    #[inline]
+    pub fn find_table(&mut self, table: &Table) -> u32 {
+        match self.tables.find(table.id()) {
+            Some(slot) => slot,
+            None => self.tables.put(table.version()),
+        }
+    }
+
     #[inline(never)]
     fn use_table_slowly(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        let slot = self.tables.find(table.id()).unwrap_or_else(|| self.tables.put(table.version()));
+        let slot = self.find_table(table);
         self.use_slot(slot, mode)
     }
 

@@ -382,7 +382,7 @@ impl Context {
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             if self.core.locks.form() == LockForm::Local {
                 let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
-                if !self.cover.has_span(slot, scan.index, &span) {
+                if !self.scope.has_locked_span(slot, scan.index, span.borrow()) {
                     self.lock(
                         |core, owner, _, _, wait| {
                             core.locks.local(owner, index_id, span.borrow(), RecordMode::Shared, wait)

@@ -1,11 +1,13 @@
 //! [`Scope`]: what the action that runs may touch. Every operation asks for itself, so that a flow means the same on each
-//! engine: what lies elsewhere is refused with an error that names the action and what it strayed to.
+//! engine: what lies elsewhere is refused with an error that names the action and what it strayed to. Where the identifier is
+//! locked, none of what it names needs a lock of its own.
 
 use std::ops::Bound;
 
 use super::transaction::Context;
 use crate::error::{Error, Result};
 use crate::ids::TableId;
+use crate::lock::{RecordMode, SpanRef};
 use crate::row::{Key, WhichIndex};
 
 /// What is done with what is touched.
@@ -19,11 +21,17 @@ pub(crate) enum Touch {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
     pub table: TableId,
+    /// Where the table stands in the transaction's list of tables.
+    pub slot: u32,
+    /// Whether it writes; the table is locked by such an intention.
+    pub mode: RecordMode,
     pub which: WhichIndex,
     /// How many values its identifier has.
     pub parts: usize,
     /// These are of the first columns of a table without a primary key.
     pub by_columns: bool,
+    /// How its identifier is locked; none: it is not.
+    pub locked: Option<RecordMode>,
 }
 
 /// See the [module's documentation](self). Off, anything may be touched.
@@ -56,13 +64,43 @@ impl Scope {
         }
     }
 
-    /// An action begins.
-    pub fn begin(&mut self, reach: Reach, prefix: &Key) {
+    /// An action begins, whose keys begin with `prefix`; what was in its place before is in there now.
+    #[inline]
+    pub fn begin(&mut self, reach: Reach, prefix: &mut Key) {
         self.on = Some(reach);
-        self.prefix.clone_from(prefix);
+        std::mem::swap(&mut self.prefix, prefix);
+    }
+
+    /// The place of a table that the action is on, whose intention is of this mode or a stronger one.
+    #[inline(always)]
+    pub fn slot_of(&self, table: TableId, mode: RecordMode) -> Option<u32> {
+        let reach = self.on.as_ref()?;
+        (reach.table == table && suffices(reach.mode, mode)).then_some(reach.slot)
+    }
+
+    /// Whether the row of a primary key needs no lock in this mode.
+    #[inline]
+    pub fn has_locked(&self, slot: u32, key: &[u8], mode: RecordMode) -> bool {
+        self.on.as_ref().is_some_and(|reach| {
+            reach.slot == slot
+                && reach.which == WhichIndex::Primary
+                && reach.locked.is_some_and(|locked| suffices(locked, mode))
+                && key.starts_with(&self.prefix)
+        })
+    }
+
+    /// Whether a span of an index's keys needs no lock in shared mode.
+    pub fn has_locked_span(&self, slot: u32, which: WhichIndex, span: SpanRef<'_>) -> bool {
+        self.on.as_ref().is_some_and(|reach| {
+            reach.slot == slot
+                && reach.which == which
+                && reach.locked.is_some()
+                && SpanRef::prefix(&self.prefix).covers(span)
+        })
     }
 
     /// It has ended. What it has strayed to, whatever it made of the error.
+    #[inline]
     pub fn end(&mut self) -> Option<Box<str>> {
         self.on = None;
         self.strayed.take()
@@ -236,6 +274,10 @@ impl Context {
         let key = self.tables.at(slot).schema.print_key(WhichIndex::Primary, &self.key);
         format!("the row {key}")
     }
+}
+
+fn suffices(held: RecordMode, asked: RecordMode) -> bool {
+    held == RecordMode::Exclusive || asked == RecordMode::Shared
 }
 
 /// Why an action on an index may not have rows.

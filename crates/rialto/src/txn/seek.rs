@@ -138,8 +138,10 @@ impl Context {
         key: &impl IntoKey,
         mode: RecordMode,
     ) -> Option<(u32, RecordRef)> {
-        let (slot, found) = self.approach(table, key, mode)?;
-        self.lock_found(slot, &found, mode).map(|record| (slot, record))
+        match self.approach(table, key, mode) {
+            Some((slot, found)) => self.lock_found(slot, &found, mode).map(|record| (slot, record)),
+            None => self.reach_locked(table, key, mode),
+        }
     }
 
     /// The usual way to a row up to its lock: what the index says.
@@ -166,6 +168,37 @@ impl Context {
             return None;
         }
         Some((slot, version.primary.get(bytes)))
+    }
+
+    /// The same in an action whose identifier is locked.
+    #[inline(never)]
+    fn reach_locked(
+        &mut self,
+        table: TableId,
+        key: &impl IntoKey,
+        mode: RecordMode,
+    ) -> Option<(u32, RecordRef)> {
+        if self.core.locks.form() != LockForm::Local || self.is_hindered() {
+            return None;
+        }
+        let Context { tables, key: bytes, scope, colours, .. } = self;
+        let slot = scope.slot_of(table, mode)?;
+        let version = tables.at(slot);
+        key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes).ok()?;
+        if !scope.has_locked(slot, bytes, mode) || colours.noted {
+            return None;
+        }
+        let record = RecordRef(version.primary.get(bytes).value?);
+        let segments = version.segments();
+        if segments.is_absent(record) {
+            return None;
+        }
+        let lsn = segments.lsn(record).max(version.floor());
+        if self.find_own(slot).is_some() {
+            return None;
+        }
+        self.depend(lsn);
+        Some((slot, record))
     }
 
     /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
@@ -205,7 +238,7 @@ impl Context {
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
-        if !self.is_covered(slot, mode) && !self.cover.has(slot, &self.key, mode) {
+        if !self.is_covered(slot, mode) && !self.scope.has_locked(slot, &self.key, mode) {
             self.lock_name(slot, mode)?;
         }
         Ok(self.find(slot))
@@ -243,6 +276,14 @@ impl Context {
         self.lock(
             |core, owner, _, key, wait| core.lock_key(owner, index, key, mode, wait),
             |_, key| LockTarget::Record { index, key: key.to_vec() },
+        )
+    }
+
+    /// Locks what an action's identifier names of an index, present or not.
+    pub fn lock_identifier(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) -> Result<()> {
+        self.lock(
+            |core, owner, _, _, wait| core.locks.local(owner, index, span, mode, wait).map(drop),
+            |_, _| LockTarget::Record { index, key: span.lower().to_vec() },
         )
     }
 

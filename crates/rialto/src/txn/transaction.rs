@@ -8,7 +8,6 @@ use smallvec::SmallVec;
 
 use super::calls::NumberSource;
 use super::colour::{Colours, Settled};
-use super::cover::Cover;
 use super::ddl_state::DdlState;
 use super::options::{LockPolicy, TxOptions};
 use super::scan::ScanScratch;
@@ -89,9 +88,7 @@ pub(crate) struct Context {
     /// Where its time went, once it has its place.
     pub ledger: Ledger,
     pub reads: UnlockedReads,
-    /// What the action that runs has locked by its identifier.
-    pub cover: Cover,
-    /// What it may touch.
+    /// What the action that runs may touch, and has locked.
     pub scope: Scope,
     /// Its side of a black/white sweep.
     pub colours: Colours,
@@ -187,7 +184,6 @@ impl Context {
             waited_before_ns,
             ledger: Ledger { began, waits: Waits::default(), lock_wait_ns: 0 },
             reads: UnlockedReads::default(),
-            cover: Cover::default(),
             scope: Scope::default(),
             colours: Colours::default(),
             promised: 0,
@@ -215,7 +211,6 @@ impl Context {
         self.read_unlocked(false);
         self.colours.begin(self.core.segments.painting().is_noted());
         self.doomed = None;
-        self.cover.clear();
         if rarely(self.scope.is_on()) {
             self.scope.end();
         }

@@ -12,7 +12,7 @@ use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
-use crate::lock::{LockForm, RecordMode};
+use crate::lock::{LockForm, RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
 
 impl Transaction {
@@ -69,7 +69,7 @@ impl Context {
             let only = Bound::Included(entry.clone());
             self.stay_in_range(slot, index, (&only, &only), reads == Reads::Entries)?;
         }
-        if is_key && self.read_by_unique(slot, index, &entry, mode)? {
+        if is_key && self.read_by_unique(slot, index, &entry, (mode, reads))? {
             return Ok(Some(self.look_at(slot, &self.body, look)));
         }
         let upper = match is_key {
@@ -99,8 +99,14 @@ impl Context {
         slot: u32,
         which: WhichIndex,
         entry: &[u8],
-        mode: RecordMode,
+        (mode, reads): (RecordMode, Reads),
     ) -> Result<bool> {
+        if reads == Reads::Entries && self.scope.has_locked_span(slot, which, SpanRef::point(entry)) {
+            let mut body = std::mem::take(&mut self.body);
+            let there = self.row_of_locked_entry(slot, which, entry, &mut body);
+            self.body = body;
+            return Ok(there);
+        }
         let is_thin = self.core.locks.form() == LockForm::Thin;
         if !is_thin || !self.writes.is_empty() || self.is_covered(slot, mode) {
             return Ok(false);

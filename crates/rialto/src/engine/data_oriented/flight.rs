@@ -30,7 +30,7 @@ use super::rendezvous::Rendezvous;
 use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::identifier::Given;
-use crate::engine::phase::{Ready, lock_identifiers, ready};
+use crate::engine::phase::{Ready, ReadyActions, lock, make_ready};
 use crate::engine::procedure::{Outputs, Registered};
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
@@ -177,7 +177,8 @@ impl Flight {
         let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-        let actions = ready(procedure, phase, context, given)?;
+        let mut actions = ReadyActions::new();
+        make_ready(procedure, phase, context, given, &mut actions)?;
         let positions = phase.iter().enumerate();
         let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
         let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
@@ -198,13 +199,15 @@ impl Flight {
                 return Ok(Some(parts));
             }
         }
-        lock_identifiers(context, &actions)?;
+        lock(procedure, context, &mut actions, given)?;
         let counts = procedure.plans().counts(here.queue, *next_phase);
         counts.begun();
         let mut run = Running { procedure, transaction, arguments, outputs, counts };
         match order {
-            None => actions.iter().zip(&positions).try_for_each(|(action, &at)| run.action(action, at))?,
-            Some(order) => run.in_turn(&actions, &positions, &order)?,
+            None => {
+                actions.iter_mut().zip(&positions).try_for_each(|(action, &at)| run.action(action, at))?
+            }
+            Some(order) => run.in_turn(&mut actions, &positions, &order)?,
         }
         Ok(None)
     }
@@ -300,18 +303,18 @@ struct Running<'a> {
 
 impl Running<'_> {
     /// Runs one, and counts how it ends.
-    fn action(&mut self, action: &Ready<'_>, position: u16) -> Result<()> {
+    fn action(&mut self, action: &mut Ready<'_>, position: u16) -> Result<()> {
         let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
         self.counts.ran(position, ended.as_ref().err());
         ended
     }
 
     /// Runs them in this order; their outputs stand in the flow's all the same.
-    fn in_turn(&mut self, actions: &[Ready<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
+    fn in_turn(&mut self, actions: &mut [Ready<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
         let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
         for &nth in order {
             let position = positions[usize::from(nth)];
-            self.action(&actions[usize::from(nth)], position)?;
+            self.action(&mut actions[usize::from(nth)], position)?;
             ran.push(position);
             ends.push(self.outputs.values().len());
         }
@@ -342,11 +345,12 @@ fn run_actions(
     let phase = &procedure.flow().phases()[meeting.phase];
     let given = Given { arguments, earlier: &meeting.earlier };
     let actions = positions.iter().map(|&at| &phase[usize::from(at)]);
-    let actions = ready(procedure, actions, transaction.context(), given)?;
-    lock_identifiers(transaction.context(), &actions)?;
+    let mut ready = ReadyActions::new();
+    make_ready(procedure, actions, transaction.context(), given, &mut ready)?;
+    lock(procedure, transaction.context(), &mut ready, given)?;
     let counts = procedure.plans().counts(thread, meeting.phase);
     let mut run = Running { procedure, transaction, arguments, outputs, counts };
-    for (action, &at) in actions.iter().zip(positions) {
+    for (action, &at) in ready.iter_mut().zip(positions) {
         // Before each: what a part that has failed makes needless.
         if meeting.failed.load(Ordering::Relaxed) {
             break;

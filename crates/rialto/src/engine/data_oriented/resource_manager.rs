@@ -185,6 +185,12 @@ impl Sizes {
             for which in secondaries.chain([WhichIndex::Primary]) {
                 let (index, id) = (version.index(which), version.index_id(which));
                 let entries = index.len_estimate();
+                if version.schema.key_shape(which).is_row_number() {
+                    if !core.locks.is_routed(id) {
+                        core.locks.route(id, Some(RoutingRule::numbers(executors as u16)));
+                    }
+                    continue;
+                }
                 let before = self.0.get(&id).copied().unwrap_or(ENTRIES_MIN / 2);
                 // A hash deals new keys out as it did the old ones.
                 if core.locks.is_hashed(id)

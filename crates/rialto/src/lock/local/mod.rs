@@ -115,19 +115,25 @@ impl LocalTables {
     }
 
     pub fn has_rule(&self, index: IndexId) -> bool {
-        self.rules.lock().has(index)
+        self.rules.lock().rule_of(index).is_some()
     }
 
     /// Puts the executors of a span into `out`, and gives the version of the rules that say so.
     #[inline]
     fn route(&self, known: &mut Rules, index: IndexId, span: SpanRef<'_>, out: &mut Executors) -> u64 {
-        let current = self.version.load(Ordering::Acquire);
-        let rules = match &known.0 {
-            Some(rules) if rules.version == current => rules,
-            _ => known.0.insert(self.rules.lock().clone()),
-        };
+        let rules = self.rules_in_force(known);
         rules.executors_of(index, span, out);
         rules.version
+    }
+
+    /// The rules, by what an owner knows of them.
+    #[inline]
+    fn rules_in_force<'a>(&self, known: &'a mut Rules) -> &'a RoutingRules {
+        let current = self.version.load(Ordering::Acquire);
+        if known.0.as_ref().is_none_or(|rules| rules.version != current) {
+            known.0 = Some(self.rules.lock().clone());
+        }
+        known.0.as_ref().expect("it was just made known")
     }
 }
 
@@ -151,6 +157,18 @@ impl LockManager {
         {
             return Ok(acquired);
         }
+        self.local_by_lock(owner, index, span, mode, wait)
+    }
+
+    #[inline(never)]
+    fn local_by_lock(
+        &self,
+        owner: &mut Owner,
+        index: IndexId,
+        span: SpanRef<'_>,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Acquired, LockError> {
         let (mut executors, hash) = (Executors::new(), hash_of(index, span));
         let before = owner.body.locals.len();
         'route: loop {
@@ -229,6 +247,12 @@ impl LockManager {
         // Its turn is waited for without a latch.
         drop(blocked);
         outcome.map(|()| self.local.lock(executor))
+    }
+
+    /// Waits until each executor's lock table has been in once.
+    pub(super) fn pass_executors(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
+        let executors = 0..self.local.executors.len() as u16;
+        executors.into_iter().try_for_each(|executor| self.latch_to_ask(owner, executor, wait).map(drop))
     }
 
     /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].

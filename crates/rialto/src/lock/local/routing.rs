@@ -1,11 +1,13 @@
 //! [`RoutingRules`]: which executor has which keys.
 
-use hashbrown::HashMap;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::manager::LockManager;
 use super::span::SpanRef;
+use crate::catalog::ROW_NUMBER_BLOCK;
 use crate::ids::IndexId;
 use crate::row::{Key, LeadingColumns};
 
@@ -30,6 +32,8 @@ enum Kind {
         /// The executors are those below this.
         executors: u16,
     },
+    /// Hidden row numbers, by the hash of the block that they were taken in.
+    Numbers { executors: u16 },
 }
 
 impl RoutingRule {
@@ -70,6 +74,7 @@ impl RoutingRule {
         match &self.0 {
             Kind::Ranges { bounds, .. } => RoutingRule::in_turn(index, bounds.clone(), executors),
             Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
+            Kind::Numbers { .. } => RoutingRule::numbers(executors),
         }
     }
 
@@ -77,13 +82,40 @@ impl RoutingRule {
     fn goes_beyond(&self, executors: u16) -> bool {
         match &self.0 {
             Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
-            Kind::Hashed { executors: named, .. } => *named > executors,
+            Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
         }
+    }
+
+    /// Hidden row numbers, by the hash of the block that they were taken in: rows that one transaction slot inserts are one
+    /// executor's for a while, and those of others another one's. A span of several blocks is at all executors.
+    ///
+    /// # Panics
+    /// If there is no executor.
+    pub fn numbers(executors: u16) -> RoutingRule {
+        assert!(executors > 0, "rows have an executor");
+        RoutingRule(Kind::Numbers { executors })
     }
 
     /// Whether it goes by a hash.
     pub fn is_hashed(&self) -> bool {
-        matches!(self.0, Kind::Hashed { .. })
+        matches!(self.0, Kind::Hashed { .. } | Kind::Numbers { .. })
+    }
+
+    /// The executor of a span, where it is seen at once that there is only one.
+    #[inline]
+    fn only_executor_of(&self, span: SpanRef<'_>) -> Option<u16> {
+        match &self.0 {
+            Kind::Ranges { bounds, heads, executors } => {
+                let first = dataset_of(bounds, heads, span.lower());
+                let goes_on =
+                    !span.is_point() && bounds.get(first).is_some_and(|bound| span.ends_behind(bound));
+                (!goes_on).then(|| executors[first])
+            }
+            Kind::Numbers { executors } if span.is_point() => {
+                span.lower().first_chunk().map(|number| executor_of_number(*number, *executors))
+            }
+            _ => None,
+        }
     }
 
     /// Appends the executors that have keys of a span, ascending, each once.
@@ -100,6 +132,10 @@ impl RoutingRule {
                 out.sort_unstable();
                 out.dedup();
             }
+            Kind::Numbers { executors } => match span.lower().first_chunk() {
+                Some(number) if span.is_point() => out.push(executor_of_number(*number, *executors)),
+                _ => out.extend(0..*executors),
+            },
             Kind::Hashed { leading, seed, executors } => {
                 let lower = span.lower();
                 let values = match leading.len_in(lower) {
@@ -122,6 +158,15 @@ impl RoutingRule {
     }
 }
 
+/// The executor of a hidden row number, by the block that it was taken in.
+#[inline]
+fn executor_of_number(number: [u8; 8], executors: u16) -> u16 {
+    let block = u64::from_be_bytes(number) / ROW_NUMBER_BLOCK;
+    // The golden ratio's bits: neighbours lie apart.
+    let hash = block.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+    (hash % u64::from(executors)) as u16
+}
+
 /// Which of the datasets between these bounds a key is in.
 #[inline]
 fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
@@ -137,10 +182,12 @@ fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
 /// The first eight bytes of a key, in the order of keys; shorter ones filled up with zeros.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
-    let mut head = [0; 8];
-    let bytes = key.len().min(8);
-    head[..bytes].copy_from_slice(&key[..bytes]);
-    u64::from_be_bytes(head)
+    match key.first_chunk() {
+        Some(head) => u64::from_be_bytes(*head),
+        None => {
+            key.iter().fold(0, |head, byte| head << 8 | u64::from(*byte)) << (8 * (8 - key.len()) as u32 % 64)
+        }
+    }
 }
 
 /// Some executors, ascending.
@@ -151,7 +198,8 @@ pub(super) type Executors = SmallVec<[u16; 8]>;
 pub(super) struct RoutingRules {
     /// Goes up with each change.
     pub version: u64,
-    rules: HashMap<IndexId, RoutingRule>,
+    /// By the index's number.
+    rules: Vec<Option<Arc<RoutingRule>>>,
     /// How many executors are in use.
     pub executors: u16,
 }
@@ -159,22 +207,37 @@ pub(super) struct RoutingRules {
 impl RoutingRules {
     /// Each index is one dataset.
     pub fn new(executors: u16) -> RoutingRules {
-        RoutingRules { version: 0, rules: HashMap::new(), executors }
+        RoutingRules { version: 0, rules: Vec::new(), executors }
     }
 
     /// The executors of a span, ascending.
     pub fn executors_of(&self, index: IndexId, span: SpanRef<'_>, out: &mut Executors) {
         out.clear();
-        match self.rules.get(&index) {
+        match self.rule_of(index) {
             Some(rule) => rule.executors_of(span, out),
-            // Neighbours at different ones.
-            None => out.push((index.0 % u32::from(self.executors)) as u16),
+            None => out.push(self.executor_without_rule(index)),
         }
     }
 
-    /// Whether the index has a rule.
-    pub fn has(&self, index: IndexId) -> bool {
-        self.rules.contains_key(&index)
+    /// The executor of a span, if it is one dataset's.
+    #[inline]
+    pub fn only_executor_of(&self, index: IndexId, span: SpanRef<'_>) -> Option<u16> {
+        match self.rule_of(index) {
+            Some(rule) => rule.only_executor_of(span),
+            None => Some(self.executor_without_rule(index)),
+        }
+    }
+
+    /// Of neighbours it is another one.
+    #[inline]
+    fn executor_without_rule(&self, index: IndexId) -> u16 {
+        (index.0 % u32::from(self.executors)) as u16
+    }
+
+    /// The index's rule.
+    #[inline]
+    pub fn rule_of(&self, index: IndexId) -> Option<&RoutingRule> {
+        self.rules.get(index.0 as usize)?.as_deref()
     }
 
     /// The same with another rule for one index. One that was made for more executors than are in use is dealt out anew.
@@ -185,23 +248,34 @@ impl RoutingRules {
             true => rule.among(index, self.executors),
             false => rule,
         });
-        match rule {
-            Some(rule) => changed.rules.insert(index, rule),
-            None => changed.rules.remove(&index),
-        };
+        let at = index.0 as usize;
+        if rule.is_some() && changed.rules.len() <= at {
+            changed.rules.resize(at + 1, None);
+        }
+        if let Some(place) = changed.rules.get_mut(at) {
+            *place = rule.map(Arc::new);
+        }
         changed
     }
 
     /// The same datasets among so many executors.
     pub fn among(&self, executors: u16) -> RoutingRules {
-        let rules = self.rules.iter().map(|(index, rule)| (*index, rule.among(*index, executors)));
-        RoutingRules { version: self.version + 1, rules: rules.collect(), executors }
+        let among = |(at, rule): (usize, &Option<Arc<RoutingRule>>)| {
+            rule.as_ref().map(|rule| Arc::new(rule.among(IndexId(at as u32), executors)))
+        };
+        let rules = self.rules.iter().enumerate().map(among).collect();
+        RoutingRules { version: self.version + 1, rules, executors }
     }
 }
 
 impl LockManager {
+    /// Whether an index has a routing rule.
+    pub fn is_routed(&self, index: IndexId) -> bool {
+        self.local.has_rule(index)
+    }
+
     /// Whether an index's keys are dealt out by a hash.
     pub fn is_hashed(&self, index: IndexId) -> bool {
-        self.local.rules.lock().rules.get(&index).is_some_and(RoutingRule::is_hashed)
+        self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_hashed)
     }
 }

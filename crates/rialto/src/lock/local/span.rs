@@ -31,6 +31,29 @@ pub struct SpanRef<'a> {
     end: End<&'a [u8]>,
 }
 
+/// A [`Span`] whose bytes lie in a buffer among others'.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SpanAt {
+    at: u32,
+    lower: u32,
+    end: End<u32>,
+}
+
+impl SpanAt {
+    /// The span; `bytes` are those that it was put into.
+    #[inline]
+    pub fn of(self, bytes: &[u8]) -> SpanRef<'_> {
+        let (at, lower) = (self.at as usize, self.lower as usize);
+        let end = match self.end {
+            End::Point => End::Point,
+            End::Prefix => End::Prefix,
+            End::Before(end) => End::Before(&bytes[at + lower..at + lower + end as usize]),
+            End::Never => End::Never,
+        };
+        SpanRef { lower: &bytes[at..at + lower], end }
+    }
+}
+
 impl Span {
     /// All keys that begin with this one; with an empty one, all keys.
     pub fn prefix(prefix: &[u8]) -> Span {
@@ -151,6 +174,23 @@ impl<'a> SpanRef<'a> {
     #[inline]
     pub fn is(self, other: SpanRef<'_>) -> bool {
         self.lower == other.lower && self.end == other.end
+    }
+
+    /// A copy at the end of a buffer.
+    #[inline]
+    pub(super) fn put(self, bytes: &mut Vec<u8>) -> SpanAt {
+        let at = bytes.len() as u32;
+        bytes.extend_from_slice(self.lower);
+        let end = match self.end {
+            End::Point => End::Point,
+            End::Prefix => End::Prefix,
+            End::Before(end) => {
+                bytes.extend_from_slice(end);
+                End::Before(end.len() as u32)
+            }
+            End::Never => End::Never,
+        };
+        SpanAt { at, lower: self.lower.len() as u32, end }
     }
 
     /// A copy.

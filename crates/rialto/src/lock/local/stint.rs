@@ -17,9 +17,10 @@ use smallvec::SmallVec;
 use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
+use super::executor::Taken;
 use super::locks::{LocalLocks, Request, hash_of, suffices};
 use super::routing::Executors;
-use super::span::{Span, SpanRef};
+use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables};
 use crate::ids::IndexId;
 
@@ -49,21 +50,23 @@ impl Wanted<'_> {
 }
 
 /// What stands for a lock.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 struct Kept {
     index: IndexId,
-    span: Span,
+    span: SpanAt,
     mode: RecordMode,
 }
 
-/// Which executors (the second) have keys of which of the spans that are asked for.
+/// Which executors have keys of which (the second) of the spans that are asked for.
 type Routes = SmallVec<[(u16, u16); 8]>;
 
 /// The lock tables that an owner has taken out, and what he has of them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
-    tables: SmallVec<[(u16, Box<LocalLocks>); 4]>,
-    kept: SmallVec<[Kept; 4]>,
+    tables: SmallVec<[(u16, Taken); 4]>,
+    kept: SmallVec<[Kept; 8]>,
+    /// The bytes of the spans that are kept.
+    bytes: Vec<u8>,
     /// Of the routing rules by which they were found. These stay in force as long as any table is out.
     version: u64,
 }
@@ -74,32 +77,20 @@ impl Stint {
         !self.tables.is_empty()
     }
 
-    fn has(&self, executor: u16) -> bool {
-        self.tables.iter().any(|(taken, _)| *taken == executor)
-    }
-
-    fn table(&self, executor: u16) -> &LocalLocks {
-        let table = self.tables.iter().find(|(taken, _)| *taken == executor);
-        &table.expect("every executor of a span has been taken").1
-    }
-
-    fn table_mut(&mut self, executor: u16) -> &mut LocalLocks {
-        let table = self.tables.iter_mut().find(|(taken, _)| *taken == executor);
-        &mut table.expect("every executor of a span has been taken").1
-    }
-
     fn covers(&self, Wanted { index, span, mode }: Wanted<'_>) -> bool {
-        self.kept
-            .iter()
-            .any(|kept| kept.index == index && suffices(kept.mode, mode) && kept.span.borrow().covers(span))
+        self.kept.iter().any(|kept| {
+            kept.index == index && suffices(kept.mode, mode) && kept.span.of(&self.bytes).covers(span)
+        })
     }
 
     /// Puts the tables back as they are.
+    #[inline]
     fn put_back(&mut self, local: &LocalTables) {
-        for (executor, table) in self.tables.drain(..) {
+        while let Some((executor, table)) = self.tables.pop() {
             local.executor(executor).put_back(table);
         }
         self.kept.clear();
+        self.bytes.clear();
     }
 }
 
@@ -109,86 +100,87 @@ impl Drop for Stint {
     }
 }
 
-/// Notes the spans, unless somebody else's lock is in the way of one. Their tables are out.
-fn keep(owner: &mut Owner, wanted: &[Wanted<'_>], routes: &[(u16, u16)]) -> bool {
-    let (id, transaction, stint) = (owner.body.id, owner.body.transaction, &mut owner.body.stint);
-    if stint.kept.len() + wanted.len() > SPANS_MAX {
-        return false;
-    }
-    let is_free = |&(nth, executor): &(u16, u16)| {
-        let table = stint.table(executor);
-        table.is_idle() || {
-            let Wanted { index, span, mode } = wanted[usize::from(nth)];
-            let (version, hash) = (stint.version, hash_of(index, span));
-            table.is_free_for(Request {
-                owner: id,
-                transaction,
-                index,
-                span,
-                mode,
-                version,
-                part: false,
-                hash,
-            })
-        }
-    };
-    if !routes.iter().all(is_free) {
-        return false;
-    }
-    for &(nth, executor) in routes {
-        let Wanted { index, span, .. } = wanted[usize::from(nth)];
-        stint.table_mut(executor).count(index, span);
-    }
-    let kept = wanted.iter().map(|&Wanted { index, span, mode }| Kept { index, span: span.to_owned(), mode });
-    stint.kept.extend(kept);
-    true
-}
-
 impl LockManager {
     /// Begins a stint of these spans, or widens the one that there is. False, and no stint, if a lock of somebody else's is
     /// in the way, or an executor that would have to be waited for.
     pub fn stint(&self, owner: &mut Owner, wanted: &[Wanted<'_>]) -> bool {
-        let mut routes = Routes::new();
-        if self.take_tables(owner, wanted, &mut routes) && keep(owner, wanted, &routes) {
+        if self.take_spans(owner, wanted) {
             return true;
         }
         self.leave_stint(owner);
         false
     }
 
-    /// Takes out the tables of these spans that are not out yet, and tells which have keys of which.
     #[inline]
-    fn take_tables(&self, owner: &mut Owner, wanted: &[Wanted<'_>], routes: &mut Routes) -> bool {
+    fn take_spans(&self, owner: &mut Owner, wanted: &[Wanted<'_>]) -> bool {
         let body = &mut owner.body;
-        let (begins, mut executors, mut missing) = (!body.stint.is_on(), Executors::new(), Executors::new());
+        let (begins, stint) = (!body.stint.is_on(), &mut body.stint);
         // Whoever changes the rules has to have all tables in.
-        if begins && self.local.changing.load(Ordering::Relaxed) > 0 {
+        if begins && self.local.changing.load(Ordering::Relaxed) > 0
+            || stint.kept.len() + wanted.len() > SPANS_MAX
+        {
             return false;
         }
-        for (nth, Wanted { index, span, .. }) in wanted.iter().enumerate() {
-            // In a stint the owner knows the rules in force, so that this waits for nobody.
-            body.stint.version = self.local.route(&mut body.rules, *index, *span, &mut executors);
-            for &executor in &executors {
-                routes.push((nth as u16, executor));
-                if !body.stint.has(executor) && !missing.contains(&executor) {
-                    missing.push(executor);
+        // In a stint the owner knows the rules in force, so that this waits for nobody.
+        let rules = self.local.rules_in_force(&mut body.rules);
+        stint.version = rules.version;
+        let mut routes = Routes::new();
+        for (nth, &Wanted { index, span, .. }) in wanted.iter().enumerate() {
+            match rules.only_executor_of(index, span) {
+                Some(executor) => routes.push((executor, nth as u16)),
+                None => {
+                    let mut executors = Executors::new();
+                    rules.executors_of(index, span, &mut executors);
+                    routes.extend(executors.iter().map(|&executor| (executor, nth as u16)));
                 }
             }
         }
-        if missing.len() > 1 {
-            missing.sort_unstable();
+        // Only in this order may they be waited for.
+        if begins && routes.len() > 1 {
+            routes.sort_unstable();
         }
-        for executor in missing {
-            let at = self.local.executor(executor);
-            let table = if begins { at.take_within(TAKE_WITHIN) } else { at.try_take() };
-            let Some(table) = table else { return false };
-            let is_in_force = table.version() == body.stint.version;
-            body.stint.tables.push((executor, table));
-            if !is_in_force {
-                return false;
+        let (id, transaction) = (body.id, body.transaction);
+        for &(executor, nth) in &routes {
+            let Some(table) = self.take_table(stint, executor, begins) else { return false };
+            let Wanted { index, span, mode } = wanted[usize::from(nth)];
+            if !table.is_idle() {
+                let (version, hash) = (table.version(), hash_of(index, span));
+                let request =
+                    Request { owner: id, transaction, index, span, mode, version, part: false, hash };
+                if !table.is_free_for(request) {
+                    return false;
+                }
             }
+            table.count(index, span);
+        }
+        for &Wanted { index, span, mode } in wanted {
+            let span = span.put(&mut stint.bytes);
+            stint.kept.push(Kept { index, span, mode });
         }
         true
+    }
+
+    /// An executor's lock table, taken out if it is not yet. None: it would have to be waited for, or the rules by which it was
+    /// found are not in force.
+    #[inline]
+    fn take_table<'a>(
+        &self,
+        stint: &'a mut Stint,
+        executor: u16,
+        begins: bool,
+    ) -> Option<&'a mut LocalLocks> {
+        let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
+        let at = match there {
+            Some(at) => at,
+            None => {
+                let place = self.local.executor(executor);
+                let table = if begins { place.take_within(TAKE_WITHIN) } else { place.try_take() };
+                stint.tables.push((executor, table?));
+                stint.tables.len() - 1
+            }
+        };
+        let table = &mut stint.tables[at].1;
+        (table.version() == stint.version).then_some(table)
     }
 
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
@@ -209,14 +201,16 @@ impl LockManager {
 
     #[cold]
     fn leave_stint_slowly(&self, owner: &mut Owner) {
-        let body = &mut owner.body;
-        let mut executors = Executors::new();
-        for Kept { index, span, mode } in body.stint.kept.drain(..) {
-            let (span, hash) = (span.borrow(), hash_of(index, span.borrow()));
+        self.enter_intents_of_stint(owner);
+        let (body, mut executors) = (&mut owner.body, Executors::new());
+        let stint = &mut body.stint;
+        for Kept { index, span, mode } in stint.kept.drain(..) {
+            let span = span.of(&stint.bytes);
+            let hash = hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             let (owner, transaction) = (body.id, body.transaction);
             let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-            for (executor, table) in &mut body.stint.tables {
+            for (executor, table) in &mut stint.tables {
                 if executors.contains(executor)
                     && let Some(lock) = table.hold(request)
                 {
@@ -225,7 +219,7 @@ impl LockManager {
             }
             self.slots[usize::from(body.id)].counters.local.add(1);
         }
-        body.stint.put_back(&self.local);
+        stint.put_back(&self.local);
     }
 
     /// Ends the stint, and with it what the owner had of it.

@@ -6,10 +6,10 @@ use std::thread;
 use std::time::Instant;
 
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting};
-use crate::ids::IndexId;
+use crate::ids::{IndexId, TableId};
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockOptions, Owner, RecordMode, RoutingRule, Span, SpanRef,
-    Wait, Wanted,
+    Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
+    SpanRef, Wait, Wanted,
 };
 use crate::row::{Column, ColumnType, IntoKey, Key, Schema, Value, WhichIndex};
 
@@ -477,4 +477,54 @@ fn a_table_that_is_out_is_waited_for() {
         ended.store(true, Ordering::SeqCst);
         manager.end(runner);
     });
+}
+
+/// L13: in a stint the executors hold the intentions.
+#[test]
+fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
+    let manager = manager();
+    let (one, same_cell) = (TableId(1), TableId(17));
+    let mut runner = manager.begin().unwrap();
+    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared), "it is in no stint");
+    let spans = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
+    assert!(stint(&manager, &mut runner, &spans));
+    assert!(manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
+    assert!(manager.use_in_stint(&mut runner, one, LockMode::IntentExclusive));
+    assert!(
+        !manager.use_in_stint(&mut runner, same_cell, LockMode::IntentShared),
+        "both would need one cell"
+    );
+    // Asked for as others ask, it leaves the other one's cell alone.
+    manager.table(&mut runner, same_cell, LockMode::IntentShared, &patient()).unwrap();
+    assert_eq!(runner.mode_of(one), Some(LockMode::IntentExclusive));
+    let whole = |table, mode| {
+        let mut other = manager.begin().unwrap();
+        let outcome = manager.table(&mut other, table, mode, &refusing());
+        manager.end(other);
+        outcome
+    };
+    assert_eq!(whole(one, LockMode::Shared), Err(LockError::WouldWait));
+    manager.leave_stint(&mut runner);
+    assert_eq!(whole(one, LockMode::Shared), Err(LockError::WouldWait));
+    assert_eq!(whole(same_cell, LockMode::Exclusive), Err(LockError::WouldWait));
+    assert_eq!(whole(one, LockMode::IntentShared), Ok(Acquired::New));
+    manager.end(runner);
+    let before = manager.counters().higher;
+    let mut runner = manager.begin().unwrap();
+    assert!(
+        stint(&manager, &mut runner, &spans)
+            && manager.use_in_stint(&mut runner, one, LockMode::IntentShared)
+    );
+    manager.end(runner);
+    assert_eq!(manager.counters().higher, before, "a stint locks no table");
+
+    // Who has the whole table keeps stints off it.
+    let mut holder = manager.begin().unwrap();
+    manager.table(&mut holder, one, LockMode::Shared, &refusing()).unwrap();
+    let mut runner = manager.begin().unwrap();
+    assert!(stint(&manager, &mut runner, &spans));
+    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
+    manager.end(runner);
+    manager.end(holder);
+    assert_eq!(manager.locks_now(), 0);
 }

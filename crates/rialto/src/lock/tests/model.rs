@@ -38,6 +38,9 @@ mod sync {
     /// A look is no step that others could wait for.
     pub(super) fn look_a_while(_is_over: impl Fn() -> bool) {}
 
+    /// Nor is this one.
+    pub(super) fn give_way(_is_over: impl Fn() -> bool) {}
+
     use std::time::Duration;
 
     pub(super) use shuttle::sync::MutexGuard;
@@ -54,10 +57,6 @@ mod sync {
         pub(super) fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().expect("no task panics while it holds a latch")
         }
-    }
-
-    pub(super) fn try_lock<T>(mutex: &Mutex<T>) -> Option<MutexGuard<'_, T>> {
-        mutex.0.try_lock().ok()
     }
 
     #[derive(Debug, Default)]
@@ -580,6 +579,48 @@ fn stints_and_locks_exclude_each_other() {
             }));
         }
         tasks.push(Box::new(|manager: &LockManager| manager.route(INDEX, rules()[1].clone())));
+        run(&manager, tasks);
+    });
+}
+
+/// L13: nobody has a table as a whole while others use it in a stint, whose executors hold the intentions, or go on after it
+/// with intentions of their own.
+#[test]
+fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
+    const TABLE: TableId = TableId(1);
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        manager.route(INDEX, rules()[0].clone());
+        let inside = Arc::new(Inside::default());
+        let mut tasks: Vec<Task> = Vec::new();
+        for first in [0, 1] {
+            let inside = inside.clone();
+            tasks.push(Box::new(move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                let (span, mode) = (SPANS[first](), RecordMode::Exclusive);
+                let intention = LockMode::IntentExclusive;
+                let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
+                if manager.stint(&mut owner, &[wanted]) && manager.use_in_stint(&mut owner, TABLE, intention)
+                {
+                    inside.visit(RecordMode::Shared);
+                    manager.leave_stint(&mut owner);
+                } else {
+                    manager.leave_stint(&mut owner);
+                    manager.table(&mut owner, TABLE, intention, &FOREVER).unwrap();
+                }
+                inside.visit(RecordMode::Shared);
+                manager.end(owner);
+            }));
+        }
+        for mode in [LockMode::Exclusive, LockMode::Shared] {
+            let inside = inside.clone();
+            tasks.push(Box::new(move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                manager.table(&mut owner, TABLE, mode, &FOREVER).unwrap();
+                inside.visit(RecordMode::Exclusive);
+                manager.end(owner);
+            }));
+        }
         run(&manager, tasks);
     });
 }

@@ -17,8 +17,8 @@ pub(super) struct Subscribers {
 }
 
 impl Subscribers {
-    pub fn new(database: &Database) -> Result<Subscribers> {
-        let tatp = loaded(Tatp::open_or_load(database, SHAPE, Mix::default(), &mut |_| ()))?;
+    pub fn new(database: &Database, called: bool) -> Result<Subscribers> {
+        let tatp = loaded(Tatp::open_or_load(database, SHAPE, Mix::default(), &mut |_| ()))?.by_calls(called);
         let client = tatp.client(0, 1);
         Ok(Subscribers { tatp, client })
     }
@@ -26,7 +26,7 @@ impl Subscribers {
 
 impl Kinds for Subscribers {
     fn begin(&mut self, kind: Kind) {
-        self.tatp.set_mix(match kind {
+        self.tatp.set_mix(match kind.on_the_conventional_engine() {
             Kind::Tatp(name) => Mix::only(name),
             _ => Mix::default(),
         });

@@ -1,0 +1,164 @@
+//! [`PreparedCall`]: a procedure found once, for a caller who calls it often.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::data_oriented::send;
+use super::procedure::{Outputs, Registered};
+use super::sent::Sent;
+use crate::database::Database;
+use crate::error::Result;
+use crate::row::Value;
+use crate::txn::{Ticket, TxOptions};
+
+/// A registered procedure with its options, for one caller at a time: the name is looked up once, and what a call gives is
+/// put into memory that the next call uses again.
+///
+/// A [`Database::call`] does the same at the price of a look into the map of names and of a vector. When a higher version of
+/// the procedure has been registered, the next call is of that one.
+///
+/// ```
+/// # use rialto::row::{Column, ColumnType, Value};
+/// # use rialto::{Action, Database, Procedure, TableDef};
+/// # let directory = tempfile::tempdir()?;
+/// # let database = Database::open(directory.path())?;
+/// # let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+/// # let definition = TableDef::new("counters", columns).with_primary_key(&["id"]);
+/// # let counters = database.transact(|transaction| transaction.create_table(&definition))?;
+/// # database.transact(|transaction| transaction.insert(&counters, &[Value::Int4(7), Value::Int8(0)]))?;
+/// let add = Action::exclusive("counters", |transaction, arguments, outputs| {
+///     let mut sum = 0;
+///     transaction.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| {
+///         sum = row.get_i64(1)? + arguments.get::<i64>(1)?;
+///         row.set(1, &Value::Int8(sum))
+///     })?;
+///     outputs.push(sum);
+///     Ok(())
+/// });
+/// database.register(Procedure::new("add", [ColumnType::Int4, ColumnType::Int8], add.by_argument(0)))?;
+///
+/// let mut add = database.prepare_call("add")?;
+/// assert_eq!(add.call(&[Value::Int4(7), Value::Int8(5)])?, [Value::Int8(5)]);
+/// let (sum, ticket) = add.submit(&[Value::Int4(7), Value::Int8(5)])?;
+/// assert_eq!(sum, [Value::Int8(10)]);
+/// ticket.wait()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub struct PreparedCall {
+    database: Database,
+    procedure: Arc<Registered>,
+    /// As they were given.
+    given: TxOptions,
+    /// As the procedure has them.
+    options: TxOptions,
+    outputs: Outputs,
+}
+
+impl Database {
+    /// Finds a registered procedure, to call it often.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`](crate::Error::Procedure) if there is none of this name.
+    pub fn prepare_call(&self, name: &str) -> Result<PreparedCall> {
+        self.prepare_call_with(&TxOptions::default(), name)
+    }
+
+    /// As [`Database::prepare_call`], with the options of all its calls.
+    ///
+    /// # Errors
+    /// As [`Database::prepare_call`].
+    pub fn prepare_call_with(&self, options: &TxOptions, name: &str) -> Result<PreparedCall> {
+        let procedure = self.core().procedures.find(name)?;
+        let (given, options) = (options.clone(), procedure.options(options));
+        Ok(PreparedCall { database: self.clone(), procedure, given, options, outputs: Outputs::default() })
+    }
+}
+
+impl PreparedCall {
+    /// The procedure's name.
+    pub fn name(&self) -> &str {
+        self.procedure.name()
+    }
+
+    /// Runs the procedure as [`Database::call`] does.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    #[inline]
+    pub fn call(&mut self, arguments: &[Value]) -> Result<&[Value]> {
+        self.follow()?;
+        let PreparedCall { database, procedure, options, outputs, .. } = self;
+        let arguments = procedure.check(arguments)?;
+        match database.queues_for(procedure) {
+            Some(queues) => {
+                let (options, arguments) = (options.clone(), arguments.into_owned());
+                let call = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                *outputs = Outputs::after(Sent::flying(call).wait()?);
+            }
+            None => database
+                .transact_with(options, |transaction| procedure.run(transaction, &arguments, outputs))?,
+        }
+        Ok(self.outputs.values())
+    }
+
+    /// Runs the procedure as [`Database::submit_call`] does.
+    ///
+    /// # Errors
+    /// As [`Database::call`].
+    #[inline]
+    pub fn submit(&mut self, arguments: &[Value]) -> Result<(&[Value], Ticket)> {
+        self.follow()?;
+        let PreparedCall { database, procedure, options, outputs, .. } = self;
+        let arguments = procedure.check(arguments)?;
+        let ticket = match database.queues_for(procedure) {
+            Some(queues) => {
+                let (options, arguments) = (options.clone(), arguments.into_owned());
+                let call = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                let (values, ticket) = Sent::flying(call).wait_for_place()?;
+                *outputs = Outputs::after(values);
+                ticket
+            }
+            None => {
+                let run = |transaction: &mut _| procedure.run(transaction, &arguments, outputs);
+                database.submit_with(options, run)?.1
+            }
+        };
+        Ok((self.outputs.values(), ticket))
+    }
+
+    /// Sends a call on its way as [`Database::send_call`] does; what it gives is [`Sent`]'s.
+    ///
+    /// # Errors
+    /// As [`Database::send_call`].
+    #[inline]
+    pub fn send(&mut self, arguments: &[Value]) -> Result<Sent> {
+        self.follow()?;
+        let arguments = self.procedure.check(arguments)?;
+        self.database.send(&self.procedure, &self.options, arguments)
+    }
+
+    /// To the version that is registered by now.
+    #[inline]
+    fn follow(&mut self) -> Result<()> {
+        if self.procedure.is_superseded() { self.find_again() } else { Ok(()) }
+    }
+
+    #[cold]
+    fn find_again(&mut self) -> Result<()> {
+        self.procedure = self.database.core().procedures.find(self.procedure.name())?;
+        self.options = self.procedure.options(&self.given);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for PreparedCall {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PreparedCall { procedure, options, .. } = self;
+        let version = procedure.procedure().version;
+        f.debug_struct("PreparedCall")
+            .field("name", &procedure.name())
+            .field("version", &version)
+            .field("options", options)
+            .finish_non_exhaustive()
+    }
+}
