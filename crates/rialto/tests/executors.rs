@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::history::{Done, Event, KEYS, Predicate, check, check_with_adya};
+use common::in_time;
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
@@ -575,6 +576,45 @@ fn a_close_waits_for_nobody_who_waits_for_a_lock() {
         assert_eq!(db.call("fine", &ints([2, 6])), Err(Error::Closed));
     });
     drop(handle);
+}
+
+/// A body that runs in place has lock tables out, however long it takes: who asks what there was to do does not wait for it.
+#[test]
+fn metrics_wait_for_no_body() {
+    static IS_IN: AtomicBool = AtomicBool::new(false);
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    fn wait(flag: &AtomicBool) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(60);
+        while !flag.load(Ordering::SeqCst) {
+            if Instant::now() > end {
+                return Err(Error::aborted("waited in vain"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+    fn slow(_: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs) -> Result<()> {
+        IS_IN.store(true, Ordering::SeqCst);
+        wait(&GO_ON)
+    }
+    let db = database(options(LockForm::Local, 0));
+    pair(&db, "fine", [put::<0>, put::<1>]);
+    pair(&db, "slow", [slow, put::<1>]);
+    let requests = |db: &Database| db.metrics().executor_requests.iter().sum::<u64>();
+    let before = requests(&db);
+    db.call("fine", &ints([1, 5])).unwrap();
+    let after = requests(&db);
+    assert!(after > before);
+    std::thread::scope(|scope| {
+        let call = scope.spawn(|| db.call("slow", &ints([2, 6])));
+        wait(&IS_IN).unwrap();
+        let asks = db.clone();
+        let meanwhile = in_time(Duration::from_secs(30), move || requests(&asks));
+        assert!(meanwhile >= after, "{meanwhile}, {after} before");
+        GO_ON.store(true, Ordering::SeqCst);
+        call.join().unwrap().unwrap();
+        assert!(requests(&db) > meanwhile);
+    });
 }
 
 #[test]

@@ -37,6 +37,8 @@ pub(super) struct Executor {
     back: Condvar,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
+    /// How many requests there had been when the table was last taken out: for who does not wait until it is back.
+    requests: AtomicU64,
 }
 
 // SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by whoever changes
@@ -142,16 +144,28 @@ impl Executor {
     /// Takes the table out; none if it stays away for about so long.
     #[inline]
     pub fn take_within(&self, limit: Duration) -> Option<Taken> {
-        match self.enter(OUT) {
-            Some(table) => Some(table),
-            None => self.wait(OUT, limit),
-        }
+        let table = match self.enter(OUT) {
+            Some(table) => table,
+            None => self.wait(OUT, limit)?,
+        };
+        self.requests.store(table.requests(), Ordering::Relaxed);
+        Some(table)
     }
 
     /// Takes the table out if nobody has it: who does may wait for another executor's.
     #[inline]
     pub fn try_take(&self) -> Option<Taken> {
-        self.enter(OUT)
+        let table = self.enter(OUT)?;
+        self.requests.store(table.requests(), Ordering::Relaxed);
+        Some(table)
+    }
+
+    /// How many requests there were so far; while the table is out, before it went. Waits for nobody's stint.
+    pub fn requests(&self) -> u64 {
+        match self.lock_if_in() {
+            Some(latch) => latch.requests(),
+            None => self.requests.load(Ordering::Relaxed),
+        }
     }
 
     /// How often somebody has found the table away and waited for it.
