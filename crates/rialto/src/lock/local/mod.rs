@@ -340,22 +340,24 @@ impl LockManager {
     #[inline]
     pub(super) fn release_locals(&self, id: u16, locals: &mut SmallVec<[HeldLocal; 8]>) {
         let mut elsewhere: SmallVec<[HeldLocal; 8]> = SmallVec::new();
-        while let Some(HeldLocal { executor, .. }) = locals.first().copied() {
-            let mut woken = Woken::new();
-            let mut locks = self.local.lock(executor);
-            locals.retain(|held| {
-                if held.executor == executor {
+        while !locals.is_empty() {
+            locals.sort_unstable_by_key(|held| held.executor);
+            for at_one in locals.chunk_by(|held, next| held.executor == next.executor) {
+                let mut woken = Woken::new();
+                let mut locks = self.local.lock(at_one[0].executor);
+                for held in at_one {
                     locks.release(id, held.lock, |Copied { executor, lock, .. }| {
                         elsewhere.push(HeldLocal { executor, lock });
                     });
                 }
-                held.executor != executor
-            });
-            if locks.has_blocked() {
-                locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+                if locks.has_blocked() {
+                    locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+                }
+                drop(locks);
+                self.wake(&woken);
             }
-            drop(locks);
-            self.wake(&woken);
+            // What he was given where keys went in the meantime.
+            locals.clear();
             locals.append(&mut elsewhere);
         }
     }
