@@ -514,6 +514,40 @@ fn cycles_through_parts_of_phases_are_broken_and_run_again() {
     assert!(db.lock_waits().is_empty());
 }
 
+/// So many calls meet in opposite orders that looking for deadlocks is most of the work: whoever holds something is run all the
+/// same, and nobody waits for his turn to look when what he waits for is there.
+#[test]
+fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
+    let db = database(Options { transactions_max: 1_000, ..options(LockForm::Local, 2) });
+    route(&db, &[1]);
+    let things = db.table("things").unwrap();
+    let row = |id| [Value::Int4(id), Value::Int4(0), Value::Int8(0)];
+    db.transact(|tx| [0, 1].into_iter().try_for_each(|id| tx.insert(&things, &row(id)))).unwrap();
+    fn add<const AT: usize>(tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs) -> Result<()> {
+        let key: i32 = arguments.get(AT)?;
+        tx.modify(arguments.table()?, key, |row| row.add_i64(2, 1).map(drop)).map(drop)
+    }
+    let on = |body: Body, at| Action::exclusive("things", body).by_argument(at);
+    let flow = Flow::new().phase([on(add::<0>, 0)]).phase([on(add::<1>, 1)]);
+    db.register(Procedure::new("across", [ColumnType::Int4; 2], flow)).unwrap();
+    let mut sent: Vec<Sent> =
+        (0..300).map(|nth| db.send_call("across", &ints([nth % 2, 1 - nth % 2])).unwrap()).collect();
+    let (began, mut done) = (Instant::now(), 0);
+    while done < 10 {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{done} of 300 calls have come through in a minute"
+        );
+        match sent.iter_mut().position(Sent::is_done) {
+            Some(at) => {
+                sent.swap_remove(at).wait().unwrap();
+                done += 1;
+            }
+            None => std::thread::sleep(Duration::from_millis(1)),
+        }
+    }
+}
+
 /// More callers than calls are let in, on fewer contexts than parts ask for: all have their turn.
 #[test]
 fn callers_wait_for_room_and_all_have_their_turn() {

@@ -33,8 +33,22 @@ struct Step {
     owner: u16,
     waits_for: WaitsFor,
     blockers: Vec<u16>,
+    /// Others who do, and whose own blockers are all among these.
+    alike: Vec<u16>,
     next: usize,
 }
+
+/// Whose turn it is to look for a deadlock.
+#[derive(Debug, Default)]
+pub(super) struct Looks {
+    /// Somebody looks.
+    looking: bool,
+    /// Those that he is to look for as well.
+    asked: Vec<u16>,
+}
+
+/// So many looks one waiter does for others, then he sees to his own wait again.
+const LOOKS_FOR_OTHERS: usize = 8;
 
 impl LockManager {
     /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that.
@@ -72,12 +86,34 @@ impl LockManager {
 
     /// Looks for cycles through `start` and makes one owner on each the victim. One wait can close several.
     pub(super) fn find_deadlock(&self, start: u16) {
-        let _one_at_a_time = self.detector.lock();
-        // A victim's edges do not count any more, so that neither this loop nor the next detector breaks a cycle twice.
-        while let Some(cycle) = self.find_cycle(start)
-            && let Some(victim) = self.sacrifice(&cycle)
         {
-            self.slots[usize::from(victim)].notify();
+            let mut looks = self.detector.lock();
+            if looks.looking {
+                // Nobody waits for his turn: he could be granted what he waits for meanwhile.
+                if !looks.asked.contains(&start) {
+                    looks.asked.push(start);
+                }
+                return;
+            }
+            looks.looking = true;
+        }
+        let (mut start, mut for_others) = (start, 0);
+        loop {
+            // A victim's edges do not count any more, so that neither this loop nor the next look breaks a cycle twice.
+            while let Some(cycle) = self.find_cycle(start)
+                && let Some(victim) = self.sacrifice(&cycle)
+            {
+                self.slots[usize::from(victim)].notify();
+            }
+            let mut looks = self.detector.lock();
+            let next = if for_others < LOOKS_FOR_OTHERS { looks.asked.pop() } else { None };
+            match next {
+                Some(asked) => (start, for_others) = (asked, for_others + 1),
+                None => {
+                    looks.looking = false;
+                    return;
+                }
+            }
         }
     }
 
@@ -87,6 +123,9 @@ impl LockManager {
         let mut path = vec![self.step(start)?];
         seen[usize::from(start)] = true;
         while let Some(step) = path.last_mut() {
+            if step.next == 0 && step.alike.iter().any(|&blocker| self.are_one(blocker, start)) {
+                return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
+            }
             let Some(&blocker) = step.blockers.get(step.next) else {
                 path.pop();
                 continue;
@@ -130,9 +169,12 @@ impl LockManager {
     fn step(&self, owner: u16) -> Option<Step> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
-        let (_, Blockers { holders, ahead, .. }) = self.blockers(owner, &waits_for)?;
-        let blockers = holders.into_iter().chain(ahead).flat_map(|blocker| self.company(blocker)).collect();
-        (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, next: 0 })
+        let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for)?;
+        // What those wait for who ask for the same is among these; what the rest of their transactions waits for may not be.
+        let blockers = holders.into_iter().chain(ahead).flat_map(|blocker| self.company(blocker));
+        let company = alike.iter().flat_map(|&other| self.company(other).skip(1));
+        let blockers = blockers.chain(company).collect();
+        (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, alike, next: 0 })
     }
 
     /// Reads the cycle again under all its latches; if it is there, marks and returns its victim.
@@ -193,12 +235,13 @@ impl<'a> Latches<'a> {
     /// waiting.
     fn blocked_by(&self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
         let is_in = |blockers: &[u16]| blockers.iter().any(|&blocker| manager.are_one(blocker, other));
+        let is_among = |(_, Blockers { holders, ahead, alike, .. }): (_, Blockers)| {
+            is_in(&holders) || is_in(&ahead) || is_in(&alike)
+        };
         match waits_for {
             WaitsFor::Head(name) => {
                 let heads = find(&self.heads, LockManager::partition_of(*name));
-                manager
-                    .blockers_at(heads, owner, *name)
-                    .is_some_and(|(_, blockers)| is_in(&blockers.holders) || is_in(&blockers.ahead))
+                manager.blockers_at(heads, owner, *name).is_some_and(is_among)
             }
             WaitsFor::Interval(index, key) => find(&self.intervals, IntervalTable::partition_of(*index))
                 .blockers(owner, *index, key)
@@ -206,8 +249,7 @@ impl<'a> Latches<'a> {
             WaitsFor::Local(executor) => {
                 let locks = self.locals.iter().find(|(at, _)| *at == usize::from(*executor));
                 let (_, locks) = locks.expect("every latch of the cycle is taken");
-                LockManager::blockers_local(locks, owner)
-                    .is_some_and(|(_, blockers)| is_in(&blockers.holders) || is_in(&blockers.ahead))
+                LockManager::blockers_local(locks, owner).is_some_and(is_among)
             }
         }
     }

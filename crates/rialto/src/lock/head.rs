@@ -52,6 +52,8 @@ pub(super) struct Blockers {
     pub(super) holders: Vec<u16>,
     /// Those whose conflicting requests stand ahead.
     pub(super) ahead: Vec<u16>,
+    /// Those ahead who ask for the same: whoever keeps one of them waiting keeps this one waiting as well.
+    pub(super) alike: Vec<u16>,
     /// Whether sharers that only their own lists name are among the holders.
     pub(super) anonymous: bool,
 }

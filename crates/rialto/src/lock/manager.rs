@@ -8,6 +8,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
 use super::counters::LockCounters;
+use super::deadlock::Looks;
 use super::head::{Answer, Heads, RequestKind};
 use super::intent::WantedTables;
 use super::interval::{Admission, IntervalTable};
@@ -49,7 +50,7 @@ pub struct LockManager {
     /// How many owners run a part of another one's transaction.
     pub(super) followers: AtomicU32,
     /// One look for a deadlock at a time.
-    pub(super) detector: Mutex<()>,
+    pub(super) detector: Mutex<Looks>,
     pub(super) options: LockOptions,
     free: FreeSlots,
     shutdown: AtomicBool,
@@ -86,7 +87,7 @@ impl LockManager {
             wanted: WantedTables::default(),
             slots: (0..options.owners_max).map(|_| CachePadded::default()).collect(),
             followers: AtomicU32::new(0),
-            detector: Mutex::new(()),
+            detector: Mutex::default(),
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
             born: Moment::now(),
@@ -431,6 +432,8 @@ impl LockManager {
             }
             let now = Instant::now();
             let waited = now.saturating_duration_since(since);
+            // A look takes a while, too.
+            blocked.get_or_insert_with(Blocked::enter);
             if now >= next_check {
                 self.find_deadlock(id);
                 check_interval = (check_interval * 4).clamp(Duration::from_millis(1), CHECK_INTERVAL_MAX);
@@ -444,7 +447,6 @@ impl LockManager {
             if let Some(deadline) = wait.deadline {
                 limit = limit.min(deadline - now);
             }
-            blocked.get_or_insert_with(Blocked::enter);
             slot.sleep(limit, || {
                 slot.flags() != 0
                     || self.shutdown.load(Ordering::Acquire)

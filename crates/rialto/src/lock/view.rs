@@ -45,7 +45,7 @@ impl LockManager {
         Some(LockWait {
             waiter,
             holders: blockers.holders,
-            ahead: blockers.ahead,
+            ahead: blockers.ahead.into_iter().chain(blockers.alike).collect(),
             target: record.target,
             mode,
             waited,

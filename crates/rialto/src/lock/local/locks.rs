@@ -387,18 +387,28 @@ impl LocalLocks {
 
     /// Those whose conflicting requests are among the first `ahead` that wait, and do not wait for this one's owner.
     fn ahead_of<'a>(&'a self, request: Request<'a>, ahead: usize) -> impl Iterator<Item = u16> + 'a {
-        self.blocked[..ahead]
-            .iter()
-            .filter(move |other| {
-                other.transaction != request.transaction
-                    && other.index == request.index
-                    && conflict(other.mode, request.mode)
-                    && other.span.borrow().overlaps(request.span)
-                    && !self
-                        .conflicts(other.request())
-                        .any(|holder| holder.transaction == request.transaction)
-            })
+        self.in_the_way_of(request, ahead)
+            .filter(move |other| !self.waits_for(other, request.transaction))
             .map(|other| other.owner)
+    }
+
+    /// Those of the first `ahead` that wait whose requests conflict with this one.
+    fn in_the_way_of<'a>(
+        &'a self,
+        request: Request<'a>,
+        ahead: usize,
+    ) -> impl Iterator<Item = &'a Blocked> + 'a {
+        self.blocked[..ahead].iter().filter(move |other| {
+            other.transaction != request.transaction
+                && other.index == request.index
+                && conflict(other.mode, request.mode)
+                && other.span.borrow().overlaps(request.span)
+        })
+    }
+
+    /// Whether a request that is blocked waits for what a transaction holds.
+    fn waits_for(&self, blocked: &Blocked, transaction: u16) -> bool {
+        self.conflicts(blocked.request()).any(|holder| holder.transaction == transaction)
     }
 
     fn is_blocked(&self, request: Request<'_>, ahead: usize) -> bool {
@@ -573,12 +583,24 @@ impl LocalLocks {
         let at = self.blocked.iter().position(|blocked| blocked.owner == owner)?;
         let request = self.blocked[at].request();
         let mut holders: Vec<u16> = self.holders_against(request).collect();
-        let mut ahead: Vec<u16> = self.ahead_of(request, at).collect();
-        for owners in [&mut holders, &mut ahead] {
-            owners.sort_unstable();
-            owners.dedup();
+        holders.sort_unstable();
+        holders.dedup();
+        let (mut ahead, mut alike) = (Vec::new(), Vec::new());
+        let mut one_waits_for_him = false;
+        for other in self.in_the_way_of(request, at) {
+            if self.waits_for(other, request.transaction) {
+                one_waits_for_him = true;
+            } else if other.mode == request.mode && other.span.borrow().is(request.span) {
+                alike.push(other.owner);
+            } else {
+                ahead.push(other.owner);
+            }
         }
-        Some((request.mode, Blockers { holders, ahead, anonymous: false }))
+        // Of those who wait for him himself, others ahead may know.
+        if one_waits_for_him {
+            ahead.append(&mut alike);
+        }
+        Some((request.mode, Blockers { holders, ahead, alike, anonymous: false }))
     }
 
     /// The number of locks that are held.
