@@ -20,8 +20,8 @@ use crate::txn::{Ticket, TxOptions};
 /// ```
 /// # use rialto::row::{Column, ColumnType, Value};
 /// # use rialto::{Action, Database, Procedure, TableDef};
-/// # let directory = tempfile::tempdir()?;
-/// # let database = Database::open(directory.path())?;
+/// # let options = rialto::Options { memory_bytes: 64 << 20, ..rialto::Options::default() };
+/// # let database = Database::open_on(rialto::io::MemoryDisk::new(), options)?;
 /// # let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
 /// # let definition = TableDef::new("counters", columns).with_primary_key(&["id"]);
 /// # let counters = database.transact(|transaction| transaction.create_table(&definition))?;
