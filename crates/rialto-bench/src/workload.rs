@@ -34,8 +34,15 @@ pub trait Pending: Future<Output = Self::Answer> + Unpin {
 pub enum Submitted<N> {
     /// A transaction that has its place; what it gave the client knows.
     Placed(Ticket),
-    /// A call that may still be with the executors.
-    Sent(Sent, N),
+    /// A call that may still be with the executors. In a box: clients keep hundreds of these, most of them tickets.
+    Sent(Box<(Sent, N)>),
+}
+
+impl<N> Submitted<N> {
+    /// Of a call.
+    pub fn sent(sent: Sent, note: N) -> Submitted<N> {
+        Submitted::Sent(Box::new((sent, note)))
+    }
 }
 
 /// The answer to what was [`Submitted`].
@@ -52,7 +59,10 @@ impl<N: Copy + Unpin> Future for Submitted<N> {
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Answer<N>> {
         Poll::Ready(match self.get_mut() {
             Submitted::Placed(ticket) => Answer::Placed(ready!(Pin::new(ticket).poll(context))),
-            Submitted::Sent(sent, note) => Answer::Called(*note, ready!(Pin::new(sent).poll(context))),
+            Submitted::Sent(call) => {
+                let (sent, note) = &mut **call;
+                Answer::Called(*note, ready!(Pin::new(sent).poll(context)))
+            }
         })
     }
 }
@@ -64,14 +74,17 @@ impl<N: Copy + Unpin> Pending for Submitted<N> {
     fn is_done(&mut self) -> bool {
         match self {
             Submitted::Placed(ticket) => ticket.poll_done().is_some(),
-            Submitted::Sent(sent, _) => sent.is_done(),
+            Submitted::Sent(call) => call.0.is_done(),
         }
     }
 
     fn wait(self) -> Answer<N> {
         match self {
             Submitted::Placed(ticket) => Answer::Placed(ticket.wait()),
-            Submitted::Sent(sent, note) => Answer::Called(note, sent.wait()),
+            Submitted::Sent(call) => {
+                let (sent, note) = *call;
+                Answer::Called(note, sent.wait())
+            }
         }
     }
 }

@@ -204,7 +204,7 @@ impl Workload for Card {
         if self.calls {
             set_arguments(&request, calls);
             let sent = calls.send(&self.database, options, (position, request.name().as_str()))?;
-            return Ok((position, Submitted::Sent(sent, request.without_text())));
+            return Ok((position, Submitted::sent(sent, request.without_text())));
         }
         let (response, ticket) =
             self.database.submit_with(options, |transaction| self.sets.run(transaction, &request, name))?;

@@ -177,7 +177,7 @@ impl Workload for Tatp {
         if self.calls {
             set_arguments(&request, calls);
             let sent = calls.send(&self.database, options, (position, request.name().as_str()))?;
-            return Ok((position, Submitted::Sent(sent, request)));
+            return Ok((position, Submitted::sent(sent, request)));
         }
         let (response, ticket) = self
             .database

@@ -184,7 +184,7 @@ impl Workload for Tpcb {
         if self.calls {
             self.next_call(client, now);
             let sent = client.calls.send(&self.database, &self.options, (0, PROCEDURE))?;
-            return Ok((0, Submitted::Sent(sent, ())));
+            return Ok((0, Submitted::sent(sent, ())));
         }
         let movement = self.next(client, now)?;
         let row = client.row.row();

@@ -205,7 +205,7 @@ impl Workload for Tpcc {
         let name = self.next(client, now);
         let options = &self.options[name as usize];
         let sent = client.calls.send(&self.database, options, (name as usize, name.as_str()))?;
-        Ok((name as usize, Submitted::Sent(sent, Note::of(name, &client.calls.arguments))))
+        Ok((name as usize, Submitted::sent(sent, Note::of(name, &client.calls.arguments))))
     }
 
     fn settle(&self, client: &mut Client, answer: Answer<Note>) -> Result<()> {
