@@ -180,6 +180,9 @@ pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
+    /// A bug that tests put back: what parts of transactions have read has no colour.
+    #[cfg(test)]
+    pub forgets_parts: AtomicBool,
 }
 
 /// The context that came back last lies apart: it is taken and put by one exchange.
@@ -225,6 +228,8 @@ impl Contexts {
             pools: (0..POOLS).map(|_| CachePadded::default()).collect(),
             made: AtomicUsize::new(0),
             max,
+            #[cfg(test)]
+            forgets_parts: AtomicBool::new(false),
         }
     }
 

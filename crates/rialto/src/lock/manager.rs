@@ -554,7 +554,7 @@ impl LockManager {
         }
         let mut higher = 0;
         for held in &body.tables {
-            if held.form == TableForm::Stint {
+            if matches!(held.form, TableForm::Stint | TableForm::Leaders) {
                 continue;
             }
             higher += 1;

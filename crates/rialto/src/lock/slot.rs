@@ -181,6 +181,8 @@ pub(super) enum TableForm {
     Intent,
     /// An intention that the executors of the owner's stint hold for him (L13).
     Stint,
+    /// Its leader's, who keeps it longer than this owner runs a part of his transaction.
+    Leaders,
 }
 
 /// What the owner alone sees: the locks that it holds. The buffers are reused from transaction to transaction.

@@ -11,7 +11,8 @@ impl Transaction {
         context.core.locks.leave_stint(&mut context.owner);
     }
 
-    /// Begins a part of this transaction: whoever waits for a lock of the part's waits for the transaction.
+    /// Begins a part of this transaction: whoever waits for a lock of the part's waits for the transaction. The part uses
+    /// tables by the intentions of the transaction, which has entered them before.
     pub(crate) fn begin_part(&mut self) -> Result<Transaction> {
         let whole = self.context();
         let mut context = whole.lease.core().lend()?;
@@ -46,7 +47,12 @@ impl Context {
     /// Takes over what a part has read, written and locked. The keys that it wrote are none of this context's own.
     fn absorb(&mut self, part: &mut Context) {
         self.depend(part.depends);
-        self.colours.absorb(&part.colours);
+        if self.doomed.is_none() {
+            self.doomed = part.doomed.take();
+        }
+        if !self.forgets_parts() {
+            self.colours.absorb(&part.colours);
+        }
         if !part.writes.is_empty() {
             let base = match (&mut self.packet, part.packet.take()) {
                 (Some(packet), Some(of_part)) => {
@@ -61,9 +67,12 @@ impl Context {
                 (Some(_), None) => unreachable!("whoever has written has a packet"),
             };
             let Context { writes, tables, packet, .. } = self;
-            let slot_of = |slot| match tables.find(part.tables.id(slot)) {
-                Some(slot) => slot,
-                None => tables.put(part.tables.shared(slot).clone()),
+            let slot_of = |slot| {
+                let known =
+                    tables.find(part.tables.id(slot)).expect("the transaction has its parts' tables locked");
+                let is_same = std::ptr::eq(tables.at(known), part.tables.at(slot));
+                assert!(is_same, "a table stays as it is while the transaction has it locked");
+                known
             };
             let packet = packet.as_ref().map_or(&[][..], |packet| packet.bytes());
             writes.absorb(&mut part.writes, base as u32, slot_of, packet);
@@ -71,5 +80,32 @@ impl Context {
         self.core.locks.hand_over(&mut part.owner, &mut self.owner);
         part.packet = None;
         part.finish();
+    }
+
+    fn forgets_parts(&self) -> bool {
+        #[cfg(test)]
+        return self.core.contexts.forgets_parts.load(std::sync::atomic::Ordering::Relaxed);
+        #[cfg(not(test))]
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::io::MemoryDisk;
+    use crate::{Checkpointing, Database, Error, Options};
+
+    /// What a body made of it does not matter: a victim ends without effect.
+    #[test]
+    fn a_part_that_is_a_victim_dooms_its_transaction() {
+        let options =
+            Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut transaction = db.begin().unwrap();
+        let mut part = transaction.begin_part().unwrap();
+        let victim = Error::Deadlock { waiting_for: "a row".to_owned() };
+        part.context().doomed = Some(victim.clone());
+        transaction.absorb(part);
+        assert_eq!(transaction.commit(), Err(victim));
     }
 }

@@ -13,6 +13,8 @@
 //!
 //! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
 //! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whoever was first.
+//! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
+//! phase out, and its parts use those.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -187,13 +189,19 @@ impl Flight {
             Plan::Parallel => None,
         };
         if !is_here {
-            let parts = match &order {
+            let mut parts = match &order {
                 Some(order) => {
                     let queue = place_in_turn(context, &actions, order, here);
                     SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }])
                 }
                 None => place(context, &actions, positions.iter().copied(), here),
             };
+            if parts.len() > 1 {
+                // Its parts use the tables as they are under its intentions, which it keeps when they are gone.
+                context.core.locks.leave_stint(&mut context.owner);
+                actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
+                parts = place(context, &actions, positions.iter().copied(), here);
+            }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
             if parts.len() > 1 || is_elsewhere {
                 return Ok(Some(parts));

@@ -38,7 +38,7 @@ use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
 use super::options::LockForm;
-use super::slot::{Owner, WaitRecord, WaitsFor};
+use super::slot::{HeldTable, Owner, TableForm, WaitRecord, WaitsFor};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
@@ -376,9 +376,12 @@ impl LockManager {
         executors[0]
     }
 
-    /// Owner `part` runs a part of a phase of `leader`'s transaction: whoever waits for the one waits for both.
+    /// Owner `part` runs a part of a phase of `leader`'s transaction: whoever waits for the one waits for both. It uses tables
+    /// by the leader's locks on them.
     pub fn follow(&self, part: &mut Owner, leader: &Owner) {
         part.body.transaction = leader.body.id;
+        let leaders = |held: &HeldTable| HeldTable { form: TableForm::Leaders, wanted: false, ..*held };
+        part.body.tables.extend(leader.body.tables.iter().map(leaders));
         self.slot(part).follow(Some(leader.body.id));
         self.followers.fetch_add(1, Ordering::AcqRel);
     }

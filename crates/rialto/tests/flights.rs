@@ -1,0 +1,180 @@
+//! Calls that fly from thread to thread (`Options::executor_threads`) beside changes of what tables are: parts of a phase, each
+//! with a context of its own, are one transaction with the others until it ends.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use common::in_time;
+use rialto::io::MemoryDisk;
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, LockForm, LockPolicy, Options,
+    Outputs, Procedure, Result, Scan, Table, TableDef, Transaction, TxOptions,
+};
+
+/// Of the longest wait in these tests.
+const LIMIT: Duration = Duration::from_secs(120);
+/// One key in each of the datasets of `left`.
+const KEYS: [i32; 5] = [0, 2, 4, 6, 8];
+
+/// Two tables, of which the keys of `left` are of all executors, and so of both threads.
+fn database(threads: usize) -> Database {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        locks: LockForm::Local,
+        executors: KEYS.len(),
+        executor_threads: threads,
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    for name in ["left", "right"] {
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+        db.transact(|tx| tx.create_table(&TableDef::new(name, columns.clone()).with_primary_key(&["id"])))
+            .unwrap();
+    }
+    let bounds = KEYS[1..].iter().map(|&bound| vec![Value::Int4(bound)]).collect::<Vec<_>>();
+    db.set_routing("left", WhichIndex::Primary, &bounds).unwrap();
+    db
+}
+
+/// Gives a row of the action's table the number in argument 2, and tells on which thread.
+fn set<const KEY: usize>(
+    tx: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (table, key, n): (_, i32, i32) = (arguments.table()?, arguments.get(KEY)?, arguments.get(2)?);
+    if !tx.update(table, key, &[(1, Value::Int4(n))])? {
+        tx.insert(table, &[Value::Int4(key), Value::Int4(n)])?;
+    }
+    outputs.push(Value::Text(std::thread::current().name().unwrap_or_default().to_owned()));
+    Ok(())
+}
+
+/// Both tables in one phase.
+fn both() -> [Action; 2] {
+    [Action::exclusive("left", set::<0>).by_argument(0), Action::exclusive("right", set::<1>).by_argument(1)]
+}
+
+fn ints<const N: usize>(values: [i32; N]) -> [Value; N] {
+    values.map(Value::Int4)
+}
+
+/// Whether the actions of a call were run by two threads.
+fn was_shared_out(outputs: &[Value]) -> bool {
+    let queue = |value: &Value| match value {
+        Value::Text(name) => name.split('-').nth(1).map(str::to_owned),
+        other => panic!("{other:?}"),
+    };
+    queue(&outputs[0]) != queue(&outputs[1])
+}
+
+/// The rows by the primary index, after a look that each other index says the same.
+fn rows(db: &Database, table: &str, indexes: usize) -> BTreeMap<i32, i32> {
+    let table: Table = db.table(table).unwrap();
+    let by = |which| {
+        let mut rows = Vec::new();
+        db.transact(|tx| {
+            rows.clear();
+            tx.scan(&table, &Scan { index: which, ..Scan::all() }, |_, row| {
+                rows.push((row.get_i32(0)?, row.get_i32(1)?));
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        rows.sort_unstable();
+        rows
+    };
+    let rows = by(WhichIndex::Primary);
+    for position in 0..indexes {
+        assert_eq!(by(WhichIndex::Secondary(position)), rows, "by secondary index {position}");
+    }
+    rows.into_iter().collect()
+}
+
+/// The last action of a call waits while somebody else would have the tables that the first ones have used.
+#[test]
+fn what_parts_have_used_is_the_calls_until_it_ends() {
+    static IS_IN: AtomicBool = AtomicBool::new(false);
+    static GO_ON: AtomicBool = AtomicBool::new(false);
+    fn wait(flag: &AtomicBool) -> Result<()> {
+        let end = Instant::now() + LIMIT;
+        while !flag.load(Ordering::SeqCst) {
+            if Instant::now() > end {
+                return Err(Error::aborted("waited in vain"));
+            }
+            std::thread::yield_now();
+        }
+        Ok(())
+    }
+    in_time(2 * LIMIT, || {
+        let db = database(2);
+        // Without an identifier: it has no executor for itself.
+        let last = Action::exclusive("left", |_, _, _| {
+            IS_IN.store(true, Ordering::SeqCst);
+            wait(&GO_ON)
+        });
+        let flow = Flow::new().phase(both()).phase([last]);
+        db.register(Procedure::new("both", [ColumnType::Int4; 3], flow)).unwrap();
+        let mut shared_out = 0;
+        for key in KEYS {
+            let sent = db.send_call("both", &ints([key, 7, key])).unwrap();
+            wait(&IS_IN).unwrap();
+            for name in ["left", "right"] {
+                let table = db.table(name).unwrap();
+                let at_once = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+                let emptied = db.transact_with(&at_once, |tx| tx.truncate(&table));
+                assert!(matches!(emptied, Err(Error::WouldWait { .. })), "{name}, {key}: {emptied:?}");
+            }
+            GO_ON.store(true, Ordering::SeqCst);
+            shared_out += u32::from(was_shared_out(&sent.wait().unwrap()));
+            [&IS_IN, &GO_ON].iter().for_each(|flag| flag.store(false, Ordering::SeqCst));
+        }
+        assert!(shared_out > 0, "the test's own premise");
+        assert_eq!(rows(&db, "right", 0), BTreeMap::from([(7, 8)]));
+    });
+}
+
+/// What tables are changes between calls and among them: what parts write goes into the tables as they are then.
+#[test]
+fn parts_write_into_tables_as_they_are_by_then() {
+    in_time(LIMIT, || {
+        let db = database(2);
+        db.register(Procedure::new("both", [ColumnType::Int4; 3], Flow::new().phase(both()))).unwrap();
+        let (mut left, mut right) = (BTreeMap::new(), BTreeMap::new());
+        let (mut indexes, mut shared_out) = (0, 0);
+        for round in 0..12 {
+            match round % 3 {
+                0 => {}
+                1 => {
+                    db.transact(|tx| tx.create_index("right", &format!("by_n{round}"), &["n"], false))
+                        .unwrap();
+                    indexes += 1;
+                }
+                _ => {
+                    let table = db.table("right").unwrap();
+                    db.transact(|tx| tx.truncate(&table)).unwrap();
+                    right.clear();
+                }
+            }
+            for nth in 0..20 {
+                let key = KEYS[(nth + round) as usize % KEYS.len()];
+                let (other, n) = (nth % 7, 100 * round + nth);
+                let outputs = db.call("both", &ints([key, other, n])).unwrap();
+                shared_out += u32::from(was_shared_out(&outputs));
+                left.insert(key, n);
+                right.insert(other, n);
+            }
+            assert_eq!(rows(&db, "left", 0), left, "in round {round}");
+            assert_eq!(rows(&db, "right", indexes), right, "in round {round}");
+        }
+        assert!(shared_out > 0, "the test's own premise");
+    });
+}
