@@ -14,24 +14,24 @@ use crate::{COLOUR_RETRIES_MAX, Error};
 
 /// A sweep that stops before it writes the segment of one row, with a paint that the test knows: rows before that one are
 /// black, that one too, rows behind it are white.
-struct Held {
+pub(super) struct Held {
     disk: Arc<HookedDisk>,
     memory: Arc<dyn Disk>,
-    db: Database,
-    table: Table,
+    pub db: Database,
+    pub table: Table,
     open: Arc<AtomicBool>,
 }
 
-const BLACK: i32 = 1;
+pub(super) const BLACK: i32 = 1;
 const ALSO_BLACK: i32 = 9;
 const AT: i32 = 18;
-const WHITE: i32 = 30;
-const ALSO_WHITE: i32 = 40;
+pub(super) const WHITE: i32 = 30;
+pub(super) const ALSO_WHITE: i32 = 40;
 
 impl Held {
     /// Runs `test` while the sweep is held, and lets it go on when it is over. Then, or when the test has let it, the
     /// checkpoint has to succeed. What the copy has of the table, alone, by row.
-    fn sweep(checkpoint: Checkpointing, options: Options, test: impl FnOnce(&Held)) -> (Held, Found) {
+    pub fn sweep(checkpoint: Checkpointing, options: Options, test: impl FnOnce(&Held)) -> (Held, Found) {
         let memory: Arc<dyn Disk> = MemoryDisk::new();
         let disk = HookedDisk::new(memory.clone());
         let (db, table) = filled_with(disk.clone(), options);
@@ -63,12 +63,12 @@ impl Held {
         (this, found)
     }
 
-    fn go_on(&self) {
+    pub fn go_on(&self) {
         self.open.store(true, Ordering::SeqCst);
     }
 
     /// Writes `n` to these rows, as a closure that runs again.
-    fn write(&self, rows: &[i32], n: i64) -> u32 {
+    pub fn write(&self, rows: &[i32], n: i64) -> u32 {
         let mut runs = 0;
         self.db
             .transact_with(&level_1(), |tx| {
@@ -79,12 +79,12 @@ impl Held {
         runs
     }
 
-    fn restarts(&self) -> u64 {
+    pub fn restarts(&self) -> u64 {
         self.db.metrics().aborted_colour
     }
 }
 
-fn tcbw() -> Checkpointing {
+pub(super) fn tcbw() -> Checkpointing {
     Checkpointing::TransactionBlackWhite
 }
 

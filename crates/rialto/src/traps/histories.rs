@@ -1,12 +1,14 @@
-//! The histories of random transactions, and what copies and backups that were made meanwhile hold, alone and without the log:
-//! the rows after some of the transactions, each whole, and with each all that it depends on. A fuzzy copy need not.
+//! The histories of random transactions, and of random calls that fly between threads, and what copies and backups that were
+//! made meanwhile hold, alone and without the log: the rows after some of the transactions, each whole, and with each all that
+//! it depends on. A fuzzy copy need not.
 
 #[path = "../../tests/common/mod.rs"]
 mod common;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
+use common::calls;
 use common::history::{Done, State, check, check_rows, check_state, state_before};
 use common::load::{Load, Mix};
 
@@ -44,14 +46,83 @@ struct Found {
     backups: Vec<(Lsn, State)>,
 }
 
-/// Three threads' transactions under so many sweeps. `bug`: theirs ignore what they have read.
-fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found {
+/// What makes a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum By {
+    /// Bodies.
+    Bodies,
+    /// Bodies with a bug put back: what they have read has no colour.
+    ForgetfulBodies,
+    /// Calls that fly between threads, and whose parts each have a context, and colours, of their own.
+    Flights,
+}
+
+/// What the clients do.
+enum Work {
+    Bodies(Load),
+    /// The number of the next call.
+    Flights(Database, AtomicI64),
+}
+
+/// Rows have a text of fewer bytes: a segment holds a few of them, so that they lie in several, and move.
+const FILLER: u64 = 8_000;
+
+impl Work {
+    /// With the first rows, which are the first of the history.
+    fn begin(db: &Database, by: By) -> (Work, Vec<Done>) {
+        match by {
+            By::Bodies | By::ForgetfulBodies => {
+                let (load, first) = Load::new(db.clone(), Mix::All, FILLER);
+                (Work::Bodies(load), vec![first])
+            }
+            By::Flights => {
+                calls::define::<FILLER>(db);
+                let mut first = 0;
+                let filling = calls::filling(|| {
+                    first += 1;
+                    first
+                });
+                let history = filling.into_iter().map(|arguments| call(db, arguments)).collect();
+                (Work::Flights(db.clone(), AtomicI64::new(first + 1)), history)
+            }
+        }
+    }
+
+    fn one(&self, random: &mut Random) -> Done {
+        match self {
+            Work::Bodies(load) => load.one(random),
+            Work::Flights(db, next) => {
+                let version = next.fetch_add(1, Ordering::Relaxed);
+                let plain =
+                    (0..).map(|_| calls::any_call(random, version)).find(|call| calls::is_plain(call));
+                call(db, plain.expect("most are"))
+            }
+        }
+    }
+}
+
+fn call(db: &Database, arguments: Vec<Value>) -> Done {
+    let (outputs, ticket) = db.submit_call("steps", &arguments).unwrap();
+    let place = ticket.lsn().0;
+    ticket.wait().unwrap();
+    Done { place, events: calls::events(&arguments, outputs) }
+}
+
+/// Three threads' transactions under so many sweeps.
+fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     let mut random = Random::new(seed);
     let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let held_by_rows = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
+    let (locks, executor_threads) = match by {
+        By::Bodies | By::ForgetfulBodies => (held_by_rows, 0),
+        By::Flights => (LockForm::Local, 3),
+    };
     let options = Options {
         durability: Durability::Memory,
         deadlock_retries_max: 100_000,
-        locks: if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin },
+        locks,
+        executors: 5,
+        executor_threads,
         logging: if random.chance(1, 3) { Logging::Action } else { Logging::Value },
         spool: random.chance(1, 2),
         backup_copies: 2 + random.below(2) as u32,
@@ -61,22 +132,21 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, bug: bool) -> Found 
         ..options()
     };
     let db = Database::open_on(disk.clone(), options).unwrap();
-    // Rows of which a segment holds a few, so that they lie in several, and move.
-    let (load, first) = Load::new(db.clone(), Mix::All, 8_000);
+    let (work, mut history) = Work::begin(&db, by);
     db.set_checkpoint(checkpoint).unwrap();
     let completed = || db.metrics().checkpoints.completed;
-    let (mut history, mut copies, mut taken) = (vec![first], Vec::new(), Vec::new());
+    let (mut copies, mut taken) = (Vec::new(), Vec::new());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stopped = Stop(&stop);
         let running: Vec<_> = (0..3)
             .map(|_| {
-                let (load, stop, mut random) = (&load, &stop, random.fork());
+                let (work, stop, mut random) = (&work, &stop, random.fork());
                 scope.spawn(move || {
-                    IGNORES_READS.set(bug);
+                    IGNORES_READS.set(by == By::ForgetfulBodies);
                     let mut done = Vec::new();
                     while !stop.load(Ordering::Relaxed) {
-                        done.push(load.one(&mut random));
+                        done.push(work.one(&mut random));
                         // A history is checked in a time that grows with it.
                         std::thread::sleep(Duration::from_micros(random.below(400)));
                     }
@@ -155,14 +225,19 @@ fn wrong(history: &[Done], home: &HomeBlock, rows: &State) -> Option<String> {
 fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
     let base = seed();
     let end = Instant::now() + Random::test_time_from_environment();
+    let kinds = [
+        (Checkpointing::TransactionBlackWhite, By::Bodies),
+        (Checkpointing::TransactionCopyOnUpdate, By::Bodies),
+        (Checkpointing::TransactionBlackWhite, By::Flights),
+        (Checkpointing::TransactionCopyOnUpdate, By::Flights),
+    ];
     let (mut rounds, mut transactions, mut copies, mut backups) = (0, 0, 0, 0);
-    while rounds < 2 || Instant::now() < end {
-        let checkpoint = [Checkpointing::TransactionBlackWhite, Checkpointing::TransactionCopyOnUpdate]
-            [rounds as usize % 2];
+    while rounds < kinds.len() as u64 || Instant::now() < end {
+        let (checkpoint, by) = kinds[rounds as usize % kinds.len()];
         let seed = base.wrapping_add(rounds);
         rounds += 1;
-        let about = format!("{checkpoint:?}, RIALTO_SEED={seed}");
-        let mut found = found(checkpoint, 4, seed, false);
+        let about = format!("{checkpoint:?}, {by:?}, RIALTO_SEED={seed}");
+        let mut found = found(checkpoint, 4, seed, by);
         assert_eq!(check(&found.history), Ok(()), "{about}");
         // Who only reads may see both sides of a sweep, and the copy has nothing of him.
         found.history.retain(Done::writes);
@@ -190,10 +265,14 @@ fn what_a_consistent_copy_holds_is_a_state_of_the_history() {
 #[test]
 fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
     let base = seed();
-    for checkpoint in [Checkpointing::ActionBlackWhite, Checkpointing::ActionCopyOnUpdate] {
-        let Found { history, copies, .. } = found(checkpoint, 4, base, false);
+    for (checkpoint, by) in [
+        (Checkpointing::ActionBlackWhite, By::Bodies),
+        (Checkpointing::ActionCopyOnUpdate, By::Bodies),
+        (Checkpointing::ActionBlackWhite, By::Flights),
+    ] {
+        let Found { history, copies, .. } = found(checkpoint, 4, base, by);
         for (_, rows) in &copies {
-            assert_eq!(check_rows(&history, rows), Ok(()), "{checkpoint:?}, RIALTO_SEED={base}");
+            assert_eq!(check_rows(&history, rows), Ok(()), "{checkpoint:?}, {by:?}, RIALTO_SEED={base}");
         }
     }
 }
@@ -203,15 +282,17 @@ fn what_an_action_consistent_copy_holds_are_rows_of_the_history() {
 #[test]
 fn what_other_copies_hold_is_no_state_of_the_history() {
     let base = seed();
-    for (checkpoint, bug) in [(Checkpointing::Fuzzy, false), (Checkpointing::TransactionBlackWhite, true)] {
+    for (checkpoint, by) in
+        [(Checkpointing::Fuzzy, By::Bodies), (Checkpointing::TransactionBlackWhite, By::ForgetfulBodies)]
+    {
         let began = Instant::now();
         let found = (0..).find_map(|round| {
-            let mut found = found(checkpoint, 4, base.wrapping_add(round), bug);
+            let mut found = found(checkpoint, 4, base.wrapping_add(round), by);
             found.history.retain(Done::writes);
             let wrong = found.copies.iter().find_map(|(home, rows)| wrong(&found.history, home, rows));
             assert!(wrong.is_some() || began.elapsed() < Duration::from_secs(100), "the test's own premise");
             wrong
         });
-        println!("{checkpoint:?}: {}", found.expect("it goes on until it finds one"));
+        println!("{checkpoint:?}, {by:?}: {}", found.expect("it goes on until it finds one"));
     }
 }

@@ -6,6 +6,7 @@
 mod apply;
 mod black_white;
 mod consistent;
+mod flights;
 mod histories;
 mod hooked;
 mod operations;

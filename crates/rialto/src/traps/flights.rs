@@ -1,0 +1,146 @@
+//! Calls that fly between threads on both sides of a black/white sweep that is held: each part of a phase notes in a context of
+//! its own what it has read, and what it made of it has the colour of all of it.
+
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
+
+use super::black_white::{ALSO_WHITE, BLACK, Held, WHITE, tcbw};
+use super::consistent::Found;
+use super::*;
+use crate::lock::LockForm;
+use crate::row::ColumnType;
+use crate::{Action, Arguments, Flow, Outputs, Procedure, Sent};
+
+/// Beside [`BLACK`] and [`WHITE`] a row of the same colour on the other thread.
+const BLACK_TOO: i32 = 12;
+const WHITE_TOO: i32 = 28;
+/// There is no such row; its key is the thread's of [`WHITE`].
+const ABSENT: i32 = 1_000;
+
+/// What a call does to a row: gives it a number, or reads it.
+type Visit = (i32, Option<i64>);
+
+fn visit<const AT: usize>(
+    tx: &mut Transaction,
+    arguments: &Arguments<'_>,
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (table, id): (_, i32) = (arguments.table()?, arguments.get(2 * AT)?);
+    match arguments.get::<Option<i64>>(2 * AT + 1)? {
+        Some(n) => set_n(tx, table, id, n)?,
+        None => tx.look(table, id, |_| ()).map(drop)?,
+    }
+    let thread = std::thread::current();
+    let queue = thread.name().and_then(|name| name.split('-').nth(1)).unwrap_or_default();
+    outputs.push(Value::Text(queue.to_owned()));
+    Ok(())
+}
+
+/// A call that visits two rows at the same time, each on the thread that owns its key: the second one is a part's.
+fn send(db: &Database, visits: [Visit; 2]) -> Sent {
+    let arguments = visits.map(|(id, n)| [Value::Int4(id), n.map_or(Value::Null, Value::Int8)]);
+    db.send_call_with(&level_1(), "visits", arguments.as_flattened()).unwrap()
+}
+
+fn end(sent: Sent) {
+    let queues = sent.wait().unwrap();
+    assert_eq!(
+        queues.iter().map(|queue| format!("{queue:?}")).collect::<BTreeSet<_>>().len(),
+        2,
+        "{queues:?}"
+    );
+}
+
+/// Runs `test` while a sweep is held, and gives what the copy has, alone. `bug`: what parts have read has no colour.
+fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
+    let options = Options { locks: LockForm::Local, executors: 4, executor_threads: 2, ..options() };
+    let (_, found) = Held::sweep(tcbw(), options, |held| {
+        let db = &held.db;
+        // Neighbours are of different threads, and so are the first dataset and the last.
+        let bounds = [10, 20, 30].map(|bound| vec![Value::Int4(bound)]);
+        db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+        let flow = Flow::new().phase([
+            Action::exclusive("t", visit::<0>).by_argument(0),
+            Action::exclusive("t", visit::<1>).by_argument(2),
+        ]);
+        let arguments = [ColumnType::Int4, ColumnType::Int8, ColumnType::Int4, ColumnType::Int8];
+        db.register(Procedure::new("visits", arguments, flow)).unwrap();
+        db.core().contexts.forgets_parts.store(bug, Ordering::Relaxed);
+        test(held);
+    });
+    found
+}
+
+/// Somebody changes a black row, and then a call comes that is of both colours: whether it was found to be, and what the copy
+/// has.
+fn of_both(visits: [Visit; 2], bug: bool) -> (bool, Found) {
+    let mut is_mixed = false;
+    let found = sweep(bug, |held| {
+        assert_eq!(held.write(&[BLACK], 3), 1);
+        let mut sent = send(&held.db, visits);
+        until("it is placed or mixed", || held.restarts() > 0 || sent.is_done());
+        is_mixed = held.restarts() > 0;
+        held.go_on();
+        end(sent);
+    });
+    (is_mixed, found)
+}
+
+#[test]
+fn a_call_of_one_colour_in_all_its_parts_commits_beside_the_sweep() {
+    let found = sweep(false, |held| {
+        end(send(&held.db, [(WHITE, Some(2)), (WHITE_TOO, Some(2))]));
+        end(send(&held.db, [(BLACK, Some(3)), (BLACK_TOO, Some(3))]));
+        end(send(&held.db, [(BLACK, None), (WHITE, None)]));
+        assert_eq!(held.restarts(), 0);
+    });
+    assert_eq!([WHITE, WHITE_TOO, BLACK, BLACK_TOO].map(|id| found[&id].0), [2, 2, 1, 1]);
+}
+
+/// Whichever part it is that was on the other side, and whether it read or wrote there.
+#[test]
+fn a_call_of_both_colours_is_mixed_whichever_part_was_on_the_other_side() {
+    for visits in [
+        [(WHITE, Some(2)), (BLACK, None)],
+        [(BLACK, None), (WHITE, Some(2))],
+        [(WHITE, Some(2)), (BLACK, Some(2))],
+        [(WHITE, None), (BLACK, Some(2))],
+        [(BLACK, Some(2)), (WHITE, None)],
+    ] {
+        let (is_mixed, found) = of_both(visits, false);
+        assert!(is_mixed, "{visits:?}");
+        assert_eq!((found[&BLACK].0, found[&WHITE].0), (1, 1), "{visits:?}: it is black in the end");
+    }
+    // The copy has what was made of the black row, and not that row.
+    let (is_mixed, found) = of_both([(WHITE, Some(2)), (BLACK, None)], true);
+    assert!(!is_mixed, "the test's own premise: a part's reads have no colour");
+    assert_eq!(
+        (found[&BLACK].0, found[&WHITE].0),
+        (1, 2),
+        "the test's own premise: it is of no state that ever was"
+    );
+}
+
+/// A part has read that there is no row: where a black one removed it, and, black itself, where somebody inserts it then.
+#[test]
+fn what_a_part_has_not_found_has_a_colour_too() {
+    for bug in [false, true] {
+        let expected = if bug { Ok(()) } else { Err(crate::Error::MixedColours) };
+        sweep(bug, |held| {
+            let (db, table) = (&held.db, &held.table);
+            end(send(db, [(BLACK, Some(3)), (ABSENT, None)]));
+            let mut tx = db.begin().unwrap();
+            set_n(&mut tx, table, ALSO_WHITE, 2).unwrap();
+            tx.insert(table, &[Value::Int4(ABSENT), Value::Int8(0), text(7_000)]).unwrap();
+            assert_eq!(tx.commit(), expected, "an insert where a black part has found nothing");
+        });
+        sweep(bug, |held| {
+            commit(&held.db, |tx| tx.delete(&held.table, BLACK).map(|there| assert!(there)));
+            let mut sent = send(&held.db, [(WHITE, Some(2)), (BLACK, None)]);
+            until("it is placed or mixed", || held.restarts() > 0 || sent.is_done());
+            assert_eq!(held.restarts() > 0, !bug, "what a black one has removed");
+            held.go_on();
+            end(sent);
+        });
+    }
+}
