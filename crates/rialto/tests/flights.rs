@@ -99,9 +99,10 @@ fn rows(db: &Database, table: &str, indexes: usize) -> BTreeMap<i32, i32> {
     rows.into_iter().collect()
 }
 
-/// The last action of a call waits while somebody else would have the tables that the first ones have used.
+/// The last action of a call waits while somebody else would have the tables that the first ones have used: in parts, each with a
+/// context of its own, or in a stint, whose executors hold the intentions (L13).
 #[test]
-fn what_parts_have_used_is_the_calls_until_it_ends() {
+fn what_a_call_has_used_is_its_own_until_it_ends() {
     static IS_IN: AtomicBool = AtomicBool::new(false);
     static GO_ON: AtomicBool = AtomicBool::new(false);
     fn wait(flag: &AtomicBool) -> Result<()> {
@@ -114,32 +115,41 @@ fn what_parts_have_used_is_the_calls_until_it_ends() {
         }
         Ok(())
     }
-    in_time(2 * LIMIT, || {
-        let db = database(2);
-        // Without an identifier: it has no executor for itself.
-        let last = Action::exclusive("left", |_, _, _| {
-            IS_IN.store(true, Ordering::SeqCst);
-            wait(&GO_ON)
-        });
-        let flow = Flow::new().phase(both()).phase([last]);
-        db.register(Procedure::new("both", [ColumnType::Int4; 3], flow)).unwrap();
-        let mut shared_out = 0;
-        for key in KEYS {
-            let sent = db.send_call("both", &ints([key, 7, key])).unwrap();
-            wait(&IS_IN).unwrap();
-            for name in ["left", "right"] {
-                let table = db.table(name).unwrap();
-                let at_once = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
-                let emptied = db.transact_with(&at_once, |tx| tx.truncate(&table));
-                assert!(matches!(emptied, Err(Error::WouldWait { .. })), "{name}, {key}: {emptied:?}");
+    for (threads, has_stint) in [(2, false), (0, true), (0, false)] {
+        in_time(2 * LIMIT, move || {
+            let db = database(threads);
+            let last = Action::exclusive("left", |_, _, _| {
+                IS_IN.store(true, Ordering::SeqCst);
+                wait(&GO_ON)
+            });
+            // Without an identifier it has no executor for itself.
+            let last = if has_stint { last.by_argument(0) } else { last };
+            let flow = Flow::new().phase(both()).phase([last]);
+            db.register(Procedure::new("both", [ColumnType::Int4; 3], flow)).unwrap();
+            let mut shared_out = 0;
+            for key in KEYS {
+                let outputs = std::thread::scope(|scope| {
+                    let call = scope.spawn(|| db.call("both", &ints([key, 7, key])));
+                    wait(&IS_IN).unwrap();
+                    for name in ["left", "right"] {
+                        let table = db.table(name).unwrap();
+                        let at_once = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+                        let emptied = db.transact_with(&at_once, |tx| tx.truncate(&table));
+                        assert!(
+                            matches!(emptied, Err(Error::WouldWait { .. })),
+                            "{name}, {key}, {threads} threads: {emptied:?}"
+                        );
+                    }
+                    GO_ON.store(true, Ordering::SeqCst);
+                    call.join().unwrap().unwrap()
+                });
+                shared_out += u32::from(was_shared_out(&outputs));
+                [&IS_IN, &GO_ON].iter().for_each(|flag| flag.store(false, Ordering::SeqCst));
             }
-            GO_ON.store(true, Ordering::SeqCst);
-            shared_out += u32::from(was_shared_out(&sent.wait().unwrap()));
-            [&IS_IN, &GO_ON].iter().for_each(|flag| flag.store(false, Ordering::SeqCst));
-        }
-        assert!(shared_out > 0, "the test's own premise");
-        assert_eq!(rows(&db, "right", 0), BTreeMap::from([(7, 8)]));
-    });
+            assert_eq!(shared_out > 0, threads > 0, "the test's own premise");
+            assert_eq!(rows(&db, "right", 0), BTreeMap::from([(7, 8)]));
+        });
+    }
 }
 
 /// What tables are changes between calls and among them: what parts write goes into the tables as they are then.

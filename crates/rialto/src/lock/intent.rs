@@ -170,8 +170,8 @@ impl LockManager {
     }
 
     /// Waits until each executor's lock table has been in once since a table's word was raised (L13).
-    fn outlast_stints(&self, owner: &mut Owner, wait: &Wait<'_>) -> Result<(), LockError> {
-        self.leave_stint(owner);
+    fn outlast_stints(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
+        debug_assert!(!owner.body.stint.is_on(), "it would wait for itself");
         self.pass_executors(owner, wait)
     }
 
@@ -262,6 +262,8 @@ impl LockManager {
         wait: &Wait<'_>,
         held: Option<usize>,
     ) -> Result<Acquired, LockError> {
+        // Lock tables that are out come behind the head's latch (L4).
+        self.leave_stint(owner);
         let id = owner.id();
         let name = HeadName::table(table);
         let raised = Cell::new(held.is_some_and(|at| owner.body.tables[at].wanted));

@@ -526,5 +526,15 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
     assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
     manager.end(runner);
     manager.end(holder);
+
+    // Nor is another table's intention lost whose cell it would need, which was entered before.
+    let mut runner = manager.begin().unwrap();
+    manager.table(&mut runner, same_cell, LockMode::IntentExclusive, &refusing()).unwrap();
+    assert!(stint(&manager, &mut runner, &spans));
+    assert!(!manager.use_in_stint(&mut runner, one, LockMode::IntentShared));
+    assert!(manager.use_in_stint(&mut runner, same_cell, LockMode::IntentShared), "it is entered");
+    manager.leave_stint(&mut runner);
+    assert_eq!(whole(same_cell, LockMode::Shared), Err(LockError::WouldWait));
+    manager.end(runner);
     assert_eq!(manager.locks_now(), 0);
 }

@@ -625,6 +625,46 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
     });
 }
 
+/// L4: who asks for a table in a stint has left it when he asks the table's head. Who breaks a cycle has that head's latch, and
+/// waits with it for the lock tables on the cycle.
+#[test]
+fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
+    const TABLE: TableId = TableId(1);
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        let key = || SPANS[0]();
+        let lock_key = move |manager: &LockManager, owner: &mut Owner| {
+            manager.local(owner, INDEX, key().borrow(), RecordMode::Exclusive, &FOREVER)
+        };
+        let lock_table =
+            |manager: &LockManager, owner: &mut Owner, mode| manager.table(owner, TABLE, mode, &FOREVER);
+        let one = move |manager: &LockManager| {
+            let mut owner = manager.begin().unwrap();
+            let outcome = lock_key(manager, &mut owner)
+                .and_then(|_| lock_table(manager, &mut owner, LockMode::Exclusive));
+            assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
+            manager.end(owner);
+        };
+        let other = move |manager: &LockManager| {
+            let mut owner = manager.begin().unwrap();
+            let outcome = lock_table(manager, &mut owner, LockMode::IntentExclusive)
+                .and_then(|_| lock_key(manager, &mut owner));
+            assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
+            manager.end(owner);
+        };
+        let in_stint = move |manager: &LockManager| {
+            let mut owner = manager.begin().unwrap();
+            let span = SPANS[1]();
+            manager
+                .stint(&mut owner, &[Wanted { index: INDEX, span: span.borrow(), mode: RecordMode::Shared }]);
+            let outcome = lock_table(manager, &mut owner, LockMode::IntentShared);
+            assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
+            manager.end(owner);
+        };
+        run(&manager, vec![Box::new(one), Box::new(other), Box::new(in_stint)]);
+    });
+}
+
 #[test]
 fn a_cycle_over_two_executors_is_found() {
     check(|| {
