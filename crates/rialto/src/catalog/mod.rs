@@ -18,6 +18,8 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 pub(crate) use self::description::{Description, Storage};
+#[cfg(test)]
+pub(crate) use self::table::AFTER_FOLLOWING;
 pub use self::table::Table;
 pub(crate) use self::table::{Followed, ROW_NUMBER_BLOCK, RowNumbers, TableParts, TableVersion};
 use crate::error::{Error, Result};

@@ -66,6 +66,12 @@ pub(crate) struct Followed {
     pub there: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What happens when this thread has followed its next entry, and the latch is free again.
+    pub(crate) static AFTER_FOLLOWING: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+}
+
 impl TableVersion {
     pub fn new(parts: TableParts) -> TableVersion {
         debug_assert_eq!(parts.schema.indexes().len(), parts.secondaries.len());
@@ -136,6 +142,13 @@ impl TableVersion {
     /// slot is freed, so a slot that an entry points to is that row's. Without the latch it may be another row's soon, even
     /// while the entry's key is locked: rows move. So all that is to be known of it is read here.
     pub fn read_by_entry(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
+        let followed = self.follow(which, entry, body);
+        #[cfg(test)]
+        AFTER_FOLLOWING.take().into_iter().for_each(|happens| happens());
+        followed
+    }
+
+    fn follow(&self, which: WhichIndex, entry: &[u8], body: &mut Vec<u8>) -> Followed {
         let (index, segments) = (self.index(which), self.segments());
         loop {
             let found = index.get(entry);

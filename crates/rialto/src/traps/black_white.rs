@@ -301,7 +301,8 @@ fn an_action_of_both_colours_is_a_move() {
 /// What the paint is for, and its check of reads: one thread raises a number, another copies it to a row that is always
 /// behind or equal. A copy of the database in which it is ahead is of no state that ever was.
 fn ahead(ignores_reads: bool, seed: u64) -> u32 {
-    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let (disk, swept) = HookedDisk::counting();
+    let disk: Arc<dyn Disk> = disk;
     let options = Options {
         sweep_bytes_per_s: Some(2 << 20),
         checkpoint_interval: Duration::from_millis(1),
@@ -310,7 +311,6 @@ fn ahead(ignores_reads: bool, seed: u64) -> u32 {
     let (db, table) = filled_with(disk.clone(), options);
     db.set_checkpoint(tcbw()).unwrap();
     let stop = AtomicBool::new(false);
-    let completed = || db.metrics().checkpoints.completed;
     let mut ahead = 0;
     std::thread::scope(|scope| {
         let worker = |copies: bool| {
@@ -336,8 +336,7 @@ fn ahead(ignores_reads: bool, seed: u64) -> u32 {
         let workers = [scope.spawn(worker(false)), scope.spawn(worker(true))];
         let began = Instant::now();
         for round in 0.. {
-            let before = completed();
-            until("a checkpoint is complete", || completed() > before);
+            until_checkpoint(&db, &swept);
             let [found] = backup_alone(&disk, ["t"]);
             ahead += (0..ROWS / 2).filter(|low| found[&(low + ROWS / 2)].0 > found[low].0).count() as u32;
             let enough = if ignores_reads { ahead > 0 } else { round == 8 };

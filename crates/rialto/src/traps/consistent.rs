@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::hooked::HookedDisk;
 use super::*;
 use crate::checkpoint::home::{HomeBlock, HomeFile};
 use crate::io::MemoryDisk;
@@ -112,7 +113,8 @@ pub(super) fn copy_alone<R, const TABLES: usize>(
 
 /// Of some backups that are made while others write: how many lack a whole transaction, and how many a whole row.
 fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
-    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let (disk, swept) = HookedDisk::counting();
+    let disk: Arc<dyn Disk> = disk;
     let slow = Options {
         sweep_bytes_per_s: Some(8 << 20),
         checkpoint_interval: Duration::from_millis(1),
@@ -122,7 +124,6 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
     let tables = tables(&db);
     (0..PAIRS).for_each(|id| write(&db, &tables, id, i64::from(id), true));
     db.set_checkpoint(checkpoint).unwrap();
-    let completed = || db.metrics().checkpoints.completed;
     let stop = AtomicBool::new(false);
     let mut damages = [0, 0];
     std::thread::scope(|scope| {
@@ -137,8 +138,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
             });
         }
         for _ in 0..6 {
-            let before = completed();
-            until("a checkpoint is complete", || completed() > before);
+            until_checkpoint(&db, &swept);
             let [left, right] = backup_alone(&disk, ["left", "right"]);
             let is_whole = |found: &Found| {
                 found.len() == PAIRS as usize && found.values().all(|&(n, length)| length == length_at(n))

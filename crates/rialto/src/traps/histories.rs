@@ -13,6 +13,7 @@ use common::history::{Done, State, check, check_rows, check_state, state_before}
 use common::load::{Load, Mix};
 
 use super::consistent::copy_alone;
+use super::hooked::HookedDisk;
 use super::*;
 use crate::backup::{Backup, Restore, restore};
 use crate::checkpoint::home::HomeBlock;
@@ -111,7 +112,8 @@ fn call(db: &Database, arguments: Vec<Value>) -> Done {
 /// Three threads' transactions under so many sweeps.
 fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     let mut random = Random::new(seed);
-    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let (disk, swept) = HookedDisk::counting();
+    let disk: Arc<dyn Disk> = disk;
     let held_by_rows = if random.chance(1, 3) { LockForm::Central } else { LockForm::Thin };
     let (locks, executor_threads) = match by {
         By::Bodies | By::ForgetfulBodies => (held_by_rows, 0),
@@ -134,7 +136,6 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
     let db = Database::open_on(disk.clone(), options).unwrap();
     let (work, mut history) = Work::begin(&db, by);
     db.set_checkpoint(checkpoint).unwrap();
-    let completed = || db.metrics().checkpoints.completed;
     let (mut copies, mut taken) = (Vec::new(), Vec::new());
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -166,8 +167,7 @@ fn found(checkpoint: Checkpointing, sweeps: u64, seed: u64, by: By) -> Found {
             }
         });
         for sweep in 0..sweeps {
-            let before = completed();
-            until("a checkpoint is complete", || completed() > before);
+            until_checkpoint(&db, &swept);
             let (home, [rows]) = copy_alone(&disk, ["things"], entry);
             let (count, rows) = (rows.len(), State::from_iter(rows));
             assert_eq!(rows.len(), count, "the loader keeps one of two");

@@ -3,10 +3,11 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, Open, SharedMap};
+use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
 
 /// What is about to happen to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +29,20 @@ pub(super) struct HookedDisk {
 impl HookedDisk {
     pub(super) fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
         Arc::new(HookedDisk { inner, hook: Arc::default() })
+    }
+
+    /// A disk in memory, and how many writes to backup copies there were: how far sweeps are.
+    pub(super) fn counting() -> (Arc<HookedDisk>, Arc<AtomicU64>) {
+        let (disk, swept) = (HookedDisk::new(MemoryDisk::new()), Arc::new(AtomicU64::new(0)));
+        disk.before({
+            let swept = swept.clone();
+            move |file: &str, _| {
+                if file.starts_with("backup") {
+                    swept.fetch_add(1, Ordering::Relaxed);
+                }
+            }
+        });
+        (disk, swept)
     }
 
     pub(super) fn before(&self, hook: impl Fn(&str, About) + Send + Sync + 'static) {

@@ -7,6 +7,7 @@ mod apply;
 mod black_white;
 mod consistent;
 mod flights;
+mod followed;
 mod histories;
 mod hooked;
 mod operations;
@@ -15,6 +16,7 @@ mod sweep;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::io::{Disk, FaultyDisk, Random};
@@ -146,12 +148,32 @@ fn crashed(faulty: &FaultyDisk, db: Database) -> (Arc<FaultyDisk>, Database) {
 }
 
 /// Waits for what another thread is sure to do; the limit is there only so that a broken engine fails the test.
-fn until(what: &str, mut happened: impl FnMut() -> bool) {
-    let began = Instant::now();
+fn until(what: &str, happened: impl FnMut() -> bool) {
+    until_while(what, happened, || ());
+}
+
+/// As [`until`], for what takes many steps: the limit counts from the last one, so that a slow machine does not fail the test.
+fn until_while<S: PartialEq>(
+    what: &str,
+    mut happened: impl FnMut() -> bool,
+    mut progress: impl FnMut() -> S,
+) {
+    let (mut since, mut seen) = (Instant::now(), progress());
     while !happened() {
-        assert!(began.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
+        let now = progress();
+        if now != seen {
+            (since, seen) = (Instant::now(), now);
+        }
+        assert!(since.elapsed() < Duration::from_secs(60), "waited in vain: {what}");
         std::thread::yield_now();
     }
+}
+
+/// Waits until another checkpoint is complete, as long as sweeps write to the copies.
+fn until_checkpoint(db: &Database, swept: &AtomicU64) {
+    let completed = || db.metrics().checkpoints.completed;
+    let before = completed();
+    until_while("a checkpoint is complete", || completed() > before, || swept.load(Ordering::Relaxed));
 }
 
 /// The rows whose `n` is this.
