@@ -306,7 +306,7 @@ impl Database {
         self.core().catalog.version()
     }
 
-    /// Who waits for whom, right now.
+    /// Who waits for whom, right now. With local locks, who waits at an executor that a long body has in its hands is left out.
     pub fn lock_waits(&self) -> Vec<LockWait> {
         let core = self.core();
         let waits = core.locks.waits().into_iter();

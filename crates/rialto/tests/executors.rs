@@ -6,8 +6,8 @@ mod common;
 use std::collections::VecDeque;
 use std::ops::ControlFlow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use common::calls::{self, FAIL, READ, STEPS, WRITE, any_call, argument, events, filling, is_plain, route};
@@ -446,6 +446,41 @@ fn metrics_wait_for_no_body() {
         GO_ON.store(true, Ordering::SeqCst);
         call.join().unwrap().unwrap();
         assert!(requests(&db) > meanwhile);
+    });
+}
+
+/// A body that has a lock table out asks who waits, and somebody waits for what is in there.
+#[test]
+fn a_body_may_ask_who_waits() {
+    static DATABASE: OnceLock<Database> = OnceLock::new();
+    let db = DATABASE.get_or_init(|| database(options(LockForm::Local, 0)));
+    pair(db, "fine", [put::<0>, put::<1>]);
+    pair(
+        db,
+        "asks",
+        [
+            |_, _, outputs| {
+                outputs.push(DATABASE.get().map_or(-1, |db| db.lock_waits().len() as i32));
+                Ok(())
+            },
+            put::<1>,
+        ],
+    );
+    let table = db.table("things").unwrap();
+    let mut holder = db.begin().unwrap();
+    holder.insert(&table, &[Value::Int4(1), Value::Int4(0), Value::Int8(0)]).unwrap();
+    std::thread::scope(|scope| {
+        let waiter = scope.spawn(|| db.call("fine", &ints([1, 5])));
+        while db.lock_waits().is_empty() {
+            std::thread::yield_now();
+        }
+        let asked =
+            in_time(Duration::from_secs(60), || DATABASE.get().map(|db| db.call("asks", &ints([2, 3]))));
+        // It is out in the hands of who asks, so nothing can be said of who waits for it.
+        assert_eq!(asked, Some(Ok(ints([0, 3]).to_vec())));
+        assert_eq!(db.lock_waits().len(), 1);
+        drop(holder);
+        assert_eq!(waiter.join().unwrap(), Ok(ints([1, 5]).to_vec()));
     });
 }
 

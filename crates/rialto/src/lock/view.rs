@@ -7,6 +7,9 @@ use super::mode::LockMode;
 use super::name::LockTarget;
 use super::slot::WaitsFor;
 
+/// A lock table that is out is waited for so long, a few times.
+const TABLE_WITHIN: Duration = Duration::from_millis(1);
+
 /// One transaction's wait, as it was at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LockWait {
@@ -26,7 +29,7 @@ pub struct LockWait {
 
 impl LockManager {
     /// Everybody who waits now, the longest wait first. Each wait is a true one, but they are not all read at the same
-    /// instant.
+    /// instant; those at an executor whose lock table stays out are left out.
     pub fn waits(&self) -> Vec<LockWait> {
         let mut waits: Vec<LockWait> =
             (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16)).collect();
@@ -36,7 +39,14 @@ impl LockManager {
 
     fn wait_of(&self, waiter: u16) -> Option<LockWait> {
         let record = self.slots[usize::from(waiter)].wait_record()?;
-        let (mode, blockers) = self.blockers(waiter, &record.waits_for)?;
+        let (mode, blockers) = match record.waits_for {
+            // Who asks may have it out himself.
+            WaitsFor::Local(executor) => {
+                let locks = self.local.lock_for(executor, TABLE_WITHIN)?;
+                Self::blockers_local(&locks, waiter)?
+            }
+            _ => self.blockers(waiter, &record.waits_for)?,
+        };
         let waited = Instant::now().saturating_duration_since(record.since);
         let mode = match record.waits_for {
             WaitsFor::Head(_) | WaitsFor::Local(_) => mode,

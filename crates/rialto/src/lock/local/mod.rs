@@ -92,6 +92,11 @@ impl LocalTables {
         self.executor(executor).lock()
     }
 
+    /// The latch; none if the table stays away for about so long.
+    pub fn lock_for(&self, executor: u16, limit: Duration) -> Option<Latch<'_>> {
+        self.executor(executor).lock_for(limit)
+    }
+
     /// The latches of some executors, ascending, each with its table in. None is held while a table that is out is waited for.
     pub fn lock_all(&self, executors: impl Iterator<Item = u16> + Clone) -> SmallVec<[Latch<'_>; 8]> {
         'again: loop {
