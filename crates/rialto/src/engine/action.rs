@@ -245,13 +245,19 @@ impl Target {
 
     /// The table, without a look at the catalog's map (whose lock is a line that all threads write) unless the catalog
     /// has changed.
+    #[inline]
     pub fn table(&self, catalog: &Catalog) -> Result<Cow<'_, Table>> {
-        let version = catalog.version() + 1;
-        if self.checked.load(Ordering::Acquire) == version
-            && let Some(table) = self.table.get()
-        {
-            return Ok(Cow::Borrowed(table));
+        match self.table.get() {
+            Some(table) if self.checked.load(Ordering::Acquire) == catalog.version() + 1 => {
+                Ok(Cow::Borrowed(table))
+            }
+            _ => self.find_table(catalog),
         }
+    }
+
+    #[cold]
+    fn find_table(&self, catalog: &Catalog) -> Result<Cow<'_, Table>> {
+        let version = catalog.version() + 1;
         let current = catalog.table(&self.what.name)?;
         let table = self.table.get_or_init(|| current.clone());
         if table.id() != current.id() {

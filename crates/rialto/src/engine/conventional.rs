@@ -7,8 +7,9 @@
 //! identifiers overlap; between others it cannot be told, since each keeps to its own: whatever an action touches is
 //! held against its table, identifier and mode ([`Scope`](crate::txn::scope::Scope)).
 
+use super::action::Action;
 use super::identifier::Given;
-use super::phase::{ReadyActions, lock, make_ready};
+use super::phase::{Ready, ReadyActions, lock, make_ready};
 use super::procedure::{Outputs, Registered};
 use crate::error::Result;
 use crate::lock::LockForm;
@@ -24,21 +25,53 @@ pub(crate) fn run(
 ) -> Result<()> {
     outputs.clear();
     let locks_identifiers = transaction.context().core.locks.form() == LockForm::Local;
-    let mut actions = ReadyActions::new();
     for phase in procedure.flow().phases() {
-        // Where rows are locked, each action's turn comes when the one before it has run.
-        let steps = if locks_identifiers { phase.len() } else { 1 };
-        for step in phase.chunks(steps) {
-            let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
-            // A claim is of identifiers only.
-            let actions_of_step = step.iter().filter(|action| locks_identifiers || !action.is_claim());
-            make_ready(procedure, actions_of_step, context, given, &mut actions)?;
-            lock(procedure, context, &mut actions, given)?;
-            for action in &mut actions {
-                action.run(procedure, transaction, arguments, outputs)?;
+        if locks_identifiers && phase.len() > 1 {
+            run_together(procedure, phase, transaction, arguments, outputs)?;
+        } else {
+            // Where rows are locked, each action's turn comes when the one before it has run, and a claim, which is of
+            // identifiers only, has none.
+            for action in phase.iter().filter(|action| locks_identifiers || !action.is_claim()) {
+                run_alone(procedure, action, transaction, arguments, outputs)?;
             }
         }
         outputs.rendezvous();
     }
     Ok(())
+}
+
+/// Runs one action, if it is part of the call.
+#[inline(always)]
+fn run_alone(
+    procedure: &Registered,
+    action: &Action,
+    transaction: &mut Transaction,
+    arguments: &[Value],
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
+    if !action.is_part_of(given.arguments, given.earlier) {
+        return Ok(());
+    }
+    context.check()?;
+    let mut ready = Ready::new(action, context)?;
+    ready.identify(procedure, context, given)?;
+    lock(procedure, context, std::slice::from_mut(&mut ready), given)?;
+    ready.run(procedure, transaction, arguments, outputs)
+}
+
+/// Locks what the actions of a phase name, then runs them.
+#[inline(never)]
+fn run_together(
+    procedure: &Registered,
+    phase: &[Action],
+    transaction: &mut Transaction,
+    arguments: &[Value],
+    outputs: &mut Outputs,
+) -> Result<()> {
+    let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
+    let mut actions = ReadyActions::new();
+    make_ready(procedure, phase, context, given, &mut actions)?;
+    lock(procedure, context, &mut actions, given)?;
+    actions.iter_mut().try_for_each(|action| action.run(procedure, transaction, arguments, outputs))
 }

@@ -18,7 +18,7 @@ use crate::txn::scope::Reach;
 use crate::txn::transaction::Context;
 
 /// A phase of more actions than this locks what they name instead of having their executors for itself.
-const STINT_ACTIONS_MAX: usize = 8;
+const STINT_ACTIONS_MAX: usize = 64;
 
 /// An action in a call.
 pub(super) enum Ready<'a> {
@@ -34,15 +34,19 @@ pub(super) type ReadyActions<'a> = SmallVec<[Ready<'a>; 4]>;
 impl<'a> Ready<'a> {
     /// The action, which gets its identifier by [`Ready::identify`].
     #[inline(always)]
-    fn new(action: &'a Action, context: &mut Context) -> Result<Ready<'a>> {
-        match (&action.target, &action.body) {
-            (Some(target), body) => Targeted::new(target, body.as_ref(), context).map(Ready::Targeted),
-            (None, body) => Ok(Ready::Plain(body.as_ref().expect("only what has a target can be a claim"))),
-        }
+    pub fn new(action: &'a Action, context: &mut Context) -> Result<Ready<'a>> {
+        Ok(match (&action.target, &action.body) {
+            (Some(target), body) => {
+                let table = target.table(&context.core.catalog)?;
+                Ready::Targeted(Targeted::new(target, body.as_ref(), table, context))
+            }
+            (None, body) => Ready::Plain(body.as_ref().expect("only what has a target can be a claim")),
+        })
     }
 
+    /// Works out its identifier for the arguments and for what earlier phases gave.
     #[inline(always)]
-    fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
+    pub fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
         match self {
             Ready::Targeted(targeted) => targeted.identify(procedure, context, given),
             Ready::Plain(_) => Ok(()),
@@ -94,6 +98,7 @@ pub(super) fn make_ready<'a>(
     given: Given<'_>,
     ready: &mut ReadyActions<'a>,
 ) -> Result<()> {
+    context.check()?;
     ready.clear();
     for action in actions {
         if action.is_part_of(given.arguments, given.earlier) {
@@ -110,6 +115,7 @@ pub(super) fn make_ready<'a>(
 ///
 /// These are locked in one order for all transactions. So two of the same flow that visit each table and each index in one
 /// phase cannot deadlock.
+#[inline]
 pub(super) fn lock(
     procedure: &Registered,
     context: &mut Context,
@@ -120,39 +126,37 @@ pub(super) fn lock(
     if is_local && begin_stint(context, actions) {
         return Ok(());
     }
+    lock_as_others_do(procedure, context, actions, given)
+}
+
+#[inline(never)]
+fn lock_as_others_do(
+    procedure: &Registered,
+    context: &mut Context,
+    actions: &mut [Ready<'_>],
+    given: Given<'_>,
+) -> Result<()> {
+    context.core.locks.leave_stint(&mut context.owner);
     actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
-    if is_local { lock_identifiers(context, actions) } else { Ok(()) }
+    if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
 /// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
 #[inline]
 fn begin_stint(context: &mut Context, actions: &[Ready<'_>]) -> bool {
-    let mut wanted: SmallVec<[Wanted<'_>; STINT_ACTIONS_MAX]> = SmallVec::new();
-    for action in actions {
-        match action {
-            // Many would keep many executors from others for long.
-            Ready::Targeted(_) if wanted.len() == STINT_ACTIONS_MAX => return no_stint(context),
-            Ready::Targeted(targeted) if targeted.is_span() => wanted.push(targeted.wanted()),
-            Ready::Targeted(_) => {}
-            // It may wait for whatever it likes.
-            Ready::Plain(_) => return no_stint(context),
-        }
+    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes.
+    if actions.len() > STINT_ACTIONS_MAX || actions.iter().any(|action| action.targeted().is_none()) {
+        return false;
     }
     let Context { core, owner, tables, .. } = context;
     let mut uses = actions.iter().filter_map(Ready::targeted);
-    let has_all = core.locks.stint(owner, &wanted)
+    let wanted = uses.clone().filter(|it| it.is_span()).map(Targeted::wanted);
+    core.locks.stint(owner, wanted)
         && uses.all(|it| {
             // A version is retired under a lock on the whole table.
             core.locks.use_in_stint(owner, it.table.id(), intention(it.target.mode()))
                 && !tables.at(it.slot).is_retired()
-        });
-    has_all || no_stint(context)
-}
-
-#[cold]
-fn no_stint(context: &mut Context) -> bool {
-    context.core.locks.leave_stint(&mut context.owner);
-    false
+        })
 }
 
 #[inline(never)]
@@ -191,13 +195,16 @@ pub(super) struct Targeted<'a> {
 
 impl<'a> Targeted<'a> {
     #[inline(always)]
-    fn new(target: &'a Target, body: Option<&'a Body>, context: &mut Context) -> Result<Targeted<'a>> {
-        let table = target.table(&context.core.catalog)?;
-        context.check()?;
+    fn new(
+        target: &'a Target,
+        body: Option<&'a Body>,
+        table: Cow<'a, Table>,
+        context: &mut Context,
+    ) -> Targeted<'a> {
         let (which, index) = (WhichIndex::Primary, IndexId(0));
         let (slot, key) = (context.find_table(&table), Key::new());
         let (is_point, by_columns) = (false, false);
-        Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
+        Targeted { target, body, table, slot, which, index, key, is_point, by_columns }
     }
 
     /// Works out its identifier by the version of its table that the transaction knows.
@@ -287,13 +294,13 @@ impl<'a> Targeted<'a> {
         if let Some(strayed) = context.scope.end() {
             return Err(procedure.error(strayed.into()));
         }
-        match done {
-            Err(Error::ReadOnly) if is_shared && !was_read_only => Err(procedure.error(format!(
+        if is_shared && !was_read_only && matches!(done, Err(Error::ReadOnly)) {
+            return Err(procedure.error(format!(
                 "its {} wrote, but is in shared mode: make it Action::exclusive",
                 target.describe()
-            ))),
-            done => done,
+            )));
         }
+        done
     }
 }
 

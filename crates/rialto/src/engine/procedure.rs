@@ -307,7 +307,17 @@ impl Registered {
 
     /// The arguments as values of their declared types: the same values, unless one is of a type or form that stands
     /// for it (an int4 for an int8, a decimal of another scale).
+    #[inline]
     pub fn check<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
+        let of_type = |(value, ty): (&Value, &ColumnType)| value.borrow().is_plainly(*ty);
+        if values.len() == self.arguments.len() && values.iter().zip(&self.procedure.arguments).all(of_type) {
+            return Ok(Cow::Borrowed(values));
+        }
+        self.check_each(values)
+    }
+
+    #[inline(never)]
+    fn check_each<'a>(&self, values: &'a [Value]) -> Result<Cow<'a, [Value]>> {
         if values.len() != self.arguments.len() {
             return Err(self.wrong_arguments(values, None));
         }

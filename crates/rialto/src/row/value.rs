@@ -332,6 +332,23 @@ impl<'a> ValueRef<'a> {
         }
     }
 
+    /// Whether it is one of this type just as it is, of one with a single form for each value.
+    #[inline]
+    pub(crate) fn is_plainly(self, ty: ColumnType) -> bool {
+        matches!(
+            (ty, self),
+            (ColumnType::Int8, ValueRef::Int8(_))
+                | (ColumnType::Int4, ValueRef::Int4(_))
+                | (ColumnType::Int2, ValueRef::Int2(_))
+                | (ColumnType::Text, ValueRef::Text(_))
+                | (ColumnType::Bytes, ValueRef::Bytes(_))
+                | (ColumnType::Bool, ValueRef::Bool(_))
+                | (ColumnType::Float8, ValueRef::Float8(_))
+                | (ColumnType::Date, ValueRef::Date(_))
+                | (ColumnType::Timestamp, ValueRef::Timestamp(_))
+        )
+    }
+
     /// The value as one of `column`'s type: integers at its width, decimals at its scale, char(n) without trailing
     /// blanks. An integer also becomes a decimal or a float; nothing is ever rounded or cut.
     ///
@@ -339,18 +356,7 @@ impl<'a> ValueRef<'a> {
     /// [`Error::NotNull`], [`Error::OutOfRange`], [`Error::StringTooLong`], [`Error::TypeMismatch`].
     #[inline]
     pub(crate) fn coerce(self, table: &str, column: &Column) -> Result<ValueRef<'a>> {
-        match (column.ty, self) {
-            (ColumnType::Int8, ValueRef::Int8(_))
-            | (ColumnType::Int4, ValueRef::Int4(_))
-            | (ColumnType::Int2, ValueRef::Int2(_))
-            | (ColumnType::Text, ValueRef::Text(_))
-            | (ColumnType::Bytes, ValueRef::Bytes(_))
-            | (ColumnType::Bool, ValueRef::Bool(_))
-            | (ColumnType::Float8, ValueRef::Float8(_))
-            | (ColumnType::Date, ValueRef::Date(_))
-            | (ColumnType::Timestamp, ValueRef::Timestamp(_)) => Ok(self),
-            _ => self.coerce_slow(table, column),
-        }
+        if self.is_plainly(column.ty) { Ok(self) } else { self.coerce_slow(table, column) }
     }
 
     fn coerce_slow(self, table: &str, column: &Column) -> Result<ValueRef<'a>> {

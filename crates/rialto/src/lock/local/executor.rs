@@ -173,11 +173,12 @@ impl Executor {
         self.found_out.load(Ordering::Relaxed)
     }
 
-    /// Puts the table back.
+    /// Puts the table back. True: somebody sleeps until it is, and is to be [woken](Executor::wake).
     #[inline]
-    pub fn put_back(&self, table: Taken) {
+    #[must_use]
+    pub fn put_back(&self, table: Taken) -> bool {
         debug_assert_eq!(table.0.as_ptr(), self.table.get(), "a table goes back to its own place");
-        self.leave();
+        self.state.swap(IN, Ordering::Release) & WANTED != 0
     }
 
     /// Has the table, if nobody else does.
@@ -204,7 +205,7 @@ impl Executor {
     /// One is woken: who comes in from his sleep leaves the state wanted, and so wakes the next. All at once would be in each
     /// other's way.
     #[cold]
-    fn wake(&self) {
+    pub fn wake(&self) {
         // Who looked before the table was back is asleep by now, not about to be.
         drop(self.sleepers.lock());
         self.back.notify_one();

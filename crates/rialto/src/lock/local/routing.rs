@@ -168,7 +168,7 @@ fn executor_of_number(number: [u8; 8], executors: u16) -> u16 {
 }
 
 /// Which of the datasets between these bounds a key is in.
-#[inline]
+#[inline(always)]
 fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
     let head = head_of(key);
     let from = heads.partition_point(|bound| *bound < head);
@@ -182,11 +182,16 @@ fn dataset_of(bounds: &[Key], heads: &[u64], key: &[u8]) -> usize {
 /// The first eight bytes of a key, in the order of keys; shorter ones filled up with zeros.
 #[inline]
 fn head_of(key: &[u8]) -> u64 {
-    match key.first_chunk() {
-        Some(head) => u64::from_be_bytes(*head),
-        None => {
-            key.iter().fold(0, |head, byte| head << 8 | u64::from(*byte)) << (8 * (8 - key.len()) as u32 % 64)
+    if let Some(head) = key.first_chunk() {
+        return u64::from_be_bytes(*head);
+    }
+    match (key.first_chunk(), key.last_chunk()) {
+        // From four bytes on, two looks that overlap.
+        (Some(first), Some(last)) => {
+            let behind = u64::from(u32::from_be_bytes(*last)) << (8 * (8 - key.len()));
+            u64::from(u32::from_be_bytes(*first)) << 32 | behind & u64::from(u32::MAX)
         }
+        _ => (0..4).fold(0, |head, at| head << 8 | u64::from(key.get(at).copied().unwrap_or(0))) << 32,
     }
 }
 

@@ -6,8 +6,9 @@
 //! owner waits for anything he *leaves* the stint: what is in the list becomes locks, and the tables go back.
 //!
 //! Invariant **L12**: whoever is in a stint waits for nothing and nobody. So tables that are out come back soon, and nobody
-//! in a stint can be on a cycle of waits. The one exception orders itself: at the beginning of a stint its tables are
-//! waited for, in ascending order, as everywhere (L4).
+//! in a stint can be on a cycle of waits. Who begins one and finds a table out puts back what he has, waits for that table,
+//! and begins again with it: many threads on few cores would else sleep one behind the other, each with tables that the
+//! next ones want.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,8 +19,8 @@ use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
 use super::executor::Taken;
-use super::locks::{LocalLocks, Request, hash_of, suffices};
-use super::routing::Executors;
+use super::locks::{Request, hash_of, suffices};
+use super::routing::{Executors, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables};
 use crate::ids::IndexId;
@@ -28,8 +29,11 @@ use crate::ids::IndexId;
 /// ask for locks, as others do.
 const TAKE_WITHIN: Duration = Duration::from_millis(1);
 
+/// Who has waited for so many tables, and found another one out each time, asks for locks.
+const WAITS_MAX: usize = 8;
+
 /// A stint of more spans is left: they are looked at one by one.
-const SPANS_MAX: usize = 24;
+const SPANS_MAX: usize = 96;
 
 /// A span that is asked for.
 #[derive(Debug, Clone, Copy)]
@@ -57,9 +61,6 @@ struct Kept {
     mode: RecordMode,
 }
 
-/// Which executors have keys of which (the second) of the spans that are asked for.
-type Routes = SmallVec<[(u16, u16); 8]>;
-
 /// The lock tables that an owner has taken out, and what he has of them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
@@ -69,6 +70,8 @@ pub(in super::super) struct Stint {
     bytes: Vec<u8>,
     /// Of the routing rules by which they were found. These stay in force as long as any table is out.
     version: u64,
+    /// The executor whose table somebody else had when it was asked for.
+    found_out: Option<u16>,
 }
 
 impl Stint {
@@ -83,12 +86,17 @@ impl Stint {
         })
     }
 
-    /// Puts the tables back as they are.
-    #[inline]
+    /// Puts the tables back as they are. Nobody is woken before the last one is back: he might run at once, in place of who
+    /// has them.
+    #[inline(always)]
     fn put_back(&mut self, local: &LocalTables) {
+        let mut wanted = Executors::new();
         while let Some((executor, table)) = self.tables.pop() {
-            local.executor(executor).put_back(table);
+            if local.executor(executor).put_back(table) {
+                wanted.push(executor);
+            }
         }
+        wanted.iter().for_each(|&executor| local.executor(executor).wake());
         self.kept.clear();
         self.bytes.clear();
     }
@@ -103,84 +111,119 @@ impl Drop for Stint {
 impl LockManager {
     /// Begins a stint of these spans, or widens the one that there is. False, and no stint, if a lock of somebody else's is
     /// in the way, or an executor that would have to be waited for.
-    pub fn stint(&self, owner: &mut Owner, wanted: &[Wanted<'_>]) -> bool {
-        if self.take_spans(owner, wanted) {
-            return true;
+    #[inline]
+    pub fn stint<'a>(&self, owner: &mut Owner, wanted: impl Iterator<Item = Wanted<'a>> + Clone) -> bool {
+        let body = &mut owner.body;
+        let (begins, stint) = (!body.stint.is_on(), &mut body.stint);
+        let kept = stint.kept.len();
+        // Whoever changes the rules has to have all tables in.
+        if !begins || self.local.changing.load(Ordering::Relaxed) == 0 {
+            // In a stint the owner knows the rules in force, so that this waits for nobody.
+            let rules = self.local.rules_in_force(&mut body.rules);
+            stint.version = rules.version;
+            let asker = (body.id, body.transaction);
+            let has_all = wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted))
+                || begins && self.begin_again(stint, rules, asker, wanted);
+            if has_all {
+                return true;
+            }
         }
+        // These were not asked for in the order of locks.
+        stint.kept.truncate(kept);
+        stint.found_out = None;
         self.leave_stint(owner);
         false
     }
 
-    #[inline]
-    fn take_spans(&self, owner: &mut Owner, wanted: &[Wanted<'_>]) -> bool {
-        let body = &mut owner.body;
-        let (begins, stint) = (!body.stint.is_on(), &mut body.stint);
-        // Whoever changes the rules has to have all tables in.
-        if begins && self.local.changing.load(Ordering::Relaxed) > 0
-            || stint.kept.len() + wanted.len() > SPANS_MAX
-        {
+    /// Begins a stint with the table that was out, as soon as it is back.
+    #[cold]
+    #[inline(never)]
+    fn begin_again<'a>(
+        &self,
+        stint: &mut Stint,
+        rules: &RoutingRules,
+        asker: (u16, u16),
+        wanted: impl Iterator<Item = Wanted<'a>> + Clone,
+    ) -> bool {
+        for _ in 0..WAITS_MAX {
+            let Some(executor) = stint.found_out.take() else { return false };
+            stint.put_back(&self.local);
+            if self.local.changing.load(Ordering::Relaxed) > 0 {
+                return false;
+            }
+            let Some(table) = self.local.executor(executor).take_within(TAKE_WITHIN) else { return false };
+            stint.tables.push((executor, table));
+            if wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted)) {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Keeps a span, if the tables of its executors can be had at once and no lock of somebody else's is in the way.
+    #[inline(always)]
+    fn take_span(
+        &self,
+        stint: &mut Stint,
+        rules: &RoutingRules,
+        asker: (u16, u16),
+        wanted: Wanted<'_>,
+    ) -> bool {
+        if stint.kept.len() == SPANS_MAX {
             return false;
         }
-        // In a stint the owner knows the rules in force, so that this waits for nobody.
-        let rules = self.local.rules_in_force(&mut body.rules);
-        stint.version = rules.version;
-        let mut routes = Routes::new();
-        for (nth, &Wanted { index, span, .. }) in wanted.iter().enumerate() {
-            match rules.only_executor_of(index, span) {
-                Some(executor) => routes.push((executor, nth as u16)),
-                None => {
-                    let mut executors = Executors::new();
-                    rules.executors_of(index, span, &mut executors);
-                    routes.extend(executors.iter().map(|&executor| (executor, nth as u16)));
-                }
+        let Wanted { index, span, mode } = wanted;
+        let has = match rules.only_executor_of(index, span) {
+            Some(executor) => self.take_at(stint, executor, asker, wanted),
+            None => {
+                let mut executors = Executors::new();
+                rules.executors_of(index, span, &mut executors);
+                executors.iter().all(|&executor| self.take_at(stint, executor, asker, wanted))
             }
-        }
-        // Only in this order may they be waited for.
-        if begins && routes.len() > 1 {
-            routes.sort_unstable();
-        }
-        let (id, transaction) = (body.id, body.transaction);
-        for &(executor, nth) in &routes {
-            let Some(table) = self.take_table(stint, executor, begins) else { return false };
-            let Wanted { index, span, mode } = wanted[usize::from(nth)];
-            if !table.is_idle() {
-                let (version, hash) = (table.version(), hash_of(index, span));
-                let request =
-                    Request { owner: id, transaction, index, span, mode, version, part: false, hash };
-                if !table.is_free_for(request) {
-                    return false;
-                }
-            }
-            table.count(index, span);
-        }
-        for &Wanted { index, span, mode } in wanted {
+        };
+        if has {
             let span = span.put(&mut stint.bytes);
             stint.kept.push(Kept { index, span, mode });
         }
-        true
+        has
     }
 
-    /// An executor's lock table, taken out if it is not yet. None: it would have to be waited for, or the rules by which it was
-    /// found are not in force.
-    #[inline]
-    fn take_table<'a>(
+    /// The span at one executor, whose table is taken out if it is not yet. False: somebody else has it, a lock is in the
+    /// way, or the rules by which the executor was found are not in force.
+    #[inline(always)]
+    fn take_at(
         &self,
-        stint: &'a mut Stint,
+        stint: &mut Stint,
         executor: u16,
-        begins: bool,
-    ) -> Option<&'a mut LocalLocks> {
+        (owner, transaction): (u16, u16),
+        Wanted { index, span, mode }: Wanted<'_>,
+    ) -> bool {
         let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
             None => {
-                let place = self.local.executor(executor);
-                let table = if begins { place.take_within(TAKE_WITHIN) } else { place.try_take() };
-                stint.tables.push((executor, table?));
+                let Some(table) = self.local.executor(executor).try_take() else {
+                    stint.found_out = Some(executor);
+                    return false;
+                };
+                stint.tables.push((executor, table));
                 stint.tables.len() - 1
             }
         };
         let table = &mut stint.tables[at].1;
-        (table.version() == stint.version).then_some(table)
+        let version = table.version();
+        if version != stint.version {
+            return false;
+        }
+        if !table.is_idle() {
+            let hash = hash_of(index, span);
+            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+            if !table.is_free_for(request) {
+                return false;
+            }
+        }
+        table.count(index, span);
+        true
     }
 
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
@@ -188,7 +231,7 @@ impl LockManager {
         if owner.body.stint.covers(wanted) {
             return Some(Acquired::Held);
         }
-        self.stint(owner, &[wanted]).then_some(Acquired::New)
+        self.stint(owner, std::iter::once(wanted)).then_some(Acquired::New)
     }
 
     /// Leaves the stint, if there is one: what the owner has of it are locks from here on.

@@ -72,7 +72,7 @@ fn any_spans(dice: &mut Dice) -> Vec<(Span, RecordMode)> {
 
 fn stint(manager: &LockManager, owner: &mut Owner, spans: &[(Span, RecordMode)]) -> bool {
     let wanted = spans.iter().map(|(span, mode)| Wanted { index: INDEX, span: span.borrow(), mode: *mode });
-    manager.stint(owner, &wanted.collect::<Vec<_>>())
+    manager.stint(owner, wanted)
 }
 
 fn any_mode(dice: &mut Dice) -> RecordMode {
@@ -477,6 +477,33 @@ fn a_table_that_is_out_is_waited_for() {
         ended.store(true, Ordering::SeqCst);
         manager.end(runner);
     });
+}
+
+/// L12: who finds a table out waits for it without those that he has taken already.
+#[test]
+fn who_waits_for_a_table_to_begin_a_stint_has_no_other_one() {
+    let manager = manager();
+    manager.route(INDEX, Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1])));
+    let only = |key| [(SpanRef::point(key).to_owned(), RecordMode::Exclusive)];
+    let mut runner = manager.begin().unwrap();
+    assert!(stint(&manager, &mut runner, &only(b"x")));
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut waiter = manager.begin().unwrap();
+            // It may have waited for long enough before the runner ends.
+            stint(&manager, &mut waiter, &[only(b"a"), only(b"x")].concat());
+            manager.end(waiter);
+        });
+        while manager.found_out() == 0 {
+            thread::yield_now();
+        }
+        let mut other = manager.begin().unwrap();
+        assert!(stint(&manager, &mut other, &only(b"b")));
+        assert_eq!(manager.found_out(), 1, "it had to wait for who waits");
+        manager.end(other);
+        manager.end(runner);
+    });
+    assert_eq!(manager.locks_now(), 0);
 }
 
 /// L13: in a stint the executors hold the intentions.

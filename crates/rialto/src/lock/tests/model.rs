@@ -560,7 +560,7 @@ fn stints_and_locks_exclude_each_other() {
                 let mode = RecordMode::Exclusive;
                 let span = SPANS[first]();
                 let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
-                let mut has = manager.stint(&mut owner, &[wanted])
+                let mut has = manager.stint(&mut owner, std::iter::once(wanted))
                     || manager.local(&mut owner, INDEX, span.borrow(), mode, &FOREVER).is_ok();
                 if has && first == 2 {
                     inside.iter().for_each(|key| key.visit(mode));
@@ -600,7 +600,8 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
                 let (span, mode) = (SPANS[first](), RecordMode::Exclusive);
                 let intention = LockMode::IntentExclusive;
                 let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
-                if manager.stint(&mut owner, &[wanted]) && manager.use_in_stint(&mut owner, TABLE, intention)
+                if manager.stint(&mut owner, std::iter::once(wanted))
+                    && manager.use_in_stint(&mut owner, TABLE, intention)
                 {
                     inside.visit(RecordMode::Shared);
                     manager.leave_stint(&mut owner);
