@@ -656,8 +656,10 @@ fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
         let in_stint = move |manager: &LockManager| {
             let mut owner = manager.begin().unwrap();
             let span = SPANS[1]();
-            manager
-                .stint(&mut owner, &[Wanted { index: INDEX, span: span.borrow(), mode: RecordMode::Shared }]);
+            manager.stint(
+                &mut owner,
+                std::iter::once(Wanted { index: INDEX, span: span.borrow(), mode: RecordMode::Shared }),
+            );
             let outcome = lock_table(manager, &mut owner, LockMode::IntentShared);
             assert!(matches!(outcome, Ok(_) | Err(LockError::Deadlock)));
             manager.end(owner);
