@@ -152,13 +152,9 @@ impl Core {
         Choices {
             durability: self.durability(options.durability.unwrap_or(self.options.durability)),
             lock_timeout: options.lock_timeout.unwrap_or(self.options.lock_timeout),
-            timeout: options.timeout,
-            deadline: None,
             procedure: options.procedure.unwrap_or_default(),
             read_only: options.read_only,
             lock_wait: options.lock_wait,
-            commit_stall: options.commit_stall,
-            willing_to_wait: options.willing_to_wait,
             operations: self.options.logging == Logging::Action,
         }
     }

@@ -93,11 +93,18 @@ pub(crate) struct Runs {
     waits: waits::Waits,
     /// How long those that ended without effect waited for locks.
     lock_wait_ns: u64,
+    /// Whether whoever runs them waits for the outcome at once, and so the last run may end with it.
+    replies: bool,
 }
 
 impl Runs {
     pub(crate) fn new() -> Runs {
-        Runs { attempts: 0, mixed: 0, started: None, waits: waits::now(), lock_wait_ns: 0 }
+        Runs { attempts: 0, mixed: 0, started: None, waits: waits::now(), lock_wait_ns: 0, replies: false }
+    }
+
+    /// Those of a caller who waits for the outcome.
+    fn to_reply() -> Runs {
+        Runs { replies: true, ..Runs::new() }
     }
 
     /// The next run may be on another thread than those before it: their waits for latches are forgotten.
@@ -176,8 +183,14 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<T> {
-        let (value, done) = self.run(options, body)?;
-        done.reply(self.core()).map(|()| value)
+        let (value, done) = self.run(options, Runs::to_reply(), body)?;
+        match rarely(done.context.is_some()) {
+            false => {
+                std::mem::forget(done);
+                Ok(value)
+            }
+            true => done.reply(self.core()).map(|()| value),
+        }
     }
 
     /// Runs `body` as [`Database::transact`] does, but does not wait for the disk: the ticket tells when the outcome is
@@ -198,7 +211,7 @@ impl Database {
         options: &TxOptions,
         body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Ticket)> {
-        let (value, mut done) = self.run(options, body)?;
+        let (value, mut done) = self.run(options, Runs::new(), body)?;
         let ticket = done.ticket();
         done.give_back(self.core());
         Ok((value, ticket))
@@ -217,10 +230,10 @@ impl Database {
     fn run<T>(
         &self,
         options: &TxOptions,
+        mut runs: Runs,
         mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Committed)> {
         let in_body = InBody::enter()?;
-        let mut runs = Runs::new();
         loop {
             match self.run_once(options, &mut runs, &mut body) {
                 Run::Placed(value, committed) => return Ok((value, committed)),
@@ -501,7 +514,7 @@ pub(crate) fn end_run<T>(
     unlocked: bool,
 ) -> Run<T> {
     let error = match outcome {
-        Ok(value) => match transaction.take_place(Some(runs)) {
+        Ok(value) => match transaction.take_place(Some((runs, core))) {
             Ok(committed) => {
                 // Its context has gone over.
                 std::mem::forget(transaction);
@@ -550,7 +563,8 @@ impl fmt::Debug for Database {
     }
 }
 
-/// A transaction that has its place: its context is kept for the wait.
+/// A transaction that has its place: its context is kept for the wait. Without one it has ended: nobody has to wait for it, and
+/// it is accounted for ([`Runs::to_reply`]).
 pub(crate) struct Committed {
     context: Option<Box<crate::txn::transaction::Context>>,
     lsn: crate::ids::Lsn,
@@ -630,12 +644,12 @@ impl Drop for Committed {
 impl Transaction {
     /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
     #[inline(never)]
-    pub(crate) fn take_place(&mut self, runs: Option<&Runs>) -> Result<Committed> {
+    pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed> {
         let context = self.context.as_mut().expect("the transaction is open");
-        let before = runs.is_none().then(waits::now);
+        let before = by.is_none().then(waits::now);
         let lsn = context.commit()?;
-        context.ledger = match (runs, before) {
-            (Some(runs), _) => Ledger {
+        let ledger = match (by, before) {
+            (Some((runs, _)), _) => Ledger {
                 began: runs.started.unwrap_or(context.began),
                 waits: runs.waits,
                 lock_wait_ns: runs.lock_wait_ns + context.lock_wait_ns,
@@ -646,6 +660,17 @@ impl Transaction {
                 lock_wait_ns: context.lock_wait_ns,
             },
         };
+        if let Some((Runs { replies: true, .. }, core)) = by
+            && !rarely(!context.core.log.has_reached(lsn, context.choices.durability))
+        {
+            let (accounts, procedure) = (&core.accounts, context.choices.procedure);
+            accounts.committed(context.number, procedure, &ledger.spent(None, Moment::now()));
+            if let Some(context) = self.context.take() {
+                core.contexts.give_back(context);
+            }
+            return Ok(Committed { context: None, lsn });
+        }
+        context.ledger = ledger;
         Ok(Committed { context: self.context.take(), lsn })
     }
 

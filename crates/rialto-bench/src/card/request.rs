@@ -6,7 +6,7 @@ use std::str::FromStr;
 use rialto::io::Random;
 use rialto::row::Date;
 
-use super::tables::Shape;
+use super::tables::{ADDRESS_BYTES, Shape};
 use crate::mix::Names;
 
 /// The name of a transaction.
@@ -222,9 +222,11 @@ fn write_address(random: &mut Random, address: &mut String) {
 
 /// Fills a text up with blanks, so that records keep their size.
 pub(super) fn pad(text: &mut String, bytes: usize) {
-    while text.len() < bytes {
-        text.push(' ');
-    }
+    const BLANKS: &str = match str::from_utf8(&[b' '; ADDRESS_BYTES]) {
+        Ok(blanks) => blanks,
+        Err(_) => unreachable!(),
+    };
+    text.push_str(&BLANKS[..bytes.saturating_sub(text.len())]);
 }
 
 /// What a transaction says.

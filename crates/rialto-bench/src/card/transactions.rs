@@ -54,13 +54,13 @@ fn no_amount(cents: i64) -> Error {
 }
 
 /// Accounts: reads one.
-#[inline]
+#[inline(always)]
 pub(super) fn read_account(transaction: &mut Transaction, accounts: &Table, number: i32) -> Result<Account> {
     let read = |row: RowView<'_>| -> Result<Account> {
         Ok(Account {
             limit_cents: i64::from(row.get_i32(account::LIMIT)?),
             used_cents: row.get_i64(account::USED)?,
-            expires: row.read(account::EXPIRES)?,
+            expires: row.get_date(account::EXPIRES)?,
             is_lost: row.get_i32(account::LOST)? != 0,
         })
     };
@@ -201,7 +201,8 @@ pub(super) fn change_address(
 ) -> Result<()> {
     let found = transaction.modify(customers, number, |fields| {
         fields.add_i32(customer::MOVES, 1)?;
-        let mut text = address.to_owned();
+        let mut text = String::with_capacity(ADDRESS_BYTES);
+        text.push_str(address);
         pad(&mut text, ADDRESS_BYTES);
         fields.set(customer::ADDRESS, &Value::Text(text))
     })?;

@@ -25,7 +25,7 @@ use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode};
 use super::name::{HeadName, LockTarget};
 use super::options::LockForm;
-use super::slot::{HeldTable, Owner, TableForm};
+use super::slot::{HeldTable, Lent, Owner, TableForm};
 use super::sync::{AtomicU32, AtomicU64};
 use super::wait::{LockError, Wait};
 use crate::ids::TableId;
@@ -126,6 +126,24 @@ fn is_free(found: u64) -> bool {
     found == EMPTY || found & STATE == IDLE
 }
 
+impl Lent<'_> {
+    /// As [`LockManager::intend_again`], of an owner who has no stint, for an intention.
+    #[inline(always)]
+    pub fn intend_again(self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
+        debug_assert!(!mode.is_whole() && !owner.body.stint.is_on());
+        let (intents, at) = (&self.0.intents, Intents::place(table));
+        let found = intents.cells[at].load(Ordering::Relaxed);
+        if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
+            return true;
+        }
+        let taken = found == entry(table, IDLE) && intents.change(at, found, entry(table, state_of(mode)));
+        if taken {
+            owner.body.tables.push(HeldTable { table, mode, form: TableForm::Intent, wanted: false });
+        }
+        taken
+    }
+}
+
 impl LockManager {
     /// Uses a table in a stint, whose executors hold the intention. False, and nothing done: it is to be entered as others
     /// are, out of the stint; somebody wants the table, or another one's intention would be in its cell.
@@ -196,19 +214,7 @@ impl LockManager {
     /// transaction of this slot and taken up now.
     #[inline]
     pub fn intend_again(&self, owner: &mut Owner, table: TableId, mode: LockMode) -> bool {
-        if mode.is_whole() || owner.body.stint.is_on() {
-            return false;
-        }
-        let (intents, at) = (&self.slot(owner).intents, Intents::place(table));
-        let found = intents.cells[at].load(Ordering::Relaxed);
-        if found == entry(table, EXCLUSIVE) || found == entry(table, state_of(mode)) {
-            return true;
-        }
-        let taken = found == entry(table, IDLE) && intents.change(at, found, entry(table, state_of(mode)));
-        if taken {
-            owner.body.tables.push(HeldTable { table, mode, form: TableForm::Intent, wanted: false });
-        }
-        taken
+        !mode.is_whole() && !owner.body.stint.is_on() && self.lent(owner).intend_again(owner, table, mode)
     }
 
     /// Enters or raises a thin intention; `None`: not possible now, or somebody wants the table.

@@ -17,7 +17,8 @@ use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Owner, Slot, TableForm, VICTIM, WaitRecord, WaitsFor,
+    Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Lent, Owner, Slot, TableForm, VICTIM, WaitRecord,
+    WaitsFor,
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
@@ -182,6 +183,12 @@ impl LockManager {
 
     pub(super) fn slot(&self, owner: &Owner) -> &Slot {
         &self.slots[usize::from(owner.body.id)]
+    }
+
+    /// The owner's slot.
+    #[inline(always)]
+    pub fn lent(&self, owner: &Owner) -> Lent<'_> {
+        Lent(self.slot(owner))
     }
 
     /// Locks a table, or strengthens the lock that the owner has on it.
@@ -544,7 +551,9 @@ impl LockManager {
     #[inline(always)]
     pub(super) fn release_all_of(&self, slot: &Slot, owner: &mut Owner) {
         debug_assert_eq!(owner.body.thin, 0, "thin locks are released by LockManager::release_all_thin");
-        self.end_stint(owner);
+        if owner.body.stint.is_on() {
+            self.end_stint(owner);
+        }
         let body = &mut owner.body;
         if !(body.records.is_empty() && body.intervals.is_empty()) {
             self.release_named(body);

@@ -62,7 +62,7 @@ pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};
 pub use options::{LockForm, LockOptions};
-pub use slot::Owner;
+pub use slot::{Lent, Owner};
 pub use thin::{LockWords, ThinWord};
 pub use view::LockWait;
 pub use wait::{LockError, LockPolicy, Wait};

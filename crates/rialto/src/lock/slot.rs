@@ -66,6 +66,10 @@ pub(super) struct Slot {
     pub(super) intents: Intents,
 }
 
+/// The slot that is lent to an owner, at hand for several steps.
+#[derive(Clone, Copy)]
+pub struct Lent<'a>(pub(super) &'a Slot);
+
 impl Slot {
     /// Runs a part of this owner's transaction from here on; none: its own.
     pub(super) fn follow(&self, leader: Option<u16>) {

@@ -24,7 +24,7 @@ use super::head::{Head, Heads};
 use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
-use super::slot::{Owner, Slot};
+use super::slot::{Lent, Owner, Slot};
 use super::sync::AtomicU64;
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
@@ -166,10 +166,10 @@ impl ThinList {
     }
 }
 
-impl LockManager {
-    /// Locks a record by its word if nobody holds it; the way on from a `false` is [`LockManager::record_thin`].
+impl Lent<'_> {
+    /// As [`LockManager::record_if_free`].
     #[inline(always)]
-    pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
+    pub fn record_if_free(self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
         let before = word.load(Ordering::Relaxed);
         if !ThinWord::is_free(before) {
             return false;
@@ -177,9 +177,24 @@ impl LockManager {
         let locked = ThinWord::granted(before, owner.id(), mode);
         let free = word.compare_exchange(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok();
         if free {
-            self.note_thin(owner, record);
+            self.note(owner, record);
         }
         free
+    }
+
+    #[inline(always)]
+    fn note(self, owner: &mut Owner, record: u64) {
+        // Counted when it is released, all at once.
+        self.0.thin.push(owner.body.thin, record);
+        owner.body.thin += 1;
+    }
+}
+
+impl LockManager {
+    /// Locks a record by its word if nobody holds it; the way on from a `false` is [`LockManager::record_thin`].
+    #[inline(always)]
+    pub fn record_if_free(&self, owner: &mut Owner, word: &AtomicU64, record: u64, mode: RecordMode) -> bool {
+        self.lent(owner).record_if_free(owner, word, record, mode)
     }
 
     /// Locks a present record by its word, or strengthens the lock that the owner has on it. `record` is its address,
@@ -242,7 +257,7 @@ impl LockManager {
             };
             if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 match acquired {
-                    Acquired::New => self.note_thin(owner, record),
+                    Acquired::New => self.lent(owner).note(owner, record),
                     _ => {
                         list.keep_one(record);
                         self.slot(owner).counters.row.add(1);
@@ -269,18 +284,11 @@ impl LockManager {
         };
         let (acquired, _) = self.acquire_by(owner, name, wait, target, ask)?;
         match acquired {
-            Acquired::New => self.note_thin(owner, record),
+            Acquired::New => self.lent(owner).note(owner, record),
             Acquired::Upgraded => self.slot(owner).counters.row.add(1),
             Acquired::Held => {}
         }
         Ok(acquired)
-    }
-
-    #[inline(always)]
-    fn note_thin(&self, owner: &mut Owner, record: u64) {
-        // Counted when it is released, all at once.
-        self.slot(owner).thin.push(owner.body.thin, record);
-        owner.body.thin += 1;
     }
 
     /// The records that the owner holds in the thin form, by address.

@@ -106,7 +106,7 @@ pub(crate) fn seed(database: u128, sequence: u64) -> u64 {
 /// The length of a block at `position` whose header and payload take `used` bytes.
 #[inline(always)]
 pub(crate) fn closed_length(position: u64, used: usize) -> usize {
-    let length = used.next_multiple_of(8);
+    let length = (used + 7) & !7;
     let to_page = PAGE - ((position as usize + length - 1) & (PAGE - 1)) - 1;
     if to_page < HEADER { length + to_page } else { length }
 }

@@ -49,7 +49,21 @@ pub(crate) struct Gatherer {
     next: usize,
     /// Bytes of the next packet that are in parts already.
     in_parts: usize,
+    allotment: Allotment,
 }
+
+/// What lone committers may fill without another look: it lies in one log file and in one piece of the ring, is free, and is
+/// promised to them as a packet's bytes are to it.
+#[derive(Debug, Clone, Copy, Default)]
+struct Allotment {
+    /// Its end, a position in the stream.
+    end: u64,
+    /// What is promised for it.
+    promised: u64,
+}
+
+/// Bytes of an allotment, at most: blocks of some hundred commits. Until it is opened anew others have so much less room.
+const ALLOTMENT_BYTES: u64 = 32 << 10;
 
 impl Gatherer {
     /// A gatherer that goes on at the ring's position.
@@ -61,8 +75,8 @@ impl Gatherer {
         incarnation: u32,
         lsn: u64,
     ) -> Gatherer {
-        let (drained, next, in_parts) = (Vec::with_capacity(1024), 0, 0);
-        Gatherer { ring, files, file, checksum, incarnation, lsn, drained, next, in_parts }
+        let (drained, next, in_parts, allotment) = (Vec::with_capacity(1024), 0, 0, Allotment::default());
+        Gatherer { ring, files, file, checksum, incarnation, lsn, drained, next, in_parts, allotment }
     }
 
     /// The last packet that is wholly in the ring.
@@ -100,12 +114,47 @@ impl Gatherer {
     /// The length of the block that would hold a packet of so many bytes alone, if nothing has to be done before.
     #[inline(always)]
     fn block_of_one(&self, bytes: usize, last: u64) -> Option<usize> {
-        let (position, end) = (self.ring.position(), self.file.end());
         let used = HEADER + PACKET_HEADER + bytes;
-        let free = self.ring.free().saturating_sub(SEAL_BYTES);
-        let limit = self.ring.room().min(end - position).min(free).min(BLOCK_MAX as u64);
+        let limit = self.open_bytes().min(BLOCK_MAX as u64);
         let fits = (used + SLACK).max(ROOM_MIN) as u64 <= limit && self.in_parts == 0 && self.lsn < last;
-        (!rarely(!fits)).then(|| block::closed_length(position, used))
+        (!rarely(!fits)).then(|| block::closed_length(self.ring.position(), used))
+    }
+
+    /// The bytes from here on that are free in one piece of the ring, and lie in the same log file.
+    #[inline(always)]
+    fn open_bytes(&self) -> u64 {
+        let (position, end) = (self.ring.position(), self.file.end());
+        let free = self.ring.free().saturating_sub(SEAL_BYTES);
+        self.ring.room().min(end - position).min(free)
+    }
+
+    /// Whether a lone committer's block of a packet of so many bytes fits into the allotment.
+    #[inline(always)]
+    fn fits_allotment(&self, bytes: usize) -> bool {
+        let needed = (HEADER + PACKET_HEADER + bytes + SLACK).max(ROOM_MIN);
+        self.ring.position() + needed as u64 <= self.allotment.end
+    }
+
+    /// Opens another allotment, if a packet of so many bytes fits and `promise` promises it its bytes of the stream: what may be
+    /// filled, and the pad behind it.
+    #[inline(never)]
+    fn open_allotment(&mut self, pool: &PacketPool, bytes: usize, promise: impl FnOnce(u64) -> bool) -> bool {
+        self.close_allotment(pool);
+        let open = self.open_bytes().min(ALLOTMENT_BYTES);
+        let allotment = Allotment { end: self.ring.position() + open, promised: open + SEAL_BYTES };
+        if (HEADER + PACKET_HEADER + bytes + SLACK).max(ROOM_MIN) as u64 > open
+            || !promise(allotment.promised)
+        {
+            return false;
+        }
+        self.allotment = allotment;
+        true
+    }
+
+    /// Takes back what is promised for the allotment: when it is used up, or others have no room.
+    pub(crate) fn close_allotment(&mut self, pool: &PacketPool) {
+        // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
+        pool.promised().fetch_sub(std::mem::take(&mut self.allotment).promised, Ordering::SeqCst);
     }
 
     /// Builds the block of one packet.
@@ -121,13 +170,22 @@ impl Gatherer {
     }
 
     /// Places a packet that nobody else sees and gathers it, if that can be done at once: nothing is queued, and its block
-    /// fits where the last one ends. The caller has promised it its bytes of the stream. Its place, if so.
+    /// fits where the last one ends, its bytes promised. Its place, if so.
     #[inline(always)]
-    pub(crate) fn place_alone(&mut self, pool: &PacketPool, bytes: &[u8], kind: u8) -> Option<Lsn> {
+    pub(crate) fn place_alone(
+        &mut self,
+        pool: &PacketPool,
+        bytes: &[u8],
+        kind: u8,
+        promise: impl FnOnce(u64) -> bool,
+    ) -> Option<Lsn> {
         if rarely(!self.drained.is_empty()) {
             return None;
         }
-        let length = self.block_of_one(bytes.len(), u64::MAX)?;
+        if rarely(!self.fits_allotment(bytes.len())) && !self.open_allotment(pool, bytes.len(), promise) {
+            return None;
+        }
+        let length = block::closed_length(self.ring.position(), HEADER + PACKET_HEADER + bytes.len());
         // I2: all places up to this one are gathered, if none is queued.
         let lsn = pool.place_alone(Lsn(self.lsn))?;
         self.put_one(bytes, kind, length);
@@ -137,7 +195,9 @@ impl Gatherer {
     /// Puts the next packet into the ring, in a block of its own.
     #[inline(always)]
     fn put_one(&mut self, bytes: &[u8], kind: u8, length: usize) {
-        let (header, seed) = (Header { packets: 1, ..self.header(BlockKind::Group) }, self.file.seed);
+        debug_assert!(self.in_parts == 0, "parts are of a packet that is drained");
+        let header = Header { packets: 1, inside: false, ..self.header(BlockKind::Group) };
+        let seed = self.file.seed;
         let block = self.ring.window(length);
         // Zeroes first: at most what the packet leaves of the last word, nearly always.
         let used = HEADER + PACKET_HEADER + bytes.len();
@@ -204,6 +264,8 @@ impl Gatherer {
 
     #[inline(always)]
     fn header(&self, kind: BlockKind) -> Header {
+        // Coarse: a few ms, for the price of a load.
+        let time_ms = if kind == BlockKind::Pad { 0 } else { now_ms() };
         Header {
             kind,
             packet_kind: 0,
@@ -214,8 +276,7 @@ impl Gatherer {
             durable: self.ring.durable(),
             previous: self.checksum,
             incarnation: self.incarnation,
-            // Coarse: a few ms, for the price of a load.
-            time_ms: if kind == BlockKind::Pad { 0 } else { now_ms() },
+            time_ms,
         }
     }
 

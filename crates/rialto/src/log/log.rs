@@ -260,14 +260,7 @@ impl Log {
             return None;
         }
         let mut gatherer = core.gatherer.try_lock()?;
-        let needed = cost(bytes.len());
-        if rarely(!core.promise(needed)) {
-            return None;
-        }
-        let lsn = gatherer.place_alone(&core.pool, bytes, kind as u8);
-        // After the position has advanced: a reserver that sees the smaller sum sees the later position too.
-        core.pool.promised().fetch_sub(needed, Ordering::SeqCst);
-        let lsn = lsn?;
+        let lsn = gatherer.place_alone(&core.pool, bytes, kind as u8, |needed| core.promise(needed))?;
         core.memory.store(lsn.0, Ordering::SeqCst);
         gatherer.look_at_files();
         drop(gatherer);
@@ -474,6 +467,12 @@ impl Log {
         self.core.writer.raised_stalls()
     }
 
+    /// Bytes of the stream that are promised.
+    #[cfg(test)]
+    pub(crate) fn promised(&self) -> u64 {
+        self.core.pool.promised().load(Ordering::SeqCst)
+    }
+
     /// The error that stopped the log, if one did.
     pub fn failure(&self) -> Option<Error> {
         self.core.failure.get().map(stopped)
@@ -552,6 +551,10 @@ impl Core {
     }
 
     fn promise_slowly(&self, bytes: u64) -> Result<()> {
+        self.gatherer.lock().close_allotment(&self.pool);
+        if self.promise(bytes) {
+            return Ok(());
+        }
         let _waiting = Waiting::for_log();
         let until = Instant::now() + self.wait_max;
         loop {

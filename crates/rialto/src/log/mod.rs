@@ -37,7 +37,9 @@
 //!   who waits is told [`Error::OutcomeUnknown`]; nothing is tried again.
 //! - **I8, I9** Reading writes nothing; [`Log::open`] rewrites what was read. No byte is interpreted before its checksum.
 //! - **I10** [`Log::borrow_packet`] and [`Log::reserve`] are where a commit may wait or fail; after [`Log::push`] room in
-//!   prepared files is certain. (`Log::place_alone` promises the room before the place and does nothing where there is none.) A full ring makes commits slower, never fail.
+//!   prepared files is certain. (`Log::place_alone` promises room for some hundred commits at a time, before their places, and
+//!   does nothing where there is none; who has no room for another packet takes the rest of it back first.) A full ring makes
+//!   commits slower, never fail.
 //!
 //! # The crash argument
 //!

@@ -19,6 +19,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::PAGE;
 use crate::Result;
 use crate::io::{Disk, SharedMap};
+use crate::rarely::rarely;
 
 /// The shared map's name in the data directory.
 pub(crate) const RING_NAME: &str = "log-tail";
@@ -79,11 +80,13 @@ pub(crate) struct RingFiller {
     position: u64,
     /// Where in the ring that is.
     offset: u64,
+    /// Up to here it was seen to be free, and to lie before the ring's end.
+    open_until: u64,
 }
 
 impl RingFiller {
     fn new(ring: Arc<Ring>, position: u64) -> RingFiller {
-        RingFiller { offset: position % ring.bytes, ring, position }
+        RingFiller { offset: position % ring.bytes, open_until: position, ring, position }
     }
 
     #[inline(always)]
@@ -112,10 +115,14 @@ impl RingFiller {
     /// The next `length` bytes, to be filled.
     #[inline(always)]
     pub(crate) fn window(&mut self, length: usize) -> &mut [u8] {
-        assert!(length as u64 <= self.free().min(self.room()), "the ring is full, or ends before that");
-        // SAFETY: header page and ring lie in the map, and the assertion keeps the range inside the ring.
+        let end = self.position + length as u64;
+        if rarely(end > self.open_until) {
+            self.open_until = self.position + self.free().min(self.room());
+            assert!(end <= self.open_until, "the ring is full, or ends before that");
+        }
+        // SAFETY: header page and ring lie in the map, and `open_until` keeps the range inside the ring.
         let start = unsafe { self.ring.map.as_ptr().add(PAGE + self.offset as usize) };
-        // SAFETY: the range lies between filled and released + bytes: the drainer reads only before filled and at or
+        // SAFETY: the range lies between filled and released + bytes, which only grows: the drainer reads only before filled and at or
         // past released, readers of an earlier life are gone, and this is the only filler, borrowed mutably.
         unsafe { std::slice::from_raw_parts_mut(start, length) }
     }

@@ -310,10 +310,15 @@ impl Schema {
         })
     }
 
-    /// The same for the keys of all indexes, the primary one among them.
+    /// Whether a byte at this offset of a row's fixed part, or one behind it, can be of a key.
     #[inline]
+    pub(crate) fn may_be_of_keys(&self, offset: usize) -> bool {
+        offset < usize::from(self.keys_end)
+    }
+
+    /// The same for the keys of all indexes, the primary one among them.
     pub fn patch_touches_keys(&self, offset: u16, len: u8) -> bool {
-        offset < self.keys_end
+        self.may_be_of_keys(usize::from(offset))
             && (self.patch_touches_key(WhichIndex::Primary, offset, len)
                 || (0..self.index_shapes.len())
                     .any(|position| self.patch_touches_key(WhichIndex::Secondary(position), offset, len)))

@@ -3,8 +3,8 @@
 use smallvec::SmallVec;
 
 use super::encode::fixed_bytes;
-use super::view::{corrupt, end_at};
-use super::{Schema, Value, ValueRef};
+use super::view::{corrupt, end_at, variable_at};
+use super::{ROW_BYTES_MAX, Schema, Value, ValueRef};
 use crate::{Error, Result};
 
 /// Bytes to be put at an offset of a row. A change of one field is one of these, or two if it comes to be NULL or
@@ -124,13 +124,6 @@ impl FieldPatch {
         &self.bytes
     }
 
-    /// Whether one of the `len` bytes at `offset` is among those that change.
-    #[inline]
-    pub(crate) fn touches(&self, offset: usize, len: usize) -> bool {
-        let from = usize::from(self.offset);
-        from < offset + len && offset < from + usize::from(self.len)
-    }
-
     /// Changes the row.
     ///
     /// # Panics
@@ -152,6 +145,54 @@ impl Schema {
         self.patch_field(row, column, value.borrow(), &mut patches)?;
         patches.iter().for_each(|patch| patch.apply(row));
         Ok(())
+    }
+
+    /// Sets a variable column of the row that is all of `body` from `row_at` on, in place. False if it has this value already.
+    /// Not for a schema whose keys [can be too long](Schema::check_key_lengths).
+    ///
+    /// # Errors
+    /// As [`encode`](super::encode()) for the value, and for a row that is too long; then the row is as it was.
+    pub(crate) fn write_variable(
+        &self,
+        body: &mut Vec<u8>,
+        row_at: usize,
+        column: usize,
+        value: ValueRef<'_>,
+    ) -> Result<bool> {
+        debug_assert!(!self.keys_can_be_too_long && self.fixed_field(column).is_none());
+        let (row, slot) = (&body[row_at..], self.slot(column));
+        let value = value.coerce(self.table(), &self.columns()[column])?;
+        let new = match value {
+            ValueRef::Text(text) => text.as_bytes(),
+            ValueRef::Bytes(bytes) => bytes,
+            _ => &[],
+        };
+        let is_null = matches!(value, ValueRef::Null);
+        let old = variable_at(self, row, slot);
+        if old == new && is_null == slot.is_null(row) {
+            return Ok(false);
+        }
+        let ends_at = usize::from(slot.offset);
+        let (to, length) = (end_at(row, ends_at), row.len() - old.len() + new.len());
+        if length > ROW_BYTES_MAX {
+            let (table, limit) = (self.table().to_owned(), ROW_BYTES_MAX);
+            return Err(Error::RowTooLong { table, length, limit });
+        }
+        let (from, behind) = (to - old.len(), row.len() - to);
+        body.resize(body.len().max(row_at + length), 0);
+        let row = &mut body[row_at..];
+        row.copy_within(to..to + behind, from + new.len());
+        row[from..from + new.len()].copy_from_slice(new);
+        for at in (ends_at..self.body_at).step_by(2) {
+            let end = (end_at(row, at) + from + new.len() - to) as u16;
+            row[at..at + 2].copy_from_slice(&end.to_le_bytes());
+        }
+        if let Some(bit) = slot.null_bit {
+            let (byte, mask) = (&mut row[usize::from(bit / 8)], 1 << (bit % 8));
+            *byte = if is_null { *byte | mask } else { *byte & !mask };
+        }
+        body.truncate(row_at + length);
+        Ok(true)
     }
 
     /// Appends to `out` what sets a fixed column of `row` to a value. Nothing is appended for the null bits if they

@@ -344,6 +344,32 @@ fn patched_rows_are_encoded_rows() {
     });
 }
 
+#[test]
+fn rows_with_a_variable_column_set_in_place_are_encoded_rows() {
+    check(any_table(), |table| {
+        let (schema, [from, to]) = (&table.schema, &table.rows);
+        if schema.keys_can_be_too_long {
+            return Ok(());
+        }
+        let (mut values, mut body) = (from.clone(), b"in front".to_vec());
+        let row_at = body.len();
+        body.extend_from_slice(&table.encode(0));
+        for at in (0..values.len()).filter(|at| schema.fixed_field(*at).is_none()) {
+            let before = encoded(schema, &values);
+            values[at] = to[at].clone();
+            let after = encoded(schema, &values);
+            let changed = schema.write_variable(&mut body, row_at, at, to[at].borrow()).unwrap();
+            prop_assert_eq!(&body[row_at..], &after);
+            prop_assert_eq!(changed, before != after);
+            let too_long = "x".repeat(ROW_BYTES_MAX + 1);
+            prop_assert!(schema.write_variable(&mut body, row_at, at, ValueRef::Text(&too_long)).is_err());
+            prop_assert_eq!(&body[row_at..], &after);
+        }
+        prop_assert!(body.starts_with(b"in front"));
+        Ok(())
+    });
+}
+
 #[derive(Clone, Debug)]
 enum Mutation {
     Set(prop::sample::Index, u8),

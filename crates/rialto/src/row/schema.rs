@@ -115,7 +115,7 @@ pub struct Schema {
     pub(super) primary_shape: KeyShape,
     pub(super) index_shapes: Vec<KeyShape>,
     /// Whether some key of some row could pass [`KEY_BYTES_MAX`], so that each row's keys have to be measured.
-    pub(super) keys_can_be_too_long: bool,
+    pub(crate) keys_can_be_too_long: bool,
     /// Where, in a row's fixed part, the fields of keys and their null bits have ended.
     pub(super) keys_end: u16,
 }
@@ -281,8 +281,8 @@ impl Schema {
 
     /// Where a column lies, if it is of exactly this type.
     #[inline]
-    pub(crate) fn slot_of(&self, column: usize, ty: ColumnType) -> Option<FieldSlot> {
-        self.slots.get(column).copied().filter(|slot| slot.ty == ty)
+    pub(crate) fn slot_of(&self, column: usize, ty: ColumnType) -> Option<&FieldSlot> {
+        self.slots.get(column).filter(|slot| slot.ty == ty)
     }
 
     /// The offset in a row of a column that is of exactly this fixed type and takes no NULL.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use super::decimal::Decimal;
-use super::{Column, ColumnType, Field, FieldSlot, ROW_BYTES_MAX, Schema, Value, ValueRef};
+use super::{Column, ColumnType, Date, Field, FieldSlot, ROW_BYTES_MAX, Schema, Value, ValueRef};
 use crate::{Error, Result};
 
 /// A row of a table, borrowed. Each field is read alone; nothing else of the row is looked at.
@@ -156,6 +156,15 @@ impl<'a> RowView<'a> {
         self.read(column)
     }
 
+    /// A date column's value.
+    #[inline]
+    pub fn get_date(self, column: usize) -> Result<Date> {
+        if let Some(bytes) = self.plain_bytes(column, ColumnType::Date) {
+            return Ok(Date(i32::from_le_bytes(*bytes)));
+        }
+        self.read(column)
+    }
+
     /// A decimal column's value.
     pub fn get_decimal(self, column: usize) -> Result<Decimal> {
         self.read(column)
@@ -256,7 +265,7 @@ pub(super) fn end_at(row: &[u8], at: usize) -> usize {
 }
 
 #[inline]
-fn variable_at<'r>(schema: &Schema, row: &'r [u8], slot: FieldSlot) -> &'r [u8] {
+pub(super) fn variable_at<'r>(schema: &Schema, row: &'r [u8], slot: FieldSlot) -> &'r [u8] {
     let at = usize::from(slot.offset);
     let from = if at == schema.ends_at { schema.body_at } else { end_at(row, at - 2) };
     &row[from..end_at(row, at)]

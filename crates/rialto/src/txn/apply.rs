@@ -31,7 +31,7 @@ impl Context {
         }
     }
 
-    #[inline(never)]
+    #[inline(always)]
     fn apply_writes(&self, lsn: Lsn) {
         let (packet, segments) = (self.packet_bytes(), &*self.core.segments);
         for (position, write) in self.writes.writes().iter().enumerate() {
@@ -51,6 +51,10 @@ impl Context {
             WriteKind::Put if write.fresh => {
                 segments.write(write.record, body_of(write, packet), lsn);
                 self.tables.at(write.slot).heap.count_rows(self.number, 1);
+            }
+            // The row stays in its slot, and its keys as they are.
+            WriteKind::Put if !write.rekeys && write.previous.is_none() && write.moved_to.is_none() => {
+                segments.write(write.record, body_of(write, packet), lsn);
             }
             WriteKind::Operate if !write.rekeys => {
                 let row_at = usize::from(write.row_at);
@@ -149,8 +153,8 @@ impl Context {
     }
 }
 
-/// Changes fields of a row: what most writes are, in a function of its own so that it has registers enough.
-#[inline(never)]
+/// Changes fields of a row: what most writes are.
+#[inline(always)]
 fn apply_patch(segments: &Segments, record: RecordRef, row_at: u8, patches: &[u8], lsn: Lsn) {
     let ranges = Patches::of(patches).ranges();
     segments.patch(record, ranges.map(|(offset, bytes)| (usize::from(row_at) + offset, bytes)), lsn);

@@ -52,38 +52,49 @@ impl Context {
         body_known: bool,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let limit = self.core.options.write_set_bytes_max;
-        let operations = self.logs_operations(target.place);
-        let Context { tables, packet: Some(packet), writes, key, body, patches, .. } = self else {
-            unreachable!("borrowed by check_write")
-        };
-        let table = tables.at(target.slot);
-        let mut fields = Fields::new(table, record, body, body_known, patches);
+        let Context { tables, body, patches, .. } = self;
+        let mut fields = Fields::new(tables.at(target.slot), record, body, body_known, patches);
         edit(&mut fields)?;
         match fields.end() {
             Edited::Fields if rarely(patches.is_empty()) => Ok(true),
-            // The usual change needs nothing but its redo record.
             Edited::Fields => {
-                let packet = packet.bytes_mut();
-                let before = packet.len();
-                let (kind, placed) = if rarely(operations && has_sum(patches)) {
-                    (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
-                } else {
-                    (WriteKind::Patch, redo::write_patch(packet, table.id, key, patches))
+                let previous = match target.place {
+                    Place::Own(position) => Some(position),
+                    Place::Stored(_) | Place::Absent => None,
                 };
-                let length = packet.len();
-                if rarely(length > limit) {
-                    packet.truncate(before);
-                    return Err(Error::WriteSetTooLarge { length, limit });
-                }
-                writes.push(Write::new(table, target, Effect::of(kind, record), placed), packet);
-                Ok(true)
+                self.enter_patches(target.slot, previous, record).map(|()| true)
             }
             edited => {
                 cold_path();
                 self.change_any(target, edited).map(|()| true)
             }
         }
+    }
+
+    /// The end of the usual change, which needs nothing but its redo record: that of the fields in `self.patches`, of a row
+    /// that lies in `record`, and that this write of the transaction's own changed before.
+    #[inline(never)]
+    fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RecordRef) -> Result<()> {
+        let place = previous.map_or(Place::Stored(record), Place::Own);
+        let operations = self.logs_operations(place);
+        let limit = self.core.options.write_set_bytes_max;
+        let Context { tables, packet: Some(packet), writes, key, patches, .. } = self else {
+            unreachable!("borrowed by check_write")
+        };
+        let (table, packet) = (tables.at(slot), packet.bytes_mut());
+        let before = packet.len();
+        let (kind, placed) = if rarely(operations && has_sum(patches)) {
+            (WriteKind::Operate, redo::write_operations(packet, table.id, key, patches))
+        } else {
+            (WriteKind::Patch, redo::write_usual_patch(packet, table.id, key, patches))
+        };
+        let length = packet.len();
+        if rarely(length > limit) {
+            packet.truncate(before);
+            return Err(Error::WriteSetTooLarge { length, limit });
+        }
+        writes.push(Write::new(table, Target { slot, place }, Effect::of(kind, record), placed), packet);
+        Ok(())
     }
 
     /// Whether increments of the row at this place are logged as such: in action logging, as the transaction's first
@@ -98,7 +109,10 @@ impl Context {
     #[inline(never)]
     fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
-        self.read_place_into(target.slot, target.place, &mut old);
+        // What keys in secondary indexes the row gives up.
+        if !self.tables.at(target.slot).secondaries.is_empty() {
+            self.read_place_into(target.slot, target.place, &mut old);
+        }
         let changed = self.step(|context| context.push_change(target, &old, edited));
         self.other_body = old;
         changed

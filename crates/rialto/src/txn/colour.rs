@@ -40,6 +40,7 @@ use smallvec::SmallVec;
 use super::transaction::Context;
 use crate::ids::{IndexId, Lsn};
 use crate::lock::LockForm;
+use crate::rarely::rarely;
 use crate::row::WhichIndex;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Paint;
@@ -81,7 +82,7 @@ impl Colours {
     /// For a fresh transaction.
     #[inline]
     pub fn begin(&mut self, noted: bool) {
-        if noted || self.noted || self.patient {
+        if rarely(noted | self.noted | self.patient) {
             self.begin_slowly(noted);
         }
     }

@@ -7,7 +7,7 @@ use crate::catalog::TableVersion;
 use crate::error::Result;
 use crate::rarely::rarely;
 use crate::row::{ColumnType, FieldPatch, FieldPatches, RowEncoder, RowView, Schema, Value, ValueRef};
-use crate::store::memory::{RecordRef, Words};
+use crate::store::memory::{BodyWords, RecordRef};
 
 /// The row that [`Transaction::modify`](super::Transaction::modify) changes: columns are read and set by their
 /// position. Setting fixed columns (numbers, dates, booleans) costs a few bytes of log; setting a variable one (text,
@@ -18,14 +18,28 @@ use crate::store::memory::{RecordRef, Words};
 pub struct Fields<'a> {
     table: &'a TableVersion,
     /// The row as it was before the changes, locked.
-    words: Words<'a>,
+    record: RecordRef,
+    words: BodyWords<'a>,
     /// The body as it will be, once something has asked for all of it.
     body: OnceCell<&'a mut Vec<u8>>,
     /// Memory for it, until then.
     spare: Cell<Option<&'a mut Vec<u8>>>,
     /// What has changed, while the row keeps its shape.
     patches: &'a mut Vec<FieldPatch>,
+    /// Where in the row all of it lies.
+    changed: Changed,
     whole: bool,
+}
+
+/// Bytes of the row's fixed part.
+#[derive(Clone, Copy)]
+struct Changed {
+    start: usize,
+    end: usize,
+}
+
+impl Changed {
+    const NOTHING: Changed = Changed { start: usize::MAX, end: 0 };
 }
 
 /// What [`Fields`] have come to.
@@ -55,8 +69,17 @@ impl<'a> Fields<'a> {
             true => (OnceCell::from(body), None),
             false => (OnceCell::new(), Some(body)),
         };
-        let words = table.segments().record(record);
-        Fields { table, words, body, spare: Cell::new(spare), patches, whole: false }
+        let words = table.segments().record(record).body();
+        Fields {
+            table,
+            record,
+            words,
+            body,
+            spare: Cell::new(spare),
+            patches,
+            changed: Changed::NOTHING,
+            whole: false,
+        }
     }
 
     /// What has changed, beside the patches. The body has become what it is to be, unless fields are all.
@@ -74,6 +97,11 @@ impl<'a> Fields<'a> {
 
     #[inline]
     fn touches_keys(&self) -> bool {
+        rarely(self.schema().may_be_of_keys(self.changed.start)) && self.patches_touch_keys()
+    }
+
+    #[inline(never)]
+    fn patches_touch_keys(&self) -> bool {
         self.patches.iter().any(|patch| self.schema().patch_touches_keys(patch.offset(), patch.len()))
     }
 
@@ -85,7 +113,7 @@ impl<'a> Fields<'a> {
     fn body(&self) -> &Vec<u8> {
         self.body.get_or_init(|| {
             let body = self.spare.take().expect("the memory for a body that is not there yet");
-            self.words.read(self.words.length(), body);
+            self.table.segments().read(self.record, body);
             let row = &mut body[self.table.row_at()..];
             self.patches.iter().for_each(|patch| patch.apply(row));
             body
@@ -100,10 +128,22 @@ impl<'a> Fields<'a> {
     /// Bytes of the row's fixed part as they are now.
     #[inline(always)]
     fn bytes<const N: usize>(&self, at: usize) -> [u8; N] {
-        if rarely(self.body.get().is_some() || self.patches.iter().any(|patch| patch.touches(at, N))) {
+        if rarely(self.has_changed(at, N)) {
             return *self.row().bytes()[at..].first_chunk().expect("a row holds its fixed fields");
         }
+        self.stored(at)
+    }
+
+    /// The same as they were before.
+    #[inline(always)]
+    fn stored<const N: usize>(&self, at: usize) -> [u8; N] {
         self.words.field(self.table.row_at() + at)
+    }
+
+    /// Whether one of so many bytes of the row may have changed, or the body is there.
+    #[inline(always)]
+    fn has_changed(&self, at: usize, len: usize) -> bool {
+        self.body.get().is_some() || at < self.changed.end && self.changed.start < at + len
     }
 
     /// Where a column's value lies, if the column is of this type and is not NULL.
@@ -218,12 +258,25 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     pub fn add_i64(&mut self, column: usize, delta: i64) -> Result<i64> {
         if let Some(at) = self.plain_at(column, ColumnType::Int8)
-            && let Some(sum) = i64::from_le_bytes(self.bytes(at)).checked_add(delta)
+            && !rarely(self.has_changed(at, 8))
+            && let Some(sum) = i64::from_le_bytes(self.stored(at)).checked_add(delta)
         {
-            self.put_sum(at, &sum.to_le_bytes(), delta);
+            self.push_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), delta));
             return Ok(sum);
         }
         cold_path();
+        self.add_i64_again(column, delta)
+    }
+
+    /// The same to one that may have changed.
+    #[inline(never)]
+    fn add_i64_again(&mut self, column: usize, delta: i64) -> Result<i64> {
+        if let Some(at) = self.plain_at(column, ColumnType::Int8)
+            && let Some(sum) = i64::from_le_bytes(self.bytes(at)).checked_add(delta)
+        {
+            self.put_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), delta));
+            return Ok(sum);
+        }
         self.add_any(column, delta)
     }
 
@@ -234,12 +287,25 @@ impl<'a> Fields<'a> {
     #[inline(always)]
     pub fn add_i32(&mut self, column: usize, delta: i32) -> Result<i32> {
         if let Some(at) = self.plain_at(column, ColumnType::Int4)
-            && let Some(sum) = i32::from_le_bytes(self.bytes(at)).checked_add(delta)
+            && !rarely(self.has_changed(at, 4))
+            && let Some(sum) = i32::from_le_bytes(self.stored(at)).checked_add(delta)
         {
-            self.put_sum(at, &sum.to_le_bytes(), i64::from(delta));
+            self.push_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), i64::from(delta)));
             return Ok(sum);
         }
         cold_path();
+        self.add_i32_again(column, delta)
+    }
+
+    /// The same to one that may have changed.
+    #[inline(never)]
+    fn add_i32_again(&mut self, column: usize, delta: i32) -> Result<i32> {
+        if let Some(at) = self.plain_at(column, ColumnType::Int4)
+            && let Some(sum) = i32::from_le_bytes(self.bytes(at)).checked_add(delta)
+        {
+            self.put_patch(FieldPatch::of_sum(at as u16, &sum.to_le_bytes(), i64::from(delta)));
+            return Ok(sum);
+        }
         let sum = i64::from(self.get_i32(column)?) + i64::from(delta);
         let sum = i32::try_from(sum).map_err(|_| self.out_of_range(column, sum.into()))?;
         self.set_i32(column, sum)?;
@@ -269,7 +335,7 @@ impl<'a> Fields<'a> {
         let before = i16::from_le_bytes(self.bytes(at));
         let sum = i128::from(before) + i128::from(delta);
         let short = i16::try_from(sum).map_err(|_| self.out_of_range(column, sum))?;
-        self.put_sum(at, &short.to_le_bytes(), delta);
+        self.put_patch(FieldPatch::of_sum(at as u16, &short.to_le_bytes(), delta));
         Ok(i64::from(short))
     }
 
@@ -300,31 +366,38 @@ impl<'a> Fields<'a> {
         self.put_patch(FieldPatch::new(at as u16, bytes));
     }
 
-    /// Puts the bytes of an integer that this was added to.
-    #[inline(always)]
-    fn put_sum<const N: usize>(&mut self, at: usize, bytes: &[u8; N], delta: i64) {
-        self.put_patch(FieldPatch::of_sum(at as u16, bytes, delta));
-    }
-
     #[inline(always)]
     fn put_patch(&mut self, patch: FieldPatch) {
+        match rarely(self.has_changed(usize::from(patch.offset()), usize::from(patch.len()))) {
+            true => self.put_patch_again(patch),
+            false => self.push_patch(patch),
+        }
+    }
+
+    /// Adds a patch of bytes that have not changed.
+    #[inline(always)]
+    fn push_patch(&mut self, patch: FieldPatch) {
+        let (at, len) = (usize::from(patch.offset()), usize::from(patch.len()));
+        self.patches.push(patch);
+        let Changed { start, end } = self.changed;
+        self.changed = Changed { start: start.min(at), end: end.max(at + len) };
+    }
+
+    /// The same where there may be an earlier patch of the same bytes, or the body is there.
+    #[inline(never)]
+    fn put_patch_again(&mut self, patch: FieldPatch) {
         self.note(patch);
         if let Some(body) = self.body.get_mut() {
-            cold_path();
             patch.apply(&mut body[self.table.row_at()..]);
         }
     }
 
     /// Adds a patch, in place of an earlier one of the same bytes.
-    #[inline]
     fn note(&mut self, patch: FieldPatch) {
         let same = |other: &&mut FieldPatch| other.offset() == patch.offset() && other.len() == patch.len();
         match self.patches.iter_mut().find(same) {
-            Some(earlier) => {
-                cold_path();
-                *earlier = patch.after(earlier);
-            }
-            None => self.patches.push(patch),
+            Some(earlier) => *earlier = patch.after(earlier),
+            None => self.push_patch(patch),
         }
     }
 
@@ -339,6 +412,11 @@ impl<'a> Fields<'a> {
             let mut patches = FieldPatches::new();
             self.schema().patch_field(self.row().bytes(), column, value, &mut patches)?;
             self.apply(&patches);
+            return Ok(());
+        }
+        if !self.schema().keys_can_be_too_long {
+            let (schema, row_at) = (self.schema(), self.table.row_at());
+            self.whole |= schema.write_variable(self.body_mut(), row_at, column, value)?;
             return Ok(());
         }
         let old = self.row();

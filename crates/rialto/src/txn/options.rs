@@ -55,21 +55,30 @@ pub struct TxOptions {
 }
 
 impl TxOptions {
-    /// Refuses waits that make no sense.
-    #[inline]
-    pub(crate) fn check(&self) -> Result<()> {
-        if self.commit_stall.is_some() | self.willing_to_wait.is_some() { self.check_waits() } else { Ok(()) }
+    /// Whether it says anything of the times that most transactions say nothing of.
+    #[inline(always)]
+    pub(crate) fn has_times(&self) -> bool {
+        self.timeout.is_some() || self.commit_stall.is_some() || self.willing_to_wait.is_some()
     }
 
-    #[cold]
-    fn check_waits(&self) -> Result<()> {
+    /// What it says of waits at the commit. Refuses those that make no sense.
+    pub(crate) fn waits(&self) -> Result<CommitWaits> {
         for (name, wait) in [("commit_stall", self.commit_stall), ("willing_to_wait", self.willing_to_wait)] {
             if let Some(wait) = wait {
                 check_wait(name, wait)?;
             }
         }
-        Ok(())
+        Ok(CommitWaits { stall: self.commit_stall, willing_to_wait: self.willing_to_wait })
     }
+}
+
+/// What a transaction says of waits at its commit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CommitWaits {
+    /// [`TxOptions::commit_stall`].
+    pub stall: Option<Duration>,
+    /// [`TxOptions::willing_to_wait`].
+    pub willing_to_wait: Option<Duration>,
 }
 
 /// Refuses a wait for a group commit that is too long.

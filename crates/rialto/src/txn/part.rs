@@ -47,13 +47,12 @@ impl Context {
     /// Takes over what a part has read, written and locked. The keys that it wrote are none of this context's own.
     fn absorb(&mut self, part: &mut Context) {
         self.depend(part.depends);
-        if self.doomed.is_none() {
-            self.doomed = part.doomed.take();
-        }
+        self.share_doom(part);
         if !self.forgets_parts() {
             self.colours.absorb(&part.colours);
         }
         if !part.writes.is_empty() {
+            self.writing = true;
             let base = match (&mut self.packet, part.packet.take()) {
                 (Some(packet), Some(of_part)) => {
                     let base = packet.bytes().len();
@@ -104,7 +103,7 @@ mod tests {
         let mut transaction = db.begin().unwrap();
         let mut part = transaction.begin_part().unwrap();
         let victim = Error::Deadlock { waiting_for: "a row".to_owned() };
-        part.context().doomed = Some(victim.clone());
+        part.context().doom(victim.clone());
         transaction.absorb(part);
         assert_eq!(transaction.commit(), Err(victim));
     }

@@ -139,35 +139,37 @@ impl Context {
 
     #[inline(always)]
     pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
-        if mode == RecordMode::Shared {
-            let reached = match self.reads.is_active() {
-                true => self.reach_unlocked(table.id(), key),
-                false => self.reach_and_read(table.id(), key),
+        if mode == RecordMode::Shared
+            && let Some(slot) = self.encode_at_once(table.id(), key)
+        {
+            let is_read = match self.reads.is_active() {
+                true => self.reach_unlocked(slot),
+                false => self.reach_and_read(slot),
             };
-            if !rarely(reached.is_none()) {
-                return Ok(reached);
+            if !rarely(!is_read) {
+                return Ok(Some(slot));
             }
         }
         self.get_slowly(table, key, mode)
     }
 
-    /// The usual way to a row that is read under a lock; None: go the long way.
+    /// The usual way to the row of the key in `self.key` that is read under a lock; false: go the long way.
     #[inline(never)]
-    fn reach_and_read(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
-        let (slot, record) = self.reach(table, key, RecordMode::Shared)?;
-        let Context { core, body, .. } = self;
-        core.segments.read(record, body);
-        Some(slot)
+    fn reach_and_read(&mut self, slot: u32) -> bool {
+        let Some(record) = self.reach_key(slot, RecordMode::Shared) else { return false };
+        let words = self.core.segments.record(record);
+        words.read(words.length(), &mut self.body);
+        true
     }
 
-    /// The usual way to a row that is read without a lock; None: go the long way.
+    /// The same of one that is read without a lock. Whoever reads so keeps locks in the thin form.
     #[inline(never)]
-    fn reach_unlocked(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
-        let (slot, found) = self.approach(table, key, RecordMode::Shared)?;
+    fn reach_unlocked(&mut self, slot: u32) -> bool {
+        let Some(found) = self.approach(slot, RecordMode::Shared) else { return false };
         let Context { core, tables, depends, reads, body, .. } = self;
-        reads.read_found(core, tables.at(slot), &found, depends, body)?;
+        let is_read = reads.read_found(core, tables.at(slot), &found, depends, body).is_some();
         // The row that was read last was there a moment ago.
-        (self.reads.is_first() || self.look_again().is_ok()).then_some(slot)
+        is_read && (self.reads.is_first() || self.look_again().is_ok())
     }
 
     #[inline(never)]
@@ -268,6 +270,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Transaction::get`].
+    #[inline(always)]
     pub fn look<T>(
         &mut self,
         table: &Table,

@@ -19,6 +19,7 @@
 //! may be put once more. (Why that is enough beside a fuzzy copy too: [`crate::recovery`].)
 
 use crate::ids::TableId;
+use crate::rarely::rarely;
 use crate::row::{FieldChange, FieldPatch};
 
 /// One redo record, borrowing from the packet.
@@ -148,14 +149,30 @@ pub(crate) fn write_put(
 }
 
 /// Appends a patch.
-#[inline]
 pub(crate) fn write_patch(out: &mut Vec<u8>, table: TableId, key: &[u8], patches: &[FieldPatch]) -> Placed {
+    write_usual_patch(out, table, key, patches)
+}
+
+/// The same as a part of its caller.
+#[inline(always)]
+pub(crate) fn write_usual_patch(
+    out: &mut Vec<u8>,
+    table: TableId,
+    key: &[u8],
+    patches: &[FieldPatch],
+) -> Placed {
     // The usual one: of one field or two, the key being a number.
-    if table.0 < 0x80 && patches.iter().all(|patch| patch.offset() < 0x80) {
+    if !rarely(table.0 >= 0x80) {
         match (patches, key.len()) {
-            ([patch], 4) => return write_few::<4, 1, 26>(out, table, key, [patch]),
-            ([patch], 8) => return write_few::<8, 1, 30>(out, table, key, [patch]),
-            ([patch, other], 4) => return write_few::<4, 2, 44>(out, table, key, [patch, other]),
+            ([patch], 4) if patch.offset() < 0x80 => {
+                return write_few::<4, 1, 26>(out, table, key, [patch]);
+            }
+            ([patch], 8) if patch.offset() < 0x80 => {
+                return write_few::<8, 1, 30>(out, table, key, [patch]);
+            }
+            ([patch, other], 4) if (patch.offset() | other.offset()) < 0x80 => {
+                return write_few::<4, 2, 44>(out, table, key, [patch, other]);
+            }
             _ => {}
         }
     }
@@ -176,7 +193,9 @@ fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
     patches: [&FieldPatch; FIELDS],
 ) -> Placed {
     const { assert!(ALL == 4 + KEY + FIELDS * (RANGE_HEADER + RANGE_BYTES)) };
-    let mut record = [0; ALL];
+    let at = out.len();
+    out.extend_from_slice(&[0; ALL]);
+    let record = &mut out[at..at + ALL];
     record[..3].copy_from_slice(&[PATCH, table.0 as u8, KEY as u8]);
     record[3..3 + KEY].copy_from_slice(key);
     record[3 + KEY] = FIELDS as u8;
@@ -187,8 +206,6 @@ fn write_few<const KEY: usize, const FIELDS: usize, const ALL: usize>(
         record[bytes..bytes + RANGE_BYTES].copy_from_slice(patch.all_bytes());
         used = bytes + usize::from(patch.len());
     }
-    let at = out.len();
-    out.extend_from_slice(&record);
     out.truncate(at + used);
     let at = at as u32;
     let body_at = at + 3 + KEY as u32;
@@ -279,7 +296,10 @@ impl<'a> Patches<'a> {
             bytes => take_count(bytes),
         };
         (0..count).map_while(move |_| match rest {
-            [offset @ 0..0x80, length @ 0..0x80, bytes @ ..] if bytes.len() >= usize::from(*length) => {
+            // Both below 0x80: varints of one byte.
+            [offset, length, bytes @ ..]
+                if !rarely((offset | length) >= 0x80 || bytes.len() < usize::from(*length)) =>
+            {
                 let (bytes, after) = bytes.split_at(usize::from(*length));
                 rest = after;
                 Some((usize::from(*offset), bytes))

@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
 use crate::catalog::TableVersion;
@@ -13,8 +14,8 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner, RecordMode,
-    SpanRef, Wait,
+    Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner,
+    RecordMode, SpanRef, Wait,
 };
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
@@ -132,63 +133,70 @@ impl Context {
     /// competes for, in the row's own word. The key is in `self.key` then. None: go the long way from its beginning, which
     /// may find a part of this done, and tells what is wrong if something is.
     #[inline(always)]
-    pub fn reach(
-        &mut self,
-        table: TableId,
-        key: &impl IntoKey,
-        mode: RecordMode,
-    ) -> Option<(u32, RecordRef)> {
-        match self.approach(table, key, mode) {
-            Some((slot, found)) => self.lock_found(slot, &found, mode).map(|record| (slot, record)),
-            None => self.reach_locked(table, key, mode),
-        }
+    pub fn reach_to_change(&mut self, table: TableId, key: &impl IntoKey) -> Option<(u32, RecordRef)> {
+        let slot = self.encode_at_once(table, key)?;
+        self.reach_key_to_change(slot).map(|record| (slot, record))
     }
 
-    /// The usual way to a row up to its lock: what the index says.
+    /// The key of a table that is found at the first look, in `self.key`.
     #[inline(always)]
-    pub fn approach(&mut self, table: TableId, key: &impl IntoKey, mode: RecordMode) -> Option<(u32, Found)> {
-        if rarely(self.is_hindered() || self.ddl.is_some()) {
+    pub fn encode_at_once(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
+        let (slot, version) = self.tables.find_at_once(table)?;
+        key.encode_into(version.schema.key_shape(WhichIndex::Primary), &mut self.key).ok()?;
+        Some(slot)
+    }
+
+    #[inline(never)]
+    fn reach_key_to_change(&mut self, slot: u32) -> Option<RecordRef> {
+        self.reach_key(slot, RecordMode::Exclusive)
+    }
+
+    /// The way to the row of the key in `self.key`.
+    #[inline(always)]
+    pub fn reach_key(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
+        if rarely(self.core.locks.form() != LockForm::Thin) {
+            return self.reach_locked(slot, mode);
+        }
+        if rarely(self.has_other_ways()) {
             return None;
         }
-        let Context { core, tables, owner, key: bytes, scope, .. } = self;
-        let (slot, version) = tables.find_at_once(table)?;
-        if rarely(core.locks.form() != LockForm::Thin || owner.holds_whole()) {
+        let Context { core, tables, owner, key, scope, depends, .. } = self;
+        let (table, lent) = (tables.at(slot), core.locks.lent(owner));
+        let found = approach(table, lent, owner, key, scope, mode)?;
+        let record = lock_found(core, lent, owner, table, depends, &found, mode)?;
+        // A record that this transaction writes is not free: it has locked it exclusively.
+        debug_assert!(self.find_own(slot).is_none());
+        Some(record)
+    }
+
+    /// Whether the usual way is not to be gone.
+    #[inline(always)]
+    fn has_other_ways(&self) -> bool {
+        self.is_hindered() || self.ddl.is_some() || self.owner.holds_whole()
+    }
+
+    /// The way to the row of the key in `self.key`, in the thin form, up to its lock: what the index says.
+    #[inline(always)]
+    pub fn approach(&mut self, slot: u32, mode: RecordMode) -> Option<Found> {
+        if rarely(self.has_other_ways()) {
             return None;
         }
-        let intention = match mode {
-            RecordMode::Shared => LockMode::IntentShared,
-            RecordMode::Exclusive => LockMode::IntentExclusive,
-        };
-        // A version is retired under a lock on the whole table.
-        if rarely(!core.locks.intend_again(owner, table, intention) || version.is_retired()) {
-            return None;
-        }
-        let encoded = key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes);
-        if rarely(encoded.is_err() || !scope.has_key(table, bytes)) {
-            return None;
-        }
-        Some((slot, version.primary.get(bytes)))
+        let Context { core, tables, owner, key, scope, .. } = self;
+        approach(tables.at(slot), core.locks.lent(owner), owner, key, scope, mode)
     }
 
     /// The same in an action whose identifier is locked.
     #[inline(never)]
-    fn reach_locked(
-        &mut self,
-        table: TableId,
-        key: &impl IntoKey,
-        mode: RecordMode,
-    ) -> Option<(u32, RecordRef)> {
+    fn reach_locked(&mut self, slot: u32, mode: RecordMode) -> Option<RecordRef> {
         if self.core.locks.form() != LockForm::Local || self.is_hindered() {
             return None;
         }
-        let Context { tables, key: bytes, scope, colours, .. } = self;
-        let slot = scope.slot_of(table, mode)?;
+        let Context { tables, key, scope, colours, .. } = self;
         let version = tables.at(slot);
-        key.encode_into(version.schema.key_shape(WhichIndex::Primary), bytes).ok()?;
-        if !scope.has_locked(slot, bytes, mode) || colours.noted {
+        if scope.slot_of(version.id, mode)? != slot || !scope.has_locked(slot, key, mode) || colours.noted {
             return None;
         }
-        let record = RecordRef(version.primary.get(bytes).value?);
+        let record = RecordRef(version.primary.get(key).value?);
         let segments = version.segments();
         if segments.is_absent(record) {
             return None;
@@ -198,7 +206,7 @@ impl Context {
             return None;
         }
         self.depend(lsn);
-        Some((slot, record))
+        Some(record)
     }
 
     /// The way of a lock that nobody competes for: locks the row of the key in `self.key` of the table's identity in its
@@ -217,7 +225,8 @@ impl Context {
     #[inline(always)]
     pub fn lock_found(&mut self, slot: u32, found: &Found, mode: RecordMode) -> Option<RecordRef> {
         let Context { core, tables, owner, depends, .. } = self;
-        let record = lock_found(core, owner, tables.at(slot), depends, found, mode)?;
+        let lent = core.locks.lent(owner);
+        let record = lock_found(core, lent, owner, tables.at(slot), depends, found, mode)?;
         // A record that this transaction writes is not free: it has locked it exclusively.
         debug_assert!(self.find_own(slot).is_none());
         Some(record)
@@ -405,10 +414,33 @@ impl Context {
     }
 }
 
+/// What the table's identity says of a key, once the intention on the table is held. None: go the long way.
+#[inline(always)]
+fn approach(
+    table: &TableVersion,
+    lent: Lent<'_>,
+    owner: &mut Owner,
+    key: &Key,
+    scope: &Scope,
+    mode: RecordMode,
+) -> Option<Found> {
+    let intention = match mode {
+        RecordMode::Shared => LockMode::IntentShared,
+        RecordMode::Exclusive => LockMode::IntentExclusive,
+    };
+    // A version is retired under a lock on the whole table.
+    let intends = lent.intend_again(owner, table.id, intention);
+    if rarely(!intends || table.is_retired() || !scope.has_key(table.id, key)) {
+        return None;
+    }
+    Some(table.primary.get_in_line(key))
+}
+
 /// Locks what a probe of the table's identity has found, if nobody has locked it; notes what the answer depends on.
 #[inline(always)]
 fn lock_found(
     core: &Core,
+    lent: Lent<'_>,
     owner: &mut Owner,
     table: &TableVersion,
     depends: &mut Lsn,
@@ -417,7 +449,7 @@ fn lock_found(
 ) -> Option<RecordRef> {
     let record = RecordRef(found.value?);
     let words = core.segments.record(record);
-    if rarely(!core.locks.record_if_free(owner, words.lock(), record.0, mode)) {
+    if rarely(!lent.record_if_free(owner, words.lock(), record.0, mode)) {
         return None;
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.

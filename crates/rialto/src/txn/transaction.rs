@@ -1,5 +1,6 @@
 //! [`Transaction`]: from `begin` to its place in the log.
 
+use std::hint::cold_path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -9,7 +10,7 @@ use smallvec::SmallVec;
 use super::calls::NumberSource;
 use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
-use super::options::{LockPolicy, TxOptions};
+use super::options::{CommitWaits, LockPolicy, TxOptions};
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::tables::TableCache;
@@ -51,8 +52,9 @@ pub struct Transaction {
 pub(crate) struct Context {
     /// The packet slot that is kept for it. Before the core, and so dropped before it.
     home: Option<HomeSlot>,
-    /// The packet of that slot, if the last transaction had it to itself to the end.
-    kept: Option<PacketSlot>,
+    /// The transaction's packet; before it writes, that of the home slot, empty, if the last transaction had it to itself to the
+    /// end.
+    pub packet: Option<PacketSlot>,
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
@@ -62,7 +64,8 @@ pub(crate) struct Context {
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
-    pub packet: Option<PacketSlot>,
+    /// Whether it writes: it was seen that it may, and its packet is there.
+    pub writing: bool,
     pub writes: WriteSet,
     pub tables: TableCache,
     pub ddl: Option<Box<DdlState>>,
@@ -101,7 +104,13 @@ pub(crate) struct Context {
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
-    pub doomed: Option<Error>,
+    doomed: Option<Error>,
+    limit: Option<TimeLimit>,
+    waits: CommitWaits,
+    /// Whether it has a limit or is doomed.
+    has_limits: bool,
+    /// Whether it has a limit, waits of its own, or is doomed.
+    has_times: bool,
 }
 
 /// [`TxOptions`] with the database's defaults filled in.
@@ -109,15 +118,18 @@ pub(crate) struct Context {
 pub(crate) struct Choices {
     pub durability: Durability,
     pub lock_timeout: Duration,
-    pub timeout: Option<Duration>,
-    pub deadline: Option<Instant>,
     pub read_only: bool,
     pub lock_wait: LockPolicy,
     pub procedure: ProcedureId,
-    pub commit_stall: Option<Duration>,
-    pub willing_to_wait: Option<Duration>,
     /// Increments are logged as such ([`Logging::Action`](crate::Logging::Action)).
     pub operations: bool,
+}
+
+/// How long a transaction may take ([`TxOptions::timeout`]).
+#[derive(Debug, Clone, Copy)]
+struct TimeLimit {
+    timeout: Duration,
+    deadline: Instant,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -159,13 +171,13 @@ impl Context {
         let waited_before_ns = core.locks.waited_ns(&owner);
         Some(Context {
             home: None,
-            kept: None,
+            packet: None,
             lease: Lease::new(&core),
             core,
             number,
             owner,
             open: false,
-            packet: None,
+            writing: false,
             writes: WriteSet::default(),
             tables: TableCache::default(),
             ddl: None,
@@ -191,6 +203,10 @@ impl Context {
             call_from: 0,
             forget_tables: false,
             doomed: None,
+            limit: None,
+            waits: CommitWaits::default(),
+            has_limits: false,
+            has_times: false,
         })
     }
 
@@ -198,19 +214,17 @@ impl Context {
     /// first `started`.
     #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
-        options.check()?;
+        if rarely(options.has_times() || self.has_times) {
+            self.begin_with_times(options)?;
+        }
         self.began = Moment::now();
         let owner = &mut self.owner;
         self.core.locks.open(owner, started.unwrap_or(self.began));
         self.open = true;
         self.choices = self.core.choices(options);
-        if let Some(timeout) = options.timeout {
-            self.choices.deadline = Some(Instant::now() + timeout);
-        }
         self.tables.begin();
         self.read_unlocked(false);
         self.colours.begin(self.core.segments.painting().is_noted());
-        self.doomed = None;
         if rarely(self.scope.is_on()) {
             self.scope.end();
         }
@@ -222,17 +236,29 @@ impl Context {
         Ok(())
     }
 
+    /// What [`Context::begin`] does of times and of what an earlier transaction has left of them.
+    #[cold]
+    fn begin_with_times(&mut self, options: &TxOptions) -> Result<()> {
+        let waits = options.waits()?;
+        let limit = options.timeout.map(|timeout| TimeLimit { timeout, deadline: Instant::now() + timeout });
+        (self.waits, self.limit, self.doomed) = (waits, limit, None);
+        (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
+        Ok(())
+    }
+
     /// Makes the context a fresh one for a part of this transaction.
     pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
         self.begin(&TxOptions::default(), Some(whole.began))?;
         self.choices = whole.choices;
+        (self.waits, self.limit) = (whole.waits, whole.limit);
+        (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
         self.colours.patient = whole.colours.patient;
         Ok(())
     }
 
     /// What the transaction says about the stall of its commit.
     pub fn patience(&self) -> Patience {
-        let Choices { commit_stall: stall, willing_to_wait, .. } = self.choices;
+        let CommitWaits { stall, willing_to_wait } = self.waits;
         Patience { began: Some(self.began), stall, willing_to_wait }
     }
 
@@ -245,7 +271,7 @@ impl Context {
     /// Whether there is something to be checked.
     #[inline]
     pub fn is_hindered(&self) -> bool {
-        self.cancelled.load(Ordering::Relaxed) || self.choices.deadline.is_some() || self.doomed.is_some()
+        self.has_limits || self.cancelled.load(Ordering::Relaxed)
     }
 
     #[cold]
@@ -253,8 +279,8 @@ impl Context {
         if self.cancelled.load(Ordering::Relaxed) {
             return Err(Error::Cancelled);
         }
-        if let Some(deadline) = self.choices.deadline
-            && Instant::now() > deadline
+        if let Some(limit) = self.limit
+            && Instant::now() > limit.deadline
         {
             return Err(self.timed_out());
         }
@@ -264,26 +290,41 @@ impl Context {
         }
     }
 
-    fn timed_out(&self) -> Error {
-        Error::Timeout { limit_ms: self.choices.timeout.unwrap_or_default().as_millis() as u64 }
+    /// Leaves nothing but an abort.
+    pub fn doom(&mut self, error: Error) {
+        (self.doomed, self.has_limits, self.has_times) = (Some(error), true, true);
     }
 
-    /// What every write checks first; borrows a packet for the first.
+    /// Is doomed if a part of it is.
+    pub fn share_doom(&mut self, part: &mut Context) {
+        if self.doomed.is_none()
+            && let Some(error) = part.doomed.take()
+        {
+            self.doom(error);
+        }
+    }
+
+    fn timed_out(&self) -> Error {
+        Error::Timeout { limit_ms: self.limit.map_or(0, |limit| limit.timeout.as_millis() as u64) }
+    }
+
+    /// What every write checks first; sees to a packet for the first.
     #[inline(always)]
     pub fn check_write(&mut self) -> Result<()> {
-        if rarely(self.packet.is_some() || !self.borrow_home()) { self.check_write_slowly() } else { Ok(()) }
+        if rarely(self.writing || !self.begin_to_write()) { self.check_write_slowly() } else { Ok(()) }
     }
 
-    /// Borrows the packet that is kept for the context, if it is free and there is nothing to be checked.
-    #[inline(never)]
-    pub fn borrow_home(&mut self) -> bool {
+    /// Begins with the packet that is kept for the context, if it is free and there is nothing to be checked.
+    #[inline(always)]
+    fn begin_to_write(&mut self) -> bool {
         if rarely(self.is_hindered() || self.choices.read_only || !self.core.log.is_open()) {
             return false;
         }
-        let kept = self.kept.take().or_else(|| self.home.as_mut().and_then(HomeSlot::borrow));
-        let Some(packet) = kept else { return false };
-        self.packet = Some(packet);
-        true
+        if rarely(self.packet.is_none()) {
+            self.packet = self.home.as_mut().and_then(HomeSlot::borrow);
+        }
+        self.writing = self.packet.is_some();
+        self.writing
     }
 
     #[inline(never)]
@@ -301,6 +342,7 @@ impl Context {
                 }
             });
         }
+        self.writing = true;
         Ok(())
     }
 
@@ -313,7 +355,7 @@ impl Context {
         let wait = Wait {
             policy: self.choices.lock_wait,
             timeout: Some(self.choices.lock_timeout),
-            deadline: self.choices.deadline,
+            deadline: self.limit.map(|limit| limit.deadline),
             cancelled: &self.cancelled,
         };
         let owner = &mut self.owner;
@@ -333,7 +375,7 @@ impl Context {
         match error {
             LockError::Deadlock => {
                 let error = Error::Deadlock { waiting_for: lock() };
-                self.doomed = Some(error.clone());
+                self.doom(error.clone());
                 error
             }
             LockError::Timeout { waited } => {
@@ -413,14 +455,23 @@ impl Context {
 
     #[inline(never)]
     fn finish_unapplied(&mut self) {
-        self.packet = None;
+        self.drop_packet();
         self.finish();
     }
 
-    /// Releases the locks and what else the transaction held. Its packet is gone already.
+    /// Gives the packet of a transaction back that has no place.
+    #[inline(always)]
+    fn drop_packet(&mut self) {
+        if rarely(self.writing) {
+            self.packet = None;
+        }
+    }
+
+    /// Releases the locks and what else the transaction held. Its packet is gone already, or empty.
     #[inline(always)]
     pub(super) fn finish(&mut self) {
-        debug_assert!(self.packet.is_none());
+        debug_assert!(self.packet_bytes().is_empty());
+        self.writing = false;
         self.writes.clear();
         self.savepoints.clear();
         if rarely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
@@ -442,20 +493,28 @@ impl Context {
             self.abort();
             return Err(error);
         }
-        if self.writes.is_empty() && self.logs_nothing() {
-            self.finish_unapplied();
-            return Ok(self.depends);
-        }
-        let alone = self.place_alone();
-        let (lsn, owes) = match alone {
-            Some(lsn) => (lsn, false),
-            None => match self.place_among_others() {
-                Ok(placed) => placed,
+        let lsn = if self.writes.is_empty() && self.logs_nothing() {
+            self.drop_packet();
+            self.depends
+        } else {
+            match self.place_and_apply() {
+                Ok(lsn) => lsn,
                 Err(error) => {
                     self.abort();
                     return Err(error);
                 }
-            },
+            }
+        };
+        self.finish();
+        Ok(lsn)
+    }
+
+    #[inline(always)]
+    fn place_and_apply(&mut self) -> Result<Lsn> {
+        let alone = self.place_alone();
+        let (lsn, owes) = match alone {
+            Some(lsn) => (lsn, false),
+            None => self.place_among_others()?,
         };
         let whole = WholeOrNothing;
         self.apply(lsn);
@@ -472,7 +531,6 @@ impl Context {
                 }
             }
         }
-        self.finish();
         Ok(lsn)
     }
 
@@ -519,13 +577,15 @@ impl Context {
         Ok((self.push(), owes))
     }
 
-    /// Keeps the packet, which only this context has seen, for the next transaction.
+    /// Keeps the packet, which only this context has seen, for the next transaction, if it is the home slot's.
     #[inline(always)]
     fn keep_packet(&mut self) {
-        let Some(mut packet) = self.packet.take() else { return };
-        if self.home.as_ref().is_some_and(|home| home.is(&packet)) {
-            packet.reuse();
-            self.kept = Some(packet);
+        match &mut self.packet {
+            Some(packet) if self.home.as_ref().is_some_and(|home| home.is(packet)) => packet.reuse(),
+            packet => {
+                cold_path();
+                *packet = None;
+            }
         }
     }
 
@@ -568,7 +628,7 @@ impl Context {
 
     /// Applies the write set of a call that runs again, at the place that the call has in the log.
     pub fn apply_again(&mut self, lsn: Lsn) {
-        if self.packet.is_some() {
+        if self.writing {
             self.apply(lsn);
         }
         self.finish_unapplied();
@@ -766,9 +826,10 @@ impl Transaction {
     /// wait in all ([`TxOptions::willing_to_wait`]). More than [`WAIT_MAX`](crate::log::group_commit::WAIT_MAX) counts as
     /// that.
     pub fn set_waits(&mut self, commit_stall: Option<Duration>, willing_to_wait: Option<Duration>) {
-        let choices = &mut self.context().choices;
-        choices.commit_stall = commit_stall.map(|wait| wait.min(WAIT_MAX));
-        choices.willing_to_wait = willing_to_wait.map(|wait| wait.min(WAIT_MAX));
+        let bounded = |wait: Option<Duration>| wait.map(|wait| wait.min(WAIT_MAX));
+        let waits = CommitWaits { stall: bounded(commit_stall), willing_to_wait: bounded(willing_to_wait) };
+        let context = self.context();
+        (context.waits, context.has_times) = (waits, true);
     }
 
     /// How durable the transaction's commit will be.

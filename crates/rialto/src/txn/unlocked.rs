@@ -131,7 +131,7 @@ impl Context {
         self.reads.spoiled = true;
         let waiting_for = "nothing: it read without locks what another transaction has changed".to_owned();
         let error = Error::Deadlock { waiting_for };
-        self.doomed = Some(error.clone());
+        self.doom(error.clone());
         Err(error)
     }
 

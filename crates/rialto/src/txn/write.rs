@@ -21,7 +21,7 @@ impl Context {
     /// Locks the table for writes and gives its place in the list of tables.
     #[inline(always)]
     fn use_for_write(&mut self, table: &Table) -> Result<u32> {
-        if self.packet.is_none() || self.is_hindered() {
+        if !self.writing || self.is_hindered() {
             self.check_write()?;
         }
         if !self.core.catalog.is_system(table.id())
@@ -254,11 +254,11 @@ impl Transaction {
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
         let context = self.context();
-        if context.packet.is_none() {
+        if !context.writing {
             context.check_write()?;
         }
         let reached = match rarely(context.core.catalog.is_system(table.id())) {
-            false => context.reach(table.id(), &key, RecordMode::Exclusive),
+            false => context.reach_to_change(table.id(), &key),
             true => None,
         };
         // The edit is named once, so that it is a part of this function.

@@ -10,6 +10,7 @@ use super::redo::{Operations, Patches, Placed};
 use super::seek::Place;
 use crate::catalog::TableVersion;
 use crate::ids::HeapId;
+use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
 
@@ -309,17 +310,21 @@ impl WriteSet {
     }
 
     /// Forgets everything; keeps the memory.
+    #[inline(always)]
     pub fn clear(&mut self) {
-        if self.writes.len() >= LINEAR_MAX {
+        if rarely(self.writes.len() >= LINEAR_MAX) {
             self.forget_latest();
         }
         self.writes.clear();
-        self.adds.clear();
+        if !self.adds.is_empty() {
+            self.adds.clear();
+        }
         self.chained = false;
     }
 
     /// Clears the hash table. That takes time for its room, so of one that is mostly empty the room is given back: it is a
     /// larger transaction's before.
+    #[inline(never)]
     fn forget_latest(&mut self) {
         match self.latest.capacity() > MOSTLY_EMPTY * self.writes.len() {
             true => self.latest = HashTable::new(),

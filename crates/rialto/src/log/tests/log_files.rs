@@ -139,3 +139,34 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
         }
     }
 }
+
+/// What is promised for the blocks of lone committers is given back as soon as somebody else has no room.
+#[test]
+fn lone_committers_leave_the_last_of_the_room_to_others() {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let wait_max = Duration::from_millis(50);
+    let log = Log::create(&disk, DATABASE, &LogOptions { bytes_max: 1 << 20, wait_max, ..alone() }).unwrap();
+    let promised = || log.promised();
+    let (mut alone, mut others) = (0, 0);
+    let reason = loop {
+        let mut slot = log.borrow_packet().unwrap();
+        slot.bytes_mut().extend_from_slice(b"alone");
+        if log.place_alone(&slot, PacketKind::Commit).is_some() {
+            assert!(promised() > 0, "for what comes next");
+            alone += 1;
+        }
+        slot.bytes_mut().resize(30_000, 1);
+        match log.reserve(&mut slot, 0) {
+            Ok(()) => {
+                let lsn = log.push(&mut slot, PacketKind::Commit);
+                log.applied(slot);
+                log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+                others += 1;
+            }
+            Err(Error::LogFull { reason }) => break reason,
+            Err(other) => panic!("{other}"),
+        }
+    };
+    assert!(alone > 10 && others > 10, "{alone} and {others}: {reason}");
+    assert_eq!(promised(), 0, "after {alone} and {others}");
+}

@@ -25,4 +25,4 @@ mod words;
 pub use budget::Budget;
 pub use heap::{Claims, Heap, Unclaimed};
 pub use segments::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
-pub use words::{Words, same_version};
+pub use words::{BodyWords, Words, same_version};

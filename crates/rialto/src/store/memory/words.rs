@@ -8,6 +8,7 @@ use super::segments::{
     UNIT_BYTES, VERSION_ONE,
 };
 use crate::ids::Lsn;
+use crate::rarely::rarely;
 
 /// A record's words, from its header to the end of the arena.
 #[derive(Clone, Copy)]
@@ -85,17 +86,16 @@ impl<'a> Words<'a> {
         self.read(self.length().min(self.room()), out);
     }
 
-    /// `N` bytes of the body at `offset`, at most 8, which the body has.
+    /// The body alone.
+    #[inline]
+    pub fn body(&self) -> BodyWords<'a> {
+        BodyWords(self.body)
+    }
+
+    /// As [`BodyWords::field`].
     #[inline]
     pub fn field<const N: usize>(&self, offset: usize) -> [u8; N] {
-        const { assert!(N <= 8) };
-        let (within, words) = (offset % 8, &self.body[offset / 8..]);
-        let low = words[0].load(Ordering::Relaxed) >> (within * 8);
-        let high = match within + N > 8 {
-            true => words[1].load(Ordering::Relaxed) << (64 - within * 8),
-            false => 0,
-        };
-        *(low | high).to_le_bytes().first_chunk().expect("at most eight")
+        self.body().field(offset)
     }
 
     /// Copies the first `length` bytes of the body.
@@ -164,14 +164,18 @@ impl<'a> Words<'a> {
     /// Changes the bytes at `offset` that `mask` covers, lowest first, to those of `number`.
     #[inline(always)]
     fn put_number(&self, offset: usize, number: u64, mask: u64) {
-        let (shift, words) = (offset % 8 * 8, &self.body[offset / 8..]);
+        let (shift, at) = (offset % 8 * 8, offset / 8);
+        if mask == u64::MAX && shift == 0 {
+            self.body[at].store(number.to_le(), Ordering::Relaxed);
+            return;
+        }
         let put = |word: &AtomicU64, number: u64, mask: u64| {
             let before = u64::from_le(word.load(Ordering::Relaxed));
             word.store((before & !mask | number).to_le(), Ordering::Relaxed);
         };
-        put(&words[0], number << shift, mask << shift);
-        if shift > mask.leading_zeros() as usize {
-            put(&words[1], number >> (64 - shift), mask >> (64 - shift));
+        put(&self.body[at], number << shift, mask << shift);
+        if rarely(shift > mask.leading_zeros() as usize) {
+            put(&self.body[at + 1], number >> (64 - shift), mask >> (64 - shift));
         }
     }
 
@@ -197,6 +201,25 @@ impl<'a> Words<'a> {
             self.lock.fetch_and(!ABSENT, Ordering::AcqRel);
         }
         self.lock.fetch_add(VERSION_ONE, Ordering::AcqRel);
+    }
+}
+
+/// The body of a record, to the end of the arena.
+#[derive(Clone, Copy)]
+pub struct BodyWords<'a>(&'a [AtomicU64]);
+
+impl BodyWords<'_> {
+    /// `N` bytes of the body at `offset`, at most 8, which the body has.
+    #[inline]
+    pub fn field<const N: usize>(&self, offset: usize) -> [u8; N] {
+        const { assert!(N <= 8) };
+        let (within, at) = (offset % 8, offset / 8);
+        let low = self.0[at].load(Ordering::Relaxed) >> (within * 8);
+        let high = match rarely(within + N > 8) {
+            true => self.0[at + 1].load(Ordering::Relaxed) << (64 - within * 8),
+            false => 0,
+        };
+        *(low | high).to_le_bytes().first_chunk().expect("at most eight")
     }
 }
 

@@ -7,42 +7,47 @@
 
 use std::sync::atomic::Ordering;
 
-use super::key::Probe;
-use super::node::{Control, LONG, Node};
+use super::key::{HEAD_BYTES, Probe};
+use super::node::{Control, Node};
 use super::search::Share;
 use super::{Found, Index, Leaf};
 use crate::ids::Lsn;
+use crate::rarely::rarely;
 
 impl Node {
-    /// The entry of an inner node whose child covers a key with this head, and the heads that the child lies between, unless
-    /// it is the first or the last one. None: an equal head leaves it to the tails.
+    /// The entry of an inner node whose child covers a key with this head, and how far into the child's interval the key
+    /// lies: about the middle, for all that is known of the first and the last one. None: an equal head leaves it to the tails.
     #[inline(always)]
-    fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Option<(u64, u64)>)> {
+    fn slot_of_head(&self, control: Control, head: u64) -> Option<(usize, Share)> {
         let count = control.count();
         // Entry 0 stands for everything below entry 1.
-        if count < 3 {
-            return self.slot_by_halving(count, head);
-        }
-        let (low, high) = (self.head(1), self.head(count - 1));
-        if head > low && head < high {
-            let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
-            let (low, high) = (self.head(slot), self.head(slot + 1));
+        if !rarely(count < 3) {
+            let (low, high) = (self.head(1), self.head(count - 1));
             if low < head && head < high {
-                return Some((slot, Some((low, high))));
+                let slot = 1 + Share::between(head, low, high).down(count - 2).min(count - 3);
+                let (low, high) = (self.head(slot), self.head(slot + 1));
+                if low < head && head < high {
+                    return Some((slot, Share::between(head, low, high)));
+                }
             }
         }
         self.slot_by_halving(count, head)
     }
 
     #[inline(never)]
-    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Option<(u64, u64)>)> {
+    fn slot_by_halving(&self, count: usize, head: u64) -> Option<(usize, Share)> {
         let up_to = self.heads_up_to(count, head);
         if up_to <= 1 {
-            return Some((0, None));
+            return Some((0, Share::HALF));
         }
         let (slot, low) = (up_to - 1, self.head(up_to - 1));
-        let between = (up_to < count).then(|| (low, self.head(up_to)));
-        (low != head).then_some((slot, between))
+        if low == head {
+            return None;
+        }
+        let high = if up_to < count { self.head(up_to) } else { 0 };
+        // Heads of a node that changes meanwhile may say anything.
+        let share = if low < head && head < high { Share::between(head, low, high) } else { Share::HALF };
+        Some((slot, share))
     }
 }
 
@@ -50,22 +55,27 @@ impl Index {
     /// As [`Index::get`]. None: go the long way.
     #[inline(always)]
     pub(super) fn get_by_heads(&self, probe: &Probe<'_>) -> Option<Found> {
+        // The usual key is of a number: then its head takes one way less.
+        match probe.is_short() {
+            true => self.get_by_these(probe.key.len(), |prefix| probe.head_of_short(prefix)),
+            false => self.get_by_these(probe.key.len(), |prefix| probe.head(prefix)),
+        }
+    }
+
+    /// The same for a key of so many bytes, by what its head is behind a prefix.
+    #[inline(always)]
+    fn get_by_these(&self, bytes: usize, head_behind: impl Fn(usize) -> u64) -> Option<Found> {
         let mut id = self.root;
         let mut node = self.region.get(id)?;
         let mut version = node.latch.try_read()?;
         let mut control = node.control();
-        let mut share = None;
+        let mut share = Share::HALF;
         while control.level() != 0 {
-            let head = probe.head(control.prefix_bytes());
-            let (slot, between) = node.slot_of_head(control, head)?;
+            let slot;
+            (slot, share) = node.slot_of_head(control, head_behind(control.prefix_bytes()))?;
             id = node.child(slot);
             let child = self.region.get(id)?;
             let child_version = child.latch.try_read()?;
-            // Heads of a node that changes meanwhile may say anything.
-            share = match between {
-                Some((low, high)) if low < head && head < high => Some((head, low, high)),
-                _ => None,
-            };
             if !node.latch.validate(version) {
                 return None;
             }
@@ -73,31 +83,34 @@ impl Index {
             control = node.control();
         }
         let (count, prefix) = (control.count(), control.prefix_bytes());
-        let head = probe.head(prefix);
-        // That of a suffix without a tail, if it is one: no longer one is in any entry's tag.
-        let tag = probe.key.len().wrapping_sub(prefix) as u64;
-        let guess = share
-            .map_or(count / 2, |(head, low, high)| Share::between(head, low, high).of(count))
-            .min(count.saturating_sub(1));
-        let mut at = guess;
-        if count == 0 || is_not(node, at, head, tag) {
-            at = node.heads_below_near(count, head, guess);
-        }
-        let there = at < count && node.head(at) == head;
-        // The head of another key may be equal: one with zeroes at its end, or a longer one.
-        if there && (node.tag(at) != tag || tag & LONG != 0) {
-            return None;
-        }
-        let value = there.then(|| node.value(at));
+        let head = head_behind(prefix);
+        // That of a suffix without a tail, if it is one: no entry's tag says that a longer one has none.
+        let tag = bytes.wrapping_sub(prefix);
+        let guess = share.of(count);
+        // A key lies only once in a leaf, so its entry needs no look at the neighbours.
+        let value = match guess < count && node.is_entry_of(guess, head, tag) {
+            true => Some(node.value(guess)),
+            false => {
+                let at = node.heads_below_near(count, head, guess);
+                let there = at < count && node.head(at) == head;
+                // The head of another key may be equal: one with zeroes at its end, or a longer one.
+                if there && !node.is_entry_of(at, head, tag) {
+                    return None;
+                }
+                there.then(|| node.value(at))
+            }
+        };
         let removal = Lsn(node.removal.load(Ordering::Relaxed));
         node.latch.validate(version).then_some(Found { value, leaf: Leaf { node: id, version }, removal })
     }
 }
 
-/// Whether an entry is not that of this head and tag, without a look at its neighbours: a key lies only once in a leaf.
-#[inline(always)]
-fn is_not(node: &Node, at: usize, head: u64, tag: u64) -> bool {
-    node.head(at) != head || node.tag(at) != tag
+impl Node {
+    /// Whether an entry is that of a suffix of so many bytes with this head, and without a tail.
+    #[inline(always)]
+    fn is_entry_of(&self, at: usize, head: u64, suffix_bytes: usize) -> bool {
+        self.head(at) == head && self.tag(at) == suffix_bytes as u64 && suffix_bytes <= HEAD_BYTES
+    }
 }
 
 #[cfg(test)]

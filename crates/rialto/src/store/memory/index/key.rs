@@ -94,14 +94,26 @@ impl<'k> Probe<'k> {
     #[inline(always)]
     pub(super) fn head(&self, prefix: usize) -> u64 {
         let len = self.key.len();
-        if len <= 8 {
-            return if prefix < 8 { self.edge << (8 * prefix) } else { 0 };
+        if self.is_short() {
+            return self.head_of_short(prefix);
         }
         if let Some(chunk) = self.key.get(prefix..prefix + 8) {
             return be_word(chunk);
         }
         let left = len.saturating_sub(prefix);
         if left == 0 { 0 } else { self.edge << (8 * (8 - left)) }
+    }
+
+    /// Whether the key is no longer than a head.
+    #[inline(always)]
+    pub(super) fn is_short(&self) -> bool {
+        self.key.len() <= HEAD_BYTES
+    }
+
+    /// As [`Probe::head`] of a key that is no longer than a head.
+    #[inline(always)]
+    pub(super) fn head_of_short(&self, prefix: usize) -> u64 {
+        if prefix < HEAD_BYTES { self.edge << (8 * prefix) } else { 0 }
     }
 
     /// The key behind a prefix of `prefix` bytes.

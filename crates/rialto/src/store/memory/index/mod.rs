@@ -114,6 +114,12 @@ impl Index {
 
     /// Looks `key` up.
     pub fn get(&self, key: &[u8]) -> Found {
+        self.get_in_line(key)
+    }
+
+    /// The same as a part of its caller.
+    #[inline(always)]
+    pub fn get_in_line(&self, key: &[u8]) -> Found {
         match self.get_by_heads(&Probe::new(key)) {
             Some(found) => found,
             None => self.get_any(key),

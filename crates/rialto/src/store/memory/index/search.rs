@@ -13,6 +13,9 @@ use std::sync::atomic::Ordering;
 pub(super) struct Share(f64);
 
 impl Share {
+    /// In the middle.
+    pub(super) const HALF: Share = Share(0.5);
+
     /// Where `head` lies between two others: `low <= head <= high`, and `low < high`.
     #[inline(always)]
     pub(super) fn between(head: u64, low: u64, high: u64) -> Share {
