@@ -316,7 +316,9 @@ fn cycles_through_parts_of_phases_are_broken_and_run_again() {
 /// same, and nobody waits for his turn to look when what he waits for is there.
 #[test]
 fn hundreds_of_calls_that_meet_in_opposite_orders_go_on() {
-    let db = database(Options { transactions_max: 1_000, ..options(LockForm::Local, 2) });
+    // Three hundred wait for two rows: on a slow machine the last of them for long.
+    let lock_timeout = Duration::from_secs(120);
+    let db = database(Options { transactions_max: 1_000, lock_timeout, ..options(LockForm::Local, 2) });
     route(&db, &[1]);
     let things = db.table("things").unwrap();
     let row = |id| [Value::Int4(id), Value::Int4(0), Value::Int8(0)];

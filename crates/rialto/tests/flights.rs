@@ -5,6 +5,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -186,5 +187,28 @@ fn parts_write_into_tables_as_they_are_by_then() {
             assert_eq!(rows(&db, "right", indexes), right, "in round {round}");
         }
         assert!(shared_out > 0, "the test's own premise");
+    });
+}
+
+/// Whoever is told that a body of his call has panicked finds nothing held by it.
+#[test]
+fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
+    in_time(LIMIT, || {
+        let db = database(2);
+        let [left, right] = both();
+        let panics = Action::exclusive("left", |_, _, _| panic!("it panics")).by_argument(2);
+        let flow = Flow::new().phase([left, right, panics]);
+        db.register(Procedure::new("panics", [ColumnType::Int4; 3], flow)).unwrap();
+        let table = db.table("left").unwrap();
+        let at_once = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+        for nth in 0..300 {
+            let [key, other] = [nth, nth + 1].map(|nth| KEYS[nth % KEYS.len()]);
+            let call = || db.call("panics", &ints([key, 7, other]));
+            let panic = catch_unwind(AssertUnwindSafe(call)).unwrap_err();
+            assert_eq!(panic.downcast_ref::<&str>(), Some(&"it panics"));
+            let found =
+                db.transact_with(&at_once, |tx| tx.get_for_update(&table, key).map(|row| row.is_some()));
+            assert_eq!(found, Ok(false), "call {nth}");
+        }
     });
 }

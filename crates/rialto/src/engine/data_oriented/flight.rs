@@ -396,6 +396,11 @@ fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
             flight.fly(here, false);
         }
         Some(Failure::Error(error)) => flight.end(Err(error), here),
-        Some(Failure::Panic(panic)) => flight.call.clone().land(Landed::Panicked(panic), here),
+        Some(Failure::Panic(panic)) => {
+            let call = flight.call.clone();
+            // Who is told finds nothing held.
+            drop(flight);
+            call.land(Landed::Panicked(panic), here);
+        }
     }
 }
