@@ -2,6 +2,7 @@
 //! flow's actions keep apart.
 
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rialto::io::MemoryDisk;
@@ -263,4 +264,30 @@ fn a_routing_rule_that_makes_no_sense_is_refused_by_name() {
         .unwrap();
     let error = thin.set_routing("stock", WhichIndex::Primary, &[]).unwrap_err().to_string();
     assert!(error.contains("Options::locks"), "{error}");
+}
+
+/// It may have executors in its hands, for which a change of rules or numbers would wait.
+#[test]
+fn a_body_changes_neither_rules_nor_numbers() {
+    let db = database();
+    fill(&db, &stock(&db), 1, 1);
+    let handle = Arc::new(Mutex::new(Some(db.clone())));
+    let body = handle.clone();
+    let change = Action::exclusive("stock", move |_, _, _| {
+        let handle = body.lock().unwrap();
+        let db = handle.as_ref().unwrap();
+        let primary = WhichIndex::Primary;
+        let changes = [
+            db.set_executors(4..=4),
+            db.set_routing("stock", primary, &[vec![Value::Int4(5)]]),
+            db.set_routing_by_hash("stock", primary, 1),
+        ];
+        assert!(changes.iter().all(|change| matches!(change, Err(Error::Nested))), "{changes:?}");
+        Ok(())
+    });
+    let flow = Flow::from(change.by_argument(0));
+    db.register(Procedure::new("change", [ColumnType::Int4], flow)).unwrap();
+    db.call("change", &[Value::Int4(0)]).unwrap();
+    db.set_executors(4..=4).unwrap();
+    handle.lock().unwrap().take();
 }
