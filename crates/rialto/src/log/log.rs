@@ -247,6 +247,11 @@ impl Log {
         !self.core.writer.stopped() && !self.core.closed.load(Ordering::Relaxed)
     }
 
+    /// An error unless it takes packets.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        self.core.check_open()
+    }
+
     /// Takes the next place and makes the packet durable at level 1, in one go: what [`Log::push`] and the gathering of a lone
     /// committer's packet come to, without a queue between them. For packets with nothing reserved. None, and nothing is done,
     /// where others are at it too, or there is more to it: reserve and push then.

@@ -333,14 +333,20 @@ impl Context {
         if self.choices.read_only {
             return Err(Error::ReadOnly);
         }
-        if self.packet.is_none() {
-            self.packet = Some(match self.core.log.try_borrow_packet_at(&mut self.home)? {
-                Some(packet) => packet,
-                None => {
-                    self.core.locks.leave_stint(&mut self.owner);
-                    self.core.log.borrow_packet()?
-                }
-            });
+        if self.writing {
+            return Ok(());
+        }
+        match self.packet {
+            Some(_) => self.core.log.check_open()?,
+            None => {
+                self.packet = Some(match self.core.log.try_borrow_packet_at(&mut self.home)? {
+                    Some(packet) => packet,
+                    None => {
+                        self.core.locks.leave_stint(&mut self.owner);
+                        self.core.log.borrow_packet()?
+                    }
+                });
+            }
         }
         self.writing = true;
         Ok(())
