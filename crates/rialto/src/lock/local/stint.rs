@@ -110,7 +110,7 @@ impl Drop for Stint {
 
 impl LockManager {
     /// Begins a stint of these spans, or widens the one that there is. False, and no stint, if a lock of somebody else's is
-    /// in the way, or an executor that would have to be waited for.
+    /// in the way, or an executor that stays out for long, or, to widen it, is out at all.
     #[inline]
     pub fn stint<'a>(&self, owner: &mut Owner, wanted: impl Iterator<Item = Wanted<'a>> + Clone) -> bool {
         let body = &mut owner.body;
