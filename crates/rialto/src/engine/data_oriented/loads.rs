@@ -98,7 +98,8 @@ impl Loads {
         asked.iter().for_each(|asked| by_executor[asked.executor] += asked.weight);
         asked.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         let share = all / self.executors as f64;
-        let (mut bounds, mut datasets): (Vec<Key>, Vec<f64>) = (Vec::new(), vec![0.0]);
+        let (mut bounds, mut owners): (Vec<Key>, Vec<u16>) = (Vec::new(), vec![0]);
+        let mut datasets = vec![0.0];
         // What comes before the key that is looked at, and how many shares that are is up to the last bound. A key goes where
         // its middle lies, so that one that is hot has a dataset of its own.
         let (mut before, mut shares) = (0.0, 0.0);
@@ -109,13 +110,15 @@ impl Loads {
             if is_full && bounds.len() + 1 < self.executors {
                 shares = (middle / share).floor();
                 bounds.push(of_key[0].key.clone());
+                // By the share that it begins with: other indexes that are asked for alike have the same executors there.
+                owners.push(shares as u16);
                 datasets.push(0.0);
             }
             before += weight;
             *datasets.last_mut().expect("there is always one") += weight;
         }
         let gains = busiest(&datasets) <= GAIN_MIN * busiest(&by_executor);
-        gains.then(|| (index, RoutingRule::in_turn(index, bounds, self.executors as u16)))
+        gains.then(|| (index, RoutingRule::new(bounds, owners)))
     }
 }
 
@@ -182,7 +185,7 @@ mod tests {
     fn a_hot_range_is_followed_wherever_it_goes_and_then_left_alone() {
         let mut random = Random::new(1);
         let mut loads = Loads::new(EXECUTORS);
-        let mut rule = RoutingRule::in_turn(INDEX, [250, 500, 750].map(key).to_vec(), EXECUTORS as u16);
+        let mut rule = RoutingRule::side_by_side([250, 500, 750].map(key).to_vec(), EXECUTORS as u16);
         for hot in [0..100, 600..700, 450..460] {
             let mut draw = || match random.below(10) {
                 0 => random.below(1_000) as u32,
@@ -200,7 +203,7 @@ mod tests {
     fn one_hot_key_has_an_executor_of_its_own_and_nothing_goes_to_and_fro() {
         let mut random = Random::new(2);
         let mut loads = Loads::new(EXECUTORS);
-        let mut rule = RoutingRule::in_turn(INDEX, vec![], EXECUTORS as u16);
+        let mut rule = RoutingRule::side_by_side(vec![], EXECUTORS as u16);
         let mut draw = || if random.chance(1, 2) { 500 } else { random.below(1_000) as u32 };
         let (_, changes) = serve(&mut rule, &mut loads, 8 * LOOKS_A_HALF, &mut draw);
         let hot = executor_of(&rule, &key(500));

@@ -12,10 +12,11 @@
 //! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
 //! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
-//! - `resource_manager`: keeps the rules in step with how the tables grow, and with what is asked for (`loads`); `routing`: rules
-//!   given by hand.
+//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`);
+//!   `routing`: rules given by hand.
 
 mod call;
+mod datasets;
 mod flight;
 mod headcount;
 mod loads;

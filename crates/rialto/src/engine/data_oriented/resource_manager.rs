@@ -7,6 +7,7 @@ use std::time::Duration;
 use hashbrown::HashMap;
 use parking_lot::{Condvar, Mutex};
 
+use super::datasets::of_equal_size;
 use super::headcount::{Headcount, Step, Wish};
 use super::loads::Loads;
 use super::numbers::resize;
@@ -21,7 +22,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// After so many looks it thinks about how many executors and threads there should be.
 const LOOKS_A_THOUGHT: u32 = 10;
 /// An index of fewer entries is one dataset.
-const ENTRIES_MIN: u64 = 1_000;
+const ENTRIES_MIN: u64 = 2;
+/// By so many keys an executor, where there are as many, an index is divided.
+const MARKS_PER_EXECUTOR: usize = 8;
 
 /// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
 /// to a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others
@@ -200,8 +203,10 @@ impl Sizes {
                     there.insert(id, before);
                     continue;
                 }
-                let bounds = index.spread(executors).iter().map(|bound| Key::from(&bound[..])).collect();
-                core.locks.route(id, Some(RoutingRule::in_turn(id, bounds, executors as u16)));
+                let Some(first) = version.schema.key_shape(which).leading(1) else { continue };
+                let marks = index.marks(executors * MARKS_PER_EXECUTOR);
+                let marks: Vec<Key> = marks.iter().map(|mark| Key::from(&mark[..])).collect();
+                core.locks.route(id, Some(of_equal_size(&marks, &first, executors as u16)));
                 there.insert(id, entries);
             }
         }

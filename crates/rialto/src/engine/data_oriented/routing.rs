@@ -20,8 +20,8 @@ impl Database {
 
     /// Shares an index's keys out over the executors ([`Database::executors`]) by datasets side by
     /// side (the DORA paper, section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but
-    /// the first begins. The first dataset is the executor's whose turn it is with this index, the next the next one's, and
-    /// so on, round and round. Locks that are held or waited for go along with their keys; nobody waits for a change.
+    /// the first begins. They are shared out among the executors in their order, as evenly as can be: the same part of the
+    /// datasets of two indexes is one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their keys; nobody waits for a change.
     ///
     /// Rules are not kept in the files; a database that is opened makes its own, and makes them anew as tables grow to twice
     /// their size, and when the number of executors changes.
@@ -47,7 +47,7 @@ impl Database {
         }
         let index = version.index_id(index);
         let executors = core.locks.executors_in_use() as u16;
-        core.locks.route(index, Some(RoutingRule::in_turn(index, keys, executors)));
+        core.locks.route(index, Some(RoutingRule::side_by_side(keys, executors)));
         Ok(())
     }
 

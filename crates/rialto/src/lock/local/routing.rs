@@ -48,15 +48,15 @@ impl RoutingRule {
         RoutingRule(Kind::Ranges { bounds, heads, executors })
     }
 
-    /// Datasets by where each but the first begins, dealt out to the executors in turn. Each index begins at another one.
+    /// Datasets by where each but the first begins, shared out among so many executors in their order, as evenly as can be.
+    /// So the same part of the keys of two indexes is one executor's.
     ///
     /// # Panics
     /// As [`RoutingRule::new`].
-    pub fn in_turn(index: IndexId, bounds: Vec<Key>, executors: u16) -> RoutingRule {
-        let first = index.0 % u32::from(executors);
-        let executors =
-            (0..=bounds.len() as u32).map(|nth| ((first + nth) % u32::from(executors)) as u16).collect();
-        RoutingRule::new(bounds, executors)
+    pub fn side_by_side(bounds: Vec<Key>, executors: u16) -> RoutingRule {
+        let (datasets, executors) = (bounds.len() + 1, usize::from(executors));
+        let owners = (0..datasets).map(|nth| (nth * executors / datasets) as u16).collect();
+        RoutingRule::new(bounds, owners)
     }
 
     /// Keys by the hash of their leading columns: those that have the same values there are one executor's. A span that does
@@ -72,7 +72,7 @@ impl RoutingRule {
     /// The same keys side by side, or dealt out by the same hash, among so many executors.
     fn among(&self, index: IndexId, executors: u16) -> RoutingRule {
         match &self.0 {
-            Kind::Ranges { bounds, .. } => RoutingRule::in_turn(index, bounds.clone(), executors),
+            Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
             Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
             Kind::Numbers { .. } => RoutingRule::numbers(executors),
         }

@@ -3,24 +3,23 @@
 use super::Index;
 use super::descent::{Fences, Seek};
 use super::key::{KeyBuf, Probe};
-
-/// So many nodes a part are looked at, where there are: parts are about as equal as nodes are full.
-const NODES_PER_PART: usize = 8;
+use super::scan::{Batch, Direction, Guard, More, ScanRange};
 
 impl Index {
-    /// Keys that divide the index into up to so many parts of about as many entries each, ascending: where each part but the
-    /// first begins. A small index has fewer. Others may write meanwhile.
-    pub fn spread(&self, parts: usize) -> Vec<Vec<u8>> {
-        let wanted = parts * NODES_PER_PART;
+    /// Keys, or beginnings of keys, that lie about evenly in the index, ascending: at least so many, or all keys there are if
+    /// these are fewer, or so few that leaves tell nothing. Others may write meanwhile.
+    pub fn marks(&self, at_least: usize) -> Vec<Vec<u8>> {
         let mut level = self.region.node(self.root).control().level();
-        let mut bounds = self.bounds_of_level(level);
-        while level > 0 && bounds.len() + 1 < wanted {
-            level -= 1;
-            bounds = self.bounds_of_level(level);
+        loop {
+            let bounds = self.bounds_of_level(level);
+            if bounds.len() >= at_least {
+                return bounds;
+            }
+            match level.checked_sub(1) {
+                Some(below) => level = below,
+                None => return self.all_keys(),
+            }
         }
-        let nodes = bounds.len() + 1;
-        let parts = parts.min(nodes);
-        (1..parts).map(|part| bounds[part * nodes / parts - 1].clone()).collect()
     }
 
     /// Where each node of a level but the first begins.
@@ -34,5 +33,16 @@ impl Index {
             from.set(high);
         }
         bounds
+    }
+
+    fn all_keys(&self) -> Vec<Vec<u8>> {
+        let (mut batch, mut keys) = (Batch::new(), Vec::new());
+        loop {
+            let more = self.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
+            keys.extend(batch.iter().map(|(key, _)| key.to_vec()));
+            if more == More::No {
+                return keys;
+            }
+        }
     }
 }

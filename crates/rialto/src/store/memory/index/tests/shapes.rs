@@ -48,28 +48,28 @@ fn a_bulk_load_fills_nine_tenths() {
 }
 
 #[test]
-fn a_spread_divides_an_index_into_about_equal_parts() {
+fn marks_lie_evenly_in_an_index() {
     let pool = pool(1 << 12);
     let index = Index::new(pool.clone()).expect("a first node");
-    assert!(index.spread(64).is_empty(), "an empty index is one part");
-    for n in 0..100_000u64 {
-        assert_eq!(put(&index, &number(n * 7919 % 100_003), n), Ok(Insert::Done));
-    }
-    for parts in [1, 2, 7, 64, 100_000] {
-        let bounds = index.spread(parts);
-        assert!(bounds.is_sorted_by(|one, next| one < next));
-        if parts > 64 {
-            // One leaf is the least part.
-            assert!((300..1_000).contains(&bounds.len()), "{} bounds", bounds.len());
-            continue;
+    assert!(index.marks(64).is_empty());
+    let mut put_in = 0;
+    for entries in [1, 7, 3_000, 100_000u64] {
+        for n in std::mem::replace(&mut put_in, entries)..entries {
+            assert_eq!(put(&index, &number(n * 7919 % 100_003), n), Ok(Insert::Done));
         }
-        assert_eq!(bounds.len() + 1, parts);
-        let rank =
-            |bound: &Vec<u8>| (0..100_000u64).filter(|n| number(n * 7919 % 100_003)[..] < bound[..]).count();
-        let ranks: Vec<usize> = [0].into_iter().chain(bounds.iter().map(rank)).chain([100_000]).collect();
-        let equal = 100_000 / parts;
-        for part in ranks.windows(2).map(|ends| ends[1] - ends[0]) {
-            assert!((equal / 2..equal * 2).contains(&part), "a part of {part} of {parts}");
+        let mut keys: Vec<_> = (0..entries).map(|n| number(n * 7919 % 100_003)).collect();
+        keys.sort_unstable();
+        for at_least in [1, 2, 7, 64, 100_000] {
+            let marks = index.marks(at_least);
+            assert!(marks.is_sorted_by(|one, next| one < next));
+            assert!(marks.len() >= at_least.min(entries as usize), "{} of {at_least}", marks.len());
+            let rank = |mark: &Vec<u8>| keys.partition_point(|key| key[..] < mark[..]);
+            let mut ranks: Vec<usize> = marks.iter().map(rank).collect();
+            ranks.push(entries as usize);
+            let equal = entries as usize / ranks.len();
+            for between in ranks.windows(2).map(|ends| ends[1] - ends[0]) {
+                assert!((equal / 2..=equal * 2 + 1).contains(&between), "{between} of {entries} at {at_least}");
+            }
         }
     }
 }
