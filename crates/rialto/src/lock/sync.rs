@@ -42,4 +42,8 @@ impl Condvar {
     pub(super) fn notify_one(&self) {
         self.0.notify_one();
     }
+
+    pub(super) fn notify_all(&self) {
+        self.0.notify_all();
+    }
 }

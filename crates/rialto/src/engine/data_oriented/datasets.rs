@@ -14,11 +14,15 @@ pub(super) fn of_equal_size(marks: &[Key], first: &LeadingColumns, executors: u1
     let value = |mark: &Key| Key::from(&mark[..first.len_in(mark).unwrap_or(mark.len())]);
     let by_value: Vec<&[Key]> = marks.chunk_by(|one, next| value(one) == value(next)).collect();
     let (executors, values) = (usize::from(executors), by_value.len());
-    let (mut bounds, mut owners): (Vec<Key>, _) = (Vec::new(), vec![0]);
+    let (mut bounds, mut owners, mut last) = (Vec::new(), vec![0], Key::new());
     let mut begin = |executor: usize, bound: Key| {
-        if executor > 0 && bounds.last().is_none_or(|last| *last < bound) {
-            bounds.push(bound);
-            owners.push(executor as u16);
+        if last < bound {
+            last.clone_from(&bound);
+            // The first one begins with the first of all keys.
+            if executor > 0 {
+                bounds.push(bound);
+                owners.push(executor as u16);
+            }
         }
     };
     if values > executors {
@@ -78,15 +82,22 @@ mod tests {
         for warehouses in [1, 4, 10, 63, 64] {
             let of_warehouse = rule(&one, (0..warehouses).map(|w| vec![w]));
             let of_district = rule(&two, (0..warehouses * 10).map(|n| vec![n / 10, n % 10]));
-            let of_customer = rule(&three, (0..warehouses * 1_000).map(|n| vec![n / 1_000, n / 100 % 10, n % 100]));
+            let of_customer =
+                rule(&three, (0..warehouses * 1_000).map(|n| vec![n / 1_000, n / 100 % 10, n % 100]));
             let mut before = None;
             for w in 0..warehouses {
                 let own = executors_of(&of_customer, &three, &[w]);
-                assert!(own.len() >= usize::from(EXECUTORS) / warehouses as usize, "{w} of {warehouses}: {own:?}");
+                assert!(
+                    own.len() >= usize::from(EXECUTORS) / warehouses as usize,
+                    "{w} of {warehouses}: {own:?}"
+                );
                 assert!(before.replace(*own.last().unwrap()).is_none_or(|last| last < own[0]));
                 assert_eq!(executors_of(&of_warehouse, &one, &[w]), own[..1]);
                 let of_districts = executors_of(&of_district, &two, &[w]);
-                assert!(of_districts.iter().all(|executor| own.contains(executor)), "{of_districts:?} of {own:?}");
+                assert!(
+                    of_districts.iter().all(|executor| own.contains(executor)),
+                    "{of_districts:?} of {own:?}"
+                );
                 // The districts of a warehouse are at several, each as its customers are.
                 for d in (0..10).filter(|_| warehouses <= 4) {
                     let at = executors_of(&of_district, &two, &[w, d])[0];
@@ -103,11 +114,16 @@ mod tests {
         let rule = rule(&two, (0..5_000).map(|n| vec![n / 5, n % 5]));
         let mut by_executor = [0; EXECUTORS as usize];
         for n in 0..1_000 {
-            let [executor] = executors_of(&rule, &two, &[n])[..] else { panic!("a value is at one executor") };
+            let [executor] = executors_of(&rule, &two, &[n])[..] else {
+                panic!("a value is at one executor")
+            };
             by_executor[usize::from(executor)] += 1;
         }
         let expected = 1_000 / i32::from(EXECUTORS);
-        assert!(by_executor.iter().all(|count| (expected - 1..=expected + 2).contains(count)), "{by_executor:?}");
+        assert!(
+            by_executor.iter().all(|count| (expected - 1..=expected + 2).contains(count)),
+            "{by_executor:?}"
+        );
     }
 
     #[test]

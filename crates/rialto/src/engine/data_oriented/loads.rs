@@ -54,7 +54,7 @@ impl Loads {
         for (executor, Look { requests, keys }) in looks.into_iter().enumerate() {
             now.requests[executor] += requests as f64;
             let weight = requests as f64 / keys.len().max(1) as f64;
-            for (index, key) in keys {
+            for (index, key, _) in keys {
                 now.asked.entry(index).or_default().push(Asked { key, executor, weight });
             }
         }
@@ -132,7 +132,7 @@ mod tests {
 
     use super::*;
     use crate::io::Random;
-    use crate::lock::SpanRef;
+    use crate::lock::{RecordMode, SpanRef};
 
     const INDEX: IndexId = IndexId(7);
     const EXECUTORS: usize = 4;
@@ -163,7 +163,7 @@ mod tests {
                 let look = &mut seen[executor_of(rule, &key)];
                 look.requests += 1;
                 if look.requests.is_multiple_of(16) {
-                    look.keys.push((INDEX, key));
+                    look.keys.push((INDEX, key, RecordMode::Exclusive));
                 }
             }
             requests = seen.iter().map(|look| look.requests).collect();
@@ -216,7 +216,7 @@ mod tests {
         let mut loads = Loads::new(EXECUTORS);
         for _ in 0..10 * LOOKS_A_HALF {
             let mut looks: Vec<Look> = (0..EXECUTORS).map(|_| Look::default()).collect();
-            looks[0] = Look { requests: 16, keys: vec![(INDEX, key(1))] };
+            looks[0] = Look { requests: 16, keys: vec![(INDEX, key(1), RecordMode::Exclusive)] };
             assert!(loads.look(looks).is_empty());
         }
     }

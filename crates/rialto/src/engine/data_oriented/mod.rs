@@ -12,7 +12,7 @@
 //! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
 //! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
-//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`);
+//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`, and `readers`: what is only read);
 //!   `routing`: rules given by hand.
 
 mod call;
@@ -27,6 +27,7 @@ mod placing;
 mod planner;
 mod plans;
 mod queues;
+mod readers;
 mod rendezvous;
 mod resource_manager;
 mod routing;

@@ -11,6 +11,7 @@ use super::datasets::of_equal_size;
 use super::headcount::{Headcount, Step, Wish};
 use super::loads::Loads;
 use super::numbers::resize;
+use super::readers::{Move, Readers};
 use crate::core::Core;
 use crate::ids::IndexId;
 use crate::lock::RoutingRule;
@@ -77,6 +78,7 @@ struct Managing {
     core: Arc<Core>,
     sizes: Sizes,
     loads: Loads,
+    readers: Readers,
     /// How many executors these are for.
     executors: usize,
     staff: Staff,
@@ -85,7 +87,8 @@ struct Managing {
 impl Managing {
     fn new(core: Arc<Core>) -> Managing {
         let (executors, staff) = (core.locks.executors_in_use(), Staff::new(&core));
-        Managing { core, sizes: Sizes::default(), loads: Loads::new(executors), executors, staff }
+        let (sizes, readers) = (Sizes::default(), Readers::default());
+        Managing { core, sizes, loads: Loads::new(executors), readers, executors, staff }
     }
 
     fn look(&mut self) {
@@ -98,8 +101,18 @@ impl Managing {
         }
         self.sizes.look(core);
         self.staff.look(core, looks.iter().map(|look| look.requests).sum());
+        // Threads that own executors share out what is read, too.
+        if core.queues.is_none() {
+            for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
+                match change {
+                    Move::ToReaders(index) if core.locks.is_hashed(index) => {}
+                    Move::ToReaders(index) => core.locks.give_to_readers(index),
+                    Move::Back(index) => self.sizes.share_out_anew(core, index),
+                }
+            }
+        }
         for (index, rule) in self.loads.look(looks) {
-            if !core.locks.is_hashed(index) {
+            if !core.locks.is_hashed(index) && !core.locks.is_for_readers(index) {
                 core.locks.route(index, Some(rule));
             }
         }
@@ -179,6 +192,12 @@ impl Staff {
 struct Sizes(HashMap<IndexId, u64>);
 
 impl Sizes {
+    /// Forgets how an index was shared out, and does so at the next look.
+    fn share_out_anew(&mut self, core: &Core, index: IndexId) {
+        self.0.remove(&index);
+        core.locks.route(index, None);
+    }
+
     fn look(&mut self, core: &Core) {
         let executors = core.locks.executors_in_use();
         let mut there = HashMap::new();
@@ -195,8 +214,9 @@ impl Sizes {
                     continue;
                 }
                 let before = self.0.get(&id).copied().unwrap_or(ENTRIES_MIN / 2);
-                // A hash deals new keys out as it did the old ones.
+                // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
+                    || core.locks.is_for_readers(id)
                     || entries < ENTRIES_MIN
                     || entries < before * 2 && entries > before / 4
                 {

@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, give_way, look_a_while};
-use super::locks::LocalLocks;
+use super::locks::{LocalLocks, Look};
 
 /// A sleeper looks again so often, whoever forgot to wake it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -16,19 +16,51 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Who has slept so often, and has always found that others were faster, has waited for long enough.
 const SLEEPS_MAX: u32 = 4;
 
-/// Nobody has the table.
+/// Nobody has the table, and nothing is entered in it.
 const IN: u32 = 0;
 /// Somebody has it for one look.
 const LATCHED: u32 = 1;
 /// Somebody has it for a stint.
 const OUT: u32 = 2;
-/// Beside one of these: somebody sleeps until it is back.
+/// Beside one of these, or readers: somebody sleeps until it is back.
 const WANTED: u32 = 4;
+/// Locks are entered in it, or requests that wait.
+const ENTERED: u32 = 8;
+/// One more reader has it; all bits from here on count these.
+const READER: u32 = 16;
+const READERS: u32 = !(READER - 1);
+
+/// How a table is had.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum How {
+    /// For a stint.
+    Out,
+    /// Under the latch.
+    Alone,
+    /// Under the latch, beside readers.
+    BesideReaders,
+}
+
+impl How {
+    #[inline]
+    fn bit(self) -> u32 {
+        if self == How::Out { OUT } else { LATCHED }
+    }
+
+    /// What the table's state has nothing of for him who comes.
+    #[inline]
+    fn kept_off_by(self) -> u32 {
+        LATCHED | OUT | if self == How::BesideReaders { 0 } else { READERS }
+    }
+}
 
 /// An executor's lock table, which one thread has at a time: under the latch for one look, or out of its place for a
 /// [stint](super::stint). It is a structure, not a thread: whoever has the table runs what there is to do with it.
 ///
 /// Both cost one exchange to begin and one to end.
+///
+/// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
+/// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch.
 #[derive(Debug, Default)]
 pub(super) struct Executor {
     state: AtomicU32,
@@ -39,10 +71,14 @@ pub(super) struct Executor {
     found_out: AtomicU64,
     /// How many requests there had been when the table was last taken out: for who does not wait until it is back.
     requests: AtomicU64,
+    /// How many requests of readers there were.
+    read: AtomicU64,
+    /// How many of these at the last look.
+    read_at_look: AtomicU64,
 }
 
-// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by whoever changes
-// the state from `IN`, and the state is `IN` again only when it is gone.
+// SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by whoever sets
+// `LATCHED` or `OUT` where neither was set, and both are clear again only when it is gone. Readers do not reach it.
 unsafe impl Sync for Executor {}
 
 /// A lock table in the hands of whoever has this. It is given back by [`Executor::put_back`]; one that is forgotten leaves
@@ -100,12 +136,24 @@ impl DerefMut for Latch<'_> {
 impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.executor.leave();
+        let is_idle = self.is_idle();
+        self.executor.leave(is_idle);
     }
 }
 
+/// What came of asking to read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reading {
+    /// One is a reader.
+    Yes,
+    /// A lock of somebody else's is in the way.
+    Locked,
+    /// Somebody has the table.
+    Away,
+}
+
 impl Executor {
-    /// The latch; waits for it, and for the table to be back.
+    /// The latch, for anything but to ask for an exclusive lock; waits for it, and for the table to be back.
     #[inline]
     pub fn lock(&self) -> Latch<'_> {
         loop {
@@ -115,28 +163,48 @@ impl Executor {
         }
     }
 
+    /// As [`Executor::lock`]; none if the table stays away for about so long.
+    #[inline]
+    pub fn lock_for(&self, limit: Duration) -> Option<Latch<'_>> {
+        self.latch(How::BesideReaders, limit)
+    }
+
+    /// The latch, with no readers beside; none if the table stays away for about so long.
+    #[inline]
+    pub fn lock_alone_for(&self, limit: Duration) -> Option<Latch<'_>> {
+        self.latch(How::Alone, limit)
+    }
+
+    /// The latch, with no readers beside; waits until these are gone and the table is back.
+    pub fn lock_alone(&self) -> Latch<'_> {
+        loop {
+            if let Some(latch) = self.lock_alone_for(LOOK_AGAIN) {
+                return latch;
+            }
+        }
+    }
+
     /// The latch, if the table is in or somebody has just a look at it.
     #[inline]
     pub fn lock_if_in(&self) -> Option<Latch<'_>> {
         loop {
-            if let Some(table) = self.enter(LATCHED) {
+            if let Some(table) = self.enter(How::Alone) {
                 return Some(Latch { executor: self, table });
             }
-            if self.state.load(Ordering::Relaxed) & OUT != 0 {
+            if self.state.load(Ordering::Relaxed) & (OUT | READERS) != 0 {
                 return None;
             }
-            if let Some(table) = self.wait(LATCHED, LOOK_AGAIN) {
+            if let Some(table) = self.wait(How::Alone, LOOK_AGAIN) {
                 return Some(Latch { executor: self, table });
             }
         }
     }
 
-    /// The latch; none if the table stays away for about so long.
     #[inline]
-    pub fn lock_for(&self, limit: Duration) -> Option<Latch<'_>> {
-        let table = match self.enter(LATCHED) {
+    fn latch(&self, how: How, limit: Duration) -> Option<Latch<'_>> {
+        let table = match self.enter(how) {
             Some(table) => table,
-            None => self.wait(LATCHED, limit)?,
+            None => self.wait(how, limit)?,
         };
         Some(Latch { executor: self, table })
     }
@@ -144,9 +212,9 @@ impl Executor {
     /// Takes the table out; none if it stays away for about so long.
     #[inline]
     pub fn take_within(&self, limit: Duration) -> Option<Taken> {
-        let table = match self.enter(OUT) {
+        let table = match self.enter(How::Out) {
             Some(table) => table,
-            None => self.wait(OUT, limit)?,
+            None => self.wait(How::Out, limit)?,
         };
         self.requests.store(table.requests(), Ordering::Relaxed);
         Some(table)
@@ -155,22 +223,9 @@ impl Executor {
     /// Takes the table out if nobody has it: who does may wait for another executor's.
     #[inline]
     pub fn try_take(&self) -> Option<Taken> {
-        let table = self.enter(OUT)?;
+        let table = self.enter(How::Out)?;
         self.requests.store(table.requests(), Ordering::Relaxed);
         Some(table)
-    }
-
-    /// How many requests there were so far; while the table is out, before it went. Waits for nobody's stint.
-    pub fn requests(&self) -> u64 {
-        match self.lock_if_in() {
-            Some(latch) => latch.requests(),
-            None => self.requests.load(Ordering::Relaxed),
-        }
-    }
-
-    /// How often somebody has found the table away and waited for it.
-    pub fn found_out(&self) -> u64 {
-        self.found_out.load(Ordering::Relaxed)
     }
 
     /// Puts the table back. True: somebody sleeps until it is, and is to be [woken](Executor::wake).
@@ -178,14 +233,107 @@ impl Executor {
     #[must_use]
     pub fn put_back(&self, table: Taken) -> bool {
         debug_assert_eq!(table.0.as_ptr(), self.table.get(), "a table goes back to its own place");
-        self.state.swap(IN, Ordering::Release) & WANTED != 0
+        let to = if table.is_idle() { IN } else { ENTERED };
+        self.state.swap(to, Ordering::Release) & WANTED != 0
+    }
+
+    /// Becomes a reader, if nobody has the table but readers. Where locks are entered, `is_free` says whether any is in the way.
+    #[inline]
+    pub fn try_read(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+        let mut state = IN;
+        loop {
+            match self.state.compare_exchange(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => {
+                    self.read.fetch_add(1, Ordering::Relaxed);
+                    return Reading::Yes;
+                }
+                // Who waits has the table next: there may always be a reader.
+                Err(now) if now & (LATCHED | OUT | WANTED) != 0 => return Reading::Away,
+                Err(now) if now & ENTERED != 0 => return self.read_among_locks(is_free),
+                Err(now) => state = now,
+            }
+        }
+    }
+
+    #[cold]
+    fn read_among_locks(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+        let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
+        let latch = Latch { executor: self, table };
+        if !is_free(&latch) {
+            return Reading::Locked;
+        }
+        self.state.fetch_add(READER, Ordering::Relaxed);
+        self.read.fetch_add(1, Ordering::Relaxed);
+        Reading::Yes
+    }
+
+    /// A reader asks for more: whether it is free for him. Waits for nobody.
+    #[inline]
+    pub fn read_more(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+        self.read.fetch_add(1, Ordering::Relaxed);
+        // Nothing that was entered since is in a reader's way.
+        if self.state.load(Ordering::Acquire) & ENTERED == 0 {
+            return Reading::Yes;
+        }
+        match self.enter(How::BesideReaders).map(|table| Latch { executor: self, table }) {
+            None => Reading::Away,
+            Some(latch) if is_free(&latch) => Reading::Yes,
+            Some(_) => Reading::Locked,
+        }
+    }
+
+    /// The only reader has the table for himself from here on.
+    #[inline]
+    pub fn take_from_readers(&self) -> Option<Taken> {
+        let state = self.state.load(Ordering::Relaxed);
+        let is_only_one = state & !(WANTED | ENTERED) == READER;
+        let to = (state.wrapping_sub(READER)) | OUT;
+        (is_only_one && self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed).is_ok())
+            .then(|| self.taken())
+    }
+
+    /// Is no reader any more. True: somebody is to be [woken](Executor::wake).
+    #[inline]
+    #[must_use]
+    pub fn stop_reading(&self) -> bool {
+        let before = self.state.fetch_sub(READER, Ordering::Release);
+        before & READERS == READER && before & WANTED != 0
+    }
+
+    /// How many requests there were so far; while the table is out, before it went. Waits for nobody's stint.
+    pub fn requests(&self) -> u64 {
+        let at_table = match self.enter(How::BesideReaders).map(|table| Latch { executor: self, table }) {
+            Some(latch) => latch.requests(),
+            None => self.requests.load(Ordering::Relaxed),
+        };
+        at_table + self.read.load(Ordering::Relaxed)
+    }
+
+    /// What it was asked for since the last look. Of what readers ask for only the number is known.
+    pub fn look(&self) -> Look {
+        let mut look = self.lock().look();
+        let read = self.read.load(Ordering::Relaxed);
+        look.requests += read - self.read_at_look.swap(read, Ordering::Relaxed);
+        look
+    }
+
+    /// How often somebody has found the table away and waited for it.
+    pub fn found_out(&self) -> u64 {
+        self.found_out.load(Ordering::Relaxed)
     }
 
     /// Has the table, if nobody else does.
     #[inline]
-    fn enter(&self, to: u32) -> Option<Taken> {
-        let entered = self.state.compare_exchange(IN, to, Ordering::Acquire, Ordering::Relaxed);
-        entered.ok().map(|_| self.taken())
+    fn enter(&self, how: How) -> Option<Taken> {
+        let mut state = IN;
+        loop {
+            let to = state | how.bit();
+            match self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed) {
+                Ok(_) => return Some(self.taken()),
+                Err(now) if now & (how.kept_off_by() | WANTED) != 0 => return None,
+                Err(now) => state = now,
+            }
+        }
     }
 
     #[inline]
@@ -194,11 +342,34 @@ impl Executor {
         Taken(unsafe { NonNull::new_unchecked(self.table.get()) })
     }
 
-    /// Nobody has the table any more.
+    /// Nobody has the table any more but readers, if there are any.
     #[inline]
-    fn leave(&self) {
-        if self.state.swap(IN, Ordering::Release) & WANTED != 0 {
+    fn leave(&self, is_idle: bool) {
+        let entered = if is_idle { 0 } else { ENTERED };
+        // While the latch is had, readers only go.
+        if self.state.load(Ordering::Relaxed) & READERS != 0 {
+            return self.leave_to_readers(entered);
+        }
+        if self.state.swap(entered, Ordering::Release) & WANTED != 0 {
             self.wake();
+        }
+    }
+
+    #[cold]
+    fn leave_to_readers(&self, entered: u32) {
+        let mut state = self.state.load(Ordering::Relaxed);
+        // Those who would have it alone want it still.
+        let next =
+            |state: u32| state & READERS | entered | if state & READERS == 0 { 0 } else { state & WANTED };
+        while let Err(now) =
+            self.state.compare_exchange(state, next(state), Ordering::Release, Ordering::Relaxed)
+        {
+            state = now;
+        }
+        if state & WANTED != 0 {
+            // Some of them may go on beside readers.
+            drop(self.sleepers.lock());
+            self.back.notify_all();
         }
     }
 
@@ -212,9 +383,10 @@ impl Executor {
     }
 
     #[cold]
-    fn wait(&self, to: u32, limit: Duration) -> Option<Taken> {
+    fn wait(&self, how: How, limit: Duration) -> Option<Taken> {
         self.found_out.fetch_add(1, Ordering::Relaxed);
-        let is_in = || self.state.load(Ordering::Relaxed) == IN;
+        let is_free = |state: u32| state & how.kept_off_by() == 0;
+        let is_in = || is_free(self.state.load(Ordering::Relaxed));
         look_a_while(is_in);
         // Who has it waits for nothing (L12).
         give_way(is_in);
@@ -222,13 +394,13 @@ impl Executor {
         loop {
             let state = self.state.load(Ordering::Relaxed);
             // Others may sleep still.
-            let next = if state == IN { to | WANTED } else { state | WANTED };
+            let next = state | WANTED | if is_free(state) { how.bit() } else { 0 };
             if state != next
                 && self.state.compare_exchange(state, next, Ordering::Acquire, Ordering::Relaxed).is_err()
             {
                 continue;
             }
-            if state == IN {
+            if is_free(state) {
                 return Some(self.taken());
             }
             if sleeps == SLEEPS_MAX {

@@ -147,7 +147,7 @@ pub(in super::super) struct LocalLocks {
     requests: u64,
     /// How many at the last look, and keys of those since, one in so many.
     looked_at: u64,
-    keys: Vec<(IndexId, Key)>,
+    keys: Vec<(IndexId, Key, RecordMode)>,
 }
 
 /// One request in so many tells what it was for.
@@ -160,8 +160,8 @@ const KEYS_MAX: usize = 512;
 pub struct Look {
     /// How many requests there were.
     pub requests: u64,
-    /// Of some of them the index and the first key.
-    pub keys: Vec<(IndexId, Key)>,
+    /// Of some of them the index, the first key, and the mode.
+    pub keys: Vec<(IndexId, Key, RecordMode)>,
 }
 
 fn conflict(one: RecordMode, other: RecordMode) -> bool {
@@ -221,7 +221,7 @@ impl LocalLocks {
         if version != self.version {
             return Answer::Rerouted;
         }
-        self.count(request.index, request.span);
+        self.count(request.index, request.span, mode);
         if self.is_idle() {
             return Answer::New(self.add(request));
         }
@@ -243,18 +243,18 @@ impl LocalLocks {
 
     /// Counts a request.
     #[inline]
-    pub fn count(&mut self, index: IndexId, span: SpanRef<'_>) {
+    pub fn count(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
         self.requests += 1;
         if self.requests.is_multiple_of(TELLS) {
-            self.tell(index, span);
+            self.tell(index, span, mode);
         }
     }
 
     #[inline(never)]
-    fn tell(&mut self, index: IndexId, span: SpanRef<'_>) {
+    fn tell(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
         if self.keys.len() < KEYS_MAX {
             self.keys.reserve_exact(KEYS_MAX - self.keys.len());
-            self.keys.push((index, Key::from(span.lower())));
+            self.keys.push((index, Key::from(span.lower()), mode));
         }
     }
 

@@ -55,7 +55,8 @@ pub(super) struct HeldLocal {
     lock: u32,
 }
 
-/// The executors' lock tables, and the routing rules that lead to them.
+/// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
+/// the readers' executor.
 ///
 /// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in
 /// force. A request is refused under an executor's latch unless it was routed by these; a change of rules has all latches,
@@ -76,7 +77,7 @@ impl LocalTables {
     /// With room for `executors_max`, of which so many are in use at first.
     pub fn new(executors: usize, executors_max: usize) -> LocalTables {
         LocalTables {
-            executors: (0..executors_max).map(|_| CachePadded::default()).collect(),
+            executors: (0..=executors_max).map(|_| CachePadded::default()).collect(),
             change: Mutex::new(()),
             changing: AtomicU32::new(0),
             version: AtomicU64::new(0),
@@ -88,8 +89,32 @@ impl LocalTables {
         &self.executors[usize::from(executor)]
     }
 
+    /// The executor at whose table readers exclude only those who write.
+    #[inline]
+    fn readers(&self) -> u16 {
+        self.executors.len() as u16 - 1
+    }
+
+    /// For anything but to ask for an exclusive lock.
     pub fn lock(&self, executor: u16) -> Latch<'_> {
         self.executor(executor).lock()
+    }
+
+    /// To ask for a lock of this mode.
+    fn lock_to_ask(&self, executor: u16, mode: RecordMode) -> Latch<'_> {
+        match mode {
+            RecordMode::Shared => self.executor(executor).lock(),
+            RecordMode::Exclusive => self.executor(executor).lock_alone(),
+        }
+    }
+
+    /// As [`LocalTables::lock_to_ask`]; none if the table stays away for about so long.
+    #[inline]
+    fn lock_to_ask_for(&self, executor: u16, mode: RecordMode, limit: Duration) -> Option<Latch<'_>> {
+        match mode {
+            RecordMode::Shared => self.executor(executor).lock_for(limit),
+            RecordMode::Exclusive => self.executor(executor).lock_alone_for(limit),
+        }
     }
 
     /// The latch; none if the table stays away for about so long.
@@ -97,7 +122,8 @@ impl LocalTables {
         self.executor(executor).lock_for(limit)
     }
 
-    /// The latches of some executors, ascending, each with its table in. None is held while a table that is out is waited for.
+    /// The latches of some executors, ascending, each with its table in and no reader beside. None is held while a table that is
+    /// out is waited for.
     pub fn lock_all(&self, executors: impl Iterator<Item = u16> + Clone) -> SmallVec<[Latch<'_>; 8]> {
         'again: loop {
             let mut latches = SmallVec::new();
@@ -106,7 +132,7 @@ impl LocalTables {
                     Some(latch) => latches.push(latch),
                     None => {
                         drop(latches);
-                        drop(self.lock(executor));
+                        drop(self.executor(executor).lock_alone());
                         continue 'again;
                     }
                 }
@@ -183,7 +209,8 @@ impl LockManager {
             let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for (nth, &executor) in executors.iter().enumerate() {
-                let asked = self.latch_to_ask(owner, executor, wait).map(|mut locks| locks.ask(request));
+                let asked =
+                    self.latch_to_ask(owner, executor, mode, wait).map(|mut locks| locks.ask(request));
                 let answer = match asked {
                     Ok(answer) => answer,
                     Err(error) => {
@@ -224,15 +251,27 @@ impl LockManager {
 
     /// The latch of an executor, to ask for a span. If its table is out for long it is waited for as a lock is.
     #[inline]
-    fn latch_to_ask(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
-        match self.local.executor(executor).lock_for(LOOK_AGAIN) {
+    fn latch_to_ask(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Latch<'_>, LockError> {
+        match self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
             Some(latch) => Ok(latch),
-            None => self.wait_for_table(owner, executor, wait),
+            None => self.wait_for_table(owner, executor, mode, wait),
         }
     }
 
     #[cold]
-    fn wait_for_table(&self, owner: &Owner, executor: u16, wait: &Wait<'_>) -> Result<Latch<'_>, LockError> {
+    fn wait_for_table(
+        &self,
+        owner: &Owner,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<Latch<'_>, LockError> {
         let slot = self.slot(owner);
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
@@ -241,7 +280,7 @@ impl LockManager {
         let since = Instant::now();
         let blocked = Blocked::enter();
         let outcome = loop {
-            if self.local.executor(executor).lock_for(LOOK_AGAIN).is_some() {
+            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
                 break Ok(());
             }
             if let Some(error) = self.why_not_wait(since, wait) {
@@ -251,13 +290,15 @@ impl LockManager {
         self.account_wait(slot, since, outcome.as_ref().err());
         // Its turn is waited for without a latch.
         drop(blocked);
-        outcome.map(|()| self.local.lock(executor))
+        outcome.map(|()| self.local.lock_to_ask(executor, mode))
     }
 
-    /// Waits until each executor's lock table has been in once.
+    /// Waits until each executor's lock table has been in once, without readers.
     pub(super) fn pass_executors(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
         let executors = 0..self.local.executors.len() as u16;
-        executors.into_iter().try_for_each(|executor| self.latch_to_ask(owner, executor, wait).map(drop))
+        executors.into_iter().try_for_each(|executor| {
+            self.latch_to_ask(owner, executor, RecordMode::Exclusive, wait).map(drop)
+        })
     }
 
     /// Waits for a span at one executor, and gives what it then came to: never [`Answer::Wait`].
@@ -278,7 +319,7 @@ impl LockManager {
         let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
         self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
         {
-            let mut locks = self.local.lock(executor);
+            let mut locks = self.local.lock_to_ask(executor, request.mode);
             let answer = locks.ask(request);
             if answer != Answer::Wait {
                 slot.end_wait();
@@ -431,7 +472,12 @@ impl LockManager {
 
     /// What each executor in use was asked for since the last look.
     pub fn look_at_executors(&self) -> Vec<Look> {
-        self.in_use().map(|executor| executor.lock().look()).collect()
+        self.in_use().map(|executor| executor.look()).collect()
+    }
+
+    /// What the readers' executor was asked for since the last look.
+    pub fn look_at_readers(&self) -> Look {
+        self.local.executor(self.local.readers()).look()
     }
 
     /// How often somebody has found the lock table of an executor out, and waited for it.
@@ -467,7 +513,7 @@ impl LockManager {
     /// # Panics
     /// If there is no room for so many, or they are none.
     pub fn set_executors(&self, executors: usize) {
-        assert!((1..=self.local.executors.len()).contains(&executors), "{executors} executors");
+        assert!((1..self.local.executors.len()).contains(&executors), "{executors} executors");
         self.change_rules(None, |rules| rules.among(executors as u16));
     }
 

@@ -34,6 +34,8 @@ enum Kind {
     },
     /// Hidden row numbers, by the hash of the block that they were taken in.
     Numbers { executors: u16 },
+    /// All keys are at the readers' executor.
+    Readers { executor: u16 },
 }
 
 impl RoutingRule {
@@ -75,6 +77,7 @@ impl RoutingRule {
             Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
             Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
             Kind::Numbers { .. } => RoutingRule::numbers(executors),
+            Kind::Readers { .. } => self.clone(),
         }
     }
 
@@ -83,6 +86,8 @@ impl RoutingRule {
         match &self.0 {
             Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
             Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
+            // It is not counted among them.
+            Kind::Readers { .. } => false,
         }
     }
 
@@ -94,6 +99,10 @@ impl RoutingRule {
     pub fn numbers(executors: u16) -> RoutingRule {
         assert!(executors > 0, "rows have an executor");
         RoutingRule(Kind::Numbers { executors })
+    }
+
+    fn is_for_readers(&self) -> bool {
+        matches!(self.0, Kind::Readers { .. })
     }
 
     /// Whether it goes by a hash.
@@ -114,6 +123,7 @@ impl RoutingRule {
             Kind::Numbers { executors } if span.is_point() => {
                 span.lower().first_chunk().map(|number| executor_of_number(*number, *executors))
             }
+            Kind::Readers { executor } => Some(*executor),
             _ => None,
         }
     }
@@ -132,6 +142,7 @@ impl RoutingRule {
                 out.sort_unstable();
                 out.dedup();
             }
+            Kind::Readers { executor } => out.push(*executor),
             Kind::Numbers { executors } => match span.lower().first_chunk() {
                 Some(number) if span.is_point() => out.push(executor_of_number(*number, *executors)),
                 _ => out.extend(0..*executors),
@@ -277,6 +288,16 @@ impl LockManager {
     /// Whether an index has a routing rule.
     pub fn is_routed(&self, index: IndexId) -> bool {
         self.local.has_rule(index)
+    }
+
+    /// Whether an index's keys are at the readers' executor.
+    pub fn is_for_readers(&self, index: IndexId) -> bool {
+        self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_for_readers)
+    }
+
+    /// Gives all keys of an index to the readers' executor, where those who read exclude nobody but those who write.
+    pub fn give_to_readers(&self, index: IndexId) {
+        self.route(index, Some(RoutingRule(Kind::Readers { executor: self.local.readers() })));
     }
 
     /// Whether an index's keys are dealt out by a hash.

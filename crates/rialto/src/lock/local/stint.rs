@@ -9,6 +9,9 @@
 //! in a stint can be on a cycle of waits. Who begins one and finds a table out puts back what he has, waits for that table,
 //! and begins again with it: many threads on few cores would else sleep one behind the other, each with tables that the
 //! next ones want.
+//!
+//! What is only read lies at the readers' executor, whose table any number of stints have at once as long as they only read
+//! there.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,8 +21,8 @@ use smallvec::SmallVec;
 use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
-use super::executor::Taken;
-use super::locks::{Request, hash_of, suffices};
+use super::executor::{Reading, Taken};
+use super::locks::{LocalLocks, Request, hash_of, suffices};
 use super::routing::{Executors, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables};
@@ -65,19 +68,21 @@ struct Kept {
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
     tables: SmallVec<[(u16, Taken); 4]>,
+    /// He is one of the readers at their executor.
+    is_reader: bool,
     kept: SmallVec<[Kept; 8]>,
     /// The bytes of the spans that are kept.
     bytes: Vec<u8>,
     /// Of the routing rules by which they were found. These stay in force as long as any table is out.
     version: u64,
-    /// The executor whose table somebody else had when it was asked for.
-    found_out: Option<u16>,
+    /// The executor whose table somebody else had when it was asked for, and in which mode it was.
+    found_out: Option<(u16, RecordMode)>,
 }
 
 impl Stint {
     #[inline]
     pub fn is_on(&self) -> bool {
-        !self.tables.is_empty()
+        !self.tables.is_empty() || self.is_reader
     }
 
     fn covers(&self, Wanted { index, span, mode }: Wanted<'_>) -> bool {
@@ -90,6 +95,17 @@ impl Stint {
     /// has them.
     #[inline(always)]
     fn put_back(&mut self, local: &LocalTables) {
+        let wanted = self.is_reader && self.stop_reading(local);
+        self.put_tables_back(local);
+        if wanted {
+            local.executor(local.readers()).wake();
+        }
+        self.kept.clear();
+        self.bytes.clear();
+    }
+
+    #[inline(always)]
+    fn put_tables_back(&mut self, local: &LocalTables) {
         let mut wanted = Executors::new();
         while let Some((executor, table)) = self.tables.pop() {
             if local.executor(executor).put_back(table) {
@@ -97,8 +113,13 @@ impl Stint {
             }
         }
         wanted.iter().for_each(|&executor| local.executor(executor).wake());
-        self.kept.clear();
-        self.bytes.clear();
+    }
+
+    /// True: somebody sleeps until there are no readers.
+    #[inline(never)]
+    fn stop_reading(&mut self, local: &LocalTables) -> bool {
+        self.is_reader = false;
+        local.executor(local.readers()).stop_reading()
     }
 }
 
@@ -146,13 +167,20 @@ impl LockManager {
         wanted: impl Iterator<Item = Wanted<'a>> + Clone,
     ) -> bool {
         for _ in 0..WAITS_MAX {
-            let Some(executor) = stint.found_out.take() else { return false };
+            let Some((executor, mode)) = stint.found_out.take() else { return false };
             stint.put_back(&self.local);
             if self.local.changing.load(Ordering::Relaxed) > 0 {
                 return false;
             }
-            let Some(table) = self.local.executor(executor).take_within(TAKE_WITHIN) else { return false };
-            stint.tables.push((executor, table));
+            if self.reads(executor, mode) {
+                // It may be read again when it has been in.
+                let Some(_) = self.local.executor(executor).lock_alone_for(TAKE_WITHIN) else { return false };
+            } else {
+                let Some(table) = self.local.executor(executor).take_within(TAKE_WITHIN) else {
+                    return false;
+                };
+                stint.tables.push((executor, table));
+            }
             if wanted.clone().all(|wanted| self.take_span(stint, rules, asker, wanted)) {
                 return true;
             }
@@ -188,6 +216,12 @@ impl LockManager {
         has
     }
 
+    /// Whether who asks an executor in this mode is one of its readers.
+    #[inline]
+    fn reads(&self, executor: u16, mode: RecordMode) -> bool {
+        mode == RecordMode::Shared && executor == self.local.readers()
+    }
+
     /// The span at one executor, whose table is taken out if it is not yet. False: somebody else has it, a lock is in the
     /// way, or the rules by which the executor was found are not in force.
     #[inline(always)]
@@ -198,12 +232,23 @@ impl LockManager {
         (owner, transaction): (u16, u16),
         Wanted { index, span, mode }: Wanted<'_>,
     ) -> bool {
+        let version = stint.version;
+        let is_free = |table: &LocalLocks| {
+            table.is_idle() || {
+                let hash = hash_of(index, span);
+                let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+                table.is_free_for(request)
+            }
+        };
         let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
+            None if stint.is_reader && executor == self.local.readers() || self.reads(executor, mode) => {
+                return self.read_at(stint, executor, mode, is_free);
+            }
             None => {
                 let Some(table) = self.local.executor(executor).try_take() else {
-                    stint.found_out = Some(executor);
+                    stint.found_out = Some((executor, mode));
                     return false;
                 };
                 stint.tables.push((executor, table));
@@ -211,19 +256,48 @@ impl LockManager {
             }
         };
         let table = &mut stint.tables[at].1;
-        let version = table.version();
-        if version != stint.version {
+        if table.version() != version || !is_free(table) {
             return false;
         }
-        if !table.is_idle() {
-            let hash = hash_of(index, span);
-            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-            if !table.is_free_for(request) {
-                return false;
+        table.count(index, span, mode);
+        true
+    }
+
+    /// As [`LockManager::take_at`], at the readers' executor.
+    #[inline(never)]
+    fn read_at(
+        &self,
+        stint: &mut Stint,
+        executor: u16,
+        mode: RecordMode,
+        is_free: impl FnOnce(&LocalLocks) -> bool,
+    ) -> bool {
+        let readers = self.local.executor(executor);
+        let reading = match mode {
+            RecordMode::Shared if stint.is_reader => readers.read_more(is_free),
+            RecordMode::Shared => readers.try_read(is_free),
+            RecordMode::Exclusive => match readers.take_from_readers() {
+                Some(table) => {
+                    let is_free = is_free(&table);
+                    stint.is_reader = false;
+                    stint.tables.push((executor, table));
+                    return is_free;
+                }
+                None => Reading::Away,
+            },
+        };
+        match reading {
+            Reading::Yes => {
+                stint.is_reader = true;
+                // Who changes the rules has no reader beside him.
+                self.local.version.load(Ordering::Acquire) == stint.version
+            }
+            Reading::Locked => false,
+            Reading::Away => {
+                stint.found_out = Some((executor, mode));
+                false
             }
         }
-        table.count(index, span);
-        true
     }
 
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
@@ -247,20 +321,35 @@ impl LockManager {
         self.enter_intents_of_stint(owner);
         let (body, mut executors) = (&mut owner.body, Executors::new());
         let stint = &mut body.stint;
-        for Kept { index, span, mode } in stint.kept.drain(..) {
+        let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
+            let Kept { index, span, mode } = kept;
             let span = span.of(&stint.bytes);
             let hash = hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             let (owner, transaction) = (body.id, body.transaction);
             let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-            for (executor, table) in &mut stint.tables {
-                if executors.contains(executor)
-                    && let Some(lock) = table.hold(request)
-                {
-                    body.locals.push(HeldLocal { executor: *executor, lock });
+            let mut note = |executor, held: Option<u32>| {
+                body.locals.extend(held.map(|lock| HeldLocal { executor, lock }));
+            };
+            if as_reader {
+                // It is shared, and so in no other reader's way.
+                let readers = self.local.readers();
+                if executors.contains(&readers) {
+                    note(readers, self.local.lock(readers).hold(request));
                 }
+                return;
+            }
+            for (executor, table) in stint.tables.iter_mut().filter(|(at, _)| executors.contains(at)) {
+                note(*executor, table.hold(request));
             }
             self.slots[usize::from(body.id)].counters.local.add(1);
+        };
+        let kept = std::mem::take(&mut stint.kept);
+        kept.iter().for_each(|&kept| enter(stint, kept, false));
+        if stint.is_reader {
+            // The latch is waited for with no table out (L12).
+            stint.put_tables_back(&self.local);
+            kept.iter().for_each(|&kept| enter(stint, kept, true));
         }
         stint.put_back(&self.local);
     }

@@ -1,7 +1,7 @@
 //! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::Instant;
 
@@ -48,6 +48,14 @@ fn any_rule(dice: &mut Dice) -> Option<RoutingRule> {
     bounds.dedup();
     let executors = (0..=bounds.len()).map(|_| dice.below(u64::from(EXECUTORS)) as u16).collect();
     (dice.below(8) > 0).then(|| RoutingRule::new(bounds, executors))
+}
+
+/// The keys go elsewhere: to any executors, or to the readers'.
+fn move_keys(manager: &LockManager, dice: &mut Dice) {
+    match dice.below(3) {
+        0 => manager.give_to_readers(INDEX),
+        _ => manager.route(INDEX, any_rule(dice)),
+    }
 }
 
 /// A key, keys between two, those that begin alike, or all.
@@ -171,7 +179,7 @@ fn what_is_granted_follows_from_what_others_hold_wherever_the_keys_are() {
                     manager.set_executors(executors);
                     assert_eq!(manager.requests_by_executor().len(), executors);
                 }
-                0 => manager.route(INDEX, any_rule(&mut dice)),
+                0 => move_keys(&manager, &mut dice),
                 1 => {
                     manager.release_all(&mut owners[who]);
                     held.retain(|(owner, ..)| *owner != who);
@@ -404,7 +412,7 @@ fn nobody_is_ever_inside_a_span_with_an_enemy() {
             while Instant::now() < end {
                 match dice.below(4) {
                     0 => manager.set_executors(1 + dice.below(u64::from(EXECUTORS)) as usize),
-                    _ => manager.route(INDEX, any_rule(&mut dice)),
+                    _ => move_keys(manager, &mut dice),
                 }
                 // Whoever gathers a span part by part begins again at each change: all day, if they come fast enough.
                 thread::sleep(std::time::Duration::from_micros(1_000 + dice.below(4_000)));
@@ -502,6 +510,82 @@ fn who_waits_for_a_table_to_begin_a_stint_has_no_other_one() {
         assert_eq!(manager.found_out(), 1, "it had to wait for who waits");
         manager.end(other);
         manager.end(runner);
+    });
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// Who only reads at the readers' executor keeps nobody else from reading there, and who writes from nothing that he has not
+/// read.
+#[test]
+fn readers_are_in_nobodys_way_but_a_writers() {
+    let manager = manager();
+    manager.give_to_readers(INDEX);
+    let of = |key, mode| [(SpanRef::point(key).to_owned(), mode)];
+    let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);
+    let [mut one, mut other, mut third] = [0, 1, 2].map(|_| manager.begin().unwrap());
+    for owner in [&mut one, &mut other] {
+        assert!(stint(&manager, owner, &of(b"a", read)));
+        assert!(stint(&manager, owner, &of(b"b", read)), "it reads more");
+        assert_eq!(lock(&manager, owner, SpanRef::point(b"c"), read), Ok(Acquired::New));
+    }
+    // A closure that reads is in nobody's way, and nobody in its.
+    assert_eq!(lock(&manager, &mut third, SpanRef::point(b"a"), read), Ok(Acquired::New));
+    assert!(stint(&manager, &mut other, &of(b"d", read)), "what is entered is no exclusive lock");
+    // With readers there nobody writes, not even elsewhere; nor does one of several readers, who keeps what he has read.
+    assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Err(LockError::WouldWait));
+    assert_eq!(lock(&manager, &mut one, SpanRef::point(b"e"), written), Err(LockError::WouldWait));
+    manager.release_all(&mut third);
+    manager.release_all(&mut other);
+    assert_eq!(lock(&manager, &mut third, SpanRef::point(b"b"), written), Err(LockError::WouldWait));
+    assert_eq!(lock(&manager, &mut third, SpanRef::point(b"z"), written), Ok(Acquired::New));
+    // What is written is not read.
+    assert!(!stint(&manager, &mut other, &of(b"z", read)));
+    assert!(stint(&manager, &mut other, &of(b"y", read)));
+    manager.release_all(&mut third);
+    manager.release_all(&mut one);
+    // The only reader writes.
+    assert!(stint(&manager, &mut other, &of(b"y", written)));
+    manager.leave_stint(&mut other);
+    assert_eq!(lock(&manager, &mut third, SpanRef::point(b"y"), read), Err(LockError::WouldWait));
+    [one, other, third].into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0);
+}
+
+/// Who would write waits for the readers that there are, and those that come wait for him.
+#[test]
+fn readers_that_come_and_go_do_not_keep_a_writer_out() {
+    let manager = manager();
+    manager.give_to_readers(INDEX);
+    let written = AtomicBool::new(false);
+    thread::scope(|scope| {
+        for reader in 0..3u8 {
+            let (manager, written) = (&manager, &written);
+            scope.spawn(move || {
+                let spans = [(SpanRef::point(&[reader]).to_owned(), RecordMode::Shared)];
+                while !written.load(Ordering::SeqCst) {
+                    // One begins before the one before it ends.
+                    let [mut one, mut other] = [0, 1].map(|_| manager.begin().unwrap());
+                    stint(manager, &mut one, &spans);
+                    thread::yield_now();
+                    stint(manager, &mut other, &spans);
+                    manager.end(one);
+                    thread::yield_now();
+                    manager.end(other);
+                }
+            });
+        }
+        let mut writer = manager.begin().unwrap();
+        for _ in 0..100 {
+            manager
+                .local(&mut writer, INDEX, SpanRef::point(b"z"), RecordMode::Exclusive, &patient())
+                .unwrap();
+            manager.release_all(&mut writer);
+            // Others may be faster, too often for a stint.
+            stint(&manager, &mut writer, &[(SpanRef::all().to_owned(), RecordMode::Exclusive)]);
+            manager.release_all(&mut writer);
+        }
+        manager.end(writer);
+        written.store(true, Ordering::SeqCst);
     });
     assert_eq!(manager.locks_now(), 0);
 }

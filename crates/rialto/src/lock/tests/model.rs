@@ -75,6 +75,10 @@ mod sync {
         pub(super) fn notify_one(&self) {
             self.0.notify_one();
         }
+
+        pub(super) fn notify_all(&self) {
+            self.0.notify_all();
+        }
     }
 }
 
@@ -573,6 +577,44 @@ fn stints_and_locks_exclude_each_other() {
                     has = manager.local(&mut owner, INDEX, SPANS[then]().borrow(), mode, &FOREVER).is_ok();
                     if has {
                         inside[then].visit(mode);
+                    }
+                }
+                manager.end(owner);
+            }));
+        }
+        tasks.push(Box::new(|manager: &LockManager| manager.route(INDEX, rules()[1].clone())));
+        run(&manager, tasks);
+    });
+}
+
+/// At the readers' executor: stints that read, one of which asks for more and one of which is left, beside one that writes, a
+/// lock to write and a move of the keys. Nobody is inside a key with an enemy, and everybody who waits is woken.
+#[test]
+fn readers_and_writers_exclude_each_other() {
+    check(|| {
+        let manager = manager_of(LockForm::Local, Detect::AtOnce);
+        manager.give_to_readers(INDEX);
+        let inside: Arc<[Inside; 2]> = Arc::default();
+        let mut tasks: Vec<Task> = Vec::new();
+        let (read, written) = (RecordMode::Shared, RecordMode::Exclusive);
+        for plan in [[(0, read), (1, read)], [(1, read), (0, written)], [(0, written), (1, read)]] {
+            let inside = inside.clone();
+            tasks.push(Box::new(move |manager: &LockManager| {
+                let mut owner = manager.begin().unwrap();
+                for (at, mode) in plan {
+                    let span = SPANS[at]();
+                    let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
+                    if !manager.stint(&mut owner, std::iter::once(wanted)) {
+                        match manager.local(&mut owner, INDEX, span.borrow(), mode, &FOREVER) {
+                            Ok(_) => {}
+                            Err(LockError::Deadlock) => break,
+                            Err(other) => panic!("{other}"),
+                        }
+                    }
+                    inside[at].visit(mode);
+                    if at == 1 {
+                        manager.leave_stint(&mut owner);
+                        inside[at].visit(mode);
                     }
                 }
                 manager.end(owner);

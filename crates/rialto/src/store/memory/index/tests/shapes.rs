@@ -59,16 +59,17 @@ fn marks_lie_evenly_in_an_index() {
         }
         let mut keys: Vec<_> = (0..entries).map(|n| number(n * 7919 % 100_003)).collect();
         keys.sort_unstable();
-        for at_least in [1, 2, 7, 64, 100_000] {
-            let marks = index.marks(at_least);
+        for parts in [1, 2, 7, 64, 100_000] {
+            let marks = index.marks(parts * 8);
             assert!(marks.is_sorted_by(|one, next| one < next));
-            assert!(marks.len() >= at_least.min(entries as usize), "{} of {at_least}", marks.len());
+            assert!(marks.len() >= (parts * 8).min(entries as usize), "{} of {parts}", marks.len());
             let rank = |mark: &Vec<u8>| keys.partition_point(|key| key[..] < mark[..]);
-            let mut ranks: Vec<usize> = marks.iter().map(rank).collect();
-            ranks.push(entries as usize);
-            let equal = entries as usize / ranks.len();
-            for between in ranks.windows(2).map(|ends| ends[1] - ends[0]) {
-                assert!((equal / 2..=equal * 2 + 1).contains(&between), "{between} of {entries} at {at_least}");
+            let parts = parts.min(marks.len());
+            let bounds = (1..parts).map(|part| rank(&marks[part * marks.len() / parts]));
+            let ranks: Vec<usize> = [0].into_iter().chain(bounds).chain([entries as usize]).collect();
+            let equal = entries as usize / parts;
+            for part in ranks.windows(2).map(|ends| ends[1] - ends[0]) {
+                assert!((equal / 2..=equal * 2 + 1).contains(&part), "{part} of {entries} in {parts}");
             }
         }
     }
