@@ -17,10 +17,10 @@ pub(super) fn look_a_while(is_over: impl Fn() -> bool) {
     }
 }
 
-/// Lets others run a few times, until a wait is over: for what is held by somebody who waits for nothing himself, and so
-/// runs, or would if a core were free.
+/// Lets others run, until a wait is over, for about as long as falling asleep and being woken takes: for what is held by
+/// somebody who waits for nothing himself, and so runs, or would if a core were free.
 pub(super) fn give_way(is_over: impl Fn() -> bool) {
-    for _ in 0..8 {
+    for _ in 0..100 {
         if is_over() {
             return;
         }

@@ -36,7 +36,10 @@ impl Context {
         }
         // A hidden row number that nobody has had, nor can seek before a scan shows it to him.
         if self.core.locks.form() != LockForm::Thin && !self.is_covered(slot, RecordMode::Exclusive) {
-            self.lock_name(slot, RecordMode::Exclusive)?;
+            let Context { core, owner, tables, key, .. } = self;
+            if !core.locks.keep_new_number(owner, tables.at(slot).primary_id, key) {
+                self.lock_name(slot, RecordMode::Exclusive)?;
+            }
         }
         Ok(Place::Absent)
     }

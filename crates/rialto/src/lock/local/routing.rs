@@ -105,6 +105,11 @@ impl RoutingRule {
         matches!(self.0, Kind::Readers { .. })
     }
 
+    /// Whether it is of hidden row numbers: all executors have keys of each span of several.
+    pub(super) fn is_of_numbers(&self) -> bool {
+        matches!(self.0, Kind::Numbers { .. })
+    }
+
     /// Whether it goes by a hash.
     pub fn is_hashed(&self) -> bool {
         matches!(self.0, Kind::Hashed { .. } | Kind::Numbers { .. })

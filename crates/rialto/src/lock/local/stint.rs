@@ -23,7 +23,7 @@ use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
 use super::executor::{Reading, Taken};
 use super::locks::{LocalLocks, Request, hash_of, suffices};
-use super::routing::{Executors, RoutingRules};
+use super::routing::{Executors, RoutingRule, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables};
 use crate::ids::IndexId;
@@ -62,6 +62,8 @@ struct Kept {
     index: IndexId,
     span: SpanAt,
     mode: RecordMode,
+    /// The executor where it is to be entered; none: those whose it is by the rules.
+    at: Option<u16>,
 }
 
 /// The lock tables that an owner has taken out, and what he has of them.
@@ -211,7 +213,7 @@ impl LockManager {
         };
         if has {
             let span = span.put(&mut stint.bytes);
-            stint.kept.push(Kept { index, span, mode });
+            stint.kept.push(Kept { index, span, mode, at: None });
         }
         has
     }
@@ -300,6 +302,29 @@ impl LockManager {
         }
     }
 
+    /// In a stint, has a hidden row number that nobody has had yet at an executor that is out already. Nobody comes to know it but
+    /// by a scan of the table, which asks all executors (L11). False: it is to be asked for as other keys are.
+    pub fn keep_new_number(&self, owner: &mut Owner, index: IndexId, key: &[u8]) -> bool {
+        let body = &mut owner.body;
+        let stint = &mut body.stint;
+        let Some((executor, table)) = stint.tables.first_mut() else { return false };
+        let rules = self.local.rules_in_force(&mut body.rules);
+        let is_anybodys = rules.rule_of(index).is_some_and(RoutingRule::is_of_numbers);
+        if !is_anybodys || *executor >= rules.executors || stint.kept.len() == SPANS_MAX {
+            return false;
+        }
+        let (span, mode, version) = (SpanRef::point(key), RecordMode::Exclusive, stint.version);
+        let (owner, transaction, hash) = (body.id, body.transaction, hash_of(index, span));
+        let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+        if !table.is_idle() && !table.is_free_for(request) {
+            return false;
+        }
+        table.count(index, span, mode);
+        let (span, at) = (span.put(&mut stint.bytes), Some(*executor));
+        stint.kept.push(Kept { index, span, mode, at });
+        true
+    }
+
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
     pub(super) fn local_in_stint(&self, owner: &mut Owner, wanted: Wanted<'_>) -> Option<Acquired> {
         if owner.body.stint.covers(wanted) {
@@ -322,10 +347,13 @@ impl LockManager {
         let (body, mut executors) = (&mut owner.body, Executors::new());
         let stint = &mut body.stint;
         let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
-            let Kept { index, span, mode } = kept;
+            let Kept { index, span, mode, at } = kept;
             let span = span.of(&stint.bytes);
             let hash = hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
+            if let Some(at) = at {
+                executors = Executors::from_iter([at]);
+            }
             let (owner, transaction) = (body.id, body.transaction);
             let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
             let mut note = |executor, held: Option<u32>| {
