@@ -7,8 +7,11 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use super::super::mode::RecordMode;
 use super::super::sync::{AtomicU32, AtomicU64, Condvar, Mutex, give_way, look_a_while};
-use super::locks::{LocalLocks, Look};
+use super::locks::{Answer, LocalLocks, Look, Request};
+use super::span::SpanRef;
+use crate::ids::IndexId;
 
 /// A sleeper looks again so often, whoever forgot to wake it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
@@ -61,21 +64,26 @@ impl How {
 ///
 /// Or *readers* have it, any number at a time, each for a stint of shared locks: they know that no exclusive one is entered on
 /// what they read, and none is entered, nor asked for, while there is any reader. All else goes on beside them under the latch.
+///
+/// A stint at a table in which nothing is entered touches one cache line of it, the first: the state says that much, and the
+/// requests are counted there.
 #[derive(Debug, Default)]
+#[repr(C)]
 pub(super) struct Executor {
     state: AtomicU32,
-    table: UnsafeCell<LocalLocks>,
-    sleepers: Mutex<()>,
-    back: Condvar,
+    /// How many requests there were.
+    requests: AtomicU64,
+    /// How many there were at the last look.
+    looked_at: AtomicU64,
     /// How often somebody has found the table away and waited for it.
     found_out: AtomicU64,
-    /// How many requests there had been when the table was last taken out: for who does not wait until it is back.
-    requests: AtomicU64,
-    /// How many requests of readers there were.
-    read: AtomicU64,
-    /// How many of these at the last look.
-    read_at_look: AtomicU64,
+    sleepers: Mutex<()>,
+    back: Condvar,
+    table: UnsafeCell<LocalLocks>,
 }
+
+/// One request in so many tells what it was for.
+const TELLS: u64 = 16;
 
 // SAFETY: the table is reached through a `Taken` alone, and of these there is one at a time: it is made by whoever sets
 // `LATCHED` or `OUT` where neither was set, and both are clear again only when it is gone. Readers do not reach it.
@@ -84,7 +92,19 @@ unsafe impl Sync for Executor {}
 /// A lock table in the hands of whoever has this. It is given back by [`Executor::put_back`]; one that is forgotten leaves
 /// the table out for ever.
 #[derive(Debug)]
-pub(in super::super) struct Taken(NonNull<LocalLocks>);
+pub(in super::super) struct Taken {
+    table: NonNull<LocalLocks>,
+    /// Nothing was entered in it, and it has not been touched since.
+    is_idle: bool,
+}
+
+impl Taken {
+    /// Whether nobody holds anything or waits.
+    #[inline]
+    pub fn is_idle(&self) -> bool {
+        self.is_idle || self.deref().is_idle()
+    }
+}
 
 // SAFETY: it is as good as `&mut LocalLocks`, and lock tables may go from thread to thread.
 unsafe impl Send for Taken {}
@@ -98,15 +118,16 @@ impl Deref for Taken {
     fn deref(&self) -> &LocalLocks {
         // SAFETY: it is the only way to the table (see `Executor`), which lies in its manager, and a manager is not dropped
         // before its owners have ended.
-        unsafe { self.0.as_ref() }
+        unsafe { self.table.as_ref() }
     }
 }
 
 impl DerefMut for Taken {
     #[inline]
     fn deref_mut(&mut self) -> &mut LocalLocks {
+        self.is_idle = false;
         // SAFETY: as above.
-        unsafe { self.0.as_mut() }
+        unsafe { self.table.as_mut() }
     }
 }
 
@@ -133,10 +154,25 @@ impl DerefMut for Latch<'_> {
     }
 }
 
+impl Latch<'_> {
+    /// As the table's, counted.
+    #[inline]
+    pub fn ask(&mut self, request: Request<'_>) -> Answer {
+        let answer = self.table.ask(request);
+        if answer != Answer::Rerouted {
+            let before = self.executor.requests.fetch_add(1, Ordering::Relaxed);
+            if (before + 1).is_multiple_of(TELLS) {
+                self.table.tell(request.index, request.span, request.mode);
+            }
+        }
+        answer
+    }
+}
+
 impl Drop for Latch<'_> {
     #[inline]
     fn drop(&mut self) {
-        let is_idle = self.is_idle();
+        let is_idle = self.table.is_idle();
         self.executor.leave(is_idle);
     }
 }
@@ -212,27 +248,34 @@ impl Executor {
     /// Takes the table out; none if it stays away for about so long.
     #[inline]
     pub fn take_within(&self, limit: Duration) -> Option<Taken> {
-        let table = match self.enter(How::Out) {
-            Some(table) => table,
-            None => self.wait(How::Out, limit)?,
-        };
-        self.requests.store(table.requests(), Ordering::Relaxed);
-        Some(table)
+        match self.enter(How::Out) {
+            Some(table) => Some(table),
+            None => self.wait(How::Out, limit),
+        }
     }
 
     /// Takes the table out if nobody has it: who does may wait for another executor's.
     #[inline]
     pub fn try_take(&self) -> Option<Taken> {
-        let table = self.enter(How::Out)?;
-        self.requests.store(table.requests(), Ordering::Relaxed);
-        Some(table)
+        self.enter(How::Out)
+    }
+
+    /// Counts a request of him who has the table out.
+    #[inline]
+    pub fn count(&self, table: &mut Taken, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
+        // Nobody else counts meanwhile.
+        let requests = self.requests.load(Ordering::Relaxed) + 1;
+        self.requests.store(requests, Ordering::Relaxed);
+        if requests.is_multiple_of(TELLS) {
+            table.tell(index, span, mode);
+        }
     }
 
     /// Puts the table back. True: somebody sleeps until it is, and is to be [woken](Executor::wake).
     #[inline]
     #[must_use]
     pub fn put_back(&self, table: Taken) -> bool {
-        debug_assert_eq!(table.0.as_ptr(), self.table.get(), "a table goes back to its own place");
+        debug_assert_eq!(table.table.as_ptr(), self.table.get(), "a table goes back to its own place");
         let to = if table.is_idle() { IN } else { ENTERED };
         self.state.swap(to, Ordering::Release) & WANTED != 0
     }
@@ -244,7 +287,7 @@ impl Executor {
         loop {
             match self.state.compare_exchange(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => {
-                    self.read.fetch_add(1, Ordering::Relaxed);
+                    self.requests.fetch_add(1, Ordering::Relaxed);
                     return Reading::Yes;
                 }
                 // Who waits has the table next: there may always be a reader.
@@ -263,14 +306,14 @@ impl Executor {
             return Reading::Locked;
         }
         self.state.fetch_add(READER, Ordering::Relaxed);
-        self.read.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         Reading::Yes
     }
 
     /// A reader asks for more: whether it is free for him. Waits for nobody.
     #[inline]
     pub fn read_more(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
-        self.read.fetch_add(1, Ordering::Relaxed);
+        self.requests.fetch_add(1, Ordering::Relaxed);
         // Nothing that was entered since is in a reader's way.
         if self.state.load(Ordering::Acquire) & ENTERED == 0 {
             return Reading::Yes;
@@ -289,7 +332,7 @@ impl Executor {
         let is_only_one = state & !(WANTED | ENTERED) == READER;
         let to = (state.wrapping_sub(READER)) | OUT;
         (is_only_one && self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed).is_ok())
-            .then(|| self.taken())
+            .then(|| self.taken(state))
     }
 
     /// Is no reader any more. True: somebody is to be [woken](Executor::wake).
@@ -300,21 +343,16 @@ impl Executor {
         before & READERS == READER && before & WANTED != 0
     }
 
-    /// How many requests there were so far; while the table is out, before it went. Waits for nobody's stint.
+    /// How many requests there were so far.
     pub fn requests(&self) -> u64 {
-        let at_table = match self.enter(How::BesideReaders).map(|table| Latch { executor: self, table }) {
-            Some(latch) => latch.requests(),
-            None => self.requests.load(Ordering::Relaxed),
-        };
-        at_table + self.read.load(Ordering::Relaxed)
+        self.requests.load(Ordering::Relaxed)
     }
 
     /// What it was asked for since the last look. Of what readers ask for only the number is known.
     pub fn look(&self) -> Look {
-        let mut look = self.lock().look();
-        let read = self.read.load(Ordering::Relaxed);
-        look.requests += read - self.read_at_look.swap(read, Ordering::Relaxed);
-        look
+        let keys = self.lock().take_keys();
+        let requests = self.requests();
+        Look { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
     }
 
     /// How often somebody has found the table away and waited for it.
@@ -329,17 +367,19 @@ impl Executor {
         loop {
             let to = state | how.bit();
             match self.state.compare_exchange(state, to, Ordering::Acquire, Ordering::Relaxed) {
-                Ok(_) => return Some(self.taken()),
+                Ok(_) => return Some(self.taken(state)),
                 Err(now) if now & (how.kept_off_by() | WANTED) != 0 => return None,
                 Err(now) => state = now,
             }
         }
     }
 
+    /// `before`: what the state was.
     #[inline]
-    fn taken(&self) -> Taken {
+    fn taken(&self, before: u32) -> Taken {
         // SAFETY: the cell's address is never null.
-        Taken(unsafe { NonNull::new_unchecked(self.table.get()) })
+        let table = unsafe { NonNull::new_unchecked(self.table.get()) };
+        Taken { table, is_idle: before & ENTERED == 0 }
     }
 
     /// Nobody has the table any more but readers, if there are any.
@@ -401,7 +441,7 @@ impl Executor {
                 continue;
             }
             if is_free(state) {
-                return Some(self.taken());
+                return Some(self.taken(state));
             }
             if sleeps == SLEEPS_MAX {
                 return None;

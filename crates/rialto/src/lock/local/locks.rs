@@ -143,15 +143,10 @@ pub(in super::super) struct LocalLocks {
     granted: Vec<NewlyGranted>,
     /// Of the routing rules in force.
     version: u64,
-    /// How many requests there were.
-    requests: u64,
-    /// How many at the last look, and keys of those since, one in so many.
-    looked_at: u64,
+    /// What some requests since the last look were for.
     keys: Vec<(IndexId, Key, RecordMode)>,
 }
 
-/// One request in so many tells what it was for.
-const TELLS: u64 = 16;
 /// The most keys that are kept from one look to the next.
 const KEYS_MAX: usize = 512;
 
@@ -221,7 +216,6 @@ impl LocalLocks {
         if version != self.version {
             return Answer::Rerouted;
         }
-        self.count(request.index, request.span, mode);
         if self.is_idle() {
             return Answer::New(self.add(request));
         }
@@ -241,32 +235,18 @@ impl LocalLocks {
         }
     }
 
-    /// Counts a request.
-    #[inline]
-    pub fn count(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
-        self.requests += 1;
-        if self.requests.is_multiple_of(TELLS) {
-            self.tell(index, span, mode);
-        }
-    }
-
+    /// Keeps what a request was for.
     #[inline(never)]
-    fn tell(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
+    pub fn tell(&mut self, index: IndexId, span: SpanRef<'_>, mode: RecordMode) {
         if self.keys.len() < KEYS_MAX {
             self.keys.reserve_exact(KEYS_MAX - self.keys.len());
             self.keys.push((index, Key::from(span.lower()), mode));
         }
     }
 
-    /// What it was asked for since the last look.
-    pub fn look(&mut self) -> Look {
-        let requests = self.requests - std::mem::replace(&mut self.looked_at, self.requests);
-        Look { requests, keys: self.keys.drain(..).collect() }
-    }
-
-    /// How many requests there were so far.
-    pub fn requests(&self) -> u64 {
-        self.requests
+    /// What was kept of requests since the last time.
+    pub fn take_keys(&mut self) -> Vec<(IndexId, Key, RecordMode)> {
+        self.keys.drain(..).collect()
     }
 
     /// Whether the request could be granted now.
@@ -542,12 +522,6 @@ impl LocalLocks {
     pub fn turn_away(&mut self, index: Option<IndexId>, turned_away: impl FnMut(u16)) {
         let gone = self.blocked.extract_if(.., |blocked| index.is_none_or(|index| blocked.index == index));
         gone.map(|blocked| blocked.owner).for_each(turned_away);
-    }
-
-    /// Of the routing rules in force.
-    #[inline]
-    pub fn version(&self) -> u64 {
-        self.version
     }
 
     /// The routing rules in force from now on.

@@ -236,11 +236,9 @@ impl LockManager {
     ) -> bool {
         let version = stint.version;
         let is_free = |table: &LocalLocks| {
-            table.is_idle() || {
-                let hash = hash_of(index, span);
-                let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-                table.is_free_for(request)
-            }
+            let hash = hash_of(index, span);
+            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
+            table.is_free_for(request)
         };
         let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
@@ -257,11 +255,13 @@ impl LockManager {
                 stint.tables.len() - 1
             }
         };
+        // Who changes the rules has all tables.
+        let is_in_force = self.local.version.load(Ordering::Acquire) == version;
         let table = &mut stint.tables[at].1;
-        if table.version() != version || !is_free(table) {
+        if !is_in_force || !(table.is_idle() || is_free(table)) {
             return false;
         }
-        table.count(index, span, mode);
+        self.local.executor(executor).count(table, index, span, mode);
         true
     }
 
@@ -319,7 +319,7 @@ impl LockManager {
         if !table.is_idle() && !table.is_free_for(request) {
             return false;
         }
-        table.count(index, span, mode);
+        self.local.executor(*executor).count(table, index, span, mode);
         let (span, at) = (span.put(&mut stint.bytes), Some(*executor));
         stint.kept.push(Kept { index, span, mode, at });
         true
