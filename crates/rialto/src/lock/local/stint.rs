@@ -131,6 +131,16 @@ impl Drop for Stint {
     }
 }
 
+/// Whether no lock of somebody else's, and nobody who waits, is in the way of it.
+#[cold]
+#[inline(never)]
+fn is_free_for(table: &LocalLocks, (owner, transaction): (u16, u16), wanted: Wanted<'_>) -> bool {
+    let Wanted { index, span, mode } = wanted;
+    let hash = hash_of(index, span);
+    // It is not entered: by which rules it came here, and how much of it, is the same.
+    table.is_free_for(Request { owner, transaction, index, span, mode, version: 0, part: false, hash })
+}
+
 impl LockManager {
     /// Begins a stint of these spans, or widens the one that there is. False, and no stint, if a lock of somebody else's is
     /// in the way, or an executor that stays out for long, or, to widen it, is out at all.
@@ -174,7 +184,7 @@ impl LockManager {
             if self.local.changing.load(Ordering::Relaxed) > 0 {
                 return false;
             }
-            if self.reads(executor, mode) {
+            if executor == self.local.readers() && mode == RecordMode::Shared {
                 // It may be read again when it has been in.
                 let Some(_) = self.local.executor(executor).lock_alone_for(TAKE_WITHIN) else { return false };
             } else {
@@ -218,33 +228,16 @@ impl LockManager {
         has
     }
 
-    /// Whether who asks an executor in this mode is one of its readers.
-    #[inline]
-    fn reads(&self, executor: u16, mode: RecordMode) -> bool {
-        mode == RecordMode::Shared && executor == self.local.readers()
-    }
-
     /// The span at one executor, whose table is taken out if it is not yet. False: somebody else has it, a lock is in the
     /// way, or the rules by which the executor was found are not in force.
     #[inline(always)]
-    fn take_at(
-        &self,
-        stint: &mut Stint,
-        executor: u16,
-        (owner, transaction): (u16, u16),
-        Wanted { index, span, mode }: Wanted<'_>,
-    ) -> bool {
-        let version = stint.version;
-        let is_free = |table: &LocalLocks| {
-            let hash = hash_of(index, span);
-            let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-            table.is_free_for(request)
-        };
+    fn take_at(&self, stint: &mut Stint, executor: u16, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
+        let Wanted { index, span, mode } = wanted;
         let there = stint.tables.iter().position(|(taken, _)| *taken == executor);
         let at = match there {
             Some(at) => at,
-            None if stint.is_reader && executor == self.local.readers() || self.reads(executor, mode) => {
-                return self.read_at(stint, executor, mode, is_free);
+            None if executor == self.local.readers() && (stint.is_reader || !wanted.is_exclusive()) => {
+                return self.read_at(stint, asker, wanted);
             }
             None => {
                 let Some(table) = self.local.executor(executor).try_take() else {
@@ -256,9 +249,9 @@ impl LockManager {
             }
         };
         // Who changes the rules has all tables.
-        let is_in_force = self.local.version.load(Ordering::Acquire) == version;
+        let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
         let table = &mut stint.tables[at].1;
-        if !is_in_force || !(table.is_idle() || is_free(table)) {
+        if !is_in_force || !(table.is_idle() || is_free_for(table, asker, wanted)) {
             return false;
         }
         self.local.executor(executor).count(table, index, span, mode);
@@ -267,20 +260,16 @@ impl LockManager {
 
     /// As [`LockManager::take_at`], at the readers' executor.
     #[inline(never)]
-    fn read_at(
-        &self,
-        stint: &mut Stint,
-        executor: u16,
-        mode: RecordMode,
-        is_free: impl FnOnce(&LocalLocks) -> bool,
-    ) -> bool {
+    fn read_at(&self, stint: &mut Stint, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
+        let executor = self.local.readers();
         let readers = self.local.executor(executor);
-        let reading = match mode {
+        let is_free = |table: &LocalLocks| is_free_for(table, asker, wanted);
+        let reading = match wanted.mode {
             RecordMode::Shared if stint.is_reader => readers.read_more(is_free),
             RecordMode::Shared => readers.try_read(is_free),
             RecordMode::Exclusive => match readers.take_from_readers() {
                 Some(table) => {
-                    let is_free = is_free(&table);
+                    let is_free = table.is_idle() || is_free(&table);
                     stint.is_reader = false;
                     stint.tables.push((executor, table));
                     return is_free;
@@ -296,7 +285,7 @@ impl LockManager {
             }
             Reading::Locked => false,
             Reading::Away => {
-                stint.found_out = Some((executor, mode));
+                stint.found_out = Some((executor, wanted.mode));
                 false
             }
         }
@@ -313,10 +302,8 @@ impl LockManager {
         if !is_anybodys || *executor >= rules.executors || stint.kept.len() == SPANS_MAX {
             return false;
         }
-        let (span, mode, version) = (SpanRef::point(key), RecordMode::Exclusive, stint.version);
-        let (owner, transaction, hash) = (body.id, body.transaction, hash_of(index, span));
-        let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
-        if !table.is_idle() && !table.is_free_for(request) {
+        let (span, mode, asker) = (SpanRef::point(key), RecordMode::Exclusive, (body.id, body.transaction));
+        if !table.is_idle() && !is_free_for(table, asker, Wanted { index, span, mode }) {
             return false;
         }
         self.local.executor(*executor).count(table, index, span, mode);
