@@ -21,7 +21,8 @@ pub struct Metrics {
     pub aborted_colour: u64,
     /// How often a commit on its way, or an insert, found the latch of its segment taken, by the checkpointer or by another.
     pub latch_conflicts: u64,
-    /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local).
+    /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local). Those for indexes
+    /// that are only read are not among them: they share an executor of their own.
     pub executor_requests: Vec<u64>,
     /// How threads that own executors ([`Options::executor_threads`](crate::Options::executor_threads)) run the phases of
     /// procedures, and how often their actions abort; those that they have run, by name and phase.

@@ -1,7 +1,7 @@
 //! The executors' lock tables, from outside: routing rules by hand and by the resource manager, and what the locks of a
 //! flow's actions keep apart.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -247,6 +247,63 @@ fn the_resource_manager_follows_a_table_that_grows() {
     }
     db.transact(|tx| tx.drop_table("stock")).unwrap();
     db.close().unwrap();
+}
+
+/// Calls that only read a table come to have it at one executor together, and no longer when it is written.
+#[test]
+fn what_is_only_read_is_at_one_executor_until_it_is_written() {
+    let db = database();
+    let table = stock(&db);
+    fill(&db, &table, 20, 50);
+    procedures().into_iter().for_each(|procedure| db.register(procedure).unwrap());
+    let (stop, taken) = (AtomicBool::new(false), AtomicI64::new(0));
+    std::thread::scope(|scope| {
+        let calls = |seed: i32| {
+            let (mut sum, db, stop, taken) = (db.prepare_call("sum").unwrap(), &db, &stop, &taken);
+            move || {
+                let mut take = db.prepare_call("take").unwrap();
+                for n in 0.. {
+                    if stop.load(Ordering::SeqCst) {
+                        break;
+                    }
+                    sum.call(&[Value::Int4((seed + n) % 20)]).unwrap();
+                    if taken.load(Ordering::SeqCst) >= 0 {
+                        take.call(&[(seed + n) % 20, n % 50].map(Value::Int4)).unwrap();
+                        taken.fetch_add(1, Ordering::SeqCst);
+                    }
+                }
+            }
+        };
+        // Below zero nobody writes.
+        taken.store(i64::MIN, Ordering::SeqCst);
+        let clients = [0, 7, 13].map(|seed| scope.spawn(calls(seed)));
+        let until = |executors: usize, what: &str| {
+            let began = Instant::now();
+            while db.executors_of("stock", WhichIndex::Primary).unwrap() != executors {
+                if began.elapsed() > Duration::from_secs(60)
+                    || clients.iter().any(|client| client.is_finished())
+                {
+                    stop.store(true, Ordering::SeqCst);
+                    panic!("{what}: at {:?} executors", db.executors_of("stock", WhichIndex::Primary));
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
+        };
+        until(1, "it is only read");
+        taken.store(0, Ordering::SeqCst);
+        until(8, "it is written");
+        stop.store(true, Ordering::SeqCst);
+        clients.into_iter().for_each(|client| client.join().unwrap());
+    });
+    let left: i64 = (0..20)
+        .map(|warehouse| match db.call("sum", &[Value::Int4(warehouse)]).unwrap()[..] {
+            [Value::Int8(sum)] => sum,
+            ref other => panic!("{other:?}"),
+        })
+        .sum();
+    let taken = taken.load(Ordering::SeqCst);
+    assert!(taken > 0);
+    assert_eq!(left, 20 * 50 * 100 - taken);
 }
 
 #[test]

@@ -100,7 +100,7 @@ impl Call {
             target.key_prefix(given, &version.schema, which, &mut key).ok()?;
             Some(core.locks.executor_now(version.index_id(which), SpanRef::prefix(&key)))
         };
-        first().map_or(0, |executor| queues.owner_of(executor))
+        first().map_or(0, |executor| queues.owner_of(executor, core))
     }
 }
 

@@ -45,7 +45,7 @@ pub(super) fn place(
         }
         let wanted = targeted.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
-        let queue = here.queues.owner_of(executor);
+        let queue = here.queues.owner_of(executor, here.core);
         first.get_or_insert(queue);
         whose.push(Whose::Of(queue));
     }
@@ -113,7 +113,8 @@ pub(super) fn place_in_turn(
         _ => None,
     });
     targeted.next().map_or(here.queue, |wanted| {
-        here.queues.owner_of(here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span))
+        let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
+        here.queues.owner_of(executor, here.core)
     })
 }
 

@@ -89,9 +89,11 @@ impl Queues {
         self.queues.room()
     }
 
-    /// The thread that owns an executor.
-    pub fn owner_of(&self, executor: u16) -> usize {
-        usize::from(executor) % self.len()
+    /// The thread that owns an executor: each owns neighbours.
+    pub fn owner_of(&self, executor: u16, core: &Core) -> usize {
+        // Neighbours have what is used together.
+        let threads = self.len();
+        (usize::from(executor) * threads / core.locks.executors_in_use()).min(threads - 1)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.

@@ -71,6 +71,8 @@ pub(super) struct LocalTables {
     /// The version of the rules.
     version: AtomicU64,
     rules: Mutex<Arc<RoutingRules>>,
+    /// How many executors these are for.
+    in_use: AtomicU32,
 }
 
 impl LocalTables {
@@ -82,6 +84,7 @@ impl LocalTables {
             changing: AtomicU32::new(0),
             version: AtomicU64::new(0),
             rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
+            in_use: AtomicU32::new(executors as u32),
         }
     }
 
@@ -463,7 +466,7 @@ impl LockManager {
 
     /// How many executors are in use: the first so many of those that there is room for.
     pub fn executors_in_use(&self) -> usize {
-        usize::from(self.local.rules.lock().executors)
+        self.local.in_use.load(Ordering::Relaxed) as usize
     }
 
     fn in_use(&self) -> impl Iterator<Item = &CachePadded<Executor>> {
@@ -549,6 +552,7 @@ impl LockManager {
                 table.set_version(changed.version);
             }
             let version = changed.version;
+            self.local.in_use.store(u32::from(changed.executors), Ordering::Relaxed);
             *self.local.rules.lock() = Arc::new(changed);
             self.local.version.store(version, Ordering::Release);
         }
