@@ -100,9 +100,9 @@ mod tests {
         assert_eq!(after(&[few], &none), [], "too little is known");
         assert_eq!(after(&reads, &none), [Move::ToReaders(READ)]);
         let many = Look { requests: 100_000, keys: vec![(READ, Key::new(), Exclusive)] };
-        assert_eq!(after(&[none.clone()], &many), [], "one in a hundred thousand");
+        assert_eq!(after(std::slice::from_ref(&none), &many), [], "one in a hundred thousand");
         let busy = look(&[(READ, Shared, 1_000), (READ, Exclusive, 40)]);
-        assert_eq!(after(&[none.clone()], &busy), [Move::Back(READ)]);
+        assert_eq!(after(std::slice::from_ref(&none), &busy), [Move::Back(READ)]);
         assert_eq!(after(&reads, &none), []);
     }
 }
