@@ -551,6 +551,48 @@ fn readers_are_in_nobodys_way_but_a_writers() {
     assert_eq!(manager.locks_now(), 0);
 }
 
+/// L11: a row number that nobody has had is had at any executor, where who asks for all of them meets it, in the stint and
+/// after it.
+#[test]
+fn a_new_row_number_is_had_where_the_stint_is() {
+    const ROWS: IndexId = IndexId(INDEX.0 + 1);
+    let manager = manager();
+    manager.route(INDEX, Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1])));
+    let [mut runner, mut scanner] = [0, 1].map(|_| manager.begin().unwrap());
+    let all = |owner: &mut Owner| manager.local(owner, ROWS, SpanRef::all(), RecordMode::Shared, &refusing());
+    for key in [b"a", b"x"] {
+        assert!(stint(&manager, &mut runner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
+        let number = 7_u64.to_be_bytes();
+        assert!(
+            !manager.keep_new_number(&mut runner, ROWS, &number),
+            "a scan of one dataset would not meet it"
+        );
+        manager.release_all(&mut runner);
+        manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
+        assert!(stint(&manager, &mut runner, &[(SpanRef::point(key).to_owned(), RecordMode::Exclusive)]));
+        assert!(manager.keep_new_number(&mut runner, ROWS, &number));
+        let own =
+            manager.local(&mut runner, ROWS, SpanRef::point(&number), RecordMode::Exclusive, &refusing());
+        assert_eq!(own, Ok(Acquired::Held));
+        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
+        manager.leave_stint(&mut runner);
+        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
+        // Wherever the rows go.
+        manager.route(ROWS, None);
+        assert_eq!(all(&mut scanner), Err(LockError::WouldWait));
+        manager.release_all(&mut runner);
+        assert!(all(&mut scanner).is_ok());
+        manager.release_all(&mut scanner);
+    }
+    // What a scan has is in its way.
+    manager.route(ROWS, Some(RoutingRule::numbers(EXECUTORS)));
+    assert!(all(&mut scanner).is_ok());
+    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)]));
+    assert!(!manager.keep_new_number(&mut runner, ROWS, &9_u64.to_be_bytes()));
+    [runner, scanner].into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0);
+}
+
 /// Who would write waits for the readers that there are, and those that come wait for him.
 #[test]
 fn readers_that_come_and_go_do_not_keep_a_writer_out() {
