@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use super::black_white::{ALSO_WHITE, BLACK, Held, WHITE, tcbw};
 use super::consistent::Found;
 use super::*;
-use crate::lock::LockForm;
-use crate::row::ColumnType;
+use crate::lock::{LockForm, RoutingRule};
+use crate::row::{ColumnType, IntoKey, Key};
 use crate::{Action, Arguments, Flow, Outputs, Procedure, Sent};
 
 /// Beside [`BLACK`] and [`WHITE`] a row of the same colour on the other thread.
@@ -56,9 +56,16 @@ fn sweep(bug: bool, test: impl FnOnce(&Held)) -> Found {
     let options = Options { locks: LockForm::Local, executors: 4, executor_threads: 2, ..options() };
     let (_, found) = Held::sweep(tcbw(), options, |held| {
         let db = &held.db;
-        // Neighbours are of different threads, and so are the first dataset and the last.
-        let bounds = [10, 20, 30].map(|bound| vec![Value::Int4(bound)]);
-        db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+        // The first two executors are the one thread's, the others the other's. Neighbouring datasets are of different threads,
+        // and so are the first one and the last.
+        let version = db.table("t").unwrap().version();
+        let bounds = [10, 20, 30].map(|bound: i32| {
+            let mut key = Key::new();
+            bound.encode_prefix_into(version.schema.key_shape(WhichIndex::Primary), &mut key).unwrap();
+            key
+        });
+        let rule = RoutingRule::new(bounds.to_vec(), vec![0, 2, 1, 3]);
+        db.core().locks.route(version.primary_id, Some(rule));
         let flow = Flow::new().phase([
             Action::exclusive("t", visit::<0>).by_argument(0),
             Action::exclusive("t", visit::<1>).by_argument(2),

@@ -24,6 +24,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_A_THOUGHT: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
+/// An index that was shared out by hand is taken to have as many at least.
+const ENTRIES_BY_HAND: u64 = 500;
 /// By so many keys an executor, where there are as many, an index is divided.
 const MARKS_PER_EXECUTOR: usize = 8;
 
@@ -97,7 +99,8 @@ impl Managing {
         if looks.len() != self.executors {
             // All is shared out anew.
             self.executors = looks.len();
-            (self.sizes, self.loads) = (Sizes::default(), Loads::new(self.executors));
+            self.sizes = Sizes { anew: true, ..Sizes::default() };
+            self.loads = Loads::new(self.executors);
         }
         self.sizes.look(core);
         self.staff.look(core, looks.iter().map(|look| look.requests).sum());
@@ -189,12 +192,16 @@ impl Staff {
 
 /// How many entries each index had when its keys were shared out.
 #[derive(Default)]
-struct Sizes(HashMap<IndexId, u64>);
+struct Sizes {
+    entries: HashMap<IndexId, u64>,
+    /// All are shared out anew, whatever rules they have.
+    anew: bool,
+}
 
 impl Sizes {
     /// Forgets how an index was shared out, and does so at the next look.
     fn share_out_anew(&mut self, core: &Core, index: IndexId) {
-        self.0.remove(&index);
+        self.entries.remove(&index);
         core.locks.route(index, None);
     }
 
@@ -213,11 +220,19 @@ impl Sizes {
                     }
                     continue;
                 }
-                let before = self.0.get(&id).copied().unwrap_or(ENTRIES_MIN / 2);
+                if entries < ENTRIES_MIN {
+                    continue;
+                }
+                let known = self.entries.get(&id).copied();
+                if known.is_none() && !self.anew && core.locks.is_routed(id) {
+                    // By hand. A small table keeps that.
+                    there.insert(id, entries.max(ENTRIES_BY_HAND));
+                    continue;
+                }
+                let before = known.unwrap_or(ENTRIES_MIN / 2);
                 // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
                     || core.locks.is_for_readers(id)
-                    || entries < ENTRIES_MIN
                     || entries < before * 2 && entries > before / 4
                 {
                     there.insert(id, before);
@@ -231,7 +246,7 @@ impl Sizes {
             }
         }
         // Those that are gone are forgotten.
-        self.0 = there;
+        (self.entries, self.anew) = (there, false);
     }
 }
 
