@@ -165,7 +165,8 @@ impl Database {
     }
 
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
-    /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees its own writes. If it fails, or panics, nothing of it is kept.
+    /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees
+    /// its own writes. If it fails, or panics, nothing of it is kept.
     ///
     /// # Errors
     /// What the body gives; what keeps the commit from taking place; [`Error::OutcomeUnknown`]; [`Error::Nested`] inside

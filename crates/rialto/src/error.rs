@@ -10,8 +10,8 @@ pub type Result<T, E = Error> = std::result::Result<T, E>;
 /// Why an operation, or a whole transaction, did not succeed.
 ///
 /// After [`Error::Deadlock`] and [`Error::MixedColours`] the transaction has to be aborted:
-/// [`Database::transact`](crate::Database::transact) does so and runs the body again. After every other error the transaction is as it was before the failed operation and may go
-/// on, holding the locks that it holds.
+/// [`Database::transact`](crate::Database::transact) does so and runs the body again. After every other error the transaction
+/// is as it was before the failed operation and may go on, holding the locks that it holds.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {

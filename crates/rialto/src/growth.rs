@@ -1,8 +1,8 @@
 //! [`Growing`]: tells memory that a database grows by from a transaction's own.
 //!
-//! A transaction that finds its pools warm allocates nothing. What the thread that runs it still allocates is room for
-//! rows, for index nodes and for the log (its marks, on the memory disk its pages), which stays when it is over. Where that is done a `Growing` is held, so
-//! that an allocator that counts can count it apart.
+//! A transaction that finds its pools warm allocates nothing. What the thread that runs it still allocates is room for rows,
+//! for index nodes and for the log (its marks, on the memory disk its pages), which stays when it is over. Where that is done a
+//! `Growing` is held, so that an allocator that counts can count it apart.
 
 use std::cell::Cell;
 

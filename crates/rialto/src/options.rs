@@ -183,8 +183,8 @@ pub struct Options {
     /// How many there may be later: the resource manager makes them more where transactions are in each other's way
     /// ([`Database::set_executors`](crate::Database::set_executors)); 0, the default: no more than at first.
     pub executors_max: usize,
-    /// With [`LockForm::Local`], how many threads own the executors and run what calls of procedures do with their data, one
-    /// executor the first, the next one the second, round and round; up to 256. 0, the default: whoever calls runs his call in
+    /// With [`LockForm::Local`], how many threads own the executors, each as many neighbours as the next, and run what calls of
+    /// procedures do with their data; up to 256. 0, the default: whoever calls runs his call in
     /// place, and has the executors for himself meanwhile. Closures and handles always run on the thread that has them. With
     /// threads, at most half of [`Options::transactions_max`] calls are on their way at a time; further callers wait.
     pub executor_threads: usize,

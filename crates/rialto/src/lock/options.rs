@@ -7,8 +7,8 @@ use super::deadlock::VictimPolicy;
 /// How locks are kept while nobody competes for them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub enum LockForm {
-    /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin)) and table intentions in the slots of
-    /// their owners; a lock becomes a head on conflict.
+    /// Present records are locked in their own words ([`LockManager::record_thin`](super::LockManager::record_thin)) and table
+    /// intentions in the slots of their owners; a lock becomes a head on conflict.
     #[default]
     Thin,
     /// Every lock is a head: the baseline of the papers.

@@ -401,10 +401,10 @@ impl FileTable {
 
     /// Frees the files that hold only packets before `lsn` and lie before the durable position.
     ///
-    /// As many as are freed are kept as spares, or one less than the last time if that is more: about so many will be
-    /// needed before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length, blocks that
-    /// the device has to find, and others that it has to give up. The spares and the log together stay within the bound
-    /// of the log, as far as `spare_files_max` allows. The rest is removed in steps.
+    /// As many as are freed are kept as spares, or one less than the last time if that is more: about so many will be needed
+    /// before the next ones are freed, and a file that is made over costs one page, a new one zeros for its whole length,
+    /// blocks that the device has to find, and others that it has to give up. The spares and the log together stay within the
+    /// bound of the log, as far as `spare_files_max` allows. The rest is removed in steps.
     ///
     /// With an archive, files that it has not taken stay.
     pub(crate) fn free_before(&self, lsn: Lsn, durable: u64) -> Result<u64> {

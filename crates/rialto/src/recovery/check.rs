@@ -92,7 +92,8 @@ pub(crate) fn memory(memory_bytes: u64) -> Result<(Arc<Segments>, Arc<NodePool>)
 /// Verifies the database on a disk, with at most `memory_bytes` of memory for its tables. Nobody may have it open.
 ///
 /// # Errors
-/// [`HomeError::NewerVersion`], and [`HomeError::Failed`] if there is no database, or one that another program wrote. All else is in the report.
+/// [`HomeError::NewerVersion`], and [`HomeError::Failed`] if there is no database, or one that another program wrote. All else
+/// is in the report.
 pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<CheckReport, HomeError> {
     let mut report = CheckReport::default();
     if !HomeFile::exists(&**disk)? {

@@ -1,10 +1,11 @@
 //! [`Conflicts`]: which calls of the log have to wait for which, by the identifiers of their actions.
 //!
 //! A procedure is a flow, and the identifiers of its actions follow from its arguments: so what a call may touch is known
-//! before it runs, and it touches nothing else (`txn/scope.rs`). What follows from outputs instead is not known yet: of such
-//! an identifier counts what comes before. And which keys of an index a call changes that changes rows is not known at all:
-//! so an action on an index shares its whole table. Two calls conflict if actions of theirs are on one table, their identifiers overlap, and one of them is
-//! exclusive; those run in the order of the log. A call of a plain closure may touch anything, and conflicts with all.
+//! before it runs, and it touches nothing else (`txn/scope.rs`). What follows from outputs instead is not known yet: of such an
+//! identifier counts what comes before. And which keys of an index a call changes that changes rows is not known at all: so an
+//! action on an index shares its whole table. Two calls conflict if actions of theirs are on one table, their identifiers
+//! overlap, and one of them is exclusive; those run in the order of the log. A call of a plain closure may touch anything, and
+//! conflicts with all.
 //!
 //! Calls are counted, and each is told which of those before it have to be done before it may run ([`Before`]). Of an
 //! identifier, that is the last call that has it exclusively, which itself came after all others before it; and where calls
@@ -256,7 +257,8 @@ mod tests {
     use crate::row::ColumnType;
     use crate::{Database, Options, Procedure, TableDef};
 
-    /// What each of three calls that change a row waits for: of row 1, of row 2, of row 1. The table has an index on these columns.
+    /// What each of three calls that change a row waits for: of row 1, of row 2, of row 1. The table has an index on these
+    /// columns.
     fn waits(columns: &[&str], unique: bool) -> Vec<u64> {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();

@@ -5,9 +5,10 @@
 //! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
 //! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
 //!
-//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are done that it has to wait for ([`Conflicts`]); it is given to the worker of
-//! the last of these, where it waits for nobody ([`Assignment`]). The first call of all that is not done waits for none, and
-//! is the first of its worker's, so somebody always goes on.
+//! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are
+//! done that it has to wait for ([`Conflicts`]); it is given to the worker of the last of these, where it waits for nobody
+//! ([`Assignment`]). The first call of all that is not done waits for none, and is the first of its worker's, so somebody
+//! always goes on.
 //!
 //! Kept here: the outcome is that of the calls one after the other in the order of the log; a call that comes to something
 //! else than it did is an error that names its place, procedure and arguments, and nothing is written (I8).

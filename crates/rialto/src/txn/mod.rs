@@ -16,8 +16,8 @@
 //!   without a row, which everybody who meets one waits for;
 //! - **I2** `Context::commit` takes the place, then applies all, then releases all;
 //! - **I3** everything read raises `Context::depends`, which replies wait for;
-//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on spans); `unlocked` for those who only
-//!   read;
+//! - **I7** two-phase locks on records, on absent keys by name, and on the intervals of scans (with local locks on spans);
+//!   `unlocked` for those who only read;
 //! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
 mod apply;

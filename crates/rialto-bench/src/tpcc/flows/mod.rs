@@ -5,11 +5,11 @@
 //! transaction does at another warehouse is an action of its own there (a line's stock, the customer of a payment).
 //! A secondary index has these columns first, so what is asked of it stays with the rows that it leads to.
 //!
-//! **No deadlocks between executors.** Tables are in two classes: warehouses, districts, customers, items and stocks before
-//! new orders, orders, order lines and the history. Every flow visits all that it uses of the first class in one phase, and
-//! then, in one phase, all that it uses of the second; a later phase uses only what has been visited. Where a transaction
-//! knows only later what it does there, it [claims](rialto::Action::claim) it in that phase. (The conventional engine locks rows, not identifiers. There two transactions that
-//! deliver and enter orders of one district can meet; the victim runs again.)
+//! **No deadlocks between executors.** Tables are in two classes: warehouses, districts, customers, items and stocks before new
+//! orders, orders, order lines and the history. Every flow visits all that it uses of the first class in one phase, and then,
+//! in one phase, all that it uses of the second; a later phase uses only what has been visited. Where a transaction knows only
+//! later what it does there, it [claims](rialto::Action::claim) it in that phase. (The conventional engine locks rows, not
+//! identifiers. There two transactions that deliver and enter orders of one district can meet; the victim runs again.)
 //!
 //! The outputs are what the specification has on the terminal. A text may hold several fields that it shows in one line.
 

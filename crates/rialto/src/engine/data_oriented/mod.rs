@@ -5,15 +5,15 @@
 //!   runs what there is to do with it.
 //! - *In place*, the default: whoever calls runs the call, in a stint at the executors that it needs
 //!   ([`phase`](super::phase)).
-//! - *Bound* ([`Options::executor_threads`](crate::Options::executor_threads)): threads share the
-//!   executors out among themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a
-//!   `flight`, which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a
-//!   `rendezvous` point they meet.
+//! - *Bound* ([`Options::executor_threads`](crate::Options::executor_threads)): threads share the executors out among
+//!   themselves, each with a queue (`queues`); a `call` is put on the queue of its first action's, and becomes a `flight`,
+//!   which goes from thread to thread; `placing` says which thread runs which actions of a phase, and at a `rendezvous` point
+//!   they meet.
 //! - `plans`: whether the actions of a phase are run at the same time or one after the other, by how often they abort
 //!   (`planner`, a policy).
 //! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
-//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`, and `readers`: what is only read);
-//!   `routing`: rules given by hand.
+//! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`,
+//!   and, for calls in place, `readers`: what is only read); `routing`: rules given by hand.
 
 mod call;
 mod datasets;

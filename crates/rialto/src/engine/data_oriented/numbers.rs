@@ -89,10 +89,10 @@ impl Database {
         Ok(())
     }
 
-    /// Bounds the number of threads that own executors from here on, while calls are under way; bounds that are equal fix
-    /// it. Within them the resource manager has one more where tasks queue up and there is a processor for it, and one
-    /// fewer where those that are left will do. What a thread that is retired has begun it ends; what it has not goes to the others.
-    /// At first the bounds are [`Options::executor_threads`](crate::Options::executor_threads) and
+    /// Bounds the number of threads that own executors from here on, while calls are under way; bounds that are equal fix it.
+    /// Within them the resource manager has one more where tasks queue up and there is a processor for it, and one fewer where
+    /// those that are left will do. What a thread that is retired has begun it ends; what it has not goes to the others. At
+    /// first the bounds are [`Options::executor_threads`](crate::Options::executor_threads) and
     /// [`Options::executor_threads_max`](crate::Options::executor_threads_max).
     ///
     /// # Errors

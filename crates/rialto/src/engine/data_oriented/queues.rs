@@ -7,8 +7,8 @@
 //! Kept here: whoever has been let in goes through. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.
 //!
-//! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which thread runs
-//! an action is a matter of speed, its locks are where the routing rules have them.
+//! Their number changes while calls are under way ([`Dispatches`]): nothing is lost, and nothing waits for a change. Which
+//! thread runs an action is a matter of speed, its locks are where the routing rules have them.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;

@@ -1,4 +1,5 @@
-//! [`ResourceManager`]: keeps routing rules and plans in step with how tables grow, with what is asked for and with what aborts.
+//! [`ResourceManager`]: keeps routing rules and plans in step with how tables grow, with what is asked for and with what
+//! aborts.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -24,16 +25,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 const LOOKS_A_THOUGHT: u32 = 10;
 /// An index of fewer entries is one dataset.
 const ENTRIES_MIN: u64 = 2;
-/// An index that was shared out by hand is taken to have as many at least.
+/// An index that was shared out by hand is taken to have as many at least, and one of fewer may shrink as it likes.
 const ENTRIES_BY_HAND: u64 = 500;
 /// By so many keys an executor, where there are as many, an index is divided.
 const MARKS_PER_EXECUTOR: usize = 8;
 
-/// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen
-/// to a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others
-/// (the DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many threads
-/// own them. It has the plans of procedures follow how often their actions abort.
-/// It ends when it is dropped.
+/// Shares each index's keys out over the executors in about equal datasets, again whenever the index has doubled, or fallen to
+/// a quarter; and in datasets that are asked for about equally often, when one executor has become busier than the others (the
+/// DORA paper's resource manager, section 4.1.2). Within its bounds it chooses how many executors there are, and how many
+/// threads own them. It has the plans of procedures follow how often their actions abort. It ends when it is dropped.
 pub(crate) struct ResourceManager {
     stop: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
@@ -230,10 +230,11 @@ impl Sizes {
                     continue;
                 }
                 let before = known.unwrap_or(ENTRIES_MIN / 2);
+                let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
                 // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
                     || core.locks.is_for_readers(id)
-                    || entries < before * 2 && entries > before / 4
+                    || entries < before * 2 && !has_shrunk
                 {
                     there.insert(id, before);
                     continue;
@@ -258,6 +259,33 @@ mod tests {
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, Value};
     use crate::{Database, LockForm, Options, TableDef};
+
+    #[test]
+    fn a_small_table_keeps_its_rule_by_hand() {
+        let options =
+            Options { memory_bytes: 64 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let [by_hand, by_size] = ["by_hand", "by_size"].map(|name| {
+            let def =
+                TableDef::new(name, vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+            db.transact(|tx| tx.create_table(&def)).unwrap()
+        });
+        let executors = |name| db.executors_of(name, WhichIndex::Primary).unwrap();
+        db.set_routing("by_hand", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap();
+        for table in [&by_hand, &by_size] {
+            db.transact(|tx| (0..8).try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))).unwrap();
+        }
+        let began = Instant::now();
+        // They are looked at in no order: after another whole look.
+        for _ in 0..2 {
+            while executors("by_size") < 8 {
+                assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(2 * LOOK_EVERY);
+        }
+        assert_eq!(executors("by_hand"), 2);
+    }
 
     #[test]
     fn a_rule_by_hash_stays_as_a_table_grows() {

@@ -9,7 +9,8 @@ use crate::lock::{LockForm, RoutingRule};
 use crate::row::{IntoKey, Key, Value, WhichIndex};
 
 impl Database {
-    /// How many executors an index's keys are shared out over now; 1 unless locks are [`LockForm::Local`].
+    /// How many executors an index's keys are shared out over now; 1 where it is only read, and so all of it belongs to the
+    /// readers' executor, and unless locks are [`LockForm::Local`].
     ///
     /// # Errors
     /// [`Error::NoSuchTable`].
@@ -18,13 +19,17 @@ impl Database {
         Ok(self.core().locks.executors_of(version.index_id(index)))
     }
 
-    /// Shares an index's keys out over the executors ([`Database::executors`]) by datasets side by
-    /// side (the DORA paper, section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but
-    /// the first begins. They are shared out among the executors in their order, as evenly as can be: the same part of the
-    /// datasets of two indexes is one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their keys; nobody waits for a change.
+    /// Shares an index's keys out over the executors ([`Database::executors`]) by datasets side by side (the DORA paper,
+    /// section 4.1.1): `bounds` has the values of the index's first columns at which each dataset but the first begins. They
+    /// are shared out among the executors in their order, as evenly as can be: the same part of the datasets of two indexes is
+    /// one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their
+    /// keys; nobody waits for a change.
     ///
-    /// Rules are not kept in the files; a database that is opened makes its own, and makes them anew as tables grow to twice
-    /// their size, and when the number of executors changes.
+    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice
+    /// their size (one of fewer than 500 entries when it has come to 1,000), and when the number of executors changes; where an
+    /// executor becomes busier than the others it moves datasets, and where calls run in place (no
+    /// [`Options::executor_threads`](crate::Options::executor_threads)) an index that is only read goes to the readers'
+    /// executor. A rule by hand is replaced in all of these cases.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the

@@ -219,7 +219,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
     }
 
     /// A queue without a bound, whose priority executor takes requests off in groups of so many; standbys are
-    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all. It is closed until it is [opened](Dispatch::reopen).
+    /// [hired](Dispatch::hire) as they are needed, up to `executors` in all. It is closed until it is
+    /// [opened](Dispatch::reopen).
     pub fn unbounded(group: usize, executors: usize) -> Dispatch<J, W> {
         let dispatch = Dispatch::new(0, executors);
         let mut state = dispatch.state.lock();
@@ -398,8 +399,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
         }
     }
 
-    /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and what
-    /// rests is run here to its end; then the threads end.
+    /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and
+    /// what rests is run here to its end; then the threads end.
     pub fn give_up(&self) -> VecDeque<J> {
         let mut state = self.state.lock();
         state.closed = true;

@@ -1,12 +1,12 @@
 //! [`Dispatches`]: queues of threads of their own, of which the first so many are in use.
 //!
-//! There is room for more queues than are in use. To retire one it is taken out of use first, so that nobody new is led to it, then
-//! given up under its latch, and what nobody has begun goes on the others' queues. Who had been led to it before finds it closed,
-//! under the same latch, and looks again. What its threads have begun they end, those that wait for something among them, and
-//! only then go. A queue that is used again is opened first, given a thread if it has none, and then put in use.
+//! There is room for more queues than are in use. To retire one it is taken out of use first, so that nobody new is led to it,
+//! then given up under its latch, and what nobody has begun goes on the others' queues. Who had been led to it before finds it
+//! closed, under the same latch, and looks again. What its threads have begun they end, those that wait for something among
+//! them, and only then go. A queue that is used again is opened first, given a thread if it has none, and then put in use.
 //!
-//! - **D5** Whoever puts something on a queue, puts it on one that is open: its threads are there, and those of one that is given up
-//!   come to their end.
+//! - **D5** Whoever puts something on a queue, puts it on one that is open: its threads are there, and those of one that is
+//!   given up come to their end.
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;

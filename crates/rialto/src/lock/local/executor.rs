@@ -238,20 +238,14 @@ impl Executor {
 
     #[inline]
     fn latch(&self, how: How, limit: Duration) -> Option<Latch<'_>> {
-        let table = match self.enter(how) {
-            Some(table) => table,
-            None => self.wait(how, limit)?,
-        };
+        let table = self.enter(how).or_else(|| self.wait(how, limit))?;
         Some(Latch { executor: self, table })
     }
 
     /// Takes the table out; none if it stays away for about so long.
     #[inline]
     pub fn take_within(&self, limit: Duration) -> Option<Taken> {
-        match self.enter(How::Out) {
-            Some(table) => Some(table),
-            None => self.wait(How::Out, limit),
-        }
+        self.enter(How::Out).or_else(|| self.wait(How::Out, limit))
     }
 
     /// Takes the table out if nobody has it: who does may wait for another executor's.

@@ -58,9 +58,9 @@ pub(super) struct HeldLocal {
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
 /// the readers' executor.
 ///
-/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in
-/// force; a hidden row number that is new, which only who asks all executors can come to know, at any one. A request is refused under an executor's latch unless it was routed by these; a change of rules has all latches,
-/// and takes the locks along with the keys.
+/// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in force; a
+/// hidden row number that is new, which only who asks all executors can come to know, at any one. A request is refused under an
+/// executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {
     executors: Box<[CachePadded<Executor>]>,
@@ -125,8 +125,8 @@ impl LocalTables {
         self.executor(executor).lock_for(limit)
     }
 
-    /// The latches of some executors, ascending, each with its table in and no reader beside. None is held while a table that is
-    /// out is waited for.
+    /// The latches of some executors, ascending, each with its table in and no reader beside. None is held while a table that
+    /// is out is waited for.
     pub fn lock_all(&self, executors: impl Iterator<Item = u16> + Clone) -> SmallVec<[Latch<'_>; 8]> {
         'again: loop {
             let mut latches = SmallVec::new();

@@ -21,8 +21,9 @@
 //! 6. Under a leaf's guard, an entry is inserted only with `admit`'s consent (I7, with the interval locks).
 //! 7. A removal at an `Lsn` is seen by everyone who misses the key, as the removal `Lsn` of the leaf (I3).
 //!
-//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch` for the protocol, `descent` for the ways down, `structure` for
-//! splits and merges, `scan` for ranges, `build` for bulk loads, `check` for the verifier.
+//! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch`
+//! for the protocol, `descent` for the ways down, `structure` for splits and merges, `scan` for ranges, `build` for bulk loads,
+//! `check` for the verifier.
 
 mod build;
 mod by_heads;
