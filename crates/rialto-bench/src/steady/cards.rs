@@ -15,6 +15,8 @@ const HOT_EVERY: i32 = 400;
 pub(super) struct Cards {
     card: Card,
     client: Client,
+    /// A time that no card transaction looks at.
+    began: Instant,
     /// The accounts whose cards were last lost and found: every one is lost once, then found once.
     lost: i32,
     found: i32,
@@ -24,7 +26,7 @@ impl Cards {
     pub fn new(database: &Database) -> Result<Cards> {
         let card = loaded(Card::open_or_load(database, Shape::of_scale(1), Mix::default(), &mut |_| ()))?;
         let client = card.client(0, 1);
-        Ok(Cards { card, client, lost: 0, found: 0 })
+        Ok(Cards { card, client, began: Instant::now(), lost: 0, found: 0 })
     }
 }
 
@@ -44,14 +46,18 @@ impl Kinds for Cards {
 
     #[inline]
     fn run_one(&mut self, kind: Kind) -> Result<()> {
-        let Cards { card, client, lost, found } = self;
+        let Cards { card, client, began, lost, found } = self;
         match kind {
             // Drawn, about half of them would find nothing to do.
             Kind::Card(Name::Lost) => {
                 card.run(&Request::Lost { account: next(lost), today: TODAY }, client).map(drop)
             }
+            Kind::CardDrawn => {
+                card.draw_one(client);
+                Ok(())
+            }
             Kind::Card(Name::Found) => card.run(&Request::Found { account: next(found) }, client).map(drop),
-            _ => card.run_one(client, Instant::now()).map(drop),
+            _ => card.run_one(client, *began).map(drop),
         }
     }
 }
