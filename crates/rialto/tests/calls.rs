@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, Logging, Options, Procedure, Result, Scan,
-    ScanMode, Table, TableDef, Transaction, TxOptions,
+    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, Logging, Options, Procedure, Result,
+    Scan, ScanMode, Table, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 24;
@@ -364,8 +364,12 @@ fn lives(seed: u64) -> (u64, u64) {
         let mut found: Option<Vec<String>> = None;
         for threads in [1, 1 + random.below(4) as usize] {
             let (logging, checkpoint) = combination(&mut random);
+            let locks = LockForm::ALL[random.below(3) as usize];
             let options = Options {
                 checkpoint,
+                locks,
+                executors: 1 + random.below(8) as usize,
+                executor_threads: if locks == LockForm::Local { random.below(3) as usize } else { 0 },
                 checkpoint_interval: Duration::from_millis(1),
                 sweep_bytes_per_s: Some(1_000_000 << random.below(6)),
                 recovery_threads: threads,

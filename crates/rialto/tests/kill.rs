@@ -14,8 +14,8 @@ use std::time::{Duration, Instant};
 use rialto::io::Random;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, GroupCommitDesign, Logging, Options,
-    Outputs, Procedure, Scan, TableDef, Transaction, TxOptions,
+    Action, Arguments, Checkpointing, Database, Durability, Error, Flow, GroupCommitDesign, LockForm,
+    Logging, Options, Outputs, Procedure, Scan, TableDef, Transaction, TxOptions,
 };
 
 const ACCOUNTS: i32 = 50;
@@ -24,16 +24,24 @@ const THREADS: u64 = 3;
 const DIRECTORY: &str = "RIALTO_KILL_DIRECTORY";
 const ROUND: &str = "RIALTO_KILL_ROUND";
 
-/// Each round has the next group commit design.
-fn open(directory: &Path, round: u64) -> Database {
-    let designs = GroupCommitDesign::ALL;
-    // And the next of all combinations that can recover.
+/// All combinations of logging and checkpoints that can recover.
+fn combinations() -> Vec<(Logging, Checkpointing)> {
     let all = Logging::ALL.into_iter().flat_map(|logging| Checkpointing::ALL.map(|of| (logging, of)));
-    let combinations: Vec<_> = all.filter(|(logging, of)| logging.refuses(*of).is_none()).collect();
-    let (logging, checkpoint) = combinations[round as usize % combinations.len()];
+    all.filter(|(logging, of)| logging.refuses(*of).is_none()).collect()
+}
+
+/// Each round has the next combination and the next group commit design, and another engine.
+fn open(directory: &Path, round: u64) -> Database {
+    let (designs, combinations, round) = (GroupCommitDesign::ALL, combinations(), round as usize);
+    let (logging, checkpoint) = combinations[round % combinations.len()];
+    // The combinations come again with other engines.
+    let locks = LockForm::ALL[(round + round / combinations.len()) % LockForm::ALL.len()];
     let options = Options {
-        group_commit: designs[round as usize % designs.len()].into(),
+        group_commit: designs[round % designs.len()].into(),
         memory_bytes: 64 << 20,
+        locks,
+        executors: 1 + round % 9,
+        executor_threads: if locks == LockForm::Local { round % 2 * 2 } else { 0 },
         checkpoint,
         logging,
         procedures: vec![transfer_procedure()],
@@ -187,7 +195,7 @@ fn nothing_acknowledged_is_lost_when_the_process_is_killed() {
     prepare(&directory);
     let (began, time) = (Instant::now(), Random::test_time_from_environment());
     let (mut acknowledged, mut rounds) = (BTreeSet::new(), 0);
-    while rounds < 3 || began.elapsed() < time {
+    while rounds < combinations().len() as u64 || began.elapsed() < time {
         rounds += 1;
         let milliseconds = 20 + random.below(400);
         acknowledged.extend(live(&directory, rounds, Duration::from_millis(milliseconds)));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use rialto::io::{FaultyDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Checkpointing, Database, Durability, Error, GroupCommitDesign, Logging, Options, Scan, Table, TableDef,
-    Transaction, TxOptions,
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, LockForm, Logging, Options, Scan, Table,
+    TableDef, Transaction, TxOptions,
 };
 
 #[derive(Debug, Clone, PartialEq, Default)]
@@ -405,6 +405,8 @@ fn round(seed: u64, counts: &mut Counts) {
         }
         let designs = GroupCommitDesign::ALL;
         options.group_commit = designs[random.below(designs.len() as u64) as usize].into();
+        options.locks = LockForm::ALL[random.below(3) as usize];
+        options.executors = 1 + random.below(8) as usize;
         let reopened =
             Database::open_on(disk.clone(), options).unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&reopened);

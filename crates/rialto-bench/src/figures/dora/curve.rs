@@ -41,14 +41,15 @@ pub fn by_offered<T>(samples: &[Sample], point: impl Fn(&Sample) -> T) -> Vec<(f
     points
 }
 
-/// Measures each workload on each system.
+/// Measures each workload on each system; where time is sampled, not on the bound one: its threads wait where others run.
 ///
 /// # Errors
 /// A run that fails.
 pub fn curves(lab: &Lab, kinds: &[Kind], profiled: bool) -> Result<Vec<Curve>, BenchError> {
     let window = lab.on_the_clock()? * if profiled { PROFILED_WINDOWS } else { 1 };
     let mut curves = Vec::new();
-    for system in System::ALL {
+    let systems: &[System] = if profiled { &System::ALL } else { &System::AND_BOUND };
+    for &system in systems {
         on_each(system, kinds, &Sizes::of(lab), |loaded: &mut Loaded, kind| {
             let mut samples = Vec::new();
             for count in client_counts(lab) {

@@ -23,7 +23,7 @@ pub fn single(lab: &Lab) -> Result<Figure, FigureError> {
     let update = Kind::Tm1Only(tatp::Name::UpdateSubscriberData);
     let kinds = [update, Kind::TpcB, Kind::TpcC(OrderStatus), Kind::TpcC(Payment), Kind::TpcC(NewOrder)];
     let mut found: Vec<(Kind, System, Sample)> = Vec::new();
-    for system in System::ALL {
+    for system in System::AND_BOUND {
         on_each(system, &kinds, &Sizes::of(lab), |loaded, kind| {
             let sample = measure(lab, loaded, Clients::blocking(1), window)?;
             say(&format!("  {}, {}: {:.2} us", kind.name(), system.name(), sample.response_us));
@@ -51,7 +51,7 @@ pub fn single(lab: &Lab) -> Result<Figure, FigureError> {
         for (_, system, sample) in of_kind() {
             let ratio = sample.response_us / base;
             let paper = match (is_new_order, system) {
-                (true, System::DataOriented) => {
+                (true, System::DataOriented | System::Bound) => {
                     PAPER_NEW_ORDER.map(|ratio| format!("{ratio:.2}")).join(" or ")
                 }
                 _ => String::new(),
