@@ -569,12 +569,14 @@ impl Running {
         if core.log.bytes_since(Lsn::ZERO) > core.options.log_bytes_max / 2 {
             self.checkpointer.run_now()?;
         }
+        let note_cut = |held, snapshot_bytes| self.checkpointer.note_cut(held, snapshot_bytes);
         self.checkpointer.between_checkpoints(|source, is_stopped| {
             let taking = Taking {
                 source,
                 database: core.database_id,
                 snapshot_bytes_max: core.options.snapshot_bytes_max(),
                 log_bytes_max: core.options.log_bytes_max,
+                note_cut: &note_cut,
                 is_stopped,
             };
             self.backups.take(&taking, kind, to)

@@ -158,6 +158,12 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
                 let report = db.backup_on(to.clone(), kind).unwrap();
                 assert_eq!(report.base.is_none(), round % 3 == 0, "{report}");
                 assert_eq!(report.why_full.is_some(), round == 0);
+                // Its cut is counted as a checkpoint's is.
+                let cuts = db.metrics().checkpoints;
+                assert!(
+                    cuts.cuts > round && !report.cut_held.is_zero() && cuts.cut_held_max >= report.cut_held
+                );
+                assert!(cuts.snapshot_bytes_max >= report.snapshot_bytes);
                 // What was answered before is in it.
                 let transfers = transfers.lock().unwrap();
                 assert!(transfers[..before].iter().all(|(lsn, _)| *lsn <= report.place));

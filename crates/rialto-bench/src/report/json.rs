@@ -62,6 +62,7 @@ impl Measured {
             ("aborted_colour", self.grown(|metrics| metrics.aborted_colour).into()),
             ("sweep_latches", self.grown(|metrics| metrics.checkpoints.latches).into()),
             ("sweep_latch_conflicts", self.grown(|metrics| metrics.checkpoints.latch_conflicts).into()),
+            ("sweep_hold_us_max", self.sweep_hold_us_max().into()),
             ("latch_conflicts", self.grown(|metrics| metrics.latch_conflicts).into()),
             ("cuts", self.cuts().map(|cuts| cuts.made).into()),
             ("cut_held_us_max", self.cuts().map(|cuts| cuts.held_max.as_secs_f64() * 1e6).into()),

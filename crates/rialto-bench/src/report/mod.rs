@@ -181,6 +181,12 @@ impl Measured {
         })
     }
 
+    /// The longest time that a sweep held a segment's latch; `None` if no sweep copied anything in the window.
+    fn sweep_hold_us_max(&self) -> Option<f64> {
+        let held = self.metrics.1.checkpoints.hold_max.as_secs_f64() * 1e6;
+        (self.grown(|metrics| metrics.checkpoints.latches) > 0).then_some(held)
+    }
+
     /// Cuts that were made in the window; `None` if none was.
     fn cuts(&self) -> Option<Cuts> {
         let made = self.grown(|metrics| metrics.checkpoints.cuts);

@@ -68,10 +68,11 @@ impl Measured {
         if latches > 0 {
             let conflicts = self.grown(|metrics| metrics.checkpoints.latch_conflicts);
             let share = conflicts as f64 * 100.0 / latches as f64;
+            let held = time(self.metrics.1.checkpoints.hold_max.as_secs_f64() * 1e6);
             table.row(
                 "their latches",
                 format!(
-                    "{} asked for, {} not free ({share:.4}%)",
+                    "{} asked for, {} not free ({share:.4}%), held for {held} at most",
                     thousands(latches as f64),
                     thousands(conflicts as f64)
                 ),

@@ -74,6 +74,8 @@ pub struct BackupReport {
     pub bytes: u64,
     /// How long the cut kept commits from their places.
     pub cut_held: Duration,
+    /// The most bytes of snapshot copies at a time.
+    pub snapshot_bytes: u64,
     /// From begin to end, waiting for a sweep included.
     pub took: Duration,
     /// Why it is full although an increment was asked for.
@@ -89,8 +91,11 @@ impl std::fmt::Display for BackupReport {
         }
         write!(
             f,
-            ", up to place {place}: {segments} segments, {bytes} bytes, {:.3} s",
-            self.took.as_secs_f64()
+            ", up to place {place}: {segments} segments, {bytes} bytes, {:.3} s; its cut kept commits waiting for {:.0} us, and \
+             at most {} bytes were kept for it at a time",
+            self.took.as_secs_f64(),
+            self.cut_held.as_secs_f64() * 1e6,
+            self.snapshot_bytes
         )?;
         match &self.why_full {
             Some(why) => write!(f, " (full, because {why})"),

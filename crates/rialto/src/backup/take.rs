@@ -42,6 +42,8 @@ pub(crate) struct Taking<'a> {
     pub database: u128,
     pub snapshot_bytes_max: u64,
     pub log_bytes_max: u64,
+    /// Told how long the cut kept commits from their places, and the most bytes of snapshot copies at a time.
+    pub note_cut: &'a dyn Fn(Duration, u64),
     /// The database is being closed.
     pub is_stopped: &'a dyn Fn() -> bool,
 }
@@ -64,7 +66,7 @@ impl Backups {
         if taken.is_err() {
             cleared.into_iter().for_each(|id| segments.set_dirty(id, Copy::Elsewhere));
         }
-        let (header, segments, bytes, cut_held) = taken?;
+        let Taken { header, segments, bytes, cut_held, snapshot_bytes } = taken?;
         *last = Some((header.id, header.place));
         Ok(BackupReport {
             id: header.id,
@@ -73,10 +75,20 @@ impl Backups {
             segments,
             bytes,
             cut_held,
+            snapshot_bytes,
             took: began.elapsed(),
             why_full,
         })
     }
+}
+
+/// What was written.
+struct Taken {
+    header: Header,
+    segments: u64,
+    bytes: u64,
+    cut_held: Duration,
+    snapshot_bytes: u64,
 }
 
 impl Taking<'_> {
@@ -85,7 +97,7 @@ impl Taking<'_> {
         base: Option<(u128, Lsn)>,
         to: Destination<'_>,
         cleared: &mut Vec<SegmentId>,
-    ) -> Result<(Header, u64, u64, Duration)> {
+    ) -> Result<Taken> {
         match to {
             Destination::Directory(disk) => {
                 let name = format!("{}/{BACKUP_FILE}", disk.describe());
@@ -98,7 +110,7 @@ impl Taking<'_> {
                 let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
                 let name = "the backup's stream";
                 let written = self.stream(base, &mut out, name, cleared)?;
-                out.flush().map_err(|error| write_error(name, written.2, &error))?;
+                out.flush().map_err(|error| write_error(name, written.bytes, &error))?;
                 Ok(written)
             }
         }
@@ -110,7 +122,7 @@ impl Taking<'_> {
         out: &mut dyn Write,
         name: &str,
         cleared: &mut Vec<SegmentId>,
-    ) -> Result<(Header, u64, u64, Duration)> {
+    ) -> Result<Taken> {
         let segments = self.source.segments();
         let uncut = Uncut(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
@@ -125,12 +137,15 @@ impl Taking<'_> {
             time_ms: now_ms(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
-        self.copy(segments, cut.end, &mut writer, cleared)?;
+        let copied = self.copy(segments, cut.end, &mut writer, cleared);
+        let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
+        (self.note_cut)(cut.held, snapshot_bytes);
+        copied?;
         // Clearance: what is in the backup must not be lost by the database that it was taken of.
         self.source.wait_durable(header.place)?;
-        let (count, bytes) = writer.end()?;
-        Ok((header, count, bytes, cut.held))
+        let (segments, bytes) = writer.end()?;
+        Ok(Taken { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
     }
 
     /// The segments below `end` that the last backup lacks, as they were at the cut.

@@ -308,8 +308,7 @@ impl Checkpointer {
                     state.stats.cpu += report.cpu;
                     state.stats.latches += report.latches;
                     state.stats.latch_conflicts += report.busy;
-                    state.stats.snapshot_bytes_max =
-                        state.stats.snapshot_bytes_max.max(report.snapshot_bytes);
+                    state.stats.hold_max = state.stats.hold_max.max(report.hold_max);
                     state.stats.last = Some(*report);
                 }
             }
@@ -321,6 +320,14 @@ impl Checkpointer {
             }
         }
         outcome
+    }
+
+    /// Counts a cut, a checkpoint's or a backup's: how long it kept commits from their places, and what was kept for it.
+    pub fn note_cut(&self, held: Duration, snapshot_bytes: u64) {
+        let stats = &mut self.state.lock().stats;
+        stats.cuts += 1;
+        stats.cut_held_max = stats.cut_held_max.max(held);
+        stats.snapshot_bytes_max = stats.snapshot_bytes_max.max(snapshot_bytes);
     }
 
     /// I5, in its order.
@@ -373,9 +380,6 @@ impl Checkpointer {
                 uncut.is_cut = true;
                 segments.whiten(copy, self.options.snapshot_bytes_max);
                 let cut = self.source.cut(consistency);
-                let stats = &mut self.state.lock().stats;
-                stats.cuts += 1;
-                stats.cut_held_max = stats.cut_held_max.max(cut.held);
                 // An entry that was made meanwhile may say an earlier place than it takes.
                 Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
             }
@@ -431,6 +435,9 @@ impl Checkpointer {
         let swept = sweep.run(policy);
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
+        if matches!(method, Method::CopyOnUpdate(_)) {
+            self.note_cut(cut.held, snapshot_bytes);
+        }
         let swept = swept?;
         let now = self.clock.now();
         let busy = (now - swept_from).saturating_sub(self.control.rested() - rested_before);

@@ -53,7 +53,9 @@ pub struct CheckpointStats {
     pub latches: u64,
     /// Of those, the ones that were not free (System M's lock conflicts, Table 4.2).
     pub latch_conflicts: u64,
-    /// Cuts made.
+    /// The longest time that a sweep held one segment's latch: while it copied at most 64 KiB.
+    pub hold_max: Duration,
+    /// Cuts made, by checkpoints and by backups.
     pub cuts: u64,
     /// The longest time that a cut kept commits from their places.
     pub cut_held_max: Duration,

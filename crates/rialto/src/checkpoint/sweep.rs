@@ -203,6 +203,7 @@ impl Sweep<'_> {
     }
 
     fn sweep(&self, policy: &mut dyn SweepPolicy, cleared: &mut Vec<SegmentId>) -> Result<SweepStats> {
+        const { assert!(SEGMENT_BYTES <= 64 << 10, "what is copied under one hold of a latch") };
         let view = SweepView { segments: self.segments, copy: self.copy, end: self.end };
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
         let to_copy = (0..view.end).filter(|&segment| view.is_dirty(segment)).count();

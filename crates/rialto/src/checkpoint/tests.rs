@@ -277,6 +277,28 @@ fn filled(disk: Arc<dyn Disk>) -> Arc<Engine> {
 }
 
 #[test]
+fn a_latched_segment_is_left_for_later() {
+    let disk = MemoryDisk::new();
+    let engine = filled(disk.clone());
+    let (segments, held) = (&engine.segments, SegmentId(2));
+    let last = SegmentId(segments.high_water() - 1);
+    let mut latch = None;
+    let stats = sweep(&engine, &*disk, Copy::Ping, |segment| {
+        if segment == held {
+            latch = Some(segments.latch(held));
+        }
+        if segment == last {
+            let uncopied = (0..last.0).map(SegmentId).filter(|id| segments.is_dirty(*id, Copy::Ping));
+            assert_eq!(uncopied.collect::<Vec<_>>(), [held], "the others were copied meanwhile");
+            latch = None;
+        }
+    });
+    let stats = stats.unwrap();
+    assert_eq!((stats.busy, stats.segments), (1, u64::from(segments.high_water())));
+    assert!(!segments.is_dirty(held, Copy::Ping), "it was copied in the end");
+}
+
+#[test]
 fn a_record_that_moves_past_the_sweep_is_not_lost() {
     let disk = MemoryDisk::new();
     let engine = filled(disk.clone());
