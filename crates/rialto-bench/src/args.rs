@@ -405,8 +405,7 @@ impl BenchArgs {
             logging: self.logging.into(),
             check_determinism: self.check_determinism,
             // Whatever is logged now: what an earlier run has logged may have to be run again.
-            procedures: [tpcb::procedures(), card::procedures(), tatp::procedures(), tpcc::procedures()]
-                .concat(),
+            procedures: crate::procedures(),
             memory_bytes: self.memory_bytes.unwrap_or(defaults.memory_bytes),
             checkpoint: self.checkpoint.into(),
             spool: self.spool,

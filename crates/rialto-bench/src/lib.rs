@@ -62,3 +62,8 @@ pub mod workload;
 pub use args::BenchArgs;
 pub use error::BenchError;
 pub use session::run;
+
+/// The procedures of all workloads, as which calls of theirs stand in a log.
+pub fn procedures() -> Vec<rialto::Procedure> {
+    [tpcb::procedures(), card::procedures(), tatp::procedures(), tpcc::procedures()].concat()
+}

@@ -37,6 +37,9 @@ pub struct BackupArgs {
 }
 
 /// Make a database of a backup, the increments on it, and the archived log
+///
+/// Calls in an archived log (transaction logging) are run again by their procedures: those of `rialto bench` it knows, others
+/// a program restores by the library (Restore::procedures).
 #[derive(Debug, Args)]
 pub struct RestoreArgs {
     /// The directory of a full backup; - is standard input
@@ -87,6 +90,8 @@ fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
         create: false,
         checkpoint: Checkpointing::None,
         memory_bytes: args.memory_bytes.unwrap_or(defaults.memory_bytes),
+        // Calls that are in the log can only be run again by who knows them.
+        procedures: rialto_bench::procedures(),
         ..defaults
     };
     let database = match Database::open_with(data, options) {
@@ -167,6 +172,7 @@ pub fn restore(args: &RestoreArgs) -> ExitCode {
     let mut plan = Restore::new(backups);
     plan.archive = args.archive.as_ref().map(Archive::directory);
     plan.memory_bytes = args.memory_bytes.unwrap_or(plan.memory_bytes);
+    plan.procedures = rialto_bench::procedures();
     plan.to = match (args.to_time, args.to_lsn) {
         (Some(time), _) => RestoreTo::Time(system_time(time)),
         (_, Some(place)) => RestoreTo::Place(Lsn(place)),

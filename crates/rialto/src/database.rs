@@ -452,7 +452,11 @@ impl Database {
     /// [`Checkpointing::None`] none is made in the background.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] with [`Logging::None`](crate::Logging::None).
+    /// [`Error::Unsupported`], and the checkpoints stay as they were: where
+    /// [`Logging::refuses`](crate::Logging::refuses) it, with its reason (with [`Logging::None`](crate::Logging::None) all but
+    /// [`Checkpointing::None`], with [`Logging::Transaction`](crate::Logging::Transaction) those that are not
+    /// transaction-consistent); [`Checkpointing::None`] with [`Options::recovery_within`]. [`Error::Closed`]; [`Error::Io`] if
+    /// the thread that makes checkpoints cannot be started, after [`Checkpointing::None`].
     pub fn set_checkpoint(&self, checkpoint: Checkpointing) -> Result<()> {
         self.running.set_checkpoint(checkpoint)
     }

@@ -13,10 +13,10 @@ use quiet::{count, options, put, thing, things};
 use rialto::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
 use rialto::recovery::check::check;
-use rialto::row::{Column, ColumnType};
+use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    BackupKind, Checkpointing, Database, Durability, Error, Lsn, OpenError, Options, Scan, TableDef,
-    TxOptions,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options,
+    Procedure, Scan, TableDef, TxOptions,
 };
 
 fn archiving(archive: &Arc<dyn Disk>) -> Options {
@@ -449,6 +449,46 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
         assert_eq!(ids(&db), expected, "{about}");
     }
     println!("tally: archives under crashes, {rounds} seeds, {} crashes, RIALTO_SEED={base}", 3 * rounds);
+}
+
+/// An archived log of calls: they are run again by their procedures, on the backup, which is transaction-consistent.
+#[test]
+fn archived_calls_are_restored_by_their_procedures() {
+    let add = Action::exclusive("things", |transaction, arguments, _| {
+        let id = arguments.get::<i32>(0)?;
+        transaction.insert(arguments.table()?, &thing(id, 30_000))
+    });
+    let add = Procedure::new("add", [ColumnType::Int4], add.by_argument(0)).deterministic(1);
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let options = Options {
+        logging: Logging::Transaction,
+        checkpoint: Checkpointing::TransactionCopyOnUpdate,
+        procedures: vec![add.clone()],
+        ..archiving(&archive)
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    things(&db);
+    // Calls are logged as such on a consistent copy only.
+    db.checkpoint().unwrap();
+    let (backup, place) = full(&db);
+    for id in 0..200 {
+        db.call("add", &[Value::Int4(id)]).unwrap();
+        if id % 80 == 0 {
+            db.checkpoint().unwrap();
+        }
+    }
+    let calls = db.metrics().log.bytes;
+    assert!(calls < 200 * 30_000 / 4, "the test's own premise: {calls} bytes are calls, not rows");
+    db.close().unwrap();
+
+    let half = Lsn(place.0 + 100);
+    for (to, last) in [(RestoreTo::Place(half), 99), (RestoreTo::End, 199)] {
+        let plan = Restore { procedures: vec![add.clone()], ..plan(&backup, &archive, to) };
+        let (db, report, _) = restored(plan);
+        assert_eq!(ids(&db), (0..=last).collect(), "{report}");
+    }
+    let (why, code) = refused(plan(&backup, &archive, RestoreTo::End));
+    assert!(why.contains("\"add\"") && code == 3, "{code}: {why}");
 }
 
 #[test]
