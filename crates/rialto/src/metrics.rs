@@ -3,7 +3,7 @@
 use crate::account::{ProcedureAccount, ServerTimes};
 use crate::checkpoint::{CheckpointStats, RecoveryForecast};
 use crate::engine::PhasePlan;
-use crate::lock::LockCounters;
+use crate::lock::{LockCounters, RoutingChanges};
 use crate::log::{ArchiveStats, LogStats, WritePath};
 
 /// Sums since the database was opened. Times are in nanoseconds, over all transactions.
@@ -24,6 +24,8 @@ pub struct Metrics {
     /// Requests that each executor has had; none unless locks are [`LockForm::Local`](crate::LockForm::Local). Those for indexes
     /// that are only read are not among them: they share an executor of their own.
     pub executor_requests: Vec<u64>,
+    /// Changes of routing rules, and how long one held transactions up.
+    pub routing: RoutingChanges,
     /// How threads that own executors ([`Options::executor_threads`](crate::Options::executor_threads)) run the phases of
     /// procedures, and how often their actions abort; those that they have run, by name and phase.
     pub plans: Vec<PhasePlan>,

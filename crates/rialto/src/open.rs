@@ -532,6 +532,7 @@ impl Running {
             aborted_deadlock: sum(|account| account.deadlocks),
             aborted_colour: sum(|account| account.colours),
             executor_requests: core.locks.requests_by_executor(),
+            routing: core.locks.routing_changes(),
             plans: core.procedures.plans(),
             latch_conflicts: core.segments.latch_conflicts(),
             run_ns: sum(|account| account.time.run_ns),

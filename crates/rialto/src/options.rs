@@ -133,6 +133,7 @@ pub struct Options {
     /// first record that differs, if the two runs write or give different things: to look for mistakes, at twice the cost.
     pub check_determinism: bool,
     /// How memory is brought to disk in the background; fuzzy by default.
+    /// [`Database::set_checkpoint`](crate::Database::set_checkpoint) switches it while the database runs.
     pub checkpoint: Checkpointing,
     /// The shortest time from one background checkpoint's begin to the next one's (System M's interval floor); 30 s by
     /// default.

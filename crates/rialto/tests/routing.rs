@@ -305,6 +305,50 @@ fn what_is_only_read_is_at_one_executor_until_it_is_written() {
     assert_eq!(left, 20 * 50 * 100 - taken);
 }
 
+/// Nothing drains: a change holds others up for as long as it takes to copy the locks that are entered, and for no longer because
+/// there are more of them than that.
+#[test]
+fn a_change_of_rules_takes_as_long_as_its_locks_are_many() {
+    const FEW: i32 = 200;
+    const MANY: i32 = 20_000;
+    // An open transaction that has read so many rows, each locked by itself.
+    let mut held = [FEW, MANY].map(|rows| {
+        let db = database();
+        let table = stock(&db);
+        fill(&db, &table, 1, rows);
+        let mut open = db.begin().unwrap();
+        for item in 0..rows {
+            open.get(&table, (0, item)).unwrap().expect("it is there");
+        }
+        (rows, db, open, Vec::new())
+    });
+    for turn in 0..9 {
+        for (rows, db, _, times) in &mut held {
+            let before = db.metrics().routing;
+            // Where they were no key stays.
+            let bounds = [Value::Int4(0), Value::Int4(turn % 2 * 10)];
+            let began = Instant::now();
+            db.set_routing_by_hash("stock", WhichIndex::Primary, 2 - turn as usize % 2).unwrap();
+            db.set_routing("stock", WhichIndex::Primary, &[bounds.to_vec()]).unwrap();
+            times.push(began.elapsed());
+            let after = db.metrics().routing;
+            assert!(after.changes >= before.changes + 2 && !after.held_max.is_zero());
+            assert!(after.locks >= before.locks + 2 * *rows as u64, "it found each lock, both times");
+        }
+    }
+    let [few, many] = held.each_mut().map(|(rows, _, _, times)| {
+        times.sort();
+        let median = times[times.len() / 2];
+        println!("{rows} locks: {median:?}, {:?} a lock and change", median / (2 * *rows as u32));
+        median
+    });
+    let times_as_long = many.as_secs_f64() / few.as_secs_f64();
+    assert!(times_as_long < 5.0 * f64::from(MANY / FEW), "{times_as_long} times as long");
+    for (_, _, open, _) in held {
+        open.commit().unwrap();
+    }
+}
+
 #[test]
 fn a_routing_rule_that_makes_no_sense_is_refused_by_name() {
     let db = database();

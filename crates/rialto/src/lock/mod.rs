@@ -57,7 +57,7 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
-pub use local::{Look, RoutingRule, Span, SpanRef, Wanted};
+pub use local::{Look, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

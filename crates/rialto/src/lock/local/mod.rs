@@ -10,6 +10,7 @@
 //!
 //! A transaction that runs in place has tables for itself for a while: [`stint`], L12.
 
+mod changes;
 mod executor;
 mod locks;
 mod routing;
@@ -23,6 +24,7 @@ use std::time::{Duration, Instant};
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 
+pub use self::changes::RoutingChanges;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
@@ -73,6 +75,7 @@ pub(super) struct LocalTables {
     rules: Mutex<Arc<RoutingRules>>,
     /// How many executors these are for.
     in_use: AtomicU32,
+    changes: Mutex<RoutingChanges>,
 }
 
 impl LocalTables {
@@ -85,6 +88,7 @@ impl LocalTables {
             version: AtomicU64::new(0),
             rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
             in_use: AtomicU32::new(executors as u32),
+            changes: Mutex::default(),
         }
     }
 
@@ -520,6 +524,11 @@ impl LockManager {
         self.change_rules(None, |rules| rules.among(executors as u16));
     }
 
+    /// What changes of the rules came to so far.
+    pub fn routing_changes(&self) -> RoutingChanges {
+        *self.local.changes.lock()
+    }
+
     /// Puts other rules in force, for an index or for all.
     fn change_rules(&self, index: Option<IndexId>, change: impl FnOnce(&RoutingRules) -> RoutingRules) {
         let mut woken = Woken::new();
@@ -529,10 +538,12 @@ impl LockManager {
             self.local.changing.fetch_add(1, Ordering::Relaxed);
             let mut tables = self.local.lock_all(0..self.local.executors.len() as u16);
             self.local.changing.fetch_sub(1, Ordering::Relaxed);
+            let since = Instant::now();
             let changed = change(&self.local.rules.lock());
             let mut executors = Executors::new();
             // All first: what is made by the move is not to be moved.
             let locks: Vec<_> = tables.iter().map(|table| table.locks_of(index)).collect();
+            let found: usize = locks.iter().map(Vec::len).sum();
             for (from, locks) in locks.into_iter().enumerate() {
                 for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
@@ -555,6 +566,11 @@ impl LockManager {
             self.local.in_use.store(u32::from(changed.executors), Ordering::Relaxed);
             *self.local.rules.lock() = Arc::new(changed);
             self.local.version.store(version, Ordering::Release);
+            drop(tables);
+            let mut changes = self.local.changes.lock();
+            changes.changes += 1;
+            changes.locks += found as u64;
+            changes.held_max = changes.held_max.max(since.elapsed());
         }
         self.wake(&woken);
     }
