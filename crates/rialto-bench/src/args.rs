@@ -27,7 +27,6 @@ use crate::group_commit::GroupCommitArgs;
 use crate::log_writes::LogWritesArgs;
 use crate::mix::{Mix, Names};
 use crate::tatp;
-use crate::tpcb;
 use crate::tpcc;
 
 /// Seconds on the command line.
