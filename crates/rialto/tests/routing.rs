@@ -12,8 +12,17 @@ use rialto::{
 };
 
 fn database() -> Database {
-    let options =
-        Options { memory_bytes: 256 << 20, locks: LockForm::Local, executors: 8, ..Options::default() };
+    database_of(0)
+}
+
+fn database_of(executor_threads: usize) -> Database {
+    let options = Options {
+        memory_bytes: 256 << 20,
+        locks: LockForm::Local,
+        executors: 8,
+        executor_threads,
+        ..Options::default()
+    };
     Database::open_on(MemoryDisk::new(), options).unwrap()
 }
 
@@ -134,50 +143,55 @@ fn an_actions_identifier_is_what_is_locked() {
 /// A transfer within a warehouse is two actions of one phase, in whatever order: no two of them deadlock.
 #[test]
 fn flows_of_one_phase_do_not_deadlock() {
-    let db = database();
-    let table = stock(&db);
-    fill(&db, &table, 4, 5);
-    let add = |by: i32, warehouse: usize, item: usize| {
-        let action = Action::exclusive("stock", move |tx, arguments, _| {
-            let key = (arguments.get::<i32>(warehouse)?, arguments.get::<i32>(item)?);
-            let row = tx.get(arguments.table()?, key)?.expect("it is there");
-            let Value::Int4(quantity) = row.get("quantity")? else { unreachable!("an int4") };
-            tx.update(arguments.table()?, key, &[(2, Value::Int4(quantity + by))]).map(drop)
-        });
-        action.by_argument(warehouse).by_argument(item)
-    };
-    let flow = Flow::new().phase([add(-1, 0, 1), add(1, 2, 3)]);
-    db.register(Procedure::new("transfer", [ColumnType::Int4; 4], flow)).unwrap();
-    std::thread::scope(|scope| {
-        for thread in 0..4i32 {
-            let db = &db;
-            scope.spawn(move || {
-                for n in 0..400 {
-                    let arguments =
-                        [n % 4, n % 5, (n * 7 + thread) % 4, (n * 3 + thread) % 5].map(Value::Int4);
-                    db.call("transfer", &arguments).unwrap();
-                }
+    for executor_threads in [0, 2, 3] {
+        let db = database_of(executor_threads);
+        let table = stock(&db);
+        fill(&db, &table, 4, 5);
+        let add = |by: i32, warehouse: usize, item: usize| {
+            let action = Action::exclusive("stock", move |tx, arguments, _| {
+                let key = (arguments.get::<i32>(warehouse)?, arguments.get::<i32>(item)?);
+                let row = tx.get(arguments.table()?, key)?.expect("it is there");
+                let Value::Int4(quantity) = row.get("quantity")? else { unreachable!("an int4") };
+                tx.update(arguments.table()?, key, &[(2, Value::Int4(quantity + by))]).map(drop)
             });
-        }
-        // The keys move meanwhile.
-        for n in 0..100 {
-            let bounds: Vec<_> =
-                (0..n % 4).map(|warehouse| vec![Value::Int4(warehouse + 1), Value::Int4(n % 5)]).collect();
-            db.set_routing("stock", WhichIndex::Primary, &bounds).unwrap();
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    });
-    assert_eq!(db.metrics().locks.deadlocks, 0);
-    let mut sum = 0;
-    db.transact(|tx| {
-        sum = 0;
-        tx.scan(&table, &Scan::all(), |_, row| {
-            sum += row.get_i32(2)?;
-            Ok(std::ops::ControlFlow::Continue(()))
+            action.by_argument(warehouse).by_argument(item)
+        };
+        // Of four keys, whoever runs the phase has several at each thread.
+        let flow = Flow::new().phase([add(-1, 0, 1), add(1, 2, 3), add(-2, 4, 5), add(2, 6, 7)]);
+        db.register(Procedure::new("transfer", [ColumnType::Int4; 8], flow)).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..4i32 {
+                let db = &db;
+                scope.spawn(move || {
+                    for n in 0..400 {
+                        let key = |by: i32| [(n * by + thread) % 4, (n * (by + 2) + thread) % 5];
+                        let keys = [[n % 4, n % 5], key(7), key(3), key(5)];
+                        let arguments: Vec<_> = keys.into_iter().flatten().map(Value::Int4).collect();
+                        db.call("transfer", &arguments).unwrap();
+                    }
+                });
+            }
+            // The keys move meanwhile.
+            for n in 0..100 {
+                let bounds: Vec<_> = (0..n % 4)
+                    .map(|warehouse| vec![Value::Int4(warehouse + 1), Value::Int4(n % 5)])
+                    .collect();
+                db.set_routing("stock", WhichIndex::Primary, &bounds).unwrap();
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        });
+        assert_eq!(db.metrics().locks.deadlocks, 0, "{executor_threads} threads");
+        let mut sum = 0;
+        db.transact(|tx| {
+            sum = 0;
+            tx.scan(&table, &Scan::all(), |_, row| {
+                sum += row.get_i32(2)?;
+                Ok(std::ops::ControlFlow::Continue(()))
+            })
         })
-    })
-    .unwrap();
-    assert_eq!(sum, 4 * 5 * 100);
+        .unwrap();
+        assert_eq!(sum, 4 * 5 * 100);
+    }
 }
 
 /// By the hash of the warehouse: actions of one are at one executor, and the same flows come to the same, while rules by hash

@@ -14,7 +14,8 @@
 //! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
 //! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whoever was first.
 //! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
-//! phase out, and its parts use those.
+//! phase out, and its parts use those. **All that a phase names is locked before it is shared out**, by the transaction, in the
+//! order of all: parts that each asked for several keys, one after the other, were on cycles with each other.
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -197,9 +198,10 @@ impl Flight {
                 None => place(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
-                // Its parts use the tables as they are under its intentions, which it keeps when they are gone.
+                // All at once, in the one order; its parts use the tables as they are under its intentions, which it keeps when
+                // they are gone.
+                lock(procedure, context, &mut actions, given)?;
                 context.core.locks.leave_stint(&mut context.owner);
-                actions.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
                 parts = place(context, &actions, positions.iter().copied(), here);
             }
             let is_elsewhere = parts.first().is_some_and(|part| part.queue != here.queue);
@@ -354,8 +356,10 @@ fn run_actions(
     let given = Given { arguments, earlier: &meeting.earlier };
     let actions = positions.iter().map(|&at| &phase[usize::from(at)]);
     let mut ready = ReadyActions::new();
-    make_ready(procedure, actions, transaction.context(), given, &mut ready)?;
-    lock(procedure, transaction.context(), &mut ready, given)?;
+    // The transaction has locked what they name, and their tables by intention: as these are now.
+    let context = transaction.context();
+    make_ready(procedure, actions, context, given, &mut ready)?;
+    ready.iter_mut().try_for_each(|action| action.intend(procedure, context, given))?;
     let counts = procedure.plans().counts(thread, meeting.phase);
     let mut run = Running { procedure, transaction, arguments, outputs, counts };
     for (action, &at) in ready.iter_mut().zip(positions) {
