@@ -19,10 +19,15 @@ const BY_EMAIL: WhichIndex = WhichIndex::Secondary(0);
 
 /// People by number, with a unique address (or none), a town and an age.
 fn database(locks: LockForm) -> Database {
+    database_of(locks, 0)
+}
+
+fn database_of(locks: LockForm, executor_threads: usize) -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
         locks,
         executors: 4,
+        executor_threads,
         check_determinism: true,
         ..Options::default()
     };
@@ -332,9 +337,10 @@ fn those_in_all_towns_are_as_many_as_ever() {
     let seed = Random::seed_from_environment();
     println!("RIALTO_SEED={seed}");
     let seconds = std::env::var("RIALTO_TEST_SECONDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2.0);
-    let share = Duration::from_secs_f64(seconds / LockForm::ALL.len() as f64);
-    for form in LockForm::ALL {
-        let db = database(form);
+    let engines = LockForm::ALL.map(|form| (form, 0)).into_iter().chain([(LockForm::Local, 2)]);
+    let share = Duration::from_secs_f64(seconds / engines.clone().count() as f64);
+    for (form, threads) in engines {
+        let db = database_of(form, threads);
         let people = db.table("people").unwrap();
         db.transact(|tx| {
             (6..PEOPLE).try_for_each(|id| tx.insert(&people, &person(id, TOWNS[id as usize % 4])))
@@ -385,7 +391,7 @@ fn those_in_all_towns_are_as_many_as_ever() {
         });
         let (moved, counted) = (moved.into_inner(), counted.into_inner());
         println!(
-            "tally: towns counted by their index, {form:?}, {moved} moves, {counted} counts, RIALTO_SEED={seed}"
+            "tally: towns counted by their index, {form:?} with {threads} threads, {moved} moves, {counted} counts, RIALTO_SEED={seed}"
         );
         assert!(moved > 0 && counted > 0, "{form:?}: {moved} moves, {counted} counts");
     }

@@ -1,14 +1,14 @@
 //! One row by a unique index (`Transaction::look_by`): what it finds, and what it keeps from others.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Database, Error, LockForm, LockPolicy, Lsn, Options, Result, ScanMode, Table, TableDef, Transaction,
-    TxOptions,
+    Action, Database, Error, Flow, LockForm, LockPolicy, Lsn, Options, Procedure, Result, ScanMode, Table,
+    TableDef, Transaction, TxOptions,
 };
 
 const BY_CODE: WhichIndex = WhichIndex::Secondary(0);
@@ -16,7 +16,10 @@ const BY_NAME: WhichIndex = WhichIndex::Secondary(1);
 const BY_SUM: WhichIndex = WhichIndex::Secondary(2);
 
 fn open(locks: LockForm) -> (Database, Table) {
-    let options = Options { memory_bytes: 64 << 20, locks, ..Options::default() };
+    open_with(Options { memory_bytes: 64 << 20, locks, ..Options::default() })
+}
+
+fn open_with(options: Options) -> (Database, Table) {
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let table = db.transact(|tx| {
         let columns = vec![
@@ -313,5 +316,59 @@ struct Stop<'a>(&'a AtomicBool);
 impl Drop for Stop<'_> {
     fn drop(&mut self) {
         self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// Actions lock keys of an index as they write them, in no order: equal flows may meet there, each with the key that the other
+/// one wants. One of them is a victim, runs again, and finds what the other has made.
+#[test]
+fn equal_flows_that_want_each_others_keys_of_an_index_both_end() {
+    for executor_threads in [0, 2] {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            locks: LockForm::Local,
+            executors: 4,
+            executor_threads,
+            ..Options::default()
+        };
+        let (db, table) = open_with(options);
+        db.transact(|tx| (0..4).try_for_each(|id| tx.insert(&table, &row(id, &format!("{id}"), None, 0))))
+            .unwrap();
+        let rename = |nth: usize| {
+            let rename = Action::exclusive("things", move |tx, arguments, _| {
+                let (id, code) = (arguments.get::<i32>(2 * nth)?, arguments.values()[2 * nth + 1].clone());
+                assert!(tx.update(arguments.table()?, id, &[(1, code)])?);
+                Ok(())
+            });
+            rename.by_argument(2 * nth)
+        };
+        let arguments = [ColumnType::Int4, ColumnType::Text, ColumnType::Int4, ColumnType::Text];
+        db.register(Procedure::new("rename", arguments, Flow::new().phase([rename(0), rename(1)]))).unwrap();
+        let (both, renamed) = (Barrier::new(2), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            for client in 0..2 {
+                let (db, both, renamed) = (&db, &both, &renamed);
+                scope.spawn(move || {
+                    for n in 0..200 {
+                        let mut codes = [format!("a{n}"), format!("b{n}")];
+                        if client == 1 {
+                            codes.reverse();
+                        }
+                        let [first, second] = codes.map(Value::Text);
+                        let ids = [2 * client, 2 * client + 1].map(Value::Int4);
+                        let [one, other] = ids;
+                        both.wait();
+                        match db.call("rename", &[one, first, other, second]) {
+                            Ok(_) => {
+                                renamed.fetch_add(1, Ordering::Relaxed);
+                            }
+                            Err(error) => assert!(matches!(error, Error::DuplicateKey { .. }), "{error}"),
+                        }
+                    }
+                });
+            }
+        });
+        // Both wanted both.
+        assert_eq!(renamed.into_inner(), 200, "{executor_threads} threads");
     }
 }
