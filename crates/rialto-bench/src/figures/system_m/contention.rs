@@ -89,7 +89,7 @@ pub fn by_spooling(lab: &Lab) -> Result<Figure, FigureError> {
         "Table 4.2. Ours are the locks on rows and tables that transactions asked for with the latches of segments that sweeps \
          did (the only lock that our checkpointer takes), and how often one was not free: a lock for a transaction, a latch for \
          a commit that a sweep copied the segment of, or, unspooled, wrote it, or a latch for the sweep. Sweeps without a pause, {seconds} s each. The paper's are all lock requests, and those that \
-         blocked; its unspooled runs were longer. Strategies that this program does not have are left out. On {}.\n\n{}",
+         blocked; its unspooled runs were longer. On {}.\n\n{}",
         machine(),
         markdown(&table)
     );

@@ -91,8 +91,7 @@ pub fn by_queue(lab: &Lab) -> Result<Figure, FigureError> {
          queue full, sweeps without a pause and unspooled, {seconds} s each; intervals are 90% by the method of batch means, \
          {BATCHES} batches. The paper's queue was \"much larger than necessary\", and it expects that response times can be \
          lowered significantly, with little or no loss of throughput, by a shorter one: the second picture shows from which \
-         length on. What a short queue leaves is the wait for the log. Strategies that this program does not have are left \
-         out. On {}.\n\n{}",
+         length on. What a short queue leaves is the wait for the log. On {}.\n\n{}",
         machine(),
         markdown(&table)
     );
