@@ -171,7 +171,12 @@ pub struct Loaded {
     run: Box<dyn Run>,
     /// All transactions so far, from the fewest to the most.
     transactions: (u64, u64),
+    /// How many bytes had been logged when the log was last freed.
+    logged: u64,
 }
+
+/// No checkpoint frees the log, so that it is freed between two points once it has grown by so much.
+const LOG_BYTES: u64 = 1 << 30;
 
 /// How the tables are run on.
 #[derive(Debug, Clone, Default)]
@@ -236,7 +241,7 @@ impl Loaded {
         })?;
         let mb = database.metrics().memory_used / 1_000_000;
         say(&format!("  loaded {} for {}, {mb} MB", kind.name(), system.name()));
-        Ok(Loaded { database, run, transactions: (0, 0) })
+        Ok(Loaded { database, run, transactions: (0, 0), logged: 0 })
     }
 
     /// Runs other transactions on the same tables from now on.
@@ -248,11 +253,25 @@ impl Loaded {
         self.run.set(to);
     }
 
+    fn free_log(&mut self) -> Result<(), BenchError> {
+        let logged = self.database.metrics().log.bytes;
+        if logged - self.logged >= LOG_BYTES {
+            self.logged = logged;
+            // Two: the log goes when the older copy does not need it any more.
+            for _ in 0..2 {
+                let made = self.database.checkpoint();
+                made.map_err(|cause| BenchError::Transaction { during: "freeing the log", cause })?;
+            }
+        }
+        Ok(())
+    }
+
     /// Puts the load on it.
     ///
     /// # Errors
     /// A transaction that fails, or the observer's refusal.
     pub fn drive(&mut self, load: &Load, observer: &mut dyn Observer) -> Result<Outcome, BenchError> {
+        self.free_log()?;
         let outcome = self.run.drive(load, observer).map_err(|ended| match ended {
             Ended::Failed(cause) => BenchError::Transaction { during: "running transactions", cause },
             Ended::Refused(reason) => BenchError::Usage(reason),

@@ -20,7 +20,7 @@ use super::flight::{Here, Task};
 use crate::core::Core;
 use crate::database::InBody;
 use crate::engine::transaction_server::blocked::{Turns, take_turns};
-use crate::engine::transaction_server::dispatch::{Dispatch, Waiter};
+use crate::engine::transaction_server::dispatch::{Dispatch, Standing, Waiter};
 use crate::engine::transaction_server::dispatches::Dispatches;
 use crate::error::{Error, Result};
 
@@ -177,9 +177,10 @@ impl Queues {
         }
     }
 
-    /// Puts a task on a queue.
+    /// Puts a task on a queue: a call behind all others, what it becomes before all calls, since it may hold locks.
     pub(super) fn put(self: &Arc<Queues>, core: &Arc<Core>, queue: usize, task: Task) {
-        self.queues.put(queue, task, |queue| self.hire(core, queue));
+        let standing = if matches!(task, Task::Call(..)) { Standing::New } else { Standing::Begun };
+        self.queues.put(queue, task, standing, |queue| self.hire(core, queue));
     }
 
     /// Puts tasks on their queues, all at one time: so those of two phases stand in the same order wherever they meet.

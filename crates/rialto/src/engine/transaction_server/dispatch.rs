@@ -10,6 +10,7 @@
 //! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
 //!   the restarts. After the close each is still run; when a queue is given up, those that nobody has taken off it are
 //!   whose who gave it up, and each of the others is run here.
+//! - **D6** What is [begun](Standing::Begun) stands before what is new, each in the order in which it came.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -29,6 +30,15 @@ pub(in crate::engine) const RESTARTS_MAX: usize = 1_024;
 pub(in crate::engine) trait Waiter {
     /// There is room.
     fn tell_of_room(&self);
+}
+
+/// Where a request stands on the queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::engine) enum Standing {
+    /// Behind all others.
+    New,
+    /// Behind those that are begun, too: others may wait for what it holds.
+    Begun,
 }
 
 /// What an executor does.
@@ -87,6 +97,8 @@ pub(in crate::engine) struct DispatchCounts {
 
 struct State<J, W> {
     requests: VecDeque<J>,
+    /// How many of them, the first, are begun.
+    begun: usize,
     restarts: BinaryHeap<Reverse<Restart<J>>>,
     seats: Vec<Seat>,
     running: Option<usize>,
@@ -128,9 +140,14 @@ impl<J, W> State<J, W> {
         self.restarts.peek().is_some_and(|Reverse(first)| first.due <= Instant::now())
     }
 
+    /// Whether there is a request, and it may be run: nothing new is begun while too many rest.
+    fn has_request(&self) -> bool {
+        !self.requests.is_empty() && (self.begun > 0 || self.restarts.len() < RESTARTS_MAX)
+    }
+
     /// Whether there is something to run now.
     fn has_work(&self) -> bool {
-        !self.requests.is_empty() && self.restarts.len() < RESTARTS_MAX || self.restart_is_due()
+        self.has_request() || self.restart_is_due()
     }
 
     /// There is something to run, and nobody to run it.
@@ -157,13 +174,13 @@ impl<J, W> State<J, W> {
             assert_eq!(running, usize::from(self.running.is_some()), "D1: {:?}", self.seats);
             assert!(self.running.is_none_or(|at| self.seats[at] == Seat::Running), "D1: {:?}", self.seats);
             // A restart may have become due just now: who sleeps until then is about to wake up.
-            let has_request = !self.requests.is_empty() && self.restarts.len() < RESTARTS_MAX;
             assert!(
                 self.running.is_some()
-                    || self.ready.is_empty() && !(has_request && self.first_idle().is_some()),
+                    || self.ready.is_empty() && !(self.has_request() && self.first_idle().is_some()),
                 "D2: {:?}",
                 self.seats
             );
+            assert!(self.begun <= self.requests.len(), "D6: {} of {}", self.begun, self.requests.len());
             let ready = self.seats.iter().filter(|&&seat| seat == Seat::Ready).count();
             assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
         }
@@ -185,11 +202,18 @@ impl<J, W: Waiter> Putting<'_, J, W> {
     /// Puts requests on the queue, whatever its length: for who has been let in already. False: nobody is there to run them,
     /// so that a standby has to be hired.
     #[must_use]
-    pub fn put(mut self, jobs: impl IntoIterator<Item = J>) -> bool {
-        let state = &mut self.state;
+    pub fn put(mut self, jobs: impl IntoIterator<Item = J>, standing: Standing) -> bool {
+        let state = &mut *self.state;
         debug_assert!(!state.closed, "D5: it would keep the threads of a queue that was given up");
         let before = state.requests.len();
-        state.requests.extend(jobs);
+        match standing {
+            Standing::New => state.requests.extend(jobs),
+            Standing::Begun => jobs.into_iter().for_each(|job| {
+                state.requests.insert(state.begun, job);
+                state.begun += 1;
+            }),
+        }
+        let state = &mut self.state;
         let queued = state.requests.len();
         state.counts.put += (queued - before) as u64;
         state.counts.queued_max = state.counts.queued_max.max(queued);
@@ -206,6 +230,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
         let state = State {
             requests: VecDeque::with_capacity(length),
+            begun: 0,
             restarts: BinaryHeap::new(),
             seats: vec![Seat::Idle; executors],
             running: None,
@@ -302,6 +327,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
                 if let Some(job) = self.take(&mut state, &mut told) {
                     if me == PRIORITY && self.group > 1 {
                         let more = state.requests.len().min(self.group - 1);
+                        state.begun = state.begun.saturating_sub(more);
                         self.agenda.lock().extend(state.requests.drain(..more));
                     }
                     state.check();
@@ -341,10 +367,11 @@ impl<J, W: Waiter> Dispatch<J, W> {
         if state.restart_is_due() {
             return state.restarts.pop().map(|Reverse(first)| first.job);
         }
-        if state.restarts.len() >= RESTARTS_MAX {
+        if !state.has_request() {
             return None;
         }
         let job = state.requests.pop_front()?;
+        state.begun = state.begun.saturating_sub(1);
         if !state.waiters.is_empty() && state.requests.len() <= self.length / 2 {
             told.extend(state.waiters.drain(..));
         }
@@ -365,6 +392,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
         let mut state = self.state.lock();
         if me == PRIORITY {
             let agenda = &mut *self.agenda.lock();
+            // They were before all others.
+            state.begun += agenda.len();
             agenda.drain(..).rev().for_each(|job| state.requests.push_front(job));
         }
         debug_assert_eq!(state.running, Some(me), "only who runs can block");
@@ -405,6 +434,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
         let mut state = self.state.lock();
         state.closed = true;
         let left = std::mem::take(&mut state.requests);
+        state.begun = 0;
         drop(state);
         self.bells.iter().for_each(Condvar::notify_all);
         left

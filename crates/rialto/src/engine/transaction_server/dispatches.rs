@@ -12,7 +12,7 @@ use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
 use std::sync::atomic::Ordering;
 
-use super::dispatch::{Dispatch, Putting, Waiter};
+use super::dispatch::{Dispatch, Putting, Standing, Waiter};
 use super::sync::AtomicUsize;
 
 /// See the [module](self).
@@ -63,7 +63,7 @@ impl<J, W: Waiter> Dispatches<J, W> {
 
     /// Puts a job on a queue, or where that has been retired on another. `hire` gets somebody for a queue at which nobody is
     /// there to run it.
-    pub fn put(&self, queue: usize, job: J, hire: impl Fn(usize)) {
+    pub fn put(&self, queue: usize, job: J, standing: Standing, hire: impl Fn(usize)) {
         loop {
             let queue = self.meant(queue);
             let latch = self.queues[queue].lock_to_put();
@@ -71,14 +71,15 @@ impl<J, W: Waiter> Dispatches<J, W> {
                 // It has just been retired.
                 continue;
             }
-            if !latch.put([job]) {
+            if !latch.put([job], standing) {
                 hire(queue);
             }
             return;
         }
     }
 
-    /// Puts jobs on their queues, all at one time: so those of two calls stand in the same order wherever they meet.
+    /// Puts jobs that are begun on their queues, all at one time: so those of two calls stand in the same order wherever they
+    /// meet.
     pub fn put_all(&self, mut jobs: SmallVec<[(usize, J); 8]>, hire: impl Fn(usize)) {
         let (queues, latches) = loop {
             jobs.iter_mut().for_each(|(queue, _)| *queue = self.meant(*queue));
@@ -96,7 +97,7 @@ impl<J, W: Waiter> Dispatches<J, W> {
         let mut jobs = jobs.into_iter().peekable();
         for (queue, latch) in queues.into_iter().zip(latches) {
             let its = std::iter::from_fn(|| jobs.next_if(|(of, _)| *of == queue).map(|(_, job)| job));
-            if !latch.put(its) {
+            if !latch.put(its, Standing::Begun) {
                 short_of.push(queue);
             }
         }
@@ -122,7 +123,7 @@ impl<J, W: Waiter> Dispatches<J, W> {
         let queue = self.len() - 1;
         self.in_use.store(queue, Ordering::Release);
         for job in self.queues[queue].give_up() {
-            self.put(queue, job, &hire);
+            self.put(queue, job, Standing::New, &hire);
         }
     }
 }

@@ -60,7 +60,7 @@ mod forwarder;
 #[path = "mailbox.rs"]
 mod mailbox;
 
-use dispatch::{Dispatch, Refused};
+use dispatch::{Dispatch, Refused, Standing};
 use dispatches::Dispatches;
 use forwarder::{Forwarder, Places};
 use mailbox::{Awaited, Mailbox};
@@ -426,10 +426,10 @@ fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
         });
         assert!(all.dispatch.reopen());
         all.work(0);
-        let putters = [[0, 1], [2, 3]].map(|tasks| {
+        let putters = [([0, 1], Standing::New), ([2, 3], Standing::Begun)].map(|(tasks, standing)| {
             let all = all.clone();
             thread::spawn(move || {
-                let is_served = all.dispatch.lock_to_put().put(tasks);
+                let is_served = all.dispatch.lock_to_put().put(tasks, standing);
                 if !is_served {
                     all.hire();
                 }
@@ -530,7 +530,11 @@ fn queues_come_and_go_and_each_task_is_run_once() {
         });
         let alone = thread::spawn({
             let all = all.clone();
-            move || [2, 3].into_iter().for_each(|task| all.queues.put(1, task, |queue| all.hire(queue)))
+            move || {
+                for (task, standing) in [(2, Standing::New), (3, Standing::Begun)] {
+                    all.queues.put(1, task, standing, |queue| all.hire(queue));
+                }
+            }
         });
         let resizer = thread::spawn({
             let all = all.clone();

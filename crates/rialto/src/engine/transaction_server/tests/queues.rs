@@ -4,7 +4,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::super::dispatch::{Dispatch, RESTARTS_MAX, Refused, Waiter};
+use super::super::dispatch::{Dispatch, RESTARTS_MAX, Refused, Standing, Waiter};
 use super::super::mailbox::{Awaited, Mailbox};
 
 struct Nobody;
@@ -75,6 +75,25 @@ fn a_restart_rests_and_goes_before_new_requests() {
     assert_eq!(next(&dispatch, 0), Some(3));
     assert_eq!(next(&dispatch, 0), Some(1), "slept until it was due");
     assert!(rested.elapsed() >= Duration::from_millis(29));
+}
+
+#[test]
+fn what_is_begun_goes_before_what_is_new() {
+    let dispatch = Dispatch::<u32, Nobody>::unbounded(2, 3);
+    assert!(dispatch.reopen());
+    let put = |jobs: &[u32], standing| assert!(dispatch.lock_to_put().put(jobs.iter().copied(), standing));
+    put(&[1, 2, 3], Standing::New);
+    put(&[4, 5], Standing::Begun);
+    put(&[6], Standing::Begun);
+    assert_eq!(next(&dispatch, 0), Some(4));
+    // The group of 4 and 5 is off the queue. What of it is not run yet when its thread blocks goes back, before all others.
+    put(&[7], Standing::New);
+    put(&[8], Standing::Begun);
+    let seat = dispatch.hire().unwrap();
+    assert!(dispatch.leave(0));
+    put(&[9], Standing::Begun);
+    let rest: Vec<_> = (0..8).map(|_| next(&dispatch, seat).unwrap()).collect();
+    assert_eq!(rest, [5, 6, 8, 9, 1, 2, 3, 7]);
 }
 
 #[test]
