@@ -266,14 +266,19 @@ fn the_resource_manager_follows_a_table_that_grows() {
 /// Calls that only read a table come to have it at one executor together, and no longer when it is written.
 #[test]
 fn what_is_only_read_is_at_one_executor_until_it_is_written() {
-    let db = database();
-    let table = stock(&db);
-    fill(&db, &table, 20, 50);
+    for executor_threads in [0, 2] {
+        what_is_only_read(&database_of(executor_threads));
+    }
+}
+
+fn what_is_only_read(db: &Database) {
+    let table = stock(db);
+    fill(db, &table, 20, 50);
     procedures().into_iter().for_each(|procedure| db.register(procedure).unwrap());
     let (stop, taken) = (AtomicBool::new(false), AtomicI64::new(0));
     std::thread::scope(|scope| {
         let calls = |seed: i32| {
-            let (mut sum, db, stop, taken) = (db.prepare_call("sum").unwrap(), &db, &stop, &taken);
+            let (mut sum, stop, taken) = (db.prepare_call("sum").unwrap(), &stop, &taken);
             move || {
                 let mut take = db.prepare_call("take").unwrap();
                 for n in 0.. {

@@ -4,12 +4,15 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use parking_lot::Mutex;
+use xxhash_rust::xxh3::xxh3_64;
 
 use super::flight::{Here, Task};
 use super::planner::Plan;
 use super::queues::Queues;
 use crate::core::Core;
 use crate::database::InBody;
+use crate::engine::action::Action;
+use crate::engine::identifier::Given;
 use crate::engine::procedure::Registered;
 use crate::engine::sent::{Landed, Until};
 use crate::error::Result;
@@ -82,15 +85,8 @@ impl Call {
 
     /// The queue to begin at: that of the first action that names a key, as the plan has it; the first queue if none does.
     fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
-        let first = || {
-            let given = crate::engine::identifier::Given { arguments: &self.arguments, earlier: &[] };
-            let actions = self.procedure.flow().phases().first()?;
-            let first = match self.procedure.plans().plan(0) {
-                Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
-                Plan::Parallel => None,
-            };
-            let mut actions = first.into_iter().chain(0..actions.len()).map(|at| &actions[at]);
-            let action = actions.find(|action| !action.identifier().is_empty())?;
+        let given = Given { arguments: &self.arguments, earlier: &[] };
+        let place = |action: &Action| {
             let target = action.target.as_ref()?;
             let version = target.table(&core.catalog).ok()?.version();
             let (which, mut key) = (target.which(&version.schema).ok()?, Key::new());
@@ -98,9 +94,22 @@ impl Call {
                 return None;
             }
             target.key_prefix(given, &version.schema, which, &mut key).ok()?;
-            Some(core.locks.executor_now(version.index_id(which), SpanRef::prefix(&key)))
+            Some((core.locks.executor_now(version.index_id(which), SpanRef::prefix(&key)), key))
         };
-        first().map_or(0, |executor| queues.owner_of(executor, core))
+        let Some(actions) = self.procedure.flow().phases().first() else { return 0 };
+        let first = match self.procedure.plans().plan(0) {
+            Plan::Serial { first } => first.first().map(|&at| usize::from(at)),
+            Plan::Parallel => None,
+        };
+        let actions = first.into_iter().chain(0..actions.len()).map(|at| &actions[at]);
+        let mut identified = actions.filter(|action| !action.identifier().is_empty());
+        let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
+        let owner = queues.owner_of(executor, core).or_else(|| {
+            let mut places = identified.filter_map(place);
+            places.find_map(|(executor, _)| queues.owner_of(executor, core))
+        });
+        // Of calls that only read what is only read, each thread has as many.
+        owner.unwrap_or_else(|| xxh3_64(&key) as usize % queues.len())
     }
 }
 

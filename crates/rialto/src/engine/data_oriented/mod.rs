@@ -13,7 +13,7 @@
 //!   (`planner`, a policy).
 //! - `numbers`: how many executors and threads there are while transactions run; `headcount` says how many there should be.
 //! - `resource_manager`: keeps the rules in step with how the tables grow (`datasets`), and with what is asked for (`loads`,
-//!   and, for calls in place, `readers`: what is only read); `routing`: rules given by hand.
+//!   and `readers`: what is only read); `routing`: rules given by hand.
 
 mod call;
 mod datasets;

@@ -22,6 +22,8 @@ enum Whose {
     Its,
     /// This thread's.
     Of(usize),
+    /// Anybody's: it is on what is only read.
+    Any,
 }
 
 /// Shares the actions of a phase out to the threads that own the executors of their identifiers; the first part is the
@@ -45,12 +47,17 @@ pub(super) fn place(
         }
         let wanted = targeted.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
-        let queue = here.queues.owner_of(executor, here.core);
-        first.get_or_insert(queue);
-        whose.push(Whose::Of(queue));
+        whose.push(match here.queues.owner_of(executor, here.core) {
+            Some(queue) => {
+                first.get_or_insert(queue);
+                Whose::Of(queue)
+            }
+            None => Whose::Any,
+        });
     }
     let home = first.unwrap_or(here.queue);
-    let is_one = whose.iter().all(|whose| matches!(whose, Whose::Its) || *whose == Whose::Of(home));
+    let is_one =
+        whose.iter().all(|whose| matches!(whose, Whose::Its | Whose::Any) || *whose == Whose::Of(home));
     if is_one {
         return SmallVec::from_iter([Part { queue: home, actions: positions.collect() }]);
     }
@@ -61,7 +68,7 @@ pub(super) fn place(
     parts.extend(own.map(|_| Part { queue: home, actions: SmallVec::new() }));
     for (position, whose) in positions.zip(whose) {
         let queue = match whose {
-            Whose::Its => home,
+            Whose::Its | Whose::Any => home,
             Whose::Of(queue) => queue,
         };
         match parts.iter_mut().find(|part| part.queue == queue) {
@@ -108,14 +115,15 @@ pub(super) fn place_in_turn(
     order: &[u16],
     here: &Here<'_>,
 ) -> usize {
-    let mut targeted = order.iter().filter_map(|&nth| match &actions[usize::from(nth)] {
+    let targeted = order.iter().filter_map(|&nth| match &actions[usize::from(nth)] {
         Ready::Targeted(targeted) if targeted.is_span() => Some(targeted.wanted()),
         _ => None,
     });
-    targeted.next().map_or(here.queue, |wanted| {
+    let mut owners = targeted.filter_map(|wanted| {
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
         here.queues.owner_of(executor, here.core)
-    })
+    });
+    owners.next().unwrap_or(here.queue)
 }
 
 /// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
@@ -150,6 +158,7 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
             let (one, other) = (sorted[begin].0, sorted[next].0);
             let both = match (whose[one], whose[other]) {
                 (Whose::Its, _) | (_, Whose::Its) => Whose::Its,
+                (Whose::Any, other) => other,
                 (one, _) => one,
             };
             changed |= whose[one] != both || whose[other] != both;

@@ -89,11 +89,12 @@ impl Queues {
         self.queues.room()
     }
 
-    /// The thread that owns an executor: each owns neighbours.
-    pub fn owner_of(&self, executor: u16, core: &Core) -> usize {
-        // Neighbours have what is used together.
+    /// The thread that owns an executor: each owns neighbours, which have what is used together. None owns the readers': what is
+    /// only read is read anywhere.
+    pub fn owner_of(&self, executor: u16, core: &Core) -> Option<usize> {
         let threads = self.len();
-        (usize::from(executor) * threads / core.locks.executors_in_use()).min(threads - 1)
+        let owner = || (usize::from(executor) * threads / core.locks.executors_in_use()).min(threads - 1);
+        (!core.locks.is_readers(executor)).then(owner)
     }
 
     /// Has so many threads own the executors, from 1 to as many as there is room for.

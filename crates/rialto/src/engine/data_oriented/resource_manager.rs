@@ -104,14 +104,11 @@ impl Managing {
         }
         self.sizes.look(core);
         self.staff.look(core, looks.iter().map(|look| look.requests).sum());
-        // Threads that own executors share out what is read, too.
-        if core.queues.is_none() {
-            for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
-                match change {
-                    Move::ToReaders(index) if core.locks.is_hashed(index) => {}
-                    Move::ToReaders(index) => core.locks.give_to_readers(index),
-                    Move::Back(index) => self.sizes.share_out_anew(core, index),
-                }
+        for change in self.readers.look(&looks, &core.locks.look_at_readers()) {
+            match change {
+                Move::ToReaders(index) if core.locks.is_hashed(index) => {}
+                Move::ToReaders(index) => core.locks.give_to_readers(index),
+                Move::Back(index) => self.sizes.share_out_anew(core, index),
             }
         }
         for (index, rule) in self.loads.look(looks) {

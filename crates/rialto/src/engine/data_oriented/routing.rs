@@ -25,11 +25,10 @@ impl Database {
     /// one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their
     /// keys; nobody waits for a change.
     ///
-    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice
-    /// their size (one of fewer than 500 entries when it has come to 1,000), and when the number of executors changes; where an
-    /// executor becomes busier than the others it moves datasets, and where calls run in place (no
-    /// [`Options::executor_threads`](crate::Options::executor_threads)) an index that is only read goes to the readers'
-    /// executor. A rule by hand is replaced in all of these cases.
+    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice their
+    /// size (one of fewer than 500 entries when it has come to 1,000), and when the number of executors changes; when an
+    /// executor becomes busier than the others it moves datasets; and an index that is only read goes to the readers' executor.
+    /// A rule by hand is replaced in all of these cases.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the

@@ -422,6 +422,11 @@ impl LockManager {
         executors[0]
     }
 
+    /// Whether it is the readers' executor.
+    pub fn is_readers(&self, executor: u16) -> bool {
+        executor == self.local.readers()
+    }
+
     /// As [`LockManager::first_executor`], for who is no owner.
     pub fn executor_now(&self, index: IndexId, span: SpanRef<'_>) -> u16 {
         let mut executors = Executors::new();
