@@ -61,3 +61,8 @@ pub use txn::{
     Canceller, Direction, Fields, IndexEntry, Isolation, KeyBound, RowKey, Savepoint, Scan, ScanMode, Ticket,
     Transaction, TxOptions,
 };
+
+/// The README's examples compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;
