@@ -164,6 +164,11 @@ pub struct BenchArgs {
     /// different things
     #[arg(long)]
     pub check_determinism: bool,
+    /// Run each transaction as a call of a registered procedure, written once for both engines. Calls they are anyhow with
+    /// --engine data-oriented, --logging transaction and --check-determinism, and in tpcc; what else runs on the
+    /// conventional engine is closures
+    #[arg(long)]
+    pub calls: bool,
     /// How memory is brought to disk in the background
     #[arg(long, value_enum, default_value = "fuzzy")]
     pub checkpoint: CheckpointName,
@@ -390,8 +395,9 @@ impl BenchArgs {
     }
 
     /// Whether transactions run as calls of procedures.
-    pub fn calls(&self) -> bool {
-        self.logging == LoggingName::Transaction
+    pub fn runs_calls(&self) -> bool {
+        self.calls
+            || self.logging == LoggingName::Transaction
             || self.check_determinism
             || self.engine == EngineName::DataOriented
     }

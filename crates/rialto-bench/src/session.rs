@@ -60,7 +60,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
             let shape = tpcb::Shape { branches: args.scale(), accounts: args.accounts() };
             run_on_tables(args, out, |database, progress| {
                 let (bank, there) = Tpcb::open_or_load(database, shape, progress)?;
-                Ok((bank.by_calls(args.calls()), there))
+                Ok((bank.by_calls(args.runs_calls()), there))
             })
         }
         WorkloadName::Card => {
@@ -68,7 +68,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
             let mix = args.mix_of().map_err(BenchError::Usage)?;
             let open = |database: &Database, progress: &mut dyn FnMut(&str)| {
                 let (card, there) = Card::open_or_load(database, shape, mix, progress)?;
-                Ok((card.by_calls(args.calls()), there))
+                Ok((card.by_calls(args.runs_calls()), there))
             };
             let open_servers = |database: &Database, progress: &mut dyn FnMut(&str)| {
                 let options = args.transaction_server_options();
@@ -85,7 +85,7 @@ pub fn run(args: &BenchArgs, out: &mut dyn Write) -> Result<bool, BenchError> {
             let mix = args.mix_of().map_err(BenchError::Usage)?;
             run_on_tables(args, out, |database, progress| {
                 let (tatp, there) = Tatp::open_or_load(database, shape, mix, progress)?;
-                Ok((tatp.by_calls(args.calls()), there))
+                Ok((tatp.by_calls(args.runs_calls()), there))
             })
         }
         WorkloadName::Tpcc => {

@@ -63,6 +63,7 @@ fn histories_of_calls_are_serializable_while_keys_move_and_numbers_change() {
                 Err(Error::Aborted { .. }) if fails(&arguments) => return None,
                 outcome => outcome.unwrap_or_else(|error| panic!("RIALTO_SEED={seed}: {error}")),
             };
+            assert!(!fails(&arguments), "RIALTO_SEED={seed}: it was asked to fail, and gave {outputs:?}");
             let place = ticket.lsn().0;
             ticket.wait().unwrap();
             Some(Done { place, events: events(&arguments, outputs) })

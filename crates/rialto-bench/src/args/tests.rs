@@ -107,6 +107,7 @@ fn options_that_do_not_go_together_are_refused() {
         ("tpcb --logging transaction", "--checkpoint tccou, tcbw or none"),
         ("card --logging transaction --checkpoint accou", "--checkpoint tccou, tcbw or none"),
         ("commit --check-determinism", "--check-determinism does not apply to commit"),
+        ("commit --calls", "--calls does not apply to commit"),
         ("tpcb --mix BAL=100", "--mix does not apply to tpcb"),
         ("tpcb --interactive", "--interactive does not apply to tpcb"),
         ("tpcb --servers", "--servers does not apply to tpcb; available: card"),

@@ -181,7 +181,7 @@ impl Measured {
         })
     }
 
-    /// The longest time that a sweep held a segment's latch; `None` if no sweep copied anything in the window.
+    /// The longest time that a sweep held a segment's latch since the database was opened; `None` if none had one in the window.
     fn sweep_hold_us_max(&self) -> Option<f64> {
         let held = self.metrics.1.checkpoints.hold_max.as_secs_f64() * 1e6;
         (self.grown(|metrics| metrics.checkpoints.latches) > 0).then_some(held)

@@ -22,7 +22,7 @@ pub struct CheckpointReport {
     pub written_bytes: u64,
     /// Bytes copied, snapshots included.
     pub copied_bytes: u64,
-    /// The longest time that one segment latch was held.
+    /// The longest time that one segment latch was held, from when it was granted.
     pub hold_max: Duration,
     /// How long the cut kept commits from their places; none without a cut.
     pub cut_held: Duration,
@@ -53,7 +53,8 @@ pub struct CheckpointStats {
     pub latches: u64,
     /// Of those, the ones that were not free (System M's lock conflicts, Table 4.2).
     pub latch_conflicts: u64,
-    /// The longest time that a sweep held one segment's latch: while it copied at most 64 KiB.
+    /// The longest time that a sweep held one segment's latch: while it copied at most 64 KiB and, where images are not spooled,
+    /// wrote them.
     pub hold_max: Duration,
     /// Cuts made, by checkpoints and by backups.
     pub cuts: u64,

@@ -72,7 +72,7 @@ pub(crate) struct SweepStats {
     pub copied_bytes: u64,
     /// Bytes written.
     pub written_bytes: u64,
-    /// The longest time that one latch was held, waiting for it included.
+    /// The longest time that one latch was held.
     pub hold_max: Duration,
 }
 
@@ -266,8 +266,8 @@ impl Sweep<'_> {
                 return Err(Error::Closed);
             }
             run.begin(id.0);
-            let held = self.clock.now();
-            let Swept { heap, used, latched } = match self.visit(id, waits, run.room(), &mut stats) {
+            let (visit, granted) = self.visit(id, waits, run.room(), &mut stats);
+            let Swept { heap, used, latched } = match visit {
                 Visit::Copied(swept) => swept,
                 Visit::Needless => continue,
                 Visit::Held => {
@@ -276,6 +276,7 @@ impl Sweep<'_> {
                 }
             };
             cleared.push(id);
+            let granted = granted.filter(|_| latched.is_some());
             // Whoever takes a free segment into use must not wait for the disk.
             let latched = latched.filter(|_| !self.spool && heap.is_some());
             let mut given_back = self.clock.now();
@@ -289,7 +290,8 @@ impl Sweep<'_> {
                 given_back = self.clock.now();
             }
             self.segments.note_painted();
-            stats.hold_max = stats.hold_max.max(given_back - held);
+            stats.hold_max =
+                stats.hold_max.max(granted.map_or(Duration::ZERO, |granted| given_back - granted));
         }
         debug_assert!(
             !self.segments.is_painted() || !(0..view.end).any(|segment| view.is_white(segment)),
@@ -301,26 +303,34 @@ impl Sweep<'_> {
         Ok(stats)
     }
 
-    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it.
-    fn visit<'a>(&'a self, id: SegmentId, waits: bool, room: &mut [u8], stats: &mut SweepStats) -> Visit<'a> {
+    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it. The second is when its latch was granted, by the clock, if
+    /// one was needed.
+    fn visit<'a>(
+        &'a self,
+        id: SegmentId,
+        waits: bool,
+        room: &mut [u8],
+        stats: &mut SweepStats,
+    ) -> (Visit<'a>, Option<Duration>) {
         let segments = self.segments;
         if let Some(swept) = segments.sweep_snapshot(id, room) {
-            return Visit::Copied(swept);
+            return (Visit::Copied(swept), None);
         }
-        stats.latches += 1;
-        let visit = match segments.try_latch(id) {
-            Some(latched) => segments.sweep(latched, id, self.copy, room),
-            None => Visit::Held,
+        let mut sweep = |latched| {
+            let granted = self.clock.now();
+            (segments.sweep(latched, id, self.copy, room), Some(granted))
         };
-        if !matches!(visit, Visit::Held) {
-            return visit;
+        stats.latches += 1;
+        let visited = segments.try_latch(id).map_or((Visit::Held, None), &mut sweep);
+        if !matches!(visited.0, Visit::Held) {
+            return visited;
         }
         stats.busy += 1;
         // What commits wait for is waited for at once.
         if waits || segments.is_called(id) {
-            return segments.sweep(segments.call(id), id, self.copy, room);
+            return sweep(segments.call(id));
         }
-        visit
+        visited
     }
 
     /// Rests as long as the sweep is `ahead` of its pace.

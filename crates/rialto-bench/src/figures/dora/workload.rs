@@ -76,8 +76,8 @@ const PAPER_ACCOUNTS: u32 = BRANCHES * 100_000;
 /// Memory of a subscriber in all tables, and of an account, in bytes, about: what has been measured.
 const SUBSCRIBER_BYTES: u64 = 750;
 const ACCOUNT_BYTES: u64 = 160;
-/// The tables, and the file of their load, which lies on the disk in memory.
-const COPIES: u64 = 2;
+/// The tables, and on the disk in memory the file of their load and two backup copies.
+const COPIES: u64 = 4;
 
 fn percent_of(size: u32, percent: u32) -> u32 {
     (u64::from(size) * u64::from(percent) / 100) as u32
@@ -200,7 +200,8 @@ impl Loaded {
     /// # Errors
     /// Too little memory; what loading can meet.
     pub fn new(system: System, kind: Kind, sizes: &Sizes, way: &Way) -> Result<Loaded, BenchError> {
-        let bytes = sizes.bytes(kind);
+        // Before its log is freed a point adds to it, about as much again.
+        let bytes = sizes.bytes(kind) + 2 * LOG_BYTES;
         if let Some(free) = memory_available().filter(|free| *free < bytes) {
             let mb = |bytes: u64| bytes / 1_000_000;
             return Err(BenchError::Usage(format!(

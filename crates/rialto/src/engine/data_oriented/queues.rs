@@ -109,7 +109,7 @@ impl Queues {
         }
         self.threads.lock().retain(|thread| !thread.is_finished());
         while self.len() < threads {
-            self.queues.grow(|queue| self.spawn(core, queue, 0))?;
+            self.queues.grow(|queue| self.spawn(core, queue, 0), |queue| self.hire(core, queue))?;
         }
         while self.len() > threads {
             self.queues.shrink(|queue| self.hire(core, queue));

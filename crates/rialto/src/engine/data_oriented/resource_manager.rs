@@ -220,13 +220,12 @@ impl Sizes {
                 if entries < ENTRIES_MIN {
                     continue;
                 }
-                let known = self.entries.get(&id).copied();
-                if known.is_none() && !self.anew && core.locks.is_routed(id) {
-                    // By hand. A small table keeps that.
-                    there.insert(id, entries.max(ENTRIES_BY_HAND));
-                    continue;
-                }
-                let before = known.unwrap_or(ENTRIES_MIN / 2);
+                let by_hand = core.locks.entries_by_hand(id).filter(|_| !self.anew);
+                let before = match by_hand {
+                    // A small table keeps that.
+                    Some(entries) => entries.max(ENTRIES_BY_HAND),
+                    None => self.entries.get(&id).copied().unwrap_or(ENTRIES_MIN / 2),
+                };
                 let has_shrunk = before > ENTRIES_BY_HAND && entries <= before / 4;
                 // A hash deals new keys out as it did the old ones, and readers share all.
                 if core.locks.is_hashed(id)
@@ -268,20 +267,43 @@ mod tests {
             db.transact(|tx| tx.create_table(&def)).unwrap()
         });
         let executors = |name| db.executors_of(name, WhichIndex::Primary).unwrap();
-        db.set_routing("by_hand", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap();
-        for table in [&by_hand, &by_size] {
-            db.transact(|tx| (0..8).try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))).unwrap();
-        }
-        let began = Instant::now();
-        // They are looked at in no order: after another whole look.
-        for _ in 0..2 {
-            while executors("by_size") < 8 {
+        let until = |is_so: &dyn Fn() -> bool| {
+            let began = Instant::now();
+            while !is_so() {
                 assert!(began.elapsed() < Duration::from_secs(60), "its keys are not shared out");
                 std::thread::sleep(Duration::from_millis(5));
             }
+            // They are looked at in no order: after another whole look.
             std::thread::sleep(2 * LOOK_EVERY);
+        };
+        let fill = |table, to: i32| {
+            let count = |tx: &mut crate::Transaction| {
+                let ids = to / 2..to;
+                ids.into_iter().try_for_each(|id| tx.insert(table, &[Value::Int4(id)]))
+            };
+            db.transact(count).unwrap();
+        };
+        let by_two = || db.set_routing("by_hand", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap();
+        by_two();
+        for to in [2, 4, 8, 16, 32] {
+            fill(&by_hand, to);
+            fill(&by_size, to);
         }
+        until(&|| executors("by_size") >= 8);
         assert_eq!(executors("by_hand"), 2);
+        // Once more, when it has been shared out by its size: of a larger one twice as many entries count.
+        [64, 128, 256, 512, 1_024, 2_048].into_iter().for_each(|to| fill(&by_hand, to));
+        until(&|| executors("by_hand") == 8);
+        let insert = |mut ids: std::ops::Range<i32>| {
+            db.transact(|tx| ids.try_for_each(|id| tx.insert(&by_hand, &[Value::Int4(id)]))).unwrap();
+            std::thread::sleep(2 * LOOK_EVERY);
+        };
+        insert(2_048..3_000);
+        by_two();
+        insert(3_000..5_000);
+        assert_eq!(executors("by_hand"), 2);
+        insert(5_000..9_000);
+        until(&|| executors("by_hand") == 8);
     }
 
     #[test]

@@ -25,10 +25,10 @@ impl Database {
     /// one executor's, so what is used together is best divided alike. Locks that are held or waited for go along with their
     /// keys; nobody waits for a change.
     ///
-    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice their
-    /// size (one of fewer than 500 entries when it has come to 1,000), and when the number of executors changes; when an
-    /// executor becomes busier than the others it moves datasets; and an index that is only read goes to the readers' executor.
-    /// A rule by hand is replaced in all of these cases.
+    /// Rules are not kept in the files; a database that is opened makes its own. It makes them anew as tables grow to twice the
+    /// size that they were made for, or shrink to a quarter (one by hand of fewer than 500 entries when it has come to 1,000),
+    /// and when the number of executors changes; when an executor becomes busier than the others it moves datasets; and an
+    /// index that is only read goes to the readers' executor. A rule by hand is replaced in all of these cases.
     ///
     /// # Errors
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`]; [`Error::NoSuchTable`]; [`Error::BadDefinition`] if the
@@ -49,9 +49,9 @@ impl Database {
             }
             keys.push(key);
         }
-        let index = version.index_id(index);
-        let executors = core.locks.executors_in_use() as u16;
-        core.locks.route(index, Some(RoutingRule::side_by_side(keys, executors)));
+        let entries = version.index(index).len_estimate();
+        let rule = RoutingRule::side_by_side(keys, core.locks.executors_in_use() as u16).by_hand(entries);
+        core.locks.route(version.index_id(index), Some(rule));
         Ok(())
     }
 

@@ -10,7 +10,8 @@
 //! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
 //!   the restarts. After the close each is still run; when a queue is given up, those that nobody has taken off it are
 //!   whose who gave it up, and each of the others is run here.
-//! - **D6** What is [begun](Standing::Begun) stands before what is new, each in the order in which it came.
+//! - **D6** What is [begun](Standing::Begun) stands before what is new, each in the order in which it came; also where it is
+//!   put when a queue is given up.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
@@ -96,9 +97,10 @@ pub(in crate::engine) struct DispatchCounts {
 }
 
 struct State<J, W> {
-    requests: VecDeque<J>,
-    /// How many of them, the first, are begun.
-    begun: usize,
+    /// What is on the queue: first these,
+    begun: VecDeque<J>,
+    /// then these.
+    new: VecDeque<J>,
     restarts: BinaryHeap<Reverse<Restart<J>>>,
     seats: Vec<Seat>,
     running: Option<usize>,
@@ -140,14 +142,22 @@ impl<J, W> State<J, W> {
         self.restarts.peek().is_some_and(|Reverse(first)| first.due <= Instant::now())
     }
 
-    /// Whether there is a request, and it may be run: nothing new is begun while too many rest.
-    fn has_request(&self) -> bool {
-        !self.requests.is_empty() && (self.begun > 0 || self.restarts.len() < RESTARTS_MAX)
+    fn queued(&self) -> usize {
+        self.begun.len() + self.new.len()
+    }
+
+    /// How many requests may be run now: nothing new is begun while too many rest.
+    fn allowed(&self) -> usize {
+        if self.restarts.len() < RESTARTS_MAX { self.queued() } else { self.begun.len() }
+    }
+
+    fn pop(&mut self) -> Option<J> {
+        self.begun.pop_front().or_else(|| self.new.pop_front())
     }
 
     /// Whether there is something to run now.
     fn has_work(&self) -> bool {
-        self.has_request() || self.restart_is_due()
+        self.allowed() > 0 || self.restart_is_due()
     }
 
     /// There is something to run, and nobody to run it.
@@ -158,7 +168,7 @@ impl<J, W> State<J, W> {
     /// Everything that was put on the queue has been run, and nothing more will be.
     fn is_over(&self) -> bool {
         self.closed
-            && self.requests.is_empty()
+            && self.queued() == 0
             && self.restarts.is_empty()
             && self.seats.iter().all(|seat| matches!(seat, Seat::Idle | Seat::Gone))
     }
@@ -176,11 +186,10 @@ impl<J, W> State<J, W> {
             // A restart may have become due just now: who sleeps until then is about to wake up.
             assert!(
                 self.running.is_some()
-                    || self.ready.is_empty() && !(self.has_request() && self.first_idle().is_some()),
+                    || self.ready.is_empty() && !(self.allowed() > 0 && self.first_idle().is_some()),
                 "D2: {:?}",
                 self.seats
             );
-            assert!(self.begun <= self.requests.len(), "D6: {} of {}", self.begun, self.requests.len());
             let ready = self.seats.iter().filter(|&&seat| seat == Seat::Ready).count();
             assert_eq!(ready, self.ready.len(), "D3: {:?}", self.seats);
         }
@@ -205,16 +214,13 @@ impl<J, W: Waiter> Putting<'_, J, W> {
     pub fn put(mut self, jobs: impl IntoIterator<Item = J>, standing: Standing) -> bool {
         let state = &mut *self.state;
         debug_assert!(!state.closed, "D5: it would keep the threads of a queue that was given up");
-        let before = state.requests.len();
+        let before = state.queued();
         match standing {
-            Standing::New => state.requests.extend(jobs),
-            Standing::Begun => jobs.into_iter().for_each(|job| {
-                state.requests.insert(state.begun, job);
-                state.begun += 1;
-            }),
+            Standing::New => state.new.extend(jobs),
+            Standing::Begun => state.begun.extend(jobs),
         }
         let state = &mut self.state;
-        let queued = state.requests.len();
+        let queued = state.queued();
         state.counts.put += (queued - before) as u64;
         state.counts.queued_max = state.counts.queued_max.max(queued);
         if state.running.is_none() {
@@ -229,8 +235,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// A queue of this length and so many executors, the priority one among them.
     pub fn new(length: usize, executors: usize) -> Dispatch<J, W> {
         let state = State {
-            requests: VecDeque::with_capacity(length),
-            begun: 0,
+            begun: VecDeque::new(),
+            new: VecDeque::with_capacity(length),
             restarts: BinaryHeap::new(),
             seats: vec![Seat::Idle; executors],
             running: None,
@@ -285,16 +291,16 @@ impl<J, W: Waiter> Dispatch<J, W> {
         if state.closed {
             return Err(Refused::Closed(job));
         }
-        if state.requests.len() >= self.length {
+        if state.queued() >= self.length {
             state.counts.refused += 1;
             if !state.waiters.iter().any(|other| Arc::ptr_eq(other, waiter)) {
                 state.waiters.push(waiter.clone());
             }
             return Err(Refused::Full(job));
         }
-        state.requests.push_back(job);
+        state.new.push_back(job);
         state.counts.put += 1;
-        state.counts.queued_max = state.counts.queued_max.max(state.requests.len());
+        state.counts.queued_max = state.counts.queued_max.max(state.queued());
         if state.running.is_none() {
             self.appoint(&mut state);
         }
@@ -326,9 +332,8 @@ impl<J, W: Waiter> Dispatch<J, W> {
             if state.running == Some(me) {
                 if let Some(job) = self.take(&mut state, &mut told) {
                     if me == PRIORITY && self.group > 1 {
-                        let more = state.requests.len().min(self.group - 1);
-                        state.begun = state.begun.saturating_sub(more);
-                        self.agenda.lock().extend(state.requests.drain(..more));
+                        let more = state.allowed().min(self.group - 1);
+                        self.agenda.lock().extend((0..more).filter_map(|_| state.pop()));
                     }
                     state.check();
                     drop(state);
@@ -367,12 +372,11 @@ impl<J, W: Waiter> Dispatch<J, W> {
         if state.restart_is_due() {
             return state.restarts.pop().map(|Reverse(first)| first.job);
         }
-        if !state.has_request() {
+        if state.allowed() == 0 {
             return None;
         }
-        let job = state.requests.pop_front()?;
-        state.begun = state.begun.saturating_sub(1);
-        if !state.waiters.is_empty() && state.requests.len() <= self.length / 2 {
+        let job = state.pop()?;
+        if !state.waiters.is_empty() && state.queued() <= self.length / 2 {
             told.extend(state.waiters.drain(..));
         }
         Some(job)
@@ -393,8 +397,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
         if me == PRIORITY {
             let agenda = &mut *self.agenda.lock();
             // They were before all others.
-            state.begun += agenda.len();
-            agenda.drain(..).rev().for_each(|job| state.requests.push_front(job));
+            agenda.drain(..).rev().for_each(|job| state.begun.push_front(job));
         }
         debug_assert_eq!(state.running, Some(me), "only who runs can block");
         state.counts.blocked += 1;
@@ -430,14 +433,14 @@ impl<J, W: Waiter> Dispatch<J, W> {
 
     /// Takes no more requests, and gives back those that nobody has taken off it. What was taken off, what waits for a lock and
     /// what rests is run here to its end; then the threads end.
-    pub fn give_up(&self) -> VecDeque<J> {
+    pub fn give_up(&self) -> impl Iterator<Item = (J, Standing)> + use<J, W> {
         let mut state = self.state.lock();
         state.closed = true;
-        let left = std::mem::take(&mut state.requests);
-        state.begun = 0;
+        let (begun, new) = (std::mem::take(&mut state.begun), std::mem::take(&mut state.new));
         drop(state);
         self.bells.iter().for_each(Condvar::notify_all);
-        left
+        let begun = begun.into_iter().map(|job| (job, Standing::Begun));
+        begun.chain(new.into_iter().map(|job| (job, Standing::New)))
     }
 
     /// Takes requests again after it was given up. True: its priority executor has no thread any more, and is to get one.
@@ -454,7 +457,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// How many requests are on the queue, and whether somebody runs.
     pub fn load(&self) -> (usize, bool) {
         let state = self.state.lock();
-        (state.requests.len(), state.running.is_some())
+        (state.queued(), state.running.is_some())
     }
 
     /// An executor has no thread.
@@ -475,7 +478,7 @@ impl<J, W: Waiter> Dispatch<J, W> {
     /// How many requests are on the queue, and what was counted so far.
     pub fn counts(&self) -> (usize, DispatchCounts) {
         let state = self.state.lock();
-        (state.requests.len(), DispatchCounts { ready: state.ready.len(), ..state.counts })
+        (state.queued(), DispatchCounts { ready: state.ready.len(), ..state.counts })
     }
 
     /// The executor that runs does so no longer.

@@ -104,14 +104,15 @@ impl<J, W: Waiter> Dispatches<J, W> {
         short_of.into_iter().for_each(hire);
     }
 
-    /// Puts one more in use, with a thread that `start` gives it if it has none.
-    pub fn grow<E>(&self, start: impl FnOnce(usize) -> Result<(), E>) -> Result<(), E> {
+    /// Puts one more in use, with a thread that `start` gives it if it has none. `hire` as for [`Dispatches::put`].
+    pub fn grow<E>(&self, start: impl FnOnce(usize) -> Result<(), E>, hire: impl Fn(usize)) -> Result<(), E> {
         let queue = self.len();
         if self.queues[queue].reopen()
             && let Err(error) = start(queue)
         {
             self.queues[queue].dismiss(0);
-            self.queues[queue].give_up();
+            // Who was led here when it was in use before may have found it open.
+            self.clear(queue, hire);
             return Err(error);
         }
         self.in_use.store(queue + 1, Ordering::Release);
@@ -122,8 +123,13 @@ impl<J, W: Waiter> Dispatches<J, W> {
     pub fn shrink(&self, hire: impl Fn(usize)) {
         let queue = self.len() - 1;
         self.in_use.store(queue, Ordering::Release);
-        for job in self.queues[queue].give_up() {
-            self.put(queue, job, Standing::New, &hire);
+        self.clear(queue, hire);
+    }
+
+    /// Gives up a queue that is out of use; what stood on it stands on others.
+    fn clear(&self, queue: usize, hire: impl Fn(usize)) {
+        for (job, standing) in self.queues[queue].give_up() {
+            self.put(queue, job, standing, &hire);
         }
     }
 }

@@ -501,11 +501,11 @@ impl Resizing {
     }
 
     fn grow(self: &Arc<Resizing>) {
-        let grown: Result<(), ()> = self.queues.grow(|queue| {
+        let start = |queue| {
             self.work(queue, 0);
-            Ok(())
-        });
-        grown.unwrap();
+            Ok::<(), ()>(())
+        };
+        self.queues.grow(start, |queue| self.hire(queue)).unwrap();
     }
 }
 

@@ -492,9 +492,11 @@ impl LockManager {
         self.local.executor(self.local.readers()).look()
     }
 
-    /// How often somebody has found the lock table of an executor out, and waited for it.
+    /// How often somebody has found the lock table of an executor out, other than the readers', and waited for it.
     pub fn found_out(&self) -> u64 {
-        self.local.executors.iter().map(|executor| executor.found_out()).sum()
+        let readers = usize::from(self.local.readers());
+        let others = self.local.executors.iter().enumerate().filter(|&(nth, _)| nth != readers);
+        others.map(|(_, executor)| executor.found_out()).sum()
     }
 
     /// How many requests each executor in use has had. A body that keeps a lock table out holds nobody up here.

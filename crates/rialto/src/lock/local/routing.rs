@@ -14,7 +14,11 @@ use crate::row::{Key, LeadingColumns};
 /// A routing rule (the DORA paper, section 4.1.1): which executor has which of an index's keys. The keys of some bounds lie
 /// in datasets side by side, each of one executor; or keys are dealt out by the hash of their leading columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RoutingRule(Kind);
+pub struct RoutingRule {
+    kind: Kind,
+    /// It was given by hand, when the index had so many entries.
+    by_hand: Option<u64>,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Kind {
@@ -39,6 +43,15 @@ enum Kind {
 }
 
 impl RoutingRule {
+    fn of(kind: Kind) -> RoutingRule {
+        RoutingRule { kind, by_hand: None }
+    }
+
+    /// The same, given by hand for an index of so many entries.
+    pub fn by_hand(self, entries: u64) -> RoutingRule {
+        RoutingRule { by_hand: Some(entries), ..self }
+    }
+
     /// A rule of these datasets, by where each but the first begins.
     ///
     /// # Panics
@@ -47,7 +60,7 @@ impl RoutingRule {
         assert!(bounds.is_sorted_by(|one, next| one < next), "the bounds of datasets ascend: {bounds:?}");
         assert_eq!(bounds.len() + 1, executors.len(), "each dataset has an executor");
         let heads = bounds.iter().map(|bound| head_of(bound)).collect();
-        RoutingRule(Kind::Ranges { bounds, heads, executors })
+        RoutingRule::of(Kind::Ranges { bounds, heads, executors })
     }
 
     /// Datasets by where each but the first begins, shared out among so many executors in their order, as evenly as can be.
@@ -68,12 +81,12 @@ impl RoutingRule {
     /// If there is no executor.
     pub fn hashed(index: IndexId, leading: LeadingColumns, executors: u16) -> RoutingRule {
         assert!(executors > 0, "keys have an executor");
-        RoutingRule(Kind::Hashed { leading, seed: u64::from(index.0), executors })
+        RoutingRule::of(Kind::Hashed { leading, seed: u64::from(index.0), executors })
     }
 
     /// The same keys side by side, or dealt out by the same hash, among so many executors.
     fn among(&self, index: IndexId, executors: u16) -> RoutingRule {
-        match &self.0 {
+        match &self.kind {
             Kind::Ranges { bounds, .. } => RoutingRule::side_by_side(bounds.clone(), executors),
             Kind::Hashed { leading, .. } => RoutingRule::hashed(index, leading.clone(), executors),
             Kind::Numbers { .. } => RoutingRule::numbers(executors),
@@ -83,7 +96,7 @@ impl RoutingRule {
 
     /// Whether it names an executor that is not among the first so many.
     fn goes_beyond(&self, executors: u16) -> bool {
-        match &self.0 {
+        match &self.kind {
             Kind::Ranges { executors: named, .. } => named.iter().any(|&named| named >= executors),
             Kind::Hashed { executors: named, .. } | Kind::Numbers { executors: named } => *named > executors,
             // It is not counted among them.
@@ -98,27 +111,27 @@ impl RoutingRule {
     /// If there is no executor.
     pub fn numbers(executors: u16) -> RoutingRule {
         assert!(executors > 0, "rows have an executor");
-        RoutingRule(Kind::Numbers { executors })
+        RoutingRule::of(Kind::Numbers { executors })
     }
 
     fn is_for_readers(&self) -> bool {
-        matches!(self.0, Kind::Readers { .. })
+        matches!(self.kind, Kind::Readers { .. })
     }
 
     /// Whether it is of hidden row numbers: all executors have keys of each span of several.
     pub(super) fn is_of_numbers(&self) -> bool {
-        matches!(self.0, Kind::Numbers { .. })
+        matches!(self.kind, Kind::Numbers { .. })
     }
 
     /// Whether it goes by a hash.
     pub fn is_hashed(&self) -> bool {
-        matches!(self.0, Kind::Hashed { .. } | Kind::Numbers { .. })
+        matches!(self.kind, Kind::Hashed { .. } | Kind::Numbers { .. })
     }
 
     /// The executor of a span, where it is seen at once that there is only one.
     #[inline]
     fn only_executor_of(&self, span: SpanRef<'_>) -> Option<u16> {
-        match &self.0 {
+        match &self.kind {
             Kind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 let goes_on =
@@ -135,7 +148,7 @@ impl RoutingRule {
 
     /// Appends the executors that have keys of a span, ascending, each once.
     pub fn executors_of(&self, span: SpanRef<'_>, out: &mut SmallVec<[u16; 8]>) {
-        match &self.0 {
+        match &self.kind {
             Kind::Ranges { bounds, heads, executors } => {
                 let first = dataset_of(bounds, heads, span.lower());
                 out.push(executors[first]);
@@ -295,6 +308,11 @@ impl LockManager {
         self.local.has_rule(index)
     }
 
+    /// How many entries an index had when it was given its rule by hand, if it was.
+    pub fn entries_by_hand(&self, index: IndexId) -> Option<u64> {
+        self.local.rules.lock().rule_of(index)?.by_hand
+    }
+
     /// Whether an index's keys are at the readers' executor.
     pub fn is_for_readers(&self, index: IndexId) -> bool {
         self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_for_readers)
@@ -302,7 +320,7 @@ impl LockManager {
 
     /// Gives all keys of an index to the readers' executor, where those who read exclude nobody but those who write.
     pub fn give_to_readers(&self, index: IndexId) {
-        self.route(index, Some(RoutingRule(Kind::Readers { executor: self.local.readers() })));
+        self.route(index, Some(RoutingRule::of(Kind::Readers { executor: self.local.readers() })));
     }
 
     /// Whether an index's keys are dealt out by a hash.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::super::dispatch::{Dispatch, RESTARTS_MAX, Refused, Standing, Waiter};
+use super::super::dispatches::Dispatches;
 use super::super::mailbox::{Awaited, Mailbox};
 
 struct Nobody;
@@ -94,6 +95,54 @@ fn what_is_begun_goes_before_what_is_new() {
     put(&[9], Standing::Begun);
     let rest: Vec<_> = (0..8).map(|_| next(&dispatch, seat).unwrap()).collect();
     assert_eq!(rest, [5, 6, 8, 9, 1, 2, 3, 7]);
+}
+
+#[test]
+fn what_is_begun_goes_before_what_is_new_where_it_is_put_when_its_queue_is_retired() {
+    let queues = Dispatches::<u32, Nobody>::new(2, 8, 2);
+    let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
+    for _ in 0..2 {
+        queues.grow(|_| Ok::<_, ()>(()), nobody_is_hired).unwrap();
+    }
+    let puts =
+        [(0, 1, Standing::New), (0, 2, Standing::Begun), (1, 3, Standing::New), (1, 4, Standing::Begun)];
+    for (queue, job, standing) in puts {
+        queues.put(queue, job, standing, nobody_is_hired);
+    }
+    queues.shrink(nobody_is_hired);
+    let all: Vec<_> = (0..4).map(|_| next(queues.at(0), 0).unwrap()).collect();
+    assert_eq!(all, [2, 4, 1, 3]);
+}
+
+#[test]
+fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
+    let queues = Dispatches::<u32, Nobody>::new(2, 8, 2);
+    let nobody_is_hired = |queue| panic!("somebody sits at {queue}");
+    queues.grow(|_| Ok::<_, &str>(()), nobody_is_hired).unwrap();
+    // Who was led to the second queue when it was in use before finds it open for as long as its thread is asked for.
+    let start = |queue| {
+        assert!(queues.at(queue).lock_to_put().put([7], Standing::Begun));
+        Err("there is no thread left")
+    };
+    assert_eq!(queues.grow(start, nobody_is_hired), Err("there is no thread left"));
+    assert_eq!((queues.len(), next(queues.at(0), 0)), (1, Some(7)));
+}
+
+#[test]
+fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
+    let dispatch = Dispatch::<u32, Nobody>::unbounded(4, 1);
+    assert!(dispatch.reopen());
+    let rests = RESTARTS_MAX as u32;
+    for job in 0..rests {
+        assert!(dispatch.lock_to_put().put([job], Standing::New));
+        assert_eq!(next(&dispatch, 0), Some(job));
+        dispatch.restart(job, Duration::from_millis(200));
+    }
+    assert!(dispatch.lock_to_put().put([rests], Standing::New));
+    assert!(dispatch.lock_to_put().put([rests + 1, rests + 2], Standing::Begun));
+    assert_eq!([next(&dispatch, 0), next(&dispatch, 0)], [Some(rests + 1), Some(rests + 2)]);
+    assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
+    dispatch.close();
 }
 
 #[test]
