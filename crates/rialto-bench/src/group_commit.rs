@@ -23,6 +23,9 @@ pub struct GroupCommitArgs {
     /// How long after a group the next one is begun (hiber) [default: 0]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
     pub wake_delay_us: Option<u64>,
+    /// How long packets lie that nobody waits for yet, as tickets' (log-server) [default: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64))]
+    pub linger_us: Option<u64>,
     /// Packets that a committer puts into one group at most [default: no bound]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32))]
     pub group_max: Option<u32>,
@@ -38,6 +41,7 @@ impl GroupCommitArgs {
             willing_to_wait: us(self.willing_to_wait_us),
             willing_to_wait_min: us(self.willing_to_wait_min_us),
             wake_delay: us(self.wake_delay_us),
+            linger: us(self.linger_us),
             group_max: self.group_max,
         }
     }

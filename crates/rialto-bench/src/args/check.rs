@@ -13,7 +13,7 @@ use crate::tatp;
 use crate::tpcc;
 
 /// The options that bare commit sequences take.
-const COMMIT_OPTIONS: [&str; 21] = [
+const COMMIT_OPTIONS: [&str; 22] = [
     "workload",
     "clients",
     "in-flight",
@@ -25,6 +25,7 @@ const COMMIT_OPTIONS: [&str; 21] = [
     "willing-to-wait-us",
     "willing-to-wait-min-us",
     "wake-delay-us",
+    "linger-us",
     "group-max",
     "log-writes",
     "log-writes-in-flight",

@@ -322,9 +322,10 @@ impl Log {
         self.core.wait(lsn, durability, patience)
     }
 
-    /// Leaves the packet with this place to the log server: it is on disk at once ([`Durability::Disk`]), or within
-    /// [`LogOptions::memory_flush_interval`] and the time of two group writes ([`Durability::Memory`]; in the shared
-    /// memory it is when this returns, unless the ring is full). Does no I/O. In the designs that elect a committer the log
+    /// Leaves the packet with this place, which nobody waits for yet, to the log server. [`Durability::Disk`]: it is on disk when it
+    /// has lingered ([`GroupCommitOptions::linger`](super::GroupCommitOptions)), at once in other designs than the log server's.
+    /// [`Durability::Memory`]: within [`LogOptions::memory_flush_interval`] and the time of two group writes; in the shared memory
+    /// it is when this returns, unless the ring is full. Does no I/O. In the designs that elect a committer the log
     /// server is the stand-in for all packets left to it together; it stalls as the design is set, and knows of no
     /// transaction's own [`Patience`].
     pub fn leave(&self, lsn: Lsn, durability: Durability) {
@@ -336,6 +337,7 @@ impl Log {
                 Gathered::RingFull | Gathered::GroupFull => core.ask_or_write(),
             },
             Durability::Disk if core.writer.durable() >= lsn.0 => {}
+            Durability::Disk if core.threaded => core.writer.ask_unhurried(),
             Durability::Disk => core.ask_or_write(),
         }
     }
@@ -374,7 +376,10 @@ impl Log {
         if core.is_done(lsn, durability).is_some() {
             core.wake_tickets();
         } else {
-            self.leave(lsn, durability);
+            match durability {
+                Durability::Disk => core.ask_or_write(),
+                Durability::Memory => self.leave(lsn, durability),
+            }
         }
         None
     }

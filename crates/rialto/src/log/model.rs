@@ -259,6 +259,7 @@ fn cases() -> Vec<Case> {
     }
     all.push(GroupCommitOptions { wake_delay: short, ..GroupCommitDesign::Hiber.into() });
     all.push(GroupCommitOptions { stall: long, ..GroupCommitDesign::HiberStall.into() });
+    all.push(GroupCommitOptions { linger: long, ..GroupCommitDesign::LogServer.into() });
     let bounded: Vec<_> =
         all.iter().map(|options| GroupCommitOptions { group_max: Some(1), ..*options }).collect();
     let case = |options| Case {
@@ -350,9 +351,9 @@ impl World {
         (lsn, self.writer.wait(&committer, || self.place(), |turn| self.write(turn)))
     }
 
-    fn serve(&self) {
+    fn serve(&self, interval: Duration) {
         let stand_in = || Committer::stand_in(self.place());
-        self.writer.serve(Duration::from_millis(1), stand_in, || self.place(), |turn| self.write(turn));
+        self.writer.serve(interval, stand_in, || self.place(), |turn| self.write(turn));
     }
 }
 
@@ -360,7 +361,7 @@ fn committers_and_server(case: Case) {
     let world = World::new(&case);
     let server = thread::spawn({
         let world = world.clone();
-        move || world.serve()
+        move || world.serve(Duration::from_millis(1))
     });
     let raising = case.raises.then(|| {
         let world = world.clone();
@@ -387,17 +388,13 @@ fn committers_and_server(case: Case) {
         })
         .collect();
     if case.tickets {
-        for _ in 0..3 {
+        let asks = [Writer::ask_now, Writer::ask_unhurried, Writer::ask_now, Writer::ask_soon];
+        for ask in asks {
             let lsn = world.place.fetch_add(1, Ordering::SeqCst) + 1;
-            world.writer.ask_now();
+            ask(&world.writer);
             while world.writer.durable() < lsn {
                 thread::yield_now();
             }
-        }
-        let lsn = world.place.fetch_add(1, Ordering::SeqCst) + 1;
-        world.writer.ask_soon();
-        while world.writer.durable() < lsn {
-            thread::yield_now();
         }
     }
     if case.closes_early {
@@ -450,13 +447,55 @@ fn committers_write_for_themselves_once_the_log_server_is_gone() {
     }
 }
 
+/// Packets would linger for ever, but that somebody comes who waits: alone, in company, or by asking.
+fn waited_for_after_a_linger(case: Case) {
+    let world = World::new(&case);
+    let server = thread::spawn({
+        let world = world.clone();
+        move || world.serve(FOR_EVER)
+    });
+    let lingering = thread::spawn({
+        let world = world.clone();
+        move || {
+            for _ in 0..3 {
+                world.place.fetch_add(1, Ordering::SeqCst);
+                world.writer.ask_unhurried();
+            }
+        }
+    });
+    let committers: Vec<_> = (0..2)
+        .map(|_| {
+            let world = world.clone();
+            thread::spawn(move || _ = world.commit(Own::default()))
+        })
+        .collect();
+    committers.into_iter().chain([lingering]).for_each(|thread| thread.join().unwrap());
+    let lsn = world.place.fetch_add(1, Ordering::SeqCst) + 1;
+    world.writer.ask_now();
+    while world.writer.durable() < lsn {
+        thread::yield_now();
+    }
+    world.writer.close();
+    server.join().unwrap();
+}
+
+#[test]
+fn who_waits_ends_a_linger() {
+    for in_flight in [1, 2] {
+        let options = GroupCommitOptions { linger: Some(FOR_EVER), ..GroupCommitDesign::LogServer.into() };
+        let case = cases().into_iter().find(|case| !case.raises).expect("there are some");
+        let case = Case { options, in_flight, ..case };
+        shuttle::check_random(move || waited_for_after_a_linger(case), 20 * DESIGN_SCHEDULES);
+    }
+}
+
 /// Some whose waits are short beside one who would sleep for ever: they must not rely on that one. Where the committer's
 /// stall is everybody's (hiber-stall) they do.
 fn hasty_beside_a_patient_one(case: Case) {
     let world = World::new(&case);
     let server = thread::spawn({
         let world = world.clone();
-        move || world.serve()
+        move || world.serve(Duration::from_millis(1))
     });
     let commits = |own: Own| {
         let world = world.clone();

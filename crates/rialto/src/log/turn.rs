@@ -118,6 +118,8 @@ pub(crate) struct Writer<M: Machine> {
     server_asleep: AtomicU32,
     lock: CommitLock<M>,
     design: Box<dyn GroupCommit>,
+    /// As the design has it.
+    linger: Duration,
     /// A log write's time, smoothed, in nanoseconds.
     write_ns: AtomicU64,
     /// When the last group was done, on the machine's clock, in nanoseconds.
@@ -156,6 +158,7 @@ impl<M: Machine> Writer<M> {
             request: machine.futex(request::NONE),
             server_asleep: AtomicU32::new(0),
             lock: CommitLock::new(),
+            linger: design.linger(),
             design,
             write_ns: AtomicU64::new(0),
             freed_ns: AtomicU64::new(0),

@@ -13,7 +13,8 @@ use crate::log::{Durability, Patience};
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
 ///
-/// Dropping a ticket cancels nothing. A ticket is also a `Future`.
+/// Dropping a ticket cancels nothing. A ticket is also a `Future`. While nobody waits for it, by [`Ticket::wait`] or by polling the
+/// future, it may linger ([`GroupCommitOptions::linger`](crate::GroupCommitOptions)), so that a group of many is written at once.
 #[must_use = "a transaction's outcome is known only when its ticket is done"]
 pub struct Ticket {
     core: Lease,

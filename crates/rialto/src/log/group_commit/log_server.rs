@@ -1,11 +1,22 @@
 //! The log server (System M): one thread writes the log for everybody; a committer that is alone writes for itself,
 //! which spares it two thread switches.
 
+use std::time::Duration;
+
 use super::{Choice, GroupCommit, GroupCommitter, View};
 
 /// System M's log server, with a lone writer.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LogServer;
+#[derive(Debug, Clone, Copy)]
+pub struct LogServer {
+    /// How long packets lie that nobody waits for yet.
+    pub linger: Duration,
+}
+
+impl Default for LogServer {
+    fn default() -> LogServer {
+        LogServer { linger: Duration::from_micros(200) }
+    }
+}
 
 impl GroupCommit for LogServer {
     fn choose(&self, view: &View) -> Choice {
@@ -23,6 +34,10 @@ impl GroupCommit for LogServer {
     fn committer(&self) -> GroupCommitter {
         GroupCommitter::LogServer
     }
+
+    fn linger(&self) -> Duration {
+        self.linger
+    }
 }
 
 #[cfg(test)]
@@ -35,9 +50,9 @@ mod tests {
 
     #[test]
     fn a_lone_committer_writes_and_a_crowd_leaves_it_to_the_server() {
-        assert_eq!(LogServer.choose(&view(false, 0)), Choice::Write);
-        assert_eq!(LogServer.choose(&view(false, 3)), Choice::LeaveToServer);
-        assert_eq!(LogServer.choose(&view(true, 0)), Choice::Sleep(None));
-        assert_eq!(LogServer.choose(&view(true, 3)), Choice::Sleep(None));
+        assert_eq!(LogServer::default().choose(&view(false, 0)), Choice::Write);
+        assert_eq!(LogServer::default().choose(&view(false, 3)), Choice::LeaveToServer);
+        assert_eq!(LogServer::default().choose(&view(true, 0)), Choice::Sleep(None));
+        assert_eq!(LogServer::default().choose(&view(true, 3)), Choice::Sleep(None));
     }
 }

@@ -13,7 +13,7 @@
 //! | hiber | the first on the queue, after the group before | until woken | the committer its group and the next committer |
 //! | hiber-stall | the same, after its stall | the same | the same |
 //! | hiber-willing-to-wait | whose wait is over first | what its wait leaves, or until woken | the committer its group |
-//! | log-server | the log server; a lone committer itself | until woken | the log server its group |
+//! | log-server | the log server, for tickets after their linger; a lone committer itself | until woken | the log server its group |
 //! | adaptive | as log-server, or who completes the company | as log-server, or while the company forms | as log-server |
 //!
 //! The first five are KODA's (sections "Cooperative Commit Processing" and "Our New Designs"), the next two are what that
@@ -139,6 +139,12 @@ pub trait GroupCommit: fmt::Debug + Send + Sync {
     /// Whether it wants times in its [`View`], and to be told what was [written](GroupCommit::wrote).
     fn reads_clock(&self) -> bool {
         false
+    }
+
+    /// How long packets that nobody waits for yet lie before the log server writes them: as many more are in its group. As soon
+    /// as somebody waits it does so at once.
+    fn linger(&self) -> Duration {
+        Duration::ZERO
     }
 
     /// A group was written. Calls come one after the other.

@@ -29,6 +29,10 @@ pub struct GroupCommitOptions {
     pub willing_to_wait_min: Option<Duration>,
     /// How long after a group the next committer begins its own, at the earliest; at once by default. For hiber.
     pub wake_delay: Option<Duration>,
+    /// How long packets lie that nobody waits for yet ([`Ticket`](crate::Ticket)s), before the log server writes them: 200 us by
+    /// default, at once with zero; no longer than [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as
+    /// somebody waits they are written at once. For log-server.
+    pub linger: Option<Duration>,
     /// How many packets a committer puts into one group at most (KODA's was 50); no bound by default. Packets that level
     /// 1 commits have gathered already, or a transaction that waited for log space, are in the group they are in. A
     /// group's wake-up call also wakes those whom the bound has left out.
@@ -49,6 +53,7 @@ impl fmt::Display for GroupCommitOptions {
             ("willing to wait", self.willing_to_wait),
             ("at least", self.willing_to_wait_min),
             ("wake delay", self.wake_delay),
+            ("linger", self.linger),
         ] {
             if let Some(value) = value {
                 write!(f, ", {name} {value:?}")?;
@@ -61,13 +66,16 @@ impl fmt::Display for GroupCommitOptions {
 impl GroupCommitOptions {
     /// What is wrong with the settings, if anything: which one, what it may be.
     pub fn problem(&self) -> Option<String> {
-        use GroupCommitDesign::{CommitStall, Hiber, HiberStall, HiberWillingToWait, WillingToWait};
+        use GroupCommitDesign::{
+            CommitStall, Hiber, HiberStall, HiberWillingToWait, LogServer, WillingToWait,
+        };
         let waiting = &[WillingToWait, HiberWillingToWait][..];
         for (name, value, designs) in [
             ("stall", self.stall, &[CommitStall, HiberStall][..]),
             ("willing_to_wait", self.willing_to_wait, waiting),
             ("willing_to_wait_min", self.willing_to_wait_min, waiting),
             ("wake_delay", self.wake_delay, &[Hiber]),
+            ("linger", self.linger, &[LogServer]),
         ] {
             let Some(value) = value else { continue };
             if !designs.contains(&self.design) {
@@ -111,7 +119,9 @@ impl GroupCommitOptions {
             GroupCommitDesign::Hiber => Box::new(Hiber { wake_delay: self.wake_delay.unwrap_or_default() }),
             GroupCommitDesign::HiberStall => Box::new(HiberStall { stall: self.stall }),
             GroupCommitDesign::HiberWillingToWait => Box::new(HiberWillingToWait { waits }),
-            GroupCommitDesign::LogServer => Box::new(LogServer),
+            GroupCommitDesign::LogServer => {
+                Box::new(self.linger.map_or_else(LogServer::default, |linger| LogServer { linger }))
+            }
             GroupCommitDesign::Adaptive => Box::new(Adaptive::new()),
         }
     }

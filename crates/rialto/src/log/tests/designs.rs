@@ -117,6 +117,55 @@ fn tickets_are_woken_once(group_commit: GroupCommitOptions) {
     assert_eq!(wakes.0.load(Ordering::SeqCst), kept);
 }
 
+/// A log in which packets that nobody waits for lie for so long.
+fn lingering(linger: Duration) -> Arc<Log> {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let group_commit = GroupCommitOptions { linger: Some(linger), ..GroupCommitDesign::LogServer.into() };
+    let memory_flush_interval = Duration::from_secs(600);
+    Log::create(&disk, DATABASE, &LogOptions { group_commit, memory_flush_interval, ..small() }).unwrap()
+}
+
+#[test]
+fn what_nobody_waits_for_lingers_until_somebody_does_and_is_one_group() {
+    for waits in [true, false] {
+        let log = lingering(Duration::from_secs(60));
+        let left =
+            (0..20).map(|_| commit(&log, b"left")).inspect(|&lsn| log.leave(lsn, Durability::Disk)).last();
+        let last = left.unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        assert_eq!((log.stats().groups, log.is_done(last, Durability::Disk)), (0, None));
+        if waits {
+            log.wait(Lsn(5), Durability::Disk, &Patience::default()).unwrap();
+        } else {
+            let wakes = Arc::new(CountWakes::default());
+            assert!(log.register_waker(Lsn(5), Durability::Disk, &Waker::from(wakes.clone())).is_none());
+            let until = Instant::now() + Duration::from_secs(30);
+            while wakes.0.load(Ordering::SeqCst) == 0 {
+                assert!(Instant::now() < until, "who waits ends the linger");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        assert_eq!(log.is_done(last, Durability::Disk), Some(Ok(())));
+        assert_eq!((log.stats().groups, log.stats().packets), (1, 20));
+    }
+}
+
+#[test]
+fn what_has_lingered_is_written_though_nobody_waits() {
+    for linger in [Duration::ZERO, Duration::from_millis(20)] {
+        let log = lingering(linger);
+        for _ in 0..3 {
+            let (left, began) = (commit(&log, b"left"), Instant::now());
+            log.leave(left, Durability::Disk);
+            while log.durable_position() < left {
+                assert!(began.elapsed() < Duration::from_secs(60), "nobody writes it");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(began.elapsed() >= linger);
+        }
+    }
+}
+
 #[test]
 fn many_threads_commit_at_both_levels_and_all_of_it_is_there() {
     for group_commit in every_design() {

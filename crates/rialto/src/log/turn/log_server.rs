@@ -11,12 +11,14 @@ pub(super) mod request {
     pub(in crate::log) const NONE: u32 = 0;
     /// Something should be durable within the flush interval.
     pub(in crate::log) const SOON: u32 = 1;
-    /// Something waits.
-    pub(in crate::log) const NOW: u32 = 2;
+    /// Something should be durable when it has lingered, for nobody waits for it yet.
+    pub(in crate::log) const LINGER: u32 = 2;
+    /// Somebody waits.
+    pub(in crate::log) const NOW: u32 = 3;
     /// The log server itself waits for the writer word; whoever frees it sets this back to `NOW`.
-    pub(in crate::log) const BLOCKED: u32 = 3;
+    pub(in crate::log) const BLOCKED: u32 = 4;
     /// The log is closing.
-    pub(in crate::log) const CLOSED: u32 = 4;
+    pub(in crate::log) const CLOSED: u32 = 5;
 }
 
 /// Why the log server is up.
@@ -32,6 +34,11 @@ impl<M: Machine> Writer<M> {
     /// Asks the log server to write a group at once.
     pub(crate) fn ask_now(&self) {
         self.ask(request::NOW);
+    }
+
+    /// Asks the log server to write a group for what nobody waits for yet: as soon as the design says.
+    pub(crate) fn ask_unhurried(&self) {
+        self.ask(if self.linger.is_zero() { request::NOW } else { request::LINGER });
     }
 
     /// Asks the log server to write a group within the flush interval.
@@ -128,13 +135,16 @@ impl<M: Machine> Writer<M> {
             match self.request.load() {
                 request::CLOSED => return None,
                 request::NOW => return Some(Asked::Now),
-                request::SOON => {
+                asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
-                    let due = *due.get_or_insert(now + interval);
-                    if now >= due && self.request.exchange(request::SOON, request::NOW) {
-                        return Some(Asked::Overdue);
-                    } else if now < due {
-                        self.server_sleep(request::SOON, Some(due - now));
+                    // Who asks for less than what is asked for already relies on that.
+                    let within = if asked == request::SOON { interval } else { self.linger.min(interval) };
+                    // What was asked for first is not put off by what comes after it.
+                    let due = due.insert(due.map_or(now + within, |due| due.min(now + within)));
+                    if now < *due {
+                        self.server_sleep(asked, Some(*due - now));
+                    } else if self.request.exchange(asked, request::NOW) {
+                        return Some(if asked == request::SOON { Asked::Overdue } else { Asked::Now });
                     }
                 }
                 _ => {

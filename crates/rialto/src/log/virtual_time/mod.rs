@@ -236,7 +236,7 @@ impl World {
             let lsn = self.place.fetch_add(1, Ordering::SeqCst) + 1;
             if load.in_flight > 1 || load.polls.is_some() {
                 // A ticket: the stand-in waits for it until the client does.
-                self.writer.ask_now();
+                self.writer.ask_unhurried();
             }
             flying.push_back(Flying { lsn, began, queued: self.machine.now() });
             if flying.len() < load.in_flight as usize {
