@@ -16,8 +16,6 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use smallvec::SmallVec;
-
 use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
@@ -69,10 +67,10 @@ struct Kept {
 /// The lock tables that an owner has taken out, and what he has of them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
-    tables: SmallVec<[(u16, Taken); 4]>,
+    tables: Vec<(u16, Taken)>,
     /// He is one of the readers at their executor.
     is_reader: bool,
-    kept: SmallVec<[Kept; 8]>,
+    kept: Vec<Kept>,
     /// The bytes of the spans that are kept.
     bytes: Vec<u8>,
     /// Of the routing rules by which they were found. These stay in force as long as any table is out.
