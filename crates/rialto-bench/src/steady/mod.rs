@@ -65,9 +65,11 @@ pub enum Kind {
     TpccMix,
     /// On the data-oriented engine, as calls that run in place.
     DataOriented(Called),
+    /// The same calls on the conventional engine, with thin locks.
+    Conventional(Called),
 }
 
-/// What runs on the data-oriented engine.
+/// What runs as calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Called {
     /// TPC-B.
@@ -103,8 +105,8 @@ impl Called {
         }
     }
 
-    /// The kind that does the same on the conventional engine.
-    fn conventional(self) -> Kind {
+    /// The kind that does the same, as a closure where there is one.
+    fn not_called(self) -> Kind {
         match self {
             Called::Tpcb => Kind::Tpcb,
             Called::Tatp(name) => Kind::Tatp(name),
@@ -117,7 +119,7 @@ impl Called {
 
 impl Kind {
     /// All, in the order of their windows.
-    pub const ALL: [Kind; 39] = [
+    pub const ALL: [Kind; 42] = [
         Kind::Tpcb,
         Kind::Read,
         Kind::Insert,
@@ -157,9 +159,12 @@ impl Kind {
         Kind::DataOriented(Called::Tpcc(Order::NewOrder)),
         Kind::DataOriented(Called::Tpcc(Order::Payment)),
         Kind::DataOriented(Called::TpccMix),
+        Kind::Conventional(Called::Tpcb),
+        Kind::Conventional(Called::Tatp(Subscription::GetSubscriberData)),
+        Kind::Conventional(Called::TatpMix),
     ];
     /// Parts, each on a database of its own: so their log stays within the half of a file. Their directories' names end so.
-    const PARTS: [(&str, Range<usize>); 12] = [
+    const PARTS: [(&str, Range<usize>); 14] = [
         ("bank", 0..4),
         ("cards-0", 4..9),
         ("cards-1", 9..14),
@@ -172,6 +177,8 @@ impl Kind {
         ("tatp-call-1", 33..36),
         ("tpcc-call-0", 36..37),
         ("tpcc-call-1", 37..39),
+        ("tpcb-thin", 39..40),
+        ("tatp-thin", 40..42),
     ];
 
     /// Its name.
@@ -202,24 +209,27 @@ impl Kind {
             Kind::Tpcc(name) => name.as_str(),
             Kind::TpccMix => "tpcc",
             Kind::DataOriented(called) => called.name(),
+            Kind::Conventional(Called::Tpcb) => "tpcb-call-thin",
+            Kind::Conventional(Called::Tatp(_)) => "getsub-call-thin",
+            Kind::Conventional(_) => "tatp-call-thin",
         }
     }
 
-    /// What runs the same on the conventional engine, of a call on the data-oriented one.
-    fn on_the_conventional_engine(self) -> Kind {
+    /// What runs the same, not as a call.
+    fn not_called(self) -> Kind {
         match self {
-            Kind::DataOriented(called) => called.conventional(),
+            Kind::DataOriented(called) | Kind::Conventional(called) => called.not_called(),
             kind => kind,
         }
     }
 
     fn is_called(self) -> bool {
-        matches!(self, Kind::DataOriented(_))
+        matches!(self, Kind::DataOriented(_) | Kind::Conventional(_))
     }
 
     /// Transactions of a window, where that of a small transaction has so many. TPC-C's are ten times as large.
     pub fn transactions(self, of_small: u32) -> u32 {
-        match self.on_the_conventional_engine() {
+        match self.not_called() {
             Kind::Tpcc(_) | Kind::TpccMix => of_small / 4,
             _ => of_small,
         }
@@ -289,15 +299,13 @@ pub fn run(durability: Durability, data: Option<&Path>, transactions: u32) -> Re
     let part = |kinds: &[Kind], data: Option<&Path>| {
         let database = open(kinds[0], durability, data)?;
         let run = Run { database: database.clone(), durability, transactions };
-        let windows = match kinds[0] {
+        let windows = match kinds[0].not_called() {
             Kind::Card(_) | Kind::CardMix => {
                 Cards::new(&database).and_then(|cards| run.windows(cards, kinds))
             }
-            Kind::Tatp(_) | Kind::TatpMix | Kind::DataOriented(Called::Tatp(_) | Called::TatpMix) => {
-                Subscribers::new(&database, kinds[0].is_called())
-                    .and_then(|subscribers| run.windows(subscribers, kinds))
-            }
-            Kind::Tpcc(_) | Kind::TpccMix | Kind::DataOriented(Called::Tpcc(_) | Called::TpccMix) => {
+            Kind::Tatp(_) | Kind::TatpMix => Subscribers::new(&database, kinds[0].is_called())
+                .and_then(|subscribers| run.windows(subscribers, kinds)),
+            Kind::Tpcc(_) | Kind::TpccMix => {
                 Warehouses::new(&database).and_then(|warehouses| run.windows(warehouses, kinds))
             }
             _ => Steady::new(database, kinds[0].is_called()).and_then(|bank| run.windows(bank, kinds)),
@@ -388,7 +396,7 @@ impl Run {
 fn open(kind: Kind, durability: Durability, data: Option<&Path>) -> Result<Database, String> {
     let called = kind.is_called();
     let options = Options {
-        locks: if called { LockForm::Local } else { LockForm::default() },
+        locks: if matches!(kind, Kind::DataOriented(_)) { LockForm::Local } else { LockForm::Thin },
         procedures: if called { [tpcb::procedures(), tatp::procedures()].concat() } else { Vec::new() },
         durability,
         memory_bytes: 256 << 20,
@@ -500,7 +508,7 @@ impl Kinds for Steady {
     #[inline(always)]
     fn run_one(&mut self, kind: Kind) -> Result<()> {
         match kind {
-            Kind::Tpcb | Kind::DataOriented(_) => {
+            Kind::Tpcb | Kind::DataOriented(_) | Kind::Conventional(_) => {
                 self.bank.run_one(&mut self.client, Instant::now()).map(drop)
             }
             Kind::Read => self.read(),
@@ -522,7 +530,7 @@ mod tests {
         assert_eq!(first.iter().map(|window| window.kind).collect::<Vec<_>>(), Kind::ALL);
         for (first, second) in first.iter().zip(&second) {
             assert_eq!(first.log_bytes, second.log_bytes, "{}", first.kind.name());
-            let reads = match first.kind.on_the_conventional_engine() {
+            let reads = match first.kind.not_called() {
                 Kind::Tatp(name) => name.only_reads(),
                 Kind::Tpcc(name) => name.only_reads(),
                 kind => matches!(kind, Kind::Read | Kind::Scan10 | Kind::Card(Name::Bal) | Kind::CardDrawn),

@@ -26,7 +26,7 @@ impl Subscribers {
 
 impl Kinds for Subscribers {
     fn begin(&mut self, kind: Kind) {
-        self.tatp.set_mix(match kind.on_the_conventional_engine() {
+        self.tatp.set_mix(match kind.not_called() {
             Kind::Tatp(name) => Mix::only(name),
             _ => Mix::default(),
         });

@@ -28,7 +28,7 @@ impl Warehouses {
 
 impl Kinds for Warehouses {
     fn begin(&mut self, kind: Kind) {
-        self.tpcc.set_mix(match kind.on_the_conventional_engine() {
+        self.tpcc.set_mix(match kind.not_called() {
             Kind::Tpcc(name) => Mix::only(name),
             _ => Mix::default(),
         });

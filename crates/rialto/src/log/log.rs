@@ -361,9 +361,23 @@ impl Log {
         self.has_reached(lsn, durability) || durability == Durability::Memory && self.core.gathers(lsn)
     }
 
-    /// Leaves the packet to the log server and has `waker` woken when [`Log::is_done`] answers. Returns its answer if it
-    /// does already; the waker is then not kept.
+    /// Has `waker` woken when [`Log::is_done`] answers: for somebody who waits, so that the packet is written at once. Returns the
+    /// answer if it is there already; the waker is then not kept.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
+        let done = self.register_patient_waker(lsn, durability, waker);
+        if done.is_none() && durability == Durability::Disk && self.core.writer.durable() < lsn.0 {
+            self.core.ask_or_write();
+        }
+        done
+    }
+
+    /// As [`Log::register_waker`], for somebody who has other things to do meanwhile: the packet may linger.
+    pub(crate) fn register_patient_waker(
+        &self,
+        lsn: Lsn,
+        durability: Durability,
+        waker: &Waker,
+    ) -> Option<Result<()>> {
         let core = &*self.core;
         if let Some(done) = core.is_done(lsn, durability) {
             return Some(done);
@@ -376,12 +390,16 @@ impl Log {
         if core.is_done(lsn, durability).is_some() {
             core.wake_tickets();
         } else {
-            match durability {
-                Durability::Disk => core.ask_or_write(),
-                Durability::Memory => self.leave(lsn, durability),
-            }
+            self.leave(lsn, durability);
         }
         None
+    }
+
+    /// Somebody waits for what was left to the log server: it is written at once.
+    pub(crate) fn hurry(&self) {
+        if self.core.writer.durable() < self.core.pool.place().0 {
+            self.core.ask_or_write();
+        }
     }
 
     /// The last place taken.

@@ -49,7 +49,8 @@ impl Places for LogPlaces {
     }
 
     fn call(&self, (lsn, durability): (Lsn, Durability), forwarder: &Arc<Forwarder<Self>>) -> bool {
-        self.0.log.register_waker(lsn, durability, &forwarder.clone().into()).is_none()
+        // While there are requests to run; then the log is hurried.
+        self.0.log.register_patient_waker(lsn, durability, &forwarder.clone().into()).is_none()
     }
 
     fn send(&self, reply: Reply) {
@@ -93,6 +94,13 @@ impl Shared {
     pub fn new(core: &Arc<Core>, queue: usize, executors: usize) -> Shared {
         let forwarders = [(); 2].map(|()| Forwarder::new(LogPlaces(Lease::new(core))));
         Shared { core: core.clone(), dispatch: Dispatch::new(queue, executors), forwarders }
+    }
+
+    /// There is nothing more to run: responses that wait for the disk need not wait for others.
+    fn hurry_log(&self) {
+        if self.forwarders[1].has_responses() {
+            self.core.log.hurry();
+        }
     }
 
     /// Waits until no response waits for the log.
@@ -141,7 +149,11 @@ impl Executor {
         processor::begin();
         let lap = || shared.core.server_times.transaction.lap();
         let mut requests = 0;
-        while let Some(job) = shared.dispatch.next(me, lap) {
+        let nap = || {
+            shared.hurry_log();
+            lap();
+        };
+        while let Some(job) = shared.dispatch.next(me, nap) {
             requests += 1;
             if requests % REQUESTS_A_LAP == 0 {
                 lap();

@@ -92,6 +92,11 @@ impl<P: Places> Forwarder<P> {
         }
     }
 
+    /// Whether something waits for the log.
+    pub fn has_responses(&self) -> bool {
+        self.line.lock().is_served
+    }
+
     /// Waits until nothing waits for the log.
     pub fn wait_until_empty(&self) {
         let mut line = self.line.lock();
