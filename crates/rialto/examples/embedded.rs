@@ -60,6 +60,8 @@ fn main() -> Result<()> {
             Ok(ControlFlow::Continue(()))
         })
     })?;
+    // And back, so that this can be run again and again.
+    transfer("cyd", "ann", 30)?;
     db.close()?;
     println!("the data is in {}", directory.display());
     Ok(())

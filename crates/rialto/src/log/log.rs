@@ -364,11 +364,10 @@ impl Log {
     /// Has `waker` woken when [`Log::is_done`] answers: for somebody who waits, so that the packet is written at once. Returns the
     /// answer if it is there already; the waker is then not kept.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
-        let done = self.register_patient_waker(lsn, durability, waker);
-        if done.is_none() && durability == Durability::Disk && self.core.writer.durable() < lsn.0 {
-            self.core.ask_or_write();
-        }
-        done
+        self.register(lsn, durability, waker, || match durability {
+            Durability::Disk => self.core.ask_or_write(),
+            Durability::Memory => self.leave(lsn, durability),
+        })
     }
 
     /// As [`Log::register_waker`], for somebody who has other things to do meanwhile: the packet may linger.
@@ -377,6 +376,16 @@ impl Log {
         lsn: Lsn,
         durability: Durability,
         waker: &Waker,
+    ) -> Option<Result<()>> {
+        self.register(lsn, durability, waker, || self.leave(lsn, durability))
+    }
+
+    fn register(
+        &self,
+        lsn: Lsn,
+        durability: Durability,
+        waker: &Waker,
+        ask: impl FnOnce(),
     ) -> Option<Result<()>> {
         let core = &*self.core;
         if let Some(done) = core.is_done(lsn, durability) {
@@ -390,7 +399,7 @@ impl Log {
         if core.is_done(lsn, durability).is_some() {
             core.wake_tickets();
         } else {
-            self.leave(lsn, durability);
+            ask();
         }
         None
     }

@@ -82,7 +82,7 @@ impl Ticket {
         outcome
     }
 
-    /// Whether it is done; the outcome if it is.
+    /// Whether it is done; the outcome if it is. To ask hurries nothing.
     pub fn poll_done(&self) -> Option<Result<()>> {
         self.core.log.is_done(self.lsn, self.durability)
     }

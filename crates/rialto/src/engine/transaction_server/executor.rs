@@ -96,7 +96,7 @@ impl Shared {
         Shared { core: core.clone(), dispatch: Dispatch::new(queue, executors), forwarders }
     }
 
-    /// There is nothing more to run: responses that wait for the disk need not wait for others.
+    /// There is nothing to run for now: responses that wait for the disk need not wait for others.
     fn hurry_log(&self) {
         if self.forwarders[1].has_responses() {
             self.core.log.hurry();
@@ -105,6 +105,7 @@ impl Shared {
 
     /// Waits until no response waits for the log.
     pub fn wait_until_answered(&self) {
+        self.hurry_log();
         self.forwarders.iter().for_each(|forwarder| forwarder.wait_until_empty());
     }
 
@@ -129,6 +130,8 @@ pub(super) struct Executor {
 
 impl Turns for Executor {
     fn leave(&self) {
+        // Who blocks may be the last who runs.
+        self.shared.hurry_log();
         self.shared.core.server_times.transaction.lap();
         let _ = self.shared.dispatch.leave(self.me);
     }

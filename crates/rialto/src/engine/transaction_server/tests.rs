@@ -19,7 +19,11 @@ const ROWS: i32 = 8;
 /// - `swap`: adds to one row, then to another;
 /// - `fail`, `panic`: add first.
 fn database() -> Database {
-    let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
+    database_with(Options::default())
+}
+
+fn database_with(options: Options) -> Database {
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("number", ColumnType::Int8)];
     let rows = TableDef::new("rows", columns).with_primary_key(&["id"]);
     database
@@ -72,6 +76,41 @@ fn request(server: &mut MessageServer, to: &ServedProcedure, row: i32, amount: i
     let mut request = server.request(to);
     request.push(row).push(amount);
     request
+}
+
+/// As [`database`]; packets that nobody waits for would lie for a minute.
+fn lingering() -> Database {
+    let group_commit = crate::GroupCommitOptions {
+        linger: Some(Duration::from_secs(60)),
+        ..crate::GroupCommitOptions::default()
+    };
+    let memory_flush_interval = Duration::from_secs(600);
+    database_with(Options { group_commit, memory_flush_interval, ..Options::default() })
+}
+
+#[test]
+fn the_log_is_hurried_when_there_is_nothing_more_to_run() {
+    let (database, began) = (lingering(), Instant::now());
+    let server = start(&database, 8, 0);
+    let add = server.procedure("add").unwrap();
+    let mut message_server = server.message_server();
+    let put = |message_server: &mut MessageServer, row| {
+        let request = request(message_server, &add, row, 5);
+        message_server.put(request).unwrap();
+    };
+    put(&mut message_server, 0);
+    assert_eq!(message_server.take().expect("it is on its way").outcome(), &Ok(()));
+    // The last one blocks.
+    let held = hold(&database, 1);
+    put(&mut message_server, 0);
+    put(&mut message_server, 1);
+    assert_eq!(message_server.take().expect("it is on its way").outcome(), &Ok(()));
+    drop(held);
+    assert_eq!(message_server.take().expect("it is on its way").outcome(), &Ok(()));
+    put(&mut message_server, 2);
+    server.close();
+    assert_eq!(message_server.take().expect("it was on its way").outcome(), &Ok(()));
+    assert!(began.elapsed() < Duration::from_secs(50), "somebody waited for what lingers");
 }
 
 /// Holds the lock on a row in a transaction of its own, on its own thread, until told.

@@ -364,6 +364,8 @@ impl LockManager {
             stint.put_tables_back(&self.local);
             kept.iter().for_each(|&kept| enter(stint, kept, true));
         }
+        // Its memory is for the next one.
+        stint.kept = kept;
         stint.put_back(&self.local);
     }
 

@@ -142,7 +142,8 @@ pub trait GroupCommit: fmt::Debug + Send + Sync {
     }
 
     /// How long packets that nobody waits for yet lie before the log server writes them: as many more are in its group. As soon
-    /// as somebody waits it does so at once.
+    /// as somebody waits it does so at once. Only where the log server does not stall besides: what level 1 relies on may be
+    /// among them (I3).
     fn linger(&self) -> Duration {
         Duration::ZERO
     }
