@@ -72,7 +72,7 @@ impl Measured {
             table.row(
                 "their latches",
                 format!(
-                    "{} asked for, {} not free ({share:.4}%), since it was opened none held for longer than {held}",
+                    "{} asked for, {} not free ({share:.4}%), none held for longer than {held} since the database was opened",
                     thousands(latches as f64),
                     thousands(conflicts as f64)
                 ),
@@ -82,7 +82,7 @@ impl Measured {
             let (held, snapshots) = (time(held_max.as_secs_f64() * 1e6), bytes(snapshot_bytes_max));
             table.row(
                 "cuts",
-                format!("{made}, since it was opened commits kept back {held} at most, snapshots of {snapshots} at most"),
+                format!("{made}; since the database was opened commits kept back {held} at most, snapshots of {snapshots} at most"),
             );
         }
         table.row("recovery", self.recovery_text());

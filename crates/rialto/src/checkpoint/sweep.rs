@@ -303,8 +303,8 @@ impl Sweep<'_> {
         Ok(stats)
     }
 
-    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it. The second is when its latch was granted, by the clock, if
-    /// one was needed.
+    /// Copies the segment if nobody is in the way, or if the sweep `waits` for it. The second is when its latch was granted, by the
+    /// clock, if one was needed.
     fn visit<'a>(
         &'a self,
         id: SegmentId,

@@ -322,10 +322,10 @@ impl Log {
         self.core.wait(lsn, durability, patience)
     }
 
-    /// Leaves the packet with this place, which nobody waits for yet, to the log server. [`Durability::Disk`]: it is on disk when it
-    /// has lingered ([`GroupCommitOptions::linger`](super::GroupCommitOptions)), at once in other designs than the log server's.
-    /// [`Durability::Memory`]: within [`LogOptions::memory_flush_interval`] and the time of two group writes; in the shared memory
-    /// it is when this returns, unless the ring is full. Does no I/O. In the designs that elect a committer the log
+    /// Leaves the packet with this place, which nobody waits for yet, to the log server. [`Durability::Disk`]: it is on disk when
+    /// it has lingered ([`GroupCommitOptions::linger`](super::GroupCommitOptions)), at once in other designs than the log
+    /// server's. [`Durability::Memory`]: within [`LogOptions::memory_flush_interval`] and the time of two group writes; in the
+    /// shared memory it is when this returns, unless the ring is full. Does no I/O. In the designs that elect a committer the log
     /// server is the stand-in for all packets left to it together; it stalls as the design is set, and knows of no
     /// transaction's own [`Patience`].
     pub fn leave(&self, lsn: Lsn, durability: Durability) {

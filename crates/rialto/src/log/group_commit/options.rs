@@ -30,8 +30,9 @@ pub struct GroupCommitOptions {
     /// How long after a group the next committer begins its own, at the earliest; at once by default. For hiber.
     pub wake_delay: Option<Duration>,
     /// How long packets lie that nobody waits for yet ([`Ticket`](crate::Ticket)s), before the log server begins to write
-    /// them, from when the group before is written: 200 us by default, at once with zero; no longer than [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as
-    /// somebody waits they are written at once. For log-server.
+    /// them, from when the group before is written: 200 us by default, at once with zero; no longer than
+    /// [`LogOptions::memory_flush_interval`](crate::log::LogOptions). As soon as somebody waits they are written at once. For
+    /// log-server.
     pub linger: Option<Duration>,
     /// How many packets a committer puts into one group at most (KODA's was 50); no bound by default. Packets that level
     /// 1 commits have gathered already, or a transaction that waited for log space, are in the group they are in. A
