@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use rialto::engine::transaction_server::TransactionServerStats;
 use rialto::io::{Disk, FileDisk, MemoryDisk, SimulatedDisk, SystemClock};
+use rialto::recovery::RecoveryReport;
 use rialto::{Checkpointing, Database, Metrics, Options};
 
 use crate::args::{BenchArgs, DiskName, DurabilityName, LoggingName, Rate, WorkloadName};
@@ -39,8 +40,9 @@ const LOG_BYTES_PER_TRANSACTION: f64 = 250.0;
 /// Copies of memory on disk: two backups.
 const BACKUPS: f64 = 2.0;
 
+/// Tells the progress. Its reader may have gone.
 pub(crate) fn say(text: &str) {
-    eprintln!("{text}");
+    let _ = writeln!(std::io::stderr(), "{text}");
 }
 
 /// Runs the workload and writes the result to `out`; progress goes to stderr. Returns whether the data was consistent at
@@ -124,8 +126,8 @@ pub(crate) fn open<W: Audited>(
     let place = data.clone().unwrap_or_else(|| disk.describe());
     let database = Database::open_on(disk.clone(), options.clone())
         .map_err(|cause| BenchError::Open { data: place.clone(), cause })?;
-    if let Some(fell_back) = database.recovery().and_then(|recovery| recovery.fell_back.as_ref()) {
-        say(&format!("warning: {place}: {fell_back}"));
+    for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
+        say(&format!("warning: {place}: {warning}"));
     }
     let workload = open_workload(open(&database, &mut |text| say(&format!("  {text}"))), &place)?;
     let audit = workload.audit().map_err(BenchError::during("reading the tables"))?;

@@ -7,10 +7,12 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{ArgGroup, Args};
 use rialto::backup::{Archive, Backup, Restore, RestoreTo};
+use rialto::recovery::RecoveryReport;
 use rialto::row::Timestamp;
 use rialto::{BackupKind, BackupReport, Checkpointing, Database, Error, Lsn, OpenError, Options};
 
 use crate::client::{self, Failure};
+use crate::output::{fail, print, tell};
 
 /// Take a backup: of a directory that nobody has open, or of a server's database while it serves
 #[derive(Debug, Args)]
@@ -65,13 +67,8 @@ pub struct RestoreArgs {
     memory_bytes: Option<u64>,
 }
 
-fn failed(text: &str, code: u8) -> ExitCode {
-    eprintln!("error: {text}");
-    ExitCode::from(code)
-}
-
 fn failed_to_open(path: &Path, error: &OpenError) -> ExitCode {
-    failed(&format!("{}: {error}", path.display()), error.exit_code())
+    fail(format_args!("{}: {error}", path.display()), error.exit_code())
 }
 
 /// Takes a backup.
@@ -98,8 +95,8 @@ fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
         Ok(database) => database,
         Err(error) => return failed_to_open(data, &error),
     };
-    if let Some(fell_back) = database.recovery().and_then(|recovery| recovery.fell_back.as_ref()) {
-        eprintln!("warning: {}: {fell_back}", data.display());
+    for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
+        tell(format_args!("warning: {}: {warning}", data.display()));
     }
     let taken = match args.to.as_os_str() == "-" {
         true => {
@@ -112,12 +109,12 @@ fn offline(args: &BackupArgs, data: &Path) -> ExitCode {
     match taken.and_then(|report| closed.map(|()| report)) {
         // Standard output may be the backup.
         Ok(report) => {
-            eprintln!("{report}");
+            tell(report);
             ExitCode::SUCCESS
         }
         Err(error) => {
             let code = if matches!(error, Error::Unsupported { .. }) { 3 } else { 4 };
-            failed(&error.to_string(), code)
+            fail(&error, code)
         }
     }
 }
@@ -135,11 +132,11 @@ fn flushed(out: &mut impl Write, report: BackupReport) -> rialto::Result<BackupR
 
 fn online(args: &BackupArgs, server: &str, stream: io::Result<Box<dyn client::Stream>>) -> ExitCode {
     if args.to.as_os_str() == "-" {
-        return failed("--to - needs --data: a server writes its backup to a directory of its machine", 2);
+        return fail("--to - needs --data: a server writes its backup to a directory of its machine", 2);
     }
     let to = match std::path::absolute(&args.to) {
         Ok(to) => to,
-        Err(error) => return failed(&format!("--to {}: {error}", args.to.display()), 2),
+        Err(error) => return fail(format_args!("--to {}: {error}", args.to.display()), 2),
     };
     let incremental = if args.incremental { " INCREMENTAL" } else { "" };
     let path = to.display().to_string().replace('\'', "''");
@@ -147,11 +144,11 @@ fn online(args: &BackupArgs, server: &str, stream: io::Result<Box<dyn client::St
     let done = stream.map_err(Failure::from).and_then(|mut stream| client::execute(&mut *stream, &statement));
     match done {
         Ok(notices) => {
-            notices.iter().for_each(|notice| eprintln!("{notice}"));
+            notices.iter().for_each(tell);
             ExitCode::SUCCESS
         }
-        Err(Failure::Refused(why)) => failed(&format!("the server at {server} says: {why}"), 3),
-        Err(Failure::Connection(error)) => failed(&format!("no connection to {server}: {error}"), 4),
+        Err(Failure::Refused(why)) => fail(format_args!("the server at {server} says: {why}"), 3),
+        Err(Failure::Connection(error)) => fail(format_args!("no connection to {server}: {error}"), 4),
     }
 }
 
@@ -167,7 +164,7 @@ pub fn restore(args: &RestoreArgs) -> ExitCode {
     let paths = std::iter::once(&args.from).chain(&args.incremental);
     let backups = match paths.map(|path| source(path)).collect::<Result<Vec<_>, _>>() {
         Ok(backups) => backups,
-        Err(error) => return failed(&error.to_string(), error.exit_code()),
+        Err(error) => return fail(&error, error.exit_code()),
     };
     let mut plan = Restore::new(backups);
     plan.archive = args.archive.as_ref().map(Archive::directory);
@@ -179,11 +176,8 @@ pub fn restore(args: &RestoreArgs) -> ExitCode {
         (None, None) => RestoreTo::End,
     };
     match plan.to_directory(&args.data) {
-        Ok(report) => {
-            println!("{report}");
-            ExitCode::SUCCESS
-        }
-        Err(error) => failed(&error.to_string(), error.exit_code()),
+        Ok(report) => print(report, ExitCode::SUCCESS),
+        Err(error) => fail(&error, error.exit_code()),
     }
 }
 

@@ -3,15 +3,20 @@
 //! Results go to stdout, progress and errors to stderr. Exit codes: 0 ok; 1 inconsistent or corrupt; 2 usage; 3 directory
 //! unusable; 4 I/O.
 
+// They panic where the output is closed.
+#![deny(clippy::print_stdout, clippy::print_stderr)]
+
 mod backup;
 mod client;
 mod offline;
+mod output;
 mod serve;
 
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use mimalloc::MiMalloc;
+use output::{Results, fail, tell};
 use rialto_bench::BenchArgs;
 use rialto_bench::alloc::{CountingAllocator, keep_small_pages};
 use rialto_bench::figures::FiguresArgs;
@@ -51,32 +56,23 @@ enum Command {
 }
 
 fn bench(args: &BenchArgs) -> ExitCode {
-    match rialto_bench::run(args, &mut std::io::stdout().lock()) {
+    match rialto_bench::run(args, &mut Results::new()) {
         Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => {
-            eprintln!("error: the data is inconsistent; the table says how");
-            ExitCode::from(1)
-        }
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+        Ok(false) => fail("the data is inconsistent; the table says how", 1),
+        Err(error) => fail(&error, error.exit_code()),
     }
 }
 
 fn figures(args: &FiguresArgs) -> ExitCode {
-    match rialto_bench::figures::run(args, &mut std::io::stdout().lock()) {
+    match rialto_bench::figures::run(args, &mut Results::new()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+        Err(error) => fail(&error, error.exit_code()),
     }
 }
 
 fn main() -> ExitCode {
     if let Err(error) = keep_small_pages() {
-        eprintln!("warning: the program takes some 15 MB more than it needs: {error}");
+        tell(format_args!("warning: the program takes some 15 MB more than it needs: {error}"));
     }
     match Program::parse().command {
         Command::Bench(args) => bench(&args),

@@ -10,6 +10,8 @@ use rialto::io::{Disk, DiskError, FileDisk};
 use rialto::recovery::{check, inspect};
 use rialto::{Error, Options};
 
+use crate::output::{fail, print};
+
 /// Which directory.
 #[derive(Debug, Args)]
 pub struct OfflineArgs {
@@ -35,7 +37,9 @@ impl Unusable {
 
     fn of_home(path: &Path, error: &HomeError) -> Unusable {
         let code = match error {
-            HomeError::NewerVersion { .. } | HomeError::Failed(Error::Unsupported { .. }) => 3,
+            HomeError::NewerVersion { .. }
+            | HomeError::OlderVersion { .. }
+            | HomeError::Failed(Error::Unsupported { .. } | Error::MemoryLimit { .. }) => 3,
             HomeError::Failed(Error::Corrupt { .. }) => 1,
             HomeError::Failed(_) => 4,
         };
@@ -49,14 +53,8 @@ fn on_directory(
     read: impl FnOnce(&Arc<dyn Disk>, u64, usize) -> Result<(String, bool), HomeError>,
 ) -> ExitCode {
     match locked(args, read) {
-        Ok((text, sound)) => {
-            println!("{}", text.trim_end());
-            ExitCode::from(u8::from(!sound))
-        }
-        Err(Unusable { text, code }) => {
-            eprintln!("error: {text}");
-            ExitCode::from(code)
-        }
+        Ok((text, sound)) => print(text.trim_end(), ExitCode::from(u8::from(!sound))),
+        Err(Unusable { text, code }) => fail(text, code),
     }
 }
 

@@ -9,11 +9,14 @@ use std::time::Duration;
 
 use clap::Args;
 use rialto::backup::Archive;
+use rialto::recovery::RecoveryReport;
 use rialto::{Database, Options};
 use rialto_bench::args::DurabilityName;
 use rialto_bench::group_commit::GroupCommitArgs;
 use rialto_bench::log_writes::LogWritesArgs;
 use rialto_server::ServeOptions;
+
+use crate::output::{fail, tell};
 
 /// Where the data is, unless told otherwise.
 const DATA: &str = "./rialto-data/server";
@@ -74,9 +77,16 @@ pub struct ServeArgs {
     /// Where log files are copied to before a checkpoint frees them, and the rest when the server ends
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// The most connections at a time
+    /// The most connections at a time, those included that have not said who they are yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
+    /// The time in which a client has to take 256 KiB, or all that waits for it, else its session is ended; in seconds, 0
+    /// for no limit
+    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    write_timeout_s: Duration,
+    /// How long a client may take for its start-up packets, in seconds
+    #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
+    startup_timeout_s: Duration,
 }
 
 impl ServeArgs {
@@ -93,6 +103,9 @@ impl ServeArgs {
             socket_dir: self.socket_dir.clone(),
             port: self.port.unwrap_or(0),
             max_connections: self.max_connections,
+            startup_timeout: self.startup_timeout_s,
+            write_timeout: self.write_timeout_s,
+            drain_timeout: ServeOptions::default().drain_timeout,
             data_label: self.data.display().to_string(),
         }
     }
@@ -110,7 +123,7 @@ impl ServeArgs {
                 .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
             backup_copies: self.backup_copies,
             archive: self.archive.as_ref().map(Archive::directory),
-            progress: Some(Arc::new(|text: &str| eprintln!("  {text}"))),
+            progress: Some(Arc::new(|text: &str| tell(format_args!("  {text}")))),
             ..defaults
         }
     }
@@ -121,19 +134,15 @@ pub fn serve(args: &ServeArgs) -> ExitCode {
     let database = match Database::open_with(&args.data, args.database_options()) {
         Ok(database) => database,
         Err(error) => {
-            eprintln!("error: cannot open {}: {error}", args.data.display());
-            return ExitCode::from(error.exit_code());
+            return fail(format_args!("cannot open {}: {error}", args.data.display()), error.exit_code());
         }
     };
-    if let Some(fell_back) = database.recovery().and_then(|recovery| recovery.fell_back.as_ref()) {
-        eprintln!("warning: {}: {fell_back}", args.data.display());
+    for warning in database.recovery().into_iter().flat_map(RecoveryReport::warnings) {
+        tell(format_args!("warning: {}: {warning}", args.data.display()));
     }
     match rialto_server::serve(database, args.serve_options()) {
         Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("error: {error}");
-            ExitCode::from(error.exit_code())
-        }
+        Err(error) => fail(&error, error.exit_code()),
     }
 }
 

@@ -82,3 +82,43 @@ fn a_directory_that_is_missing_empty_or_in_use_exits_3() {
     drop(serving);
     assert_eq!(in_use.status.code(), Some(3), "{}", text(&in_use));
 }
+
+/// The reader of the results, or of the errors, may have gone: no panic, and the exit code is that of what was done.
+#[test]
+fn a_reader_that_has_gone_is_no_error() {
+    let directory = loaded("offline-unread");
+    let missing = directory.path().join("missing");
+    let (data, missing) = (directory.path().to_str().unwrap(), missing.to_str().unwrap());
+    let copy = Directory::new("offline-unread-copy");
+    let restored = Directory::new("offline-unread-restored");
+    let bench = "bench tpcb --scale 1 --accounts 500 --clients 1 --seconds 0.2 --warmup 0.2";
+    let bench: Vec<&str> = bench.split(' ').collect();
+    let runs: [(&[&str], i32); 8] = [
+        (&["inspect", data], 0),
+        (&["check", data], 0),
+        (&["inspect", missing], 3),
+        (&["serve", "--data", data, "--backup-copies", "9"], 2),
+        (&["backup", "--data", data, "--to", copy.name()], 0),
+        (&["restore", "--from", copy.name(), "--data", restored.name()], 0),
+        (&bench, 0),
+        (&["--help"], 0),
+    ];
+    for (arguments, code) in runs {
+        let unread = || {
+            let (reader, writer) = std::io::pipe().expect("a pipe");
+            drop(reader);
+            writer
+        };
+        let (told, kept) = (Directory::new("offline-told"), unread());
+        let errors = fs::File::create(told.path()).expect("it can be made");
+        let status = program(arguments).stdout(kept).stderr(errors).status().expect("the program starts");
+        let text = fs::read_to_string(told.path()).expect("it is there");
+        fs::remove_file(told.path()).expect("it can be removed");
+        assert_eq!(status.code(), Some(code), "{arguments:?}: {text}");
+        assert!(!text.contains("panicked"), "{arguments:?}: {text}");
+        if arguments[0] != "backup" && arguments[0] != "restore" {
+            let status = program(arguments).stdout(unread()).stderr(unread()).status();
+            assert_eq!(status.expect("the program starts").code(), Some(code), "{arguments:?}, unread");
+        }
+    }
+}

@@ -300,10 +300,14 @@ impl Write for Client {
 
 impl Stream for Client {
     fn closer(&self) -> io::Result<Closer> {
-        Ok(Box::new(|| ()))
+        Ok(Box::new(|_| ()))
     }
 
     fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ mod shared;
 mod startup;
 
 use std::future::Future;
-use std::io;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,16 +27,16 @@ use connection::Stream;
 use listen::{Listeners, SocketFile};
 pub use shared::Shared;
 
-/// How long a client may take for its start-up packets.
-const STARTUP_TIMEOUT: Duration = Duration::from_secs(60);
-/// How long open transactions may take to finish after a SIGTERM.
-const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
-/// How long connections may take to end after that.
-const END_TIMEOUT: Duration = Duration::from_secs(5);
-/// Stack of the threads that run statements: expressions nest up to 200 levels.
+/// How long the one thread that accepts may wait for a client that is turned away.
+const TURN_AWAY_TIMEOUT: Duration = Duration::from_millis(10);
+/// How long connections may take to end after that; those that are left wait for clients that do not read.
+const END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long those may take that are cut off from their clients.
+const CUT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Stack of the threads that run statements: an expression's tree is at most 500 levels high (`HEIGHT_MAX` of rialto-sql).
 const STACK_BYTES: usize = 8 << 20;
 
-/// What `rialto serve` is told.
+/// What `rialto serve` is told. A time beyond [`FOR_EVER`](rialto::io::FOR_EVER) is no limit.
 #[derive(Debug, Clone)]
 pub struct ServeOptions {
     /// The loopback address to listen on; `None` for no TCP. Port 0 picks a free one.
@@ -45,20 +45,29 @@ pub struct ServeOptions {
     pub socket_dir: Option<PathBuf>,
     /// The port in the socket file's name; 0 for that of the TCP socket.
     pub port: u16,
-    /// The most connections at a time.
+    /// The most connections at a time, from the moment that they are accepted.
     pub max_connections: usize,
+    /// How long a client may take for its start-up packets.
+    pub startup_timeout: Duration,
+    /// The time in which a client has to take 256 KiB, or all that waits for it, else its session is ended; zero for no limit.
+    pub write_timeout: Duration,
+    /// How long open transactions may take to finish when the server is told to end.
+    pub drain_timeout: Duration,
     /// How the data directory is called in the ready line.
     pub data_label: String,
 }
 
 impl Default for ServeOptions {
-    /// 127.0.0.1:5432, no socket file, 100 connections.
+    /// 127.0.0.1:5432, no socket file, 100 connections, a minute to start up and a minute to read.
     fn default() -> ServeOptions {
         ServeOptions {
             listen: Some(SocketAddr::from(([127, 0, 0, 1], 5432))),
             socket_dir: None,
             port: 0,
             max_connections: 100,
+            startup_timeout: Duration::from_secs(60),
+            write_timeout: Duration::from_secs(60),
+            drain_timeout: Duration::from_secs(5),
             data_label: "memory".to_string(),
         }
     }
@@ -81,6 +90,16 @@ pub enum ServeError {
     /// No connections at all.
     #[error("--max-connections 0: give at least 1")]
     NoConnections,
+    /// A socket directory whose name is too long.
+    #[error(
+        "--socket-dir: the path {} has {bytes} bytes, and a socket's has at most {}; give a shorter directory", path.display(), listen::SOCKET_PATH_BYTES_MAX
+    )]
+    SocketPathTooLong {
+        /// The path.
+        path: PathBuf,
+        /// Its length.
+        bytes: usize,
+    },
     /// A socket could not be opened.
     #[error("cannot listen on {place}: {cause}")]
     Listen {
@@ -104,7 +123,10 @@ impl ServeError {
     /// The program's exit code: 2 for usage, 4 for I/O.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ServeError::NotLoopback { .. } | ServeError::Nowhere | ServeError::NoConnections => 2,
+            ServeError::NotLoopback { .. }
+            | ServeError::Nowhere
+            | ServeError::NoConnections
+            | ServeError::SocketPathTooLong { .. } => 2,
             ServeError::Listen { .. }
             | ServeError::Start(_)
             | ServeError::Stopped(_)
@@ -118,6 +140,7 @@ pub struct Server {
     listeners: Listeners,
     shared: Arc<Shared>,
     tcp: Option<SocketAddr>,
+    drain_timeout: Duration,
     data_label: String,
 }
 
@@ -141,8 +164,9 @@ impl Server {
         if options.socket_dir.is_some() || options.listen.is_none() {
             listeners.unix = Listeners::open(None, options.socket_dir.as_deref(), port).await?.unix;
         }
-        let shared = Shared::new(database, options.max_connections);
-        Ok(Server { listeners, shared, tcp, data_label: options.data_label.clone() })
+        let shared = Shared::with(database, options);
+        let (drain_timeout, data_label) = (options.drain_timeout, options.data_label.clone());
+        Ok(Server { listeners, shared, tcp, drain_timeout, data_label })
     }
 
     /// The address of the TCP socket.
@@ -165,7 +189,7 @@ impl Server {
     /// Serves until `stop` is done; then refuses new work, lets open transactions finish for a while, ends all
     /// connections, syncs and closes the database. If the database stops, all connections are told and ended at once.
     pub async fn run(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
-        let Server { listeners, shared, .. } = self;
+        let Server { listeners, shared, drain_timeout, .. } = self;
         let stop = async {
             tokio::select! {
                 () = stop => {}
@@ -176,12 +200,15 @@ impl Server {
         shared.drain();
         // What is open cannot commit on a database that has stopped, before now or meanwhile.
         let ended = tokio::select! {
-            ended = tokio::time::timeout(DRAIN_TIMEOUT, all_ended(&shared)) => ended.is_ok(),
+            ended = tokio::time::timeout(drain_timeout, all_ended(&shared)) => ended.is_ok(),
             _ = shared.stopped() => false,
         };
         if !ended {
             shared.end();
-            let _ = tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await;
+            if tokio::time::timeout(END_TIMEOUT, all_ended(&shared)).await.is_err() {
+                shared.cut();
+                let _ = tokio::time::timeout(CUT_TIMEOUT, all_ended(&shared)).await;
+            }
         }
         drop(unix_file);
         let database = shared.database.clone();
@@ -251,11 +278,17 @@ async fn accept_until(
     }
 }
 
-/// Serves a client on a thread of its own.
-fn spawn(stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
+/// Serves a client on a thread of its own, if there is a place for it: so threads are bounded, too.
+fn spawn(mut stream: impl Stream + 'static, shared: &Arc<Shared>) -> io::Result<()> {
+    let Some(place) = shared.admit(stream.closer()?) else {
+        // An answer so short finds room in the socket's buffer. If the client is gone, so much the better.
+        stream.set_write_timeout(Some(TURN_AWAY_TIMEOUT))?;
+        let _ = startup::turn_away(&mut stream, shared);
+        return Ok(());
+    };
     let shared = shared.clone();
     let thread = std::thread::Builder::new().name("rialto-session".to_owned()).stack_size(STACK_BYTES);
-    thread.spawn(move || connection::serve(stream, shared)).map(drop)
+    thread.spawn(move || connection::serve_admitted(stream, &shared, &place)).map(drop)
 }
 
 /// Serves the database until SIGTERM or SIGINT. Prints the ready line to stdout.
@@ -267,7 +300,8 @@ pub fn serve(database: Database, options: ServeOptions) -> Result<(), ServeError
             let mut terminate = signal(SignalKind::terminate()).map_err(ServeError::Start)?;
             let mut interrupt = signal(SignalKind::interrupt()).map_err(ServeError::Start)?;
             let server = Server::bind(database, &options).await?;
-            println!("{}", server.ready_line());
+            // The server serves without a reader of this line, too.
+            let _ = writeln!(io::stdout(), "{}", server.ready_line());
             let stop = async {
                 tokio::select! {
                     _ = terminate.recv() => {}

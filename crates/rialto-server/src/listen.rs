@@ -1,13 +1,18 @@
 //! The sockets that a server listens on: loopback, and a Unix socket file.
 
+use std::fs::{File, TryLockError};
 use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 use tokio::net::{TcpListener, UnixListener};
 
 use crate::ServeError;
+
+/// The longest path of a socket that the system takes (`sun_path`, less its end).
+pub(crate) const SOCKET_PATH_BYTES_MAX: usize = 107;
 
 /// The listening sockets of a server.
 pub(crate) struct Listeners {
@@ -16,19 +21,74 @@ pub(crate) struct Listeners {
 }
 
 /// A socket file, which goes when the server ends.
-pub(crate) struct SocketFile(PathBuf);
+///
+/// Kept here: a server removes a socket file only while it holds the lock of that name, and at its end only the file that
+/// it has bound itself. So of servers that begin or end at the same time none takes the file of another.
+pub(crate) struct SocketFile {
+    path: PathBuf,
+    /// The device and the inode of the socket.
+    bound: (u64, u64),
+    /// Held to the end; dropped last.
+    _lock: NameLock,
+}
 
 impl SocketFile {
     pub(crate) fn path(&self) -> &Path {
-        &self.0
+        &self.path
     }
 }
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
         // Gone already is as good.
-        let _ = std::fs::remove_file(&self.0);
+        if identity(&self.path).is_ok_and(|found| found == self.bound) {
+            let _ = std::fs::remove_file(&self.path);
+        }
     }
+}
+
+/// The device and the inode of a file, which is not followed if it is a link.
+fn identity(path: &Path) -> io::Result<(u64, u64)> {
+    std::fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))
+}
+
+/// The lock of a socket file's name: a file beside it, locked for as long as a server uses the name.
+struct NameLock {
+    path: PathBuf,
+    file: File,
+}
+
+impl NameLock {
+    /// Takes the lock; an error of kind `AddrInUse` if another server has it.
+    fn take(socket: &Path) -> io::Result<NameLock> {
+        let mut name = socket.as_os_str().to_owned();
+        name.push(".rialto-lock");
+        let path = PathBuf::from(name);
+        loop {
+            let file = File::options().create(true).truncate(false).write(true).open(&path)?;
+            match file.try_lock() {
+                Ok(()) => {}
+                Err(TryLockError::WouldBlock) => return Err(in_use()),
+                Err(TryLockError::Error(error)) => return Err(error),
+            }
+            // A server that ends removes the file that it has locked: a lock on that one locks nothing.
+            let locked = file.metadata()?;
+            if identity(&path).is_ok_and(|found| found == (locked.dev(), locked.ino())) {
+                return Ok(NameLock { path, file });
+            }
+        }
+    }
+}
+
+impl Drop for NameLock {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.path);
+        let _ = self.file.unlock();
+    }
+}
+
+fn in_use() -> io::Error {
+    io::Error::new(io::ErrorKind::AddrInUse, "another server listens there")
 }
 
 impl Listeners {
@@ -56,22 +116,31 @@ impl Listeners {
     }
 }
 
-/// Listens on `.s.PGSQL.PORT` in the directory; a file that a dead server left is replaced.
+/// Listens on `.s.PGSQL.PORT` in the directory; a socket that a dead server left is replaced.
 fn open_socket_file(directory: &Path, port: u16) -> Result<(UnixListener, SocketFile), ServeError> {
     let path = directory.join(format!(".s.PGSQL.{port}"));
+    let bytes = path.as_os_str().len();
+    if bytes > SOCKET_PATH_BYTES_MAX {
+        return Err(ServeError::SocketPathTooLong { path, bytes });
+    }
     let place = path.display().to_string();
     let failed = |cause: io::Error| ServeError::Listen { place: place.clone(), cause };
+    let lock = NameLock::take(&path).map_err(failed)?;
     match UnixStream::connect(&path) {
-        Ok(_) => {
-            let cause = io::Error::new(io::ErrorKind::AddrInUse, "another server listens there");
-            return Err(failed(cause));
-        }
+        Ok(_) => return Err(failed(in_use())),
         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+            // A file that is no socket refuses connections, too.
+            let found = std::fs::symlink_metadata(&path).map_err(failed)?;
+            if !found.file_type().is_socket() {
+                let cause = io::Error::new(io::ErrorKind::AlreadyExists, "there is a file that is no socket");
+                return Err(failed(cause));
+            }
             std::fs::remove_file(&path).map_err(failed)?;
         }
         Err(_) => {}
     }
     let listener = UnixListener::bind(&path).map_err(failed)?;
     let path = std::path::absolute(&path).map_err(failed)?;
-    Ok((listener, SocketFile(path)))
+    let bound = identity(&path).map_err(failed)?;
+    Ok((listener, SocketFile { path, bound, _lock: lock }))
 }

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
+use std::net::Shutdown;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -11,10 +12,16 @@ use rialto::{Database, Error};
 use rialto_sql::{Cancel, SqlError, SqlState};
 use tokio::sync::Notify;
 
+use crate::ServeOptions;
 use crate::connection::Closer;
 
 /// How soon a server hears that its database has stopped, if no session told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
+
+/// Connections beyond the bound that may still ask for a cancel, or are told that there is no room.
+const REFUSED_MAX: usize = 16;
+/// How long such a connection may take.
+const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How far a server is from its end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +38,8 @@ pub(crate) enum Phase {
 pub struct Shared {
     pub(crate) database: Database,
     connections_max: usize,
+    startup_timeout: Duration,
+    write_timeout: Duration,
     connections: Mutex<HashMap<u32, Registered>>,
     next_process: AtomicU32,
     random: RandomState,
@@ -40,9 +49,13 @@ pub struct Shared {
     suspected: Notify,
 }
 
+/// A connection, from the moment that it was accepted.
 struct Registered {
     secret: u32,
-    cancel: Arc<Cancel>,
+    /// Of its session, once there is one.
+    cancel: Option<Arc<Cancel>>,
+    /// Whether it is one of those that the bound allows.
+    served: bool,
     /// It waits for a message and nothing is open.
     idle: Arc<AtomicBool>,
     close: Closer,
@@ -51,9 +64,16 @@ struct Registered {
 impl Shared {
     /// For a server on this database.
     pub fn new(database: Database, connections_max: usize) -> Arc<Shared> {
+        Shared::with(database, &ServeOptions { max_connections: connections_max, ..ServeOptions::default() })
+    }
+
+    /// For a server on this database, with the bounds of these options.
+    pub fn with(database: Database, options: &ServeOptions) -> Arc<Shared> {
         Arc::new(Shared {
             database,
-            connections_max,
+            connections_max: options.max_connections,
+            startup_timeout: options.startup_timeout,
+            write_timeout: options.write_timeout,
             connections: Mutex::default(),
             next_process: AtomicU32::new(1),
             random: RandomState::new(),
@@ -72,26 +92,40 @@ impl Shared {
         self.connections_max
     }
 
-    /// Takes one of the places; `None` if all are taken.
-    pub(crate) fn register(self: &Arc<Self>, cancel: Arc<Cancel>, close: Closer) -> Option<Place> {
+    /// The time in which a client has to take 256 KiB, or all that waits for it; `None` without a limit.
+    pub(crate) fn write_timeout(&self) -> Option<Duration> {
+        Some(self.write_timeout).filter(|limit| !limit.is_zero())
+    }
+
+    /// Gives a connection that was accepted a place: one of those that are served, or, if all are taken, one to be told so
+    /// or to ask for a cancel. `None` if those are taken too, or the server ends.
+    pub(crate) fn admit(self: &Arc<Self>, close: Closer) -> Option<Place> {
         let mut connections = self.connections();
-        if connections.len() >= self.connections_max {
+        let served_now = connections.values().filter(|registered| registered.served).count();
+        let served = served_now < self.connections_max;
+        if !served && connections.len() - served_now >= REFUSED_MAX {
             return None;
         }
         let process = self.next_process.fetch_add(1, Ordering::Relaxed);
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
-        let idle = Arc::<AtomicBool>::default();
-        connections.insert(process, Registered { secret, cancel, idle: idle.clone(), close });
-        Some(Place { shared: self.clone(), process, secret, idle })
+        // Until its session begins nothing is lost with it.
+        let idle = Arc::new(AtomicBool::new(true));
+        connections.insert(process, Registered { secret, cancel: None, served, idle: idle.clone(), close });
+        drop(connections);
+        let place = Place { shared: self.clone(), process, secret, served, idle };
+        // A phase that was entered before the insertion did not see it.
+        place.is_serving().then_some(place)
     }
 
     /// Cancels what a connection runs, if the secret is right.
     pub(crate) fn cancel(&self, process: u32, secret: u32) {
         let cancel = match self.connections().get(&process) {
             Some(registered) if registered.secret == secret => registered.cancel.clone(),
-            _ => return,
+            _ => None,
         };
-        cancel.request();
+        if let Some(cancel) = cancel {
+            cancel.request();
+        }
     }
 
     fn phase(&self) -> Phase {
@@ -107,7 +141,7 @@ impl Shared {
         self.phase.store(phase as u8, Ordering::SeqCst);
         for registered in self.connections().values() {
             if phase == Phase::Ending || registered.idle.load(Ordering::SeqCst) {
-                (registered.close)();
+                (registered.close)(Shutdown::Read);
             }
         }
     }
@@ -121,7 +155,16 @@ impl Shared {
     pub(crate) fn end(&self) {
         self.enter(Phase::Ending);
         for registered in self.connections().values() {
-            registered.cancel.request();
+            if let Some(cancel) = &registered.cancel {
+                cancel.request();
+            }
+        }
+    }
+
+    /// Ends those that are still there, which wait for clients that do not read.
+    pub(crate) fn cut(&self) {
+        for registered in self.connections().values() {
+            (registered.close)(Shutdown::Both);
         }
     }
 
@@ -168,10 +211,29 @@ pub(crate) struct Place {
     shared: Arc<Shared>,
     pub(crate) process: u32,
     pub(crate) secret: u32,
+    served: bool,
     idle: Arc<AtomicBool>,
 }
 
 impl Place {
+    /// Whether there is room for a session.
+    pub(crate) fn is_served(&self) -> bool {
+        self.served
+    }
+
+    /// How long the client may take for its start-up packets.
+    pub(crate) fn startup_timeout(&self) -> Duration {
+        let limit = self.shared.startup_timeout;
+        if self.served { limit } else { limit.min(REFUSAL_TIMEOUT) }
+    }
+
+    /// The connection has a session.
+    pub(crate) fn begin(&self, cancel: Arc<Cancel>) {
+        if let Some(registered) = self.shared.connections().get_mut(&self.process) {
+            registered.cancel = Some(cancel);
+        }
+    }
+
     /// Whether the server is far from its end.
     #[inline]
     pub(crate) fn is_serving(&self) -> bool {

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::connection::Stream;
 use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, STARTUP_BYTES_MAX, Startup};
 use crate::shared::{Place, Shared};
+use rialto::io::FOR_EVER;
 use rialto_sql::{Session, Severity, SqlError, SqlState};
 
 /// Settings that clients are told at the start, and by their names on the wire.
@@ -24,55 +26,96 @@ const TOLD: [(&str, &str); 11] = [
     ("integer_datetimes", "integer_datetimes"),
 ];
 
-/// Reads start-up packets until a session begins; `None` if there is to be none.
-pub(crate) fn start(stream: &mut impl Stream, shared: &Arc<Shared>) -> io::Result<Option<(Session, Place)>> {
+/// TLS and GSS encryption may be asked for once each.
+const ENCRYPTION_REQUESTS_MAX: usize = 2;
+
+/// Reads start-up packets until a session begins; `None` if there is to be none. The client has to have sent them by the
+/// start-up time-out, however it cuts them.
+pub(crate) fn start(
+    stream: &mut impl Stream,
+    shared: &Arc<Shared>,
+    place: &Place,
+) -> io::Result<Option<Session>> {
+    let deadline = Instant::now() + place.startup_timeout().min(FOR_EVER);
+    let mut encryption_requests = 0;
     loop {
         let mut length = [0; 4];
-        stream.read_exact(&mut length)?;
+        read_by(deadline, stream, &mut length)?;
         let length = u32::from_be_bytes(length) as usize;
         if !(8..=STARTUP_BYTES_MAX).contains(&length) {
             let message = format!("start-up packet of {length} bytes; 8 to {STARTUP_BYTES_MAX} are allowed");
-            refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message))?;
-            return Ok(None);
+            return refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message));
         }
         let mut body = vec![0; length - 4];
-        stream.read_exact(&mut body)?;
+        read_by(deadline, stream, &mut body)?;
         match frontend::startup(&body) {
-            Ok(Startup::Encryption) => stream.write_all(b"N")?,
+            Ok(Startup::Encryption) if encryption_requests == ENCRYPTION_REQUESTS_MAX => {
+                let message = "encryption was asked for before, and declined";
+                return refuse(stream, &SqlError::new(SqlState::ProtocolViolation, message));
+            }
+            Ok(Startup::Encryption) => {
+                encryption_requests += 1;
+                stream.write_all(b"N")?;
+            }
             Ok(Startup::Cancel { process, secret }) => {
                 shared.cancel(process, secret);
                 return Ok(None);
             }
+            Ok(Startup::Session { .. }) if !place.is_served() => return turn_away(stream, shared),
             Ok(Startup::Session { minor, parameters }) => {
-                return match session(stream, shared, minor, &parameters) {
+                return match session(stream, shared, place, minor, &parameters) {
                     Ok(session) => Ok(Some(session)),
-                    Err(error) => {
-                        refuse(stream, &error)?;
-                        Ok(None)
-                    }
+                    Err(error) => refuse(stream, &error),
                 };
             }
             Err(malformed) => {
                 let error = SqlError::new(SqlState::ProtocolViolation, malformed.to_string());
-                refuse(stream, &error)?;
-                return Ok(None);
+                return refuse(stream, &error);
             }
         }
     }
 }
 
-fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<()> {
+/// Fills the buffer by a moment.
+fn read_by(deadline: Instant, stream: &mut impl Stream, mut buffer: &mut [u8]) -> io::Result<()> {
+    while !buffer.is_empty() {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        stream.set_read_timeout(Some(left))?;
+        match stream.read(buffer) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(read) => buffer = &mut buffer[read..],
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Tells a client that there is no room for it.
+pub(crate) fn turn_away(stream: &mut impl Stream, shared: &Shared) -> io::Result<Option<Session>> {
+    let message =
+        format!("sorry, too many clients already: all {} connections are in use", shared.connections_max());
+    let error = SqlError::new(SqlState::TooManyConnections, message);
+    refuse(stream, &error.hint("Close some, or start the server with a higher --max-connections."))
+}
+
+fn refuse(stream: &mut impl Stream, error: &SqlError) -> io::Result<Option<Session>> {
     let mut out = Vec::new();
     backend::error(&mut out, Severity::Fatal, error);
-    stream.write_all(&out)
+    stream.write_all(&out)?;
+    Ok(None)
 }
 
 fn session(
     stream: &mut impl Stream,
     shared: &Arc<Shared>,
+    place: &Place,
     minor: u16,
     parameters: &[(String, String)],
-) -> Result<(Session, Place), SqlError> {
+) -> Result<Session, SqlError> {
     let find =
         |wanted: &str| parameters.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str());
     let user = find("user").unwrap_or("rialto");
@@ -90,15 +133,7 @@ fn session(
             setting => session.set(setting, value)?,
         }
     }
-    let closer = stream.closer().map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
-    let Some(place) = shared.register(session.cancel(), closer) else {
-        let message = format!(
-            "sorry, too many clients already: all {} connections are in use",
-            shared.connections_max()
-        );
-        let error = SqlError::new(SqlState::TooManyConnections, message);
-        return Err(error.hint("Close some, or start the server with a higher --max-connections."));
-    };
+    place.begin(session.cancel());
     let mut out = Vec::with_capacity(512);
     if minor > 0 || !unknown.is_empty() {
         backend::negotiate_version(&mut out, &unknown);
@@ -112,7 +147,7 @@ fn session(
     backend::key_data(&mut out, place.process, place.secret);
     backend::ready(&mut out, Status::Idle);
     stream.write_all(&out).map_err(|error| SqlError::new(SqlState::IoError, error.to_string()))?;
-    Ok((session, place))
+    Ok(session)
 }
 
 /// The `options` of a start-up packet: `-c name=value`, any number of times; a backslash keeps a blank.

@@ -86,3 +86,57 @@ fn a_socket_file_is_served_replaced_and_removed() {
     assert!(!path.exists(), "the file goes with the server");
     std::fs::remove_dir_all(&directory).unwrap();
 }
+
+fn at(directory: &Path, port: u16) -> ServeOptions {
+    ServeOptions { listen: None, socket_dir: Some(directory.to_path_buf()), port, ..Default::default() }
+}
+
+#[test]
+fn a_server_removes_no_socket_file_but_its_own() {
+    let directory = directory("own");
+    let path = directory.join(".s.PGSQL.7777");
+    let runtime = runtime().unwrap();
+    let server = runtime.block_on(Server::bind(database(), &at(&directory, 7777))).unwrap();
+    // Another program takes the name while the server runs.
+    std::fs::remove_file(&path).unwrap();
+    let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
+    drop(server);
+    assert!(UnixStream::connect(&path).is_ok(), "the other's socket is there");
+    drop(other);
+    // The name is locked from before its file is looked at to the end: even without the file it is in use.
+    let server = runtime.block_on(Server::bind(database(), &at(&directory, 7777))).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    let error = bind(at(&directory, 7777)).unwrap_err();
+    assert!(error.to_string().contains("another server listens there"), "{error}");
+    bind(at(&directory, 7778)).unwrap();
+    drop(server);
+    bind(at(&directory, 7777)).unwrap();
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "nothing is left behind");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_file_that_is_no_socket_is_left_alone() {
+    let directory = directory("file");
+    let path = directory.join(".s.PGSQL.7777");
+    std::fs::write(&path, "precious").unwrap();
+    let error = bind(at(&directory, 7777)).unwrap_err();
+    assert_eq!(error.exit_code(), 4);
+    assert!(error.to_string().contains("no socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
+    std::fs::remove_dir_all(&directory).unwrap();
+}
+
+#[test]
+fn a_path_too_long_for_a_socket_is_refused_by_its_length() {
+    let directory = directory("long");
+    let long = directory.join("x".repeat(107 - directory.as_os_str().len() - "//.s.PGSQL.7777".len()));
+    std::fs::create_dir_all(&long).unwrap();
+    bind(at(&long, 7777)).unwrap();
+    let longer = long.with_file_name(format!("{}y", long.file_name().unwrap().display()));
+    std::fs::create_dir_all(&longer).unwrap();
+    let error = bind(at(&longer, 7777)).unwrap_err();
+    assert_eq!(error.exit_code(), 2);
+    assert!(error.to_string().contains("108 bytes"), "{error}");
+    std::fs::remove_dir_all(&directory).unwrap();
+}

@@ -46,10 +46,14 @@ impl Write for Pieces {
 
 impl Stream for Pieces {
     fn closer(&self) -> io::Result<Closer> {
-        Ok(Box::new(|| ()))
+        Ok(Box::new(|_| ()))
     }
 
     fn set_read_timeout(&self, _: Option<Duration>) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn set_write_timeout(&self, _: Option<Duration>) -> io::Result<()> {
         Ok(())
     }
 }

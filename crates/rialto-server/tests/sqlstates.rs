@@ -80,18 +80,23 @@ fn on_a_disk(options: Options) -> (Arc<FaultyDisk>, TestServer, Client) {
 
 /// A database that stops: the writer hears that its outcome is unknown, everybody that the server ends and why, and so
 /// does whoever started the server. What was acknowledged is there again.
-fn stops(kind: FaultKind, code: &str) {
+fn stops(kind: FaultKind, code: &str, write: fn(&mut Client) -> Vec<Message>) {
     let (disk, server, mut client) = on_a_disk(Options::default());
     let (mut idle, mut open) = (server.connect(), server.connect());
     client.run("insert into t values (0, 'acknowledged')");
     open.run("begin");
     open.run("select * from t where a = 5");
     disk.fail_always(kind, "log", 0);
-    let answer = client.query("insert into t values (1, 'unknown')");
+    let mut answer = write(&mut client);
+    // A server that ends may say so before it comes to the Sync.
+    let is_farewell = |message: &Message| error_text(std::slice::from_ref(message)).contains("FATAL");
+    let early = answer.iter().position(is_farewell).map(|at| answer.split_off(at));
     assert_eq!(error_code(&answer).as_deref(), Some("08007"), "{kind:?}: {}", error_text(&answer));
     assert!(error_text(&answer).contains("Restart the server"), "{}", error_text(&answer));
-    for (about, client) in [("writer", &mut client), ("idle", &mut idle), ("in a transaction", &mut open)] {
-        let farewell = client.answer();
+    let clients =
+        [("writer", &mut client, early), ("idle", &mut idle, None), ("in a transaction", &mut open, None)];
+    for (about, client, early) in clients {
+        let farewell = early.unwrap_or_else(|| client.answer());
         let text = error_text(&farewell);
         assert_eq!(error_code(&farewell).as_deref(), Some(code), "{kind:?}, {about}: {text}");
         assert!(text.contains("FATAL") && text.contains("the database has stopped"), "{about}: {text}");
@@ -108,8 +113,36 @@ fn stops(kind: FaultKind, code: &str) {
 
 #[test]
 fn a_log_that_fails_is_08007_then_58030_and_the_server_ends() {
-    stops(FaultKind::Sync, "58030");
-    stops(FaultKind::Write, "58030");
+    let ways: [fn(&mut Client) -> Vec<Message>; 4] = [
+        |client| client.query("insert into t values (1, 'unknown')"),
+        |client| {
+            client.run("begin");
+            client.run("insert into t values (1, 'unknown')");
+            client.query("commit")
+        },
+        // All of it unanswered until the Sync, at which the transaction is committed.
+        |client| {
+            let insert = |key: i32| {
+                [
+                    parse("", &format!("insert into t values ({key}, 'unknown')")),
+                    bind("", "", &[]),
+                    execute("", 0),
+                ]
+            };
+            client.send(&[insert(1).concat(), insert(2).concat(), sync()].concat());
+            client.answer()
+        },
+        |client| {
+            client.run("begin");
+            client.run("insert into t values (1, 'unknown')");
+            client.send(&[parse("", "commit"), bind("", "", &[]), execute("", 0), sync()].concat());
+            client.answer()
+        },
+    ];
+    for write in ways {
+        stops(FaultKind::Sync, "58030", write);
+        stops(FaultKind::Write, "58030", write);
+    }
 }
 
 #[test]

@@ -27,6 +27,8 @@ pub struct CopyIn {
     pending: Vec<u8>,
     /// How much of `pending` is done with.
     done: usize,
+    /// Up to where `pending` was searched for the end of the next line.
+    looked_at: usize,
     rows: u64,
     line: u64,
     ended: bool,
@@ -57,6 +59,7 @@ impl CopyIn {
             null: options.null.clone().into_bytes(),
             pending: Vec::new(),
             done: 0,
+            looked_at: 0,
             rows: 0,
             line: 0,
             ended: false,
@@ -72,6 +75,7 @@ impl CopyIn {
     /// Takes input in.
     pub fn push(&mut self, data: &[u8]) {
         self.pending.drain(..self.done);
+        self.looked_at -= self.done;
         self.done = 0;
         if !self.ended {
             self.pending.extend_from_slice(data);
@@ -81,35 +85,54 @@ impl CopyIn {
     /// Puts all complete lines into the table.
     pub fn run(&mut self, tx: &mut Transaction) -> Result<()> {
         while !self.ended {
-            let rest = &self.pending[self.done..];
-            let Some(length) = rest.iter().position(|&byte| byte == b'\n') else {
-                if rest.len() > LINE_BYTES_MAX {
-                    let message =
-                        format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
-                    return Err(SqlError::new(SqlState::LimitExceeded, message));
-                }
-                return Ok(());
-            };
-            self.one_line(tx, length)?;
-            self.done += length + 1;
+            let end = self.line_end();
+            let length = end.unwrap_or(self.pending.len()) - self.done;
+            if length > LINE_BYTES_MAX {
+                let message = format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
+                return Err(SqlError::new(SqlState::LimitExceeded, message));
+            }
+            let Some(end) = end else { return Ok(()) };
+            self.one_line(tx, end)?;
+            self.done = end + 1;
         }
         Ok(())
+    }
+
+    /// Where the newline is that ends the next line, if it has come. One behind a backslash is data, as in PostgreSQL.
+    fn line_end(&mut self) -> Option<usize> {
+        while let Some(found) =
+            self.pending[self.looked_at..].iter().position(|byte| matches!(byte, b'\n' | b'\\'))
+        {
+            let at = self.looked_at + found;
+            if self.pending[at] == b'\n' {
+                self.looked_at = at + 1;
+                return Some(at);
+            }
+            if at + 1 == self.pending.len() {
+                // What the backslash is before has not come.
+                self.looked_at = at;
+                return None;
+            }
+            self.looked_at = at + 2;
+        }
+        self.looked_at = self.pending.len();
+        None
     }
 
     /// After the last input: what is left is a last line without its end.
     pub fn finish(&mut self, tx: &mut Transaction) -> Result<u64> {
         self.run(tx)?;
-        let length = self.pending.len() - self.done;
-        if length > 0 && !self.ended {
-            self.one_line(tx, length)?;
-            self.done += length;
+        if self.done < self.pending.len() && !self.ended {
+            let end = self.pending.len();
+            self.one_line(tx, end)?;
+            self.done = end;
         }
         Ok(self.rows)
     }
 
-    fn one_line(&mut self, tx: &mut Transaction, length: usize) -> Result<()> {
-        let line = &self.pending[self.done..self.done + length];
-        let line = line.strip_suffix(b"\r").unwrap_or(line);
+    /// Puts the line in that begins at `done`.
+    fn one_line(&mut self, tx: &mut Transaction, end: usize) -> Result<()> {
+        let line = without_return(&self.pending[self.done..end]);
         if line == b"\\." {
             self.ended = true;
             return Ok(());
@@ -124,6 +147,14 @@ impl CopyIn {
         self.line = number;
         self.rows += 1;
         Ok(())
+    }
+}
+
+/// The line without the carriage return before its newline, unless that is data: behind an odd number of backslashes.
+fn without_return(line: &[u8]) -> &[u8] {
+    match line.strip_suffix(b"\r") {
+        Some(rest) if rest.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 0 => rest,
+        _ => line,
     }
 }
 
@@ -321,6 +352,7 @@ mod tests {
         assert_eq!(values(r"\x"), [some("x")]);
         assert_eq!(values(r"\\N"), [some("\\N")]);
         assert_eq!(values(r"\0"), [some("\0")]);
+        assert_eq!(values("a\\\nb\t\\\r"), [some("a\nb"), some("\r")]);
     }
 
     #[test]

@@ -8,6 +8,7 @@
 //! [`run`] does it on a transaction. `docs/sql.md` lists what is accepted; all else is refused by name.
 
 pub mod bind;
+mod cancel;
 pub mod copy;
 pub mod error;
 pub mod expr;
@@ -20,11 +21,12 @@ pub mod sqlstate;
 pub mod values;
 
 pub use bind::OutputColumn;
+pub use cancel::Cancel;
 pub use copy::CopyIn;
 pub use error::{Result, Severity, SqlError};
 pub use prepared::Prepared;
 pub use run::RowSink;
-pub use session::{Cancel, ReadStatement, Ready, Session, Tag, TransactionStatus};
+pub use session::{ReadStatement, Ready, Session, Tag, TransactionStatus};
 pub use sqlstate::SqlState;
 pub use values::SqlType;
 

@@ -3,8 +3,8 @@
 //! Kept here: conditions that the access path implies are left out of the rest; a value that no key can express (found
 //! only when it is known, at execution) makes the statement fall back to the whole table with all conditions.
 
-use rialto::row::{ColumnType, Schema, Value, WhichIndex};
-use rialto::{Direction, KeyBound, Scan, ScanMode};
+use rialto::row::{ColumnType, Key, Schema, Value, WhichIndex};
+use rialto::{Direction, Error, KeyBound, Scan, ScanMode};
 
 use smallvec::SmallVec;
 
@@ -212,6 +212,8 @@ enum KeyValue {
     Below,
     Above,
     Null,
+    /// None of the column's values.
+    Nowhere,
     CannotTell,
 }
 
@@ -230,8 +232,29 @@ fn key_value(expr: &Expr, column: usize, schema: &Schema, context: Context<'_>) 
         Some(Fit::After(value)) => KeyValue::After(value),
         Some(Fit::Below) => KeyValue::Below,
         Some(Fit::Above) => KeyValue::Above,
+        Some(Fit::Nowhere) => KeyValue::Nowhere,
         None => KeyValue::CannotTell,
     })
+}
+
+/// Whether a key can hold these values: keys are bounded, so no row's key begins with values that are longer.
+fn fits_key(values: &[Value], index: WhichIndex, schema: &Schema) -> bool {
+    /// No bytes of this length, escaped, come near the bound.
+    const SURELY_FITS: usize = 256;
+    let bytes = |value: &Value| match value {
+        Value::Text(text) => text.len(),
+        Value::Bytes(bytes) => bytes.len(),
+        _ => 0,
+    };
+    if values.iter().map(bytes).sum::<usize>() <= SURELY_FITS {
+        return true;
+    }
+    let mut key = Key::new();
+    let encoded = match index {
+        WhichIndex::Primary => schema.encode_primary_prefix(values, &mut key),
+        WhichIndex::Secondary(position) => schema.encode_index_prefix(position, values, &mut key),
+    };
+    !matches!(encoded, Err(Error::KeyTooLong { .. }))
 }
 
 /// The values of the columns that are equal to something; `Err` of what that comes to if they have none.
@@ -277,6 +300,7 @@ impl Path {
             Path::Point(exprs) => {
                 let columns = schema.primary_key().unwrap_or(&[]);
                 return Ok(match equal_values(exprs, columns, schema, context)? {
+                    Ok(values) if !fits_key(&values, WhichIndex::Primary, schema) => Found::Nothing,
                     Ok(values) => Found::Point(values),
                     Err(found) => found,
                 });
@@ -310,7 +334,7 @@ impl Path {
                     KeyValue::Exact(value) | KeyValue::After(value) => KeyBound::Excluded(with(value)),
                     KeyValue::Below => lower,
                     KeyValue::Above | KeyValue::Null => return Ok(Found::Nothing),
-                    KeyValue::CannotTell => return Ok(Found::Everything),
+                    KeyValue::Nowhere | KeyValue::CannotTell => return Ok(Found::Everything),
                 };
             }
             if let Some(bound) = &range.upper {
@@ -322,8 +346,15 @@ impl Path {
                     }
                     KeyValue::Above => upper,
                     KeyValue::Below | KeyValue::Null => return Ok(Found::Nothing),
-                    KeyValue::CannotTell => return Ok(Found::Everything),
+                    KeyValue::Nowhere | KeyValue::CannotTell => return Ok(Found::Everything),
                 };
+            }
+        }
+        for end in [&lower, &upper] {
+            if let KeyBound::Included(values) | KeyBound::Excluded(values) = end
+                && !fits_key(values, range.index, schema)
+            {
+                return Ok(Found::Everything);
             }
         }
         let (index, direction) = (range.index, range.direction);

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use rialto::Table;
-use rialto::row::{Schema, WhichIndex};
+use rialto::row::Schema;
 
 use crate::bind::{
     self, Binder, BoundDelete, BoundInsert, BoundSelect, BoundUpdate, Facts, OutputColumn, RowSource,
 };
+use crate::cancel::Cancel;
 use crate::error::{Result, SqlError};
 use crate::parse::{self, CopyDirection, Literal, Name, Statement};
 use crate::plan::{self, Access, Path};
@@ -90,6 +91,8 @@ pub struct Prepared {
     pub catalog: CatalogState,
     /// The literals of `text` that are the parameters, if they were lifted out of it.
     pub lifted: Vec<Literal>,
+    /// What all of this takes, in bytes, without the tables; about.
+    pub bytes: usize,
 }
 
 /// What a plan takes for granted about the catalog.
@@ -133,18 +136,6 @@ impl Prepared {
         }
     }
 
-    /// Whether the plan names an index by its place among its table's, which a concurrent change could move.
-    pub fn uses_secondary_index(&self) -> bool {
-        let access = match &self.kind {
-            Kind::Select(plan) => plan.access.as_ref(),
-            Kind::Update(plan) => Some(&plan.access),
-            Kind::Delete(plan) => Some(&plan.access),
-            _ => None,
-        };
-        let path = access.map(|access| &access.path);
-        matches!(path, Some(Path::Range(range)) if range.index != WhichIndex::Primary)
-    }
-
     /// Whether the statement ends or mends a failed transaction, and so is allowed in one.
     pub fn is_allowed_when_failed(&self) -> bool {
         matches!(
@@ -159,19 +150,20 @@ pub fn prepare(
     text: &str,
     statement: Statement,
     declared: &[SqlType],
-    facts: &Facts,
+    (facts, cancel): (&Facts, &Cancel),
     catalog: CatalogState,
     lookup: &mut dyn FnMut(&Name) -> Result<Table>,
 ) -> Result<Prepared> {
     if let Statement::Explain(inner) = statement {
-        let inner = prepare(text, *inner, declared, facts, catalog, lookup)?;
+        let inner = prepare(text, *inner, declared, (facts, cancel), catalog, lookup)?;
         let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
         return Ok(Prepared { columns, kind: Kind::Explain(explain(&inner)), ..inner });
     }
-    let mut binder = Binder::new(text, declared, facts);
+    let mut binder = Binder::new(declared, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
-    let (params, lifted) = (binder.into_params(), Vec::new());
-    Ok(Prepared { text: text.into(), declared: declared.to_vec(), params, columns, kind, catalog, lifted })
+    let bytes = plan_bytes(text, &kind, &binder, 0);
+    let (params, declared, lifted) = (binder.into_params(), declared.to_vec(), Vec::new());
+    Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes })
 }
 
 /// As [`prepare`], with literals of the text in the place of parameters; and whether that changes nothing but when an
@@ -180,16 +172,23 @@ pub fn prepare_lifted(
     text: &str,
     statement: Statement,
     literals: &[Literal],
-    facts: &Facts,
+    (facts, cancel): (&Facts, &Cancel),
     catalog: CatalogState,
     lookup: &mut dyn FnMut(&Name) -> Result<Table>,
 ) -> Result<(Prepared, bool)> {
-    let mut binder = Binder::lifting(text, literals, facts);
+    let mut binder = Binder::lifting(literals, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
     let sound = binder.is_sound();
+    let bytes = plan_bytes(text, &kind, &binder, literals.len());
     let (params, lifted) = (binder.into_params(), literals.to_vec());
     let declared = Vec::new();
-    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted }, sound))
+    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes }, sound))
+}
+
+/// What a plan takes, about: its text, what is bound, and that once more for the conditions of an access path, if it has one.
+fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>, literals: usize) -> usize {
+    let conditions = if matches!(kind, Kind::Insert(_)) { 0 } else { binder.bytes() };
+    size_of::<Prepared>() + text.len() + binder.bytes() + conditions + literals * size_of::<Literal>()
 }
 
 /// Binds and plans a statement: what there is to do, and the columns of the result.

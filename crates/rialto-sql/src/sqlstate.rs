@@ -47,6 +47,8 @@ sqlstates! {
     NumberOutOfRange = "22003", "numeric_value_out_of_range";
     /// Text that is no date or timestamp.
     InvalidDatetime = "22007", "invalid_datetime_format";
+    /// A date or timestamp outside its type.
+    DatetimeOverflow = "22008", "datetime_field_overflow";
     /// Division by zero.
     DivisionByZero = "22012", "division_by_zero";
     /// A byte sequence that is not UTF-8.
@@ -107,6 +109,8 @@ sqlstates! {
     DuplicateStatement = "42P05", "duplicate_prepared_statement";
     /// A table or index of this name exists.
     DuplicateTable = "42P07", "duplicate_table";
+    /// A parameter of which two places want different types.
+    AmbiguousParameter = "42P08", "ambiguous_parameter";
     /// A column list that does not fit.
     InvalidColumnReference = "42P10", "invalid_column_reference";
     /// A definition that makes no sense.
@@ -121,6 +125,10 @@ sqlstates! {
     TooManyConnections = "53300", "too_many_connections";
     /// A row, key, statement or transaction beyond a limit.
     LimitExceeded = "54000", "program_limit_exceeded";
+    /// A statement whose tree is too high.
+    TooComplex = "54001", "statement_too_complex";
+    /// More columns than a table or a result may have.
+    TooManyColumns = "54011", "too_many_columns";
     /// An object that is not in a state for this.
     NotInPrerequisiteState = "55000", "object_not_in_prerequisite_state";
     /// A setting that cannot be changed now, or at all.
@@ -143,7 +151,7 @@ sqlstates! {
 pub fn of(error: &Error) -> SqlState {
     match error {
         Error::Deadlock { .. } => SqlState::Deadlock,
-        Error::MixedColours => SqlState::SerializationFailure,
+        Error::MixedColours | Error::TableChanged { .. } => SqlState::SerializationFailure,
         Error::LockTimeout { .. } | Error::WouldWait { .. } => SqlState::LockNotAvailable,
         Error::Cancelled | Error::Timeout { .. } => SqlState::Cancelled,
         Error::DuplicateKey { .. } => SqlState::UniqueViolation,
@@ -153,13 +161,15 @@ pub fn of(error: &Error) -> SqlState {
         Error::TypeMismatch { .. } | Error::SchemaMismatch { .. } => SqlState::TypeMismatch,
         Error::ColumnCount { .. } | Error::KeyColumns { .. } => SqlState::SyntaxError,
         Error::NoSuchTable { .. } => SqlState::UndefinedTable,
+        Error::ForeignHandle { .. } => SqlState::NotInPrerequisiteState,
         Error::NoSuchColumn { .. } => SqlState::UndefinedColumn,
         Error::NoSuchIndex { .. } => SqlState::UndefinedObject,
         Error::NameTaken { .. } => SqlState::DuplicateTable,
         Error::BadDefinition { .. } => SqlState::InvalidDefinition,
-        Error::RowTooLong { .. } | Error::KeyTooLong { .. } | Error::WriteSetTooLarge { .. } => {
-            SqlState::LimitExceeded
-        }
+        Error::RowTooLong { .. }
+        | Error::KeyTooLong { .. }
+        | Error::WriteSetTooLarge { .. }
+        | Error::LogTooSmall { .. } => SqlState::LimitExceeded,
         Error::MemoryLimit { .. } => SqlState::OutOfMemory,
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
@@ -234,6 +244,7 @@ mod tests {
             (Error::NoSuchColumn { table: text(), column: text() }, "42703"),
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
             (Error::LogFull { reason: text() }, "53100"),
+            (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
             (Error::DiskFull { file: text(), offset: 0, operation: text() }, "53100"),
             (Error::Stopped { cause: text(), disk_full: true }, "53100"),
             (Error::Stopped { cause: text(), disk_full: false }, "58030"),

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use rialto::io::MemoryDisk;
+use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::Value;
 use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, GroupCommitOptions, Logging, Options};
 use rialto_sql::run::Collected;
@@ -639,4 +639,82 @@ fn backups_are_taken_by_statement() {
     run(&mut session, "rollback");
     assert!(!directory.join("c").exists());
     let _ = std::fs::remove_dir_all(&directory);
+}
+
+/// Copies this data into a new table, cut into pieces of so many bytes; the rows.
+fn copied(session: &mut Session, data: &[u8], piece: usize) -> Vec<Vec<String>> {
+    run(session, "truncate t");
+    let prepared = session.prepare("copy t from stdin", &[]).unwrap();
+    let mut copy = session.begin_copy(&prepared).unwrap();
+    for piece in data.chunks(piece) {
+        copy.push(piece);
+        assert!(session.run_copy(&mut copy, false).unwrap().is_none());
+    }
+    session.run_copy(&mut copy, true).unwrap();
+    session.finish().unwrap();
+    run(session, "select a, b from t order by a")
+}
+
+#[test]
+fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int primary key, b text)");
+    for end in ["", "\n", "\n\\.\n9\tnever\n"] {
+        let lines = ["1\ta\\\nb", "2\tc\\\\", "3\td\\\r", "4\te\r", "5\t\\\\\\\nf", "6\t\\N"];
+        let data = lines.join("\n") + end;
+        let expected = ["a\nb", "c\\", "d\r", "e", "\\\nf", "NULL"];
+        for piece in 1..data.len() {
+            let rows = copied(&mut session, data.as_bytes(), piece);
+            let found: Vec<&str> = rows.iter().map(|row| row[1].as_str()).collect();
+            assert_eq!(found, expected, "{data:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn a_copy_without_its_transaction_takes_no_rows() {
+    let mut session = bank();
+    let prepared = session.prepare("copy t from stdin", &[]).unwrap();
+    let mut copy = session.begin_copy(&prepared).unwrap();
+    let _ = session.fail(&SqlError::unsupported("a message that comes between"));
+    copy.push(b"50\t1\tx\ty\t1\n");
+    assert!(session.run_copy(&mut copy, true).is_err());
+    assert_eq!(value(&mut session, "select count(*) from t where a = 50"), "0");
+}
+
+/// The log fails under a commit, in each design and on each write path: the client hears that the outcome is unknown, never that
+/// the transaction was aborted; what comes later hears that the database has stopped.
+#[test]
+fn a_commit_under_which_the_log_fails_has_an_unknown_outcome() {
+    let paths = [Caching::Buffered, Caching::Direct, Caching::DirectSync];
+    for (design, path) in
+        GroupCommitDesign::ALL.into_iter().flat_map(|design| paths.map(|path| (design, path)))
+    {
+        for statements in
+            [&["insert into t values (2)"][..], &["begin", "insert into t values (2)", "commit"]]
+        {
+            let about = format!("{design}, {path:?}, {statements:?}");
+            let disk = FaultyDisk::new(7);
+            let options = Options {
+                memory_bytes: 64 << 20,
+                checkpoint: Checkpointing::None,
+                group_commit: design.into(),
+                log_writes: Some(path),
+                log_writes_in_flight: Some(2),
+                ..Options::default()
+            };
+            let database = Database::open_on(disk.clone(), options).unwrap();
+            let mut session = Session::new(database.clone(), "ann", "bank");
+            run(&mut session, "create table t (a int primary key)");
+            run(&mut session, "insert into t values (1)");
+            disk.fail_always(FaultKind::Sync, "log-0", 0);
+            let (last, before) = statements.split_last().expect("there is one");
+            before.iter().for_each(|statement| drop(run(&mut session, statement)));
+            assert_eq!(code(&mut session, last), "08007", "{about}");
+            assert_eq!(session.status(), TransactionStatus::Idle, "{about}");
+            assert_eq!(code(&mut session, "insert into t values (3)"), "58030", "{about}");
+            // It rests on the row whose outcome is unknown.
+            assert_eq!(code(&mut session, "select a from t where a = 2"), "08007", "{about}");
+        }
+    }
 }

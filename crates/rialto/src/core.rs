@@ -15,14 +15,16 @@ use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::in_flight::InFlight;
+use crate::in_flight::{Definitions, InFlight};
 use crate::io::Disk;
 use crate::lock::LockManager;
 use crate::log::{Durability, Log, PacketKind};
 use crate::options::{Logging, Options};
+use crate::rarely::rarely;
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
 use crate::txn::options::TxOptions;
+use crate::txn::releases::Releases;
 use crate::txn::transaction::{Choices, Context};
 
 /// A core behind a count of its own: one for each context, so that tickets of different threads count apart.
@@ -60,8 +62,14 @@ pub(crate) struct Core {
     pub locks: LockManager,
     pub log: Arc<Log>,
     pub in_flight: Arc<InFlight>,
+    /// Before the places of transactions with DDL.
+    pub definitions: Definitions,
     pub accounts: Accounts,
     pub contexts: Contexts,
+    /// For parts of transactions that threads run at the same time.
+    pub part_contexts: Contexts,
+    /// Of transactions that have ended where their locks could not be released.
+    pub releases: Arc<Releases>,
     /// Processor time of the servers that callers start.
     pub server_times: CallersServers,
     pub procedures: Procedures,
@@ -162,7 +170,7 @@ impl Core {
     /// A context for a transaction.
     #[inline(always)]
     pub fn lend(self: &Arc<Core>) -> Result<Box<Context>> {
-        self.contexts.take(self)
+        self.contexts.lend(self)
     }
 }
 
@@ -176,6 +184,7 @@ pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
+    closed: AtomicBool,
     /// A bug that tests put back: what parts of transactions have read has no colour.
     #[cfg(test)]
     pub forgets_parts: AtomicBool,
@@ -224,13 +233,14 @@ impl Contexts {
             pools: (0..POOLS).map(|_| CachePadded::default()).collect(),
             made: AtomicUsize::new(0),
             max,
+            closed: AtomicBool::new(false),
             #[cfg(test)]
             forgets_parts: AtomicBool::new(false),
         }
     }
 
     #[inline(always)]
-    fn take(&self, core: &Arc<Core>) -> Result<Box<Context>> {
+    pub fn lend(&self, core: &Arc<Core>) -> Result<Box<Context>> {
         core.check_open()?;
         let own = own_pool();
         match self.pools[own].take() {
@@ -255,15 +265,29 @@ impl Contexts {
 
     #[inline(always)]
     pub fn give_back(&self, context: Box<Context>) {
-        if context.core.closed.load(Ordering::SeqCst) {
-            // Contexts hold their core: once it is closed the pools are not cleared again.
-            return;
+        if rarely(context.owes_release) {
+            return self.release_elsewhere(context);
         }
         self.pools[own_pool()].put(context);
+        // Contexts hold their core: either this sees that the pools were closed, or the close sees the context.
+        if rarely(self.closed.load(Ordering::SeqCst)) {
+            self.drop_all();
+        }
     }
 
-    /// Drops all that are not lent.
-    pub fn clear(&self) {
+    #[cold]
+    fn release_elsewhere(&self, context: Box<Context>) {
+        let releases = context.core.releases.clone();
+        releases.add(context);
+    }
+
+    /// Drops all contexts that are not lent, and those that come back later.
+    pub fn close(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        self.drop_all();
+    }
+
+    fn drop_all(&self) {
         for pool in &self.pools {
             drop(pool.last.take());
             let contexts = std::mem::take(&mut *pool.others.lock());

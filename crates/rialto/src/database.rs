@@ -3,7 +3,6 @@
 use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
-use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,24 +14,28 @@ use crate::checkpoint::CheckpointReport;
 use crate::core::Core;
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
+use crate::foreign::{Panic, catch};
+use crate::ids::Lsn;
 use crate::io::{Disk, FileDisk, Moment};
 use crate::lock::LockMode;
-use crate::log::GroupCommitDesign;
+use crate::log::{Durability, GroupCommitDesign, Patience};
 use crate::metrics::Metrics;
-use crate::open::{self, OpenError, Running};
+use crate::open::{self, Handle, OpenError};
 use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
 use crate::rarely::rarely;
 use crate::recovery::RecoveryReport;
 use crate::row::Value;
+use crate::txn::canceller::Cancellation;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
+use crate::txn::transaction::Context;
 use crate::txn::{Ticket, Transaction};
 
 /// A database in a directory, open. `Clone + Send + Sync`: clones are handles to the same database, which closes when
 /// the last is dropped (or by [`Database::close`]).
 #[derive(Clone)]
 pub struct Database {
-    running: Arc<Running>,
+    running: Arc<Handle>,
 }
 
 /// A transaction that waits for a lock.
@@ -61,6 +64,11 @@ impl InBody {
     pub(crate) fn enter() -> Result<InBody> {
         if IN_BODY.replace(true) { Err(Error::Nested) } else { Ok(InBody) }
     }
+
+    /// Whether the thread is inside a body: what waits for bodies to end would wait for itself there.
+    pub(crate) fn is_inside() -> bool {
+        IN_BODY.get()
+    }
 }
 
 impl Drop for InBody {
@@ -78,6 +86,9 @@ pub(crate) enum Run<T> {
     Again(Option<Duration>),
     /// The transaction is still open: what it read has to be settled before its error is told (I3).
     Failed(Transaction, Error),
+    /// The body panicked, and the transaction is still open: what the panic carries may be what the body read, so that has to be
+    /// settled, too, before anybody gets it (I3).
+    Panicked(Transaction, Panic),
     /// There was no transaction.
     NotBegun(Error),
 }
@@ -93,18 +104,64 @@ pub(crate) struct Runs {
     waits: waits::Waits,
     /// How long those that ended without effect waited for locks.
     lock_wait_ns: u64,
+    /// Whether the parts of a run could not go on alone. The runs after it have none.
+    whole: bool,
     /// Whether whoever runs them waits for the outcome at once, and so the last run may end with it.
     replies: bool,
+    /// That of the runs so far, if there is a canceller of them.
+    cancellation: Option<Arc<Cancellation>>,
 }
 
 impl Runs {
     pub(crate) fn new() -> Runs {
-        Runs { attempts: 0, mixed: 0, started: None, waits: waits::now(), lock_wait_ns: 0, replies: false }
+        let waits = waits::now();
+        Runs {
+            attempts: 0,
+            mixed: 0,
+            started: None,
+            waits,
+            lock_wait_ns: 0,
+            whole: false,
+            replies: false,
+            cancellation: None,
+        }
     }
 
     /// Those of a caller who waits for the outcome.
     fn to_reply() -> Runs {
         Runs { replies: true, ..Runs::new() }
+    }
+
+    /// Whether the run is to have no parts.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.whole
+    }
+
+    /// Ends a run without effect whose parts could not go on alone.
+    pub(crate) fn end_parts(&mut self, mut transaction: Transaction) {
+        let context = transaction.context();
+        context.abort();
+        self.lock_wait_ns += context.lock_wait_ns;
+        self.whole = true;
+        self.note_canceller(context);
+    }
+
+    /// A run ends that is not the last: who may cancel it may cancel the next one.
+    fn note_canceller(&mut self, context: &Context) {
+        if context.cancellation.is_shared() {
+            self.cancellation = Some(context.cancellation.clone());
+        }
+    }
+
+    /// The transaction runs again after a rest.
+    fn again<T>(&mut self, mut transaction: Transaction, rest: Option<Duration>) -> Run<T> {
+        self.note_canceller(transaction.context());
+        Run::Again(rest)
+    }
+
+    /// How many runs were a deadlock's victims before this one.
+    fn deadlocks(&self) -> u32 {
+        self.attempts - 1 - self.mixed - u32::from(self.whole)
     }
 
     /// The next run may be on another thread than those before it: their waits for latches are forgotten.
@@ -141,7 +198,7 @@ impl Database {
     /// # Errors
     /// See [`OpenError`].
     pub fn open_on(disk: Arc<dyn Disk>, options: Options) -> Result<Database, OpenError> {
-        Ok(Database { running: Arc::new(open::open(disk, options)?) })
+        Ok(Database { running: Arc::new(Handle::new(open::open(disk, options)?)) })
     }
 
     pub(crate) fn core(&self) -> &Arc<Core> {
@@ -166,7 +223,7 @@ impl Database {
 
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
     /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees
-    /// its own writes. If it fails, or panics, nothing of it is kept.
+    /// its own writes. If it fails, or panics, nothing of it is kept; its error or panic goes on when what it read is durable.
     ///
     /// # Errors
     /// What the body gives; what keeps the commit from taking place; [`Error::OutcomeUnknown`]; [`Error::Nested`] inside
@@ -245,12 +302,17 @@ impl Database {
                     transaction.abort()?;
                     return Err(error);
                 }
+                Run::Panicked(transaction, panic) => {
+                    drop(in_body);
+                    transaction.abort()?;
+                    panic.resume();
+                }
             }
         }
     }
 
-    /// Runs `body` as [`Database::submit_with`] does, but waits for nothing after a failure, either, and keeps a panic. The
-    /// thread is inside a body meanwhile.
+    /// Runs `body` as [`Database::submit_with`] does, but waits for nothing after a failure, either, and keeps a panic of the
+    /// body's. The thread is inside a body meanwhile.
     pub(crate) fn run_to_landing(
         &self,
         options: &TxOptions,
@@ -258,19 +320,20 @@ impl Database {
     ) -> Landed {
         let mut runs = Runs::new();
         loop {
-            let run = AssertUnwindSafe(|| self.run_once(options, &mut runs, &mut body));
-            match catch_unwind(run) {
-                Ok(Run::Placed(values, mut committed)) => {
+            match self.run_once(options, &mut runs, &mut body) {
+                Run::Placed(values, mut committed) => {
                     let ticket = committed.ticket();
                     committed.give_back(self.core());
                     return Landed::Placed(values, ticket);
                 }
-                Ok(Run::Again(rest)) => take_rest(rest),
-                Ok(Run::Failed(mut transaction, error)) => {
+                Run::Again(rest) => take_rest(rest),
+                Run::Failed(mut transaction, error) => {
                     return Landed::Failed(transaction.settled(), error);
                 }
-                Ok(Run::NotBegun(error)) => return Landed::NotBegun(error),
-                Err(panic) => return Landed::Panicked(panic),
+                Run::Panicked(mut transaction, panic) => {
+                    return Landed::Panicked(transaction.settled(), panic);
+                }
+                Run::NotBegun(error) => return Landed::NotBegun(error),
             }
         }
     }
@@ -289,15 +352,12 @@ impl Database {
             Err(error) => return Run::NotBegun(error),
         };
         let unlocked = options.read_only && attempt == 0;
-        let outcome = if unlocked {
-            match catch_unwind(AssertUnwindSafe(|| body(&mut transaction))) {
-                Err(_) if transaction.context().is_spoiled() => return Run::Again(None),
-                Err(panic) => resume_unwind(panic),
-                Ok(Err(_)) if transaction.context().is_spoiled() => return Run::Again(None),
-                Ok(outcome) => outcome,
+        let outcome = match catch(|| body(&mut transaction)) {
+            Err(_) | Ok(Err(_)) if unlocked && transaction.context().is_spoiled() => {
+                return runs.again(transaction, None);
             }
-        } else {
-            body(&mut transaction)
+            Err(panic) => return Run::Panicked(transaction, panic),
+            Ok(outcome) => outcome,
         };
         end_run(self.core(), transaction, outcome, runs, unlocked)
     }
@@ -350,6 +410,35 @@ impl Database {
         self.core().log.sync()
     }
 
+    /// Waits until everything that has committed by now is durable at this level, the database's unless said: whatever any
+    /// transaction has read by now is among it. For a caller who tells what a transaction has read before that
+    /// transaction has ended (I3).
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if the log fails first.
+    pub fn settle(&self, durability: Option<Durability>) -> Result<()> {
+        self.settle_place(self.core().log.place(), durability)
+    }
+
+    fn settle_place(&self, place: Lsn, durability: Option<Durability>) -> Result<()> {
+        let core = self.core();
+        let durability = core.durability(durability.unwrap_or(core.options.durability));
+        match core.log.is_done(place, durability) {
+            Some(done) => done,
+            None => core.log.wait(place, durability, &Patience::default()),
+        }
+    }
+
+    /// Waits until every change of tables and indexes that has committed by now is durable at this level, the database's
+    /// unless said. For a caller who tells what [`Database::table`] found, or that it found nothing: a
+    /// [transaction](crate::Transaction::table) that looks there waits at its end instead (I3).
+    ///
+    /// # Errors
+    /// [`Error::OutcomeUnknown`] if the log fails first.
+    pub fn settle_definitions(&self, durability: Option<Durability>) -> Result<()> {
+        self.settle_place(self.core().catalog.changed_at(), durability)
+    }
+
     /// Makes a checkpoint that begins now, and waits for it: what is committed before is recovered from the backup copy,
     /// not from the log. A checkpoint with nothing new to write is skipped.
     ///
@@ -371,7 +460,7 @@ impl Database {
     /// # Errors
     /// [`Error::Unsupported`] if the directory holds a backup or a database already, and with
     /// [`Logging::None`](crate::Logging::None); [`Error::Io`] and [`Error::DiskFull`]; [`Error::LogFull`] if the log comes near
-    /// its bound before the backup is done. Nothing is taken for a backup then, and the next one has what this one would
+    /// its bound before the backup is done, or a transaction waits for room in it. Nothing is taken for a backup then, and the next one has what this one would
     /// have had.
     pub fn backup(&self, to: impl AsRef<Path>, kind: BackupKind) -> Result<BackupReport> {
         self.backup_on(FileDisk::create(to)?, kind)
@@ -387,7 +476,8 @@ impl Database {
     }
 
     /// As [`Database::backup`], to a stream. One that takes nothing any more holds up checkpoints, and commits when there is no
-    /// room for snapshots left.
+    /// room for snapshots left. In its calls what would wait for the backup is [`Error::Nested`]: transactions with a body,
+    /// checkpoints and backups, a close, and the commit of a handle for which there is no room for snapshots.
     ///
     /// # Errors
     /// As [`Database::backup`]. What was written before is of no use.
@@ -470,8 +560,11 @@ impl Database {
     /// on, commits on their way are finished and synced. With [`Logging::None`](crate::Logging::None) a checkpoint is
     /// made of all of them.
     ///
+    /// Inside a body a close would wait for itself. It is refused there, and the database stays open; but where the last handle
+    /// goes away in a body, the database closes in the background.
+    ///
     /// # Errors
-    /// If the log had stopped, or stops now; if that checkpoint cannot be written; if the archive does not take the rest of the
+    /// [`Error::Nested`] inside a body. If the log had stopped, or stops now; if that checkpoint cannot be written; if the archive does not take the rest of the
     /// log, which stays in the directory.
     pub fn close(self) -> Result<()> {
         self.running.close()
@@ -506,6 +599,10 @@ pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) 
         context.read_unlocked(true);
     }
     runs.attempts += 1;
+    if let Some(cancellation) = &runs.cancellation {
+        cancellation.follow(context.owner.transaction());
+        context.cancellation = cancellation.clone();
+    }
     Ok(transaction)
 }
 
@@ -525,22 +622,26 @@ pub(crate) fn end_run<T>(
                 std::mem::forget(transaction);
                 return Run::Placed(value, committed);
             }
-            Err(_) if unlocked && transaction.context().is_spoiled() => return Run::Again(None),
+            Err(_) if unlocked && transaction.context().is_spoiled() => {
+                return runs.again(transaction, None);
+            }
             Err(error) => error,
         },
         Err(error) => error,
     };
     // A victim says nothing of what it read: it runs again.
-    let deadlocks = runs.attempts - 1 - runs.mixed;
+    let deadlocks = runs.deadlocks();
     if matches!(error, Error::Deadlock { .. }) && deadlocks < core.options.deadlock_retries_max {
         runs.lock_wait_ns += transaction.give_up();
-        return Run::Again(Some(back_off(deadlocks)));
+        return runs.again(transaction, Some(back_off(deadlocks)));
     }
-    // Nor does who came between the halves of a checkpoint; it is aborted already.
+    // Nor does who came between the halves of a checkpoint; it is aborted already, unless the body has passed on what a handle met.
     if error == Error::MixedColours && runs.mixed < COLOUR_RETRIES_MAX {
         runs.mixed += 1;
-        runs.lock_wait_ns += transaction.context().lock_wait_ns;
-        return Run::Again(Some(core.options.colour_retry));
+        let context = transaction.context();
+        context.abort();
+        runs.lock_wait_ns += context.lock_wait_ns;
+        return runs.again(transaction, Some(core.options.colour_retry));
     }
     Run::Failed(transaction, error)
 }

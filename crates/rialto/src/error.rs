@@ -142,6 +142,22 @@ pub enum Error {
         /// The name that was asked for.
         table: String,
     },
+    /// A handle of another database, or of an earlier opening of this one. Nothing was done by it. SQLSTATE 55000.
+    #[error(
+        "{what} is of another database, or of an earlier opening of this one: get it anew from the database that is to use it"
+    )]
+    ForeignHandle {
+        /// What it is a handle of.
+        what: String,
+    },
+    /// The table's indexes or keys have changed since a scan of it was planned. SQLSTATE 40001.
+    #[error(
+        "table \"{table}\" has changed since the scan was planned: plan it again by the table's schema of now"
+    )]
+    TableChanged {
+        /// The table's name.
+        table: String,
+    },
     /// No column of this name. SQLSTATE 42703.
     #[error("column \"{column}\" of table \"{table}\" does not exist")]
     NoSuchColumn {
@@ -212,7 +228,8 @@ pub enum Error {
     },
     /// The memory bound is reached. SQLSTATE 53200.
     #[error(
-        "out of memory: {used} of {limit} bytes are in use (Options::memory_bytes); delete rows, or reopen with a higher limit"
+        "out of memory: {used} of {limit} bytes are in use (Options::memory_bytes); delete rows, truncate or drop a \
+         table, or reopen with a higher limit"
     )]
     MemoryLimit {
         /// Bytes in use.
@@ -236,16 +253,30 @@ pub enum Error {
         /// The number of packet slots.
         limit: usize,
     },
+    /// A log record that the log has no room for, whatever is freed. SQLSTATE 54000.
+    #[error(
+        "log record of {length} bytes is more than the {limit} bytes that a log of {log_bytes_max} bytes (Options::log_bytes_max) \
+         has room for beside what it goes on from; split the transaction, or reopen with a higher limit"
+    )]
+    LogTooSmall {
+        /// The record's length in bytes: that of the write set, or of the call where calls are logged.
+        length: usize,
+        /// The longest record that there is room for once all that can be freed is, in bytes.
+        limit: usize,
+        /// The bound on the log in bytes.
+        log_bytes_max: u64,
+    },
     /// There is no room left for the log. SQLSTATE 53100.
-    #[error("no room for the log: {reason}; free space, or wait for the next checkpoint")]
+    #[error("no room for the log: {reason}")]
     LogFull {
-        /// What ran out.
+        /// What ran out, and what to do.
         reason: String,
     },
     /// A write in a transaction that was opened for reading. SQLSTATE 25006.
     #[error("the transaction is read-only")]
     ReadOnly,
-    /// `transact` was called inside the body of another transaction on the same thread.
+    /// An operation inside a body that would wait for that body: `transact`, `close` and others. Or one in a call of a backup's
+    /// stream, or in a line of progress, that would wait for that backup or checkpoint.
     #[error(
         "a transaction is open on this thread already: use the handle that the body was given, or Database::begin"
     )]

@@ -19,6 +19,7 @@ mod core;
 mod database;
 pub mod engine;
 pub mod error;
+mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzz;

@@ -1,5 +1,7 @@
 //! Opening and closing a database.
 
+use std::mem::ManuallyDrop;
+use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -10,23 +12,30 @@ use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile};
+use crate::checkpoint::image_sums::ImageSums;
+use crate::checkpoint::load_file::LoadFileReader;
 use crate::checkpoint::{
-    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Consistency, Cut, RunLength,
+    CheckpointOptions, CheckpointReport, CheckpointSource, Checkpointer, Committed, Consistency, Cut,
+    Defined, RunLength,
 };
 use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
+use crate::database::InBody;
 use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::error::{Error, Result};
+use crate::foreign;
 use crate::ids::Lsn;
-use crate::in_flight::{Gate, InFlight};
+use crate::in_flight::{Definitions, Gate, InFlight};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockForm, LockManager, LockOptions};
 use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
-use crate::recovery::{Calls, Recovery, RecoveryRates, RecoveryReport, recover_either};
+use crate::recovery::{
+    Calls, Recovered, Recovery, RecoveryRates, RecoveryReport, Room, memory, recover_either, within_memory,
+};
+use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
-use crate::store::memory::{Budget, Segments};
 
 /// Why a database could not be opened.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -37,6 +46,19 @@ pub enum OpenError {
     Locked {
         /// The directory.
         directory: String,
+    },
+    /// An older Rialto wrote the directory, in a format that this one does not read.
+    #[error(
+        "\"{directory}\" has format version {found}, this program reads version {supported}: open it with the Rialto that \
+         wrote it, and copy its tables to a new directory"
+    )]
+    OlderVersion {
+        /// The directory.
+        directory: String,
+        /// The version found.
+        found: u32,
+        /// The version that can be read.
+        supported: u32,
     },
     /// A newer Rialto wrote the directory.
     #[error(
@@ -108,6 +130,7 @@ impl OpenError {
             OpenError::Options { .. } => 2,
             OpenError::Locked { .. }
             | OpenError::NewerVersion { .. }
+            | OpenError::OlderVersion { .. }
             | OpenError::Missing { .. }
             | OpenError::Unsupported { .. }
             | OpenError::Memory { .. } => 3,
@@ -165,6 +188,8 @@ pub(crate) struct Found {
     pub log: Arc<Log>,
     pub home: HomeFile,
     pub loads: Vec<LoadFile>,
+    /// Of the images in the copy in force.
+    pub sums: ImageSums,
     /// None for a new database.
     pub recovery: Option<RecoveryReport>,
     /// What a recovery's parts cost.
@@ -233,6 +258,20 @@ impl CheckpointSource for Source {
         Cut { redo_start, end: core.segments.paint(), held: Duration::ZERO }
     }
 
+    fn hold_definitions(&self) -> Defined {
+        let core = &*self.0;
+        core.definitions.hold();
+        // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
+        let last = core.catalog.changed_at();
+        let redo_start = core.in_flight.outlast_until(last, || core.log.place());
+        let heaps = core.catalog.all().iter().map(|table| table.version().heap.id()).collect();
+        Defined { redo_start, heaps }
+    }
+
+    fn release_definitions(&self) {
+        self.0.definitions.release();
+    }
+
     fn forget_cut(&self) {
         self.0.segments.forget_cut();
         self.0.in_flight.open_gate(Gate::Open);
@@ -254,7 +293,7 @@ impl CheckpointSource for Source {
         // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
         // with it is in the metrics.
         if let Some(archiver) = self.0.log.archiver()
-            && archive_loads(&self.0, archiver, |load| load < lsn).is_err()
+            && archiver.note(archive_loads(&self.0, archiver, |load| !load.is_needed_from(lsn))).is_err()
         {
             return Ok(false);
         }
@@ -264,6 +303,18 @@ impl CheckpointSource for Source {
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
         self.0.log.bytes_since(lsn)
+    }
+
+    fn log_bytes_used(&self) -> u64 {
+        self.0.log.bytes_used()
+    }
+
+    fn archive_failure(&self) -> Option<String> {
+        self.0.log.archiver().and_then(|archiver| archiver.stats().failure)
+    }
+
+    fn log_is_short(&self) -> bool {
+        self.0.log.is_short()
     }
 
     fn published(&self, home: &HomeBlock) {
@@ -291,7 +342,7 @@ impl CheckpointSource for Source {
 
     fn tell(&self, text: &str) {
         if let Some(tell) = &self.0.options.progress {
-            tell(text);
+            foreign::tell(&**tell, text);
         }
     }
 }
@@ -320,6 +371,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         found.log.archive_to(Archiver::new(disk.clone(), to));
     }
     let opened_at = found.log.place();
+    let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());
     let core = Arc::new(Core {
         database_id: found.database_id,
         segments: found.segments,
@@ -327,15 +379,18 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         catalog: found.catalog,
         locks: LockManager::new(LockOptions {
             form: options.locks,
-            owners_max: options.transactions_max,
+            owners_max: options.transactions_max + parts_max,
             executors: options.executors,
             executors_max: options.executors_room(),
             ..LockOptions::default()
         }),
         log: found.log,
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
+        definitions: Definitions::new(),
         accounts: Accounts::new(options.transactions_max),
         contexts: Contexts::new(options.transactions_max),
+        part_contexts: Contexts::new(parts_max),
+        releases: Arc::default(),
         server_times: CallersServers::default(),
         procedures: Procedures::default(),
         loads: Arc::new(Mutex::new(found.loads)),
@@ -343,8 +398,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         closed: AtomicBool::new(false),
         calls: AtomicBool::new(false),
         queues: (options.executor_threads > 0).then(|| {
-            let most = options.transactions_max;
-            Arc::new(Queues::new(options.executor_threads_room(), most.div_ceil(2), most))
+            Arc::new(Queues::new(options.executor_threads_room(), calls_max, options.transactions_max))
         }),
         bounds: Bounds::new(&options),
         disk,
@@ -375,8 +429,11 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         recovery_rates: found.recovery_rates,
     };
     let clock = Arc::new(SystemClock::new());
-    let checkpointer = Checkpointer::new(core.disk.clone(), clock, found.home, source, checkpoints);
+    let copies = (found.home, found.sums);
+    let checkpointer = Checkpointer::new(core.disk.clone(), clock, copies, source, checkpoints);
     choose_checkpoint(&checkpointer, core.options.checkpoint)?;
+    let hurried = Arc::downgrade(&checkpointer);
+    core.log.when_full(Box::new(move || hurried.upgrade().and_then(|checkpointer| checkpointer.want_room())));
     let resources = match core.options.locks {
         LockForm::Local => Some(
             ResourceManager::start(core.clone())
@@ -395,11 +452,20 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     })
 }
 
-/// Has the archive take the load files of the bulk loads that were committed at these places.
-fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(Lsn) -> bool) -> Result<()> {
+/// Has the archive take these of the load files.
+fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> bool) -> Result<()> {
     let loads: Vec<LoadFile> = core.loads.lock().clone();
-    let mut committed = loads.iter().filter(|load| load.lsn != Lsn::ZERO && which(load.lsn));
-    committed.try_for_each(|load| archiver.take_load(load.number))
+    loads.iter().filter(|load| which(load)).try_for_each(|load| {
+        let is_taken = match load.committed {
+            Committed::At(_) => true,
+            // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
+            Committed::BeforeOrNever(_) => {
+                LoadFileReader::is_whole(&*core.disk, core.database_id, load.number)?
+            }
+            Committed::Never => false,
+        };
+        if is_taken { archiver.take_load(load.number) } else { Ok(()) }
+    })
 }
 
 fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing) -> Result<()> {
@@ -407,22 +473,11 @@ fn choose_checkpoint(checkpointer: &Arc<Checkpointer>, checkpoint: Checkpointing
     if checkpoint == Checkpointing::None { Ok(()) } else { checkpointer.start() }
 }
 
-/// Memory for a database within the options' bound.
-pub(crate) fn memory(options: &Options) -> Result<(Arc<Segments>, Arc<NodePool>)> {
-    let budget = Arc::new(Budget::new(options.memory_bytes));
-    let reserve = |error: std::io::Error| Error::Io {
-        file: "memory".to_owned(),
-        offset: 0,
-        operation: "reserving address space for the tables".to_owned(),
-        cause: error.to_string(),
-    };
-    let segments = Arc::new(Segments::reserve(budget.clone()).map_err(reserve)?);
-    let nodes = NodePool::new(options.memory_bytes as usize, budget).map_err(reserve)?;
-    Ok((segments, nodes))
-}
-
 pub(crate) fn log_options(options: &Options) -> LogOptions {
+    let (defaults, file_bytes) = (LogOptions::default(), LogOptions::file_bytes_under(options.log_bytes_max));
     LogOptions {
+        first_file_bytes: defaults.first_file_bytes.min(file_bytes),
+        file_bytes,
         group_commit: options.group_commit,
         caching: options.log_writes,
         writes_in_flight: options.log_writes_in_flight,
@@ -430,7 +485,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         packet_slots: options.packets_max,
         memory_flush_interval: options.memory_flush_interval,
         wait_max: options.log_wait_max,
-        ..LogOptions::default()
+        ..defaults
     }
 }
 
@@ -452,7 +507,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
         );
         return Err(OpenError::Unsupported { what });
     }
-    let (segments, nodes) = memory(options)?;
+    let (segments, nodes) = memory(options.memory_bytes, 0, 0)?;
     let catalog = Catalog::new(0);
     let storage =
         Storage { segments: &segments, nodes: &nodes, first_row_number: first_row_number(Lsn::ZERO) };
@@ -471,6 +526,7 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
         log,
         home,
         loads: Vec::new(),
+        sums: ImageSums::default(),
         recovery: None,
         recovery_rates: RecoveryRates::default(),
     })
@@ -481,23 +537,28 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
         HomeError::NewerVersion { found, supported } => {
             OpenError::NewerVersion { directory: directory.to_owned(), found, supported }
         }
+        HomeError::OlderVersion { found, supported } => {
+            OpenError::OlderVersion { directory: directory.to_owned(), found, supported }
+        }
         HomeError::Failed(error) => error.into(),
     })?;
     let tell = options.progress.clone();
     let tell = tell.as_ref().map(|tell| &**tell as &(dyn Fn(&str) + Sync));
-    let ((segments, nodes, mut recovered), fell_back) = recover_either(&mut home, |block| {
-        let (segments, nodes) = memory(options)?;
-        let recovery = Recovery {
-            disk,
-            segments: &segments,
-            nodes: &nodes,
-            threads: options.recovery_threads,
-            calls: Calls::Replayed(options),
-            tell,
-        };
-        let recovered = recovery.run(block)?;
-        Ok((segments, nodes, recovered))
-    })?;
+    let older = home.older().copied();
+    let recovered = recover_either(home.block(), older.as_ref(), |start| {
+        let (threads, memory_bytes) = (options.recovery_threads, options.memory_bytes);
+        within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
+            let (calls, (of_segments, of_nodes)) = (Calls::Replayed(options), (&segments, &nodes));
+            let recovery = Recovery { disk, segments: of_segments, nodes: of_nodes, threads, calls, tell };
+            let recovered = recovery.run(start)?;
+            Ok((segments, nodes, recovered))
+        })
+    });
+    let ((segments, nodes, mut recovered), fell_back) = recovered?;
+    segments.budget().end_reserve();
+    if fell_back.is_some() {
+        home.fall_back();
+    }
     recovered.report.fell_back = fell_back;
     home.confirm()?;
     let recovery_rates = RecoveryRates::after(&recovered.report, &**disk);
@@ -507,8 +568,9 @@ fn recover(disk: &Arc<dyn Disk>, options: &Options, directory: &str) -> Result<F
     for table in recovered.tables {
         catalog.publish(table);
     }
-    let (loads, report) = (recovered.loads, Some(recovered.report));
-    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, recovery: report, recovery_rates })
+    let Recovered { loads, sums, report, .. } = recovered;
+    let recovery = Some(report);
+    Ok(Found { database_id, segments, nodes, catalog, log, home, loads, sums, recovery, recovery_rates })
 }
 
 pub(crate) fn random_id() -> u128 {
@@ -558,6 +620,7 @@ impl Running {
     }
 
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
+        foreign::check_may_wait()?;
         self.core.check_open()?;
         self.checkpointer.run_now()
     }
@@ -565,9 +628,11 @@ impl Running {
     /// See [`Database::backup`](crate::Database::backup).
     pub fn backup(&self, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
         let core = &self.core;
+        foreign::check_may_wait()?;
         core.check_open()?;
-        // Checkpoints wait for the backup: with a log that is half full already one comes before it.
-        if core.log.bytes_since(Lsn::ZERO) > core.options.log_bytes_max / 2 {
+        // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
+        // itself: it frees log, which an archive that these options do not name may have yet to take.
+        if self.checkpointer.is_on() && core.log.bytes_used() > core.options.log_bytes_max / 2 {
             self.checkpointer.run_now()?;
         }
         let note_cut = |held, snapshot_bytes| self.checkpointer.note_cut(held, snapshot_bytes);
@@ -597,12 +662,11 @@ impl Running {
     fn archive_durable(&self) -> Result<()> {
         let core = &self.core;
         let Some(archiver) = core.log.archiver() else { return Ok(()) };
-        // A bulk load is known when its packet is applied.
-        let durable = core.log.durable_position();
+        // The bytes first: the packets in them have places up to the one that is read next. A bulk load is known when its packet
+        // is applied.
         let position = core.log.durable_bytes();
-        while core.in_flight.oldest(durable) <= durable {
-            std::thread::yield_now();
-        }
+        let place = core.log.place();
+        core.in_flight.outlast_until(place, || place);
         archive_loads(core, archiver, |_| true)?;
         core.log.archive_up_to(position)
     }
@@ -624,8 +688,11 @@ impl Running {
         self.recovery.as_ref()
     }
 
-    /// Refuses new work, lets commits on their way finish, syncs.
+    /// Refuses new work, lets commits on their way finish, syncs. [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
+        if InBody::is_inside() {
+            return Err(Error::Nested);
+        }
         let mut closing = self.closing.lock();
         if std::mem::replace(&mut *closing, true) {
             return Ok(());
@@ -637,6 +704,7 @@ impl Running {
             queues.close();
         }
         drop(self.resources.lock().take());
+        core.releases.end();
         core.in_flight.drain();
         // Nothing runs any more, so this copy needs no log to be whole.
         let kept = match core.options.logging {
@@ -645,14 +713,43 @@ impl Running {
         };
         self.checkpointer.stop();
         let outcome = core.log.close().and_then(|()| self.archive_durable());
-        core.contexts.clear();
+        core.contexts.close();
+        core.part_contexts.close();
         kept.and(outcome)
     }
 }
 
-impl Drop for Running {
+/// What all clones of a handle share: the database closes when the last of them is dropped.
+pub(crate) struct Handle(Arc<Running>);
+
+impl Handle {
+    pub fn new(running: Running) -> Handle {
+        Handle(Arc::new(running))
+    }
+}
+
+impl Deref for Handle {
+    type Target = Running;
+
+    fn deref(&self) -> &Running {
+        &self.0
+    }
+}
+
+impl Drop for Handle {
     fn drop(&mut self) {
-        // Whoever wants to know calls `Database::close`.
-        let _ = self.close();
+        // `Database::close` tells the outcome; here it has no reader.
+        if !InBody::is_inside() {
+            let _ = self.0.close();
+            return;
+        }
+        // The close waits for calls that were let in, and the thread may be running one of them: another thread closes. If
+        // the system has no thread left, the database keeps its directory until the process ends, as it is still in use.
+        self.0.core.closed.store(true, Ordering::SeqCst);
+        let (running, kept) = (self.0.clone(), ManuallyDrop::new(self.0.clone()));
+        let closer = std::thread::Builder::new().name("rialto-close".to_owned());
+        if closer.spawn(move || drop(running.close())).is_ok() {
+            drop(ManuallyDrop::into_inner(kept));
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::backup::Archive;
 use crate::engine::Procedure;
 use crate::io::Caching;
 use crate::lock::LockForm;
-use crate::log::{Durability, GroupCommitOptions};
+use crate::log::{Durability, GroupCommitOptions, IN_FLIGHT_MAX};
 
 /// How memory is brought to disk in the background.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -117,7 +117,8 @@ impl Logging {
 /// Tells a user how a long recovery goes on.
 pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// A database's choices; [`Options::default`] suits most.
+/// A database's choices; [`Options::default`] suits most. A time that is longer than [`FOR_EVER`](crate::io::FOR_EVER), as
+/// [`Duration::MAX`], counts as that: what waits for it waits until something else ends the wait.
 #[derive(Clone)]
 pub struct Options {
     /// How durable "committed" is for transactions that do not choose; the disk (level 3) by default.
@@ -175,7 +176,9 @@ pub struct Options {
     /// [`log_bytes_max`](Options::log_bytes_max), and [`Metrics::archive`](crate::Metrics::archive) says why.
     pub archive: Option<Archive>,
     /// The bound on the log on disk, in bytes; when half of it is used a checkpoint begins, and at the bound
-    /// transactions wait; 4 GiB by default.
+    /// transactions wait; 4 GiB by default, at least 16 MiB. Log files have an eighth of it, at most 64 MiB. It may be changed from
+    /// one opening to the next: files of the earlier size stay until a checkpoint frees them. What one transaction logs has to
+    /// fit beside the log file that the log ends in, pads included: up to three fifths of the bound always do.
     pub log_bytes_max: u64,
     /// How locks are kept while nobody competes for them; thin by default.
     pub locks: LockForm,
@@ -315,6 +318,8 @@ const COLOUR_RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// The most threads that may own executors.
 const EXECUTOR_THREADS_MAX: usize = 256;
+/// See [`Options::parts_max`].
+const PARTS_MAX: usize = 2_048;
 
 /// The least memory that a database can work with, in bytes.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
@@ -336,6 +341,13 @@ impl Options {
     /// How many threads that own executors there is room for.
     pub(crate) fn executor_threads_room(&self) -> usize {
         self.executor_threads_max.max(self.executor_threads)
+    }
+
+    /// How many parts of phases can run at a time beside the first of each phase: as many as all admitted calls can have, up to a
+    /// bound. Beyond the bound fewer threads share a phase.
+    pub(crate) fn parts_max(&self) -> usize {
+        let beside_its_own = self.executor_threads_room().saturating_sub(1);
+        (self.transactions_max.div_ceil(2) * beside_its_own).min(PARTS_MAX)
     }
 
     /// What is wrong with the options, if anything: which one, what it may be.
@@ -360,6 +372,12 @@ impl Options {
         }
         if self.log_bytes_max < 16 << 20 {
             return Some(format!("log_bytes_max is {}, expected at least {}", self.log_bytes_max, 16 << 20));
+        }
+        if self.log_writes_in_flight.is_some_and(|writes| !(1..=IN_FLIGHT_MAX).contains(&writes)) {
+            let found = self.log_writes_in_flight.unwrap_or_default();
+            return Some(format!(
+                "log_writes_in_flight is {found}, expected 1 to {IN_FLIGHT_MAX}, or none to measure it"
+            ));
         }
         if !(1..=16_384).contains(&self.transactions_max) {
             return Some(format!("transactions_max is {}, expected 1 to 16384", self.transactions_max));

@@ -4,12 +4,17 @@
 mod quiet;
 
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use quiet::{columns, level, open, row, unique_n};
 use rialto::io::{FaultKind, FaultyDisk, Random};
-use rialto::row::{Value, WhichIndex};
-use rialto::{Database, Durability, Error, KeyBound, Result, Scan, Table, TableDef, Transaction, TxOptions};
+use rialto::row::{ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, Arguments, Database, Durability, Error, Flow, KeyBound, LockForm, Options, Outputs, Procedure,
+    Result, Scan, Table, TableDef, Transaction, TransactionServer, TransactionServerOptions, TxOptions,
+};
 
 /// Who looks, and what it has to be told.
 type Look = fn(&mut Transaction, &Table) -> Result<bool>;
@@ -142,6 +147,40 @@ enum Answer {
     Ticket,
     /// An abort that has returned.
     Abort,
+    /// A handle's commit that has failed before its place, for what it found or otherwise.
+    FailedCommit,
+    /// The same, without a wait for the place.
+    FailedSubmit,
+    /// A panic of the body of `transact` with what it found, which goes on in the caller.
+    Panic,
+    /// The same of a call that was sent, and that runs where it was sent.
+    SentPanic,
+    /// The response of a transaction server to a request whose body has panicked.
+    ServedPanic,
+}
+
+const IT_IS_THERE: &str = "it is there";
+
+/// Registers a procedure that panics if it finds the change.
+fn register_look(db: &Database, table: &Table, case: &Resting) {
+    let (look, table) = (case.look, table.clone());
+    let body = move |tx: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs| match look(tx, &table)? {
+        true => panic!("{IT_IS_THERE}"),
+        false => Ok(()),
+    };
+    db.register(Procedure::new("look", [], Flow::of(body))).unwrap();
+}
+
+/// Whether it has panicked with what it found.
+fn caught(told: impl FnOnce() -> Result<()>) -> Result<bool> {
+    match catch_unwind(AssertUnwindSafe(told)) {
+        Ok(outcome) => outcome.map(|()| false),
+        Err(panic) => {
+            let text = panic.downcast_ref::<String>().map(String::as_str);
+            assert_eq!(text.or_else(|| panic.downcast_ref().copied()), Some(IT_IS_THERE));
+            Ok(true)
+        }
+    }
 }
 
 /// Looks at level 3 and waits for the answer; whether the change was there.
@@ -168,10 +207,56 @@ fn answer(db: &Database, table: &Table, case: &Resting, answer: Answer) -> Resul
             let found = (case.look)(&mut tx, table)?;
             tx.abort().map(|()| found)
         }
+        Answer::FailedCommit | Answer::FailedSubmit => {
+            let mut tx = db.begin_with(&options)?;
+            let found = (case.look)(&mut tx, table)?;
+            tx.canceller().cancel();
+            let failed = match answer {
+                Answer::FailedSubmit => tx.submit().map(drop),
+                _ => tx.commit(),
+            };
+            match failed {
+                Err(Error::Cancelled) => Ok(found),
+                other => other.map(|()| unreachable!("it was cancelled")),
+            }
+        }
+        Answer::Panic => caught(|| {
+            db.transact_with(&options, |tx| match (case.look)(tx, table)? {
+                true => panic!("{IT_IS_THERE}"),
+                false => Ok(()),
+            })
+        }),
+        Answer::SentPanic => {
+            register_look(db, table, case);
+            let sent = db.send_call_with(&options, "look", &[])?;
+            caught(|| sent.wait().map(drop))
+        }
+        Answer::ServedPanic => {
+            register_look(db, table, case);
+            let server = TransactionServer::start(db, &TransactionServerOptions::default())?;
+            let mut message_server = server.message_server();
+            let mut request = message_server.request(&server.procedure("look")?);
+            request.set_durability(Durability::Disk);
+            message_server.put(request)?;
+            match message_server.take().expect("it is on its way").outcome() {
+                Err(Error::Procedure { reason, .. }) if reason.contains(IT_IS_THERE) => Ok(true),
+                other => other.clone().map(|()| false),
+            }
+        }
     }
 }
 
-const ANSWERS: [Answer; 4] = [Answer::Value, Answer::Failure, Answer::Ticket, Answer::Abort];
+const ANSWERS: [Answer; 9] = [
+    Answer::Value,
+    Answer::Failure,
+    Answer::Ticket,
+    Answer::Abort,
+    Answer::FailedCommit,
+    Answer::FailedSubmit,
+    Answer::Panic,
+    Answer::SentPanic,
+    Answer::ServedPanic,
+];
 
 /// The change was answered at level 1 only. Once somebody was told at level 3 what rests on it, the machine crashes: the
 /// change has to be there.
@@ -218,4 +303,53 @@ fn an_answer_that_rests_on_durable_rows_waits_for_nothing() {
     assert!(db.read(|tx| Ok(tx.get(&table, 1)?.is_some())).unwrap());
     let duplicate = db.transact(|tx| tx.insert(&table, &row(1, 1, "")));
     assert!(matches!(duplicate, Err(Error::DuplicateKey { .. })), "{duplicate:?}");
+}
+
+/// What an action has found, as another one of its phase comes to know it.
+static FOUND: AtomicI64 = AtomicI64::new(0);
+
+/// On threads that own executors. What one action has read another one, on the same thread or on another, panics with.
+#[test]
+fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
+    for (keys, durable) in [[1, 2], [1, 7], [7, 1]].into_iter().flat_map(|keys| [(keys, true), (keys, false)])
+    {
+        let disk = FaultyDisk::new(Random::seed_from_environment());
+        let options =
+            Options { locks: LockForm::Local, executors: 4, executor_threads: 2, ..quiet::options() };
+        let db = Database::open_on(disk.clone(), options).unwrap();
+        let table = db
+            .transact(|tx| {
+                let table = tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
+                (0..8).try_for_each(|id| tx.insert(&table, &row(id, 0, "")))?;
+                Ok(table)
+            })
+            .unwrap();
+        let bounds = [2, 4, 6].map(|bound| vec![Value::Int4(bound)]);
+        db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+        let reads = Action::shared("t", |tx, arguments, _| {
+            let n = tx.look(arguments.table()?, arguments.get::<i32>(0)?, |row| row.get_i64(1))?;
+            FOUND.store(n.expect("the row is there")?, Ordering::SeqCst);
+            Ok(())
+        });
+        let tells = Action::shared("t", |_, _, _| {
+            while FOUND.load(Ordering::SeqCst) == 0 {
+                std::thread::yield_now();
+            }
+            panic!("{IT_IS_THERE}")
+        });
+        let flow = Flow::new().phase([reads.by_argument(0), tells.by_argument(1)]);
+        db.register(Procedure::new("tell", [ColumnType::Int4; 2], flow)).unwrap();
+        FOUND.store(0, Ordering::SeqCst);
+        let change = |tx: &mut Transaction| tx.update(&table, keys[0], &[(1, Value::Int8(33))]).map(drop);
+        db.transact_with(&level(Durability::Memory), change).unwrap();
+        if !durable {
+            disk.fail_always(FaultKind::Sync, "log-0", 0);
+        }
+        let told =
+            caught(|| db.call_with(&level(Durability::Disk), "tell", &keys.map(Value::Int4)).map(drop));
+        match durable {
+            true => assert_eq!(told, Ok(true), "{keys:?}"),
+            false => assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{keys:?}: {told:?}"),
+        }
+    }
 }

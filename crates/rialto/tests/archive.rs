@@ -95,13 +95,7 @@ fn a_database_is_restored_to_any_place() {
             }
         }
         // Definitions and a bulk load, whose file is gone from the directory when the database is closed.
-        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
-        let def = TableDef::new("loaded", columns).with_primary_key(&["id"]);
-        db.transact(|tx| {
-            let table = tx.create_table(&def)?;
-            (0..400).try_for_each(|id| tx.insert(&table, &thing(id, 300)))
-        })
-        .unwrap();
+        loaded(&db, "loaded");
         for id in 250..253 {
             added.push((add(&db, id, 30_000), id));
             db.checkpoint().unwrap();
@@ -174,6 +168,61 @@ fn a_database_is_restored_to_a_time() {
     let (text, _) = refused(plan(&backup, &archive, early));
     assert!(text.contains(" UTC: \"b\" holds everything up to place 2 at 20"), "{text}");
     assert!(text.ends_with(" UTC already; give an earlier backup"), "{text}");
+}
+
+/// The tables that there are, with their rows and the names of their indexes.
+fn tables(db: &Database) -> Vec<(String, u64, Vec<String>)> {
+    let there = ["things", "loaded"].into_iter().filter_map(|name| db.table(name).ok());
+    let described = there.map(|table| {
+        let indexes = table.schema().indexes().iter().map(|index| index.name.clone()).collect();
+        (table.schema().table().to_owned(), db.read(|tx| tx.count(&table)).unwrap(), indexes)
+    });
+    described.collect()
+}
+
+/// A commit's time is the first to which a restore has it, to the millisecond; and a definition's is its commit's.
+#[test]
+fn a_restore_to_the_time_of_a_commit_has_it_and_one_to_just_before_does_not() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(MemoryDisk::new(), archiving(&archive)).unwrap();
+    let table = things(&db);
+    put(&db, 0..10);
+    let (backup, first) = full(&db);
+    let steps: [&dyn Fn(); 9] = [
+        &|| put(&db, 10..20),
+        &|| loaded(&db, "loaded"),
+        &|| put(&db, 20..30),
+        &|| db.transact(|tx| tx.create_index("things", "by_text", &["text", "id"], false)).unwrap(),
+        &|| put(&db, 30..40),
+        &|| db.transact(|tx| tx.truncate(&table)).unwrap(),
+        &|| put(&db, 40..50),
+        &|| db.transact(|tx| tx.drop_table("loaded")).unwrap(),
+        &|| db.transact(|tx| tx.drop_index("by_text")).unwrap(),
+    ];
+    let mut states = vec![tables(&db)];
+    for (nth, step) in steps.into_iter().enumerate() {
+        std::thread::sleep(Duration::from_millis(5));
+        step();
+        states.push(tables(&db));
+        if nth == 4 {
+            db.checkpoint().unwrap();
+        }
+    }
+    std::thread::sleep(Duration::from_millis(5));
+    db.transact(|tx| tx.create_index("things", "last", &["id"], false)).unwrap();
+    db.close().unwrap();
+    let millisecond = Duration::from_millis(1);
+    for (nth, state) in states.iter().enumerate().skip(1) {
+        let place = Lsn(first.0 + nth as u64);
+        let (db, report, _) = restored(plan(&backup, &archive, RestoreTo::Place(place)));
+        assert_eq!((&tables(&db), report.place), (state, place));
+        let time = report.time.expect("the log says it");
+        for (at, which) in [(time - millisecond, nth - 1), (time, nth), (time + millisecond, nth)] {
+            let (db, report, _) = restored(plan(&backup, &archive, RestoreTo::Time(at)));
+            assert_eq!(report.place, Lsn(first.0 + which as u64), "step {nth}");
+            assert_eq!(tables(&db), states[which], "step {nth}, to place {}", report.place);
+        }
+    }
 }
 
 /// Log files of two databases; the second has freed its first one.
@@ -373,7 +422,7 @@ fn a_failing_archive_keeps_the_log() {
     assert!(matches!(refused, Error::LogFull { .. }), "{refused}");
     let text = refused.to_string();
     let expected = "; the archive takes none: set length of \"log-0000000001.unfinished\" at offset 0 failed: Input/output error \
-                    (os error 5); free space, or wait for the next checkpoint";
+                    (os error 5); no checkpoint is made by itself (Checkpointing::None): make one";
     assert!(text.ends_with(expected), "{text}");
     let failure = db.metrics().archive.unwrap().failure.unwrap();
     assert!(failure.starts_with("set length of \"log-0000000001.unfinished\""), "{failure}");
@@ -491,6 +540,34 @@ fn archived_calls_are_restored_by_their_procedures() {
     assert!(why.contains("\"add\"") && code == 3, "{code}: {why}");
 }
 
+/// A backup with options that do not name the archive, of a directory that no process has open, leaves the log there.
+#[test]
+fn a_backup_without_the_archive_frees_no_log() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let disk = FaultyDisk::new(1);
+    let bound = 16 << 20;
+    let db =
+        Database::open_on(disk.clone(), Options { log_bytes_max: bound, ..archiving(&archive) }).unwrap();
+    things(&db);
+    let (backup, _) = full(&db);
+    for id in 0..495 {
+        add(&db, id, 30_000);
+    }
+    db.sync().unwrap();
+    assert!(db.metrics().log.bytes > bound / 8 * 7, "the test's own premise");
+    disk.kill();
+    drop(db);
+    let disk = disk.restart();
+    let db = Database::open_on(disk.clone(), Options { log_bytes_max: bound, ..options() }).unwrap();
+    let (another, _) = full(&db);
+    db.close().unwrap();
+    Database::open_on(disk, archiving(&archive)).unwrap().close().unwrap();
+    for backup in [backup, another] {
+        let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+        assert_eq!(count(&db), 495);
+    }
+}
+
 #[test]
 fn archiving_needs_an_archive() {
     let db = Database::open_on(MemoryDisk::new(), options()).unwrap();
@@ -499,4 +576,62 @@ fn archiving_needs_an_archive() {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
     let none = Restore { backups: Vec::new(), ..plan(&[], &archive, RestoreTo::End) };
     assert!(matches!(restore(none, MemoryDisk::new()), Err(OpenError::Options { .. })));
+}
+
+/// The file of a bulk load goes to the archive, and stays for an older checkpoint, also if the process was killed behind the
+/// checkpoint that holds the load: redo does not come by its packet any more.
+#[test]
+fn a_load_file_from_before_the_redo_start_is_archived_before_it_goes() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let (disk, backup) = killed_behind_a_load(&archive, |_| {});
+    let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    put(&db, 0..10);
+    db.checkpoint().unwrap();
+    assert_eq!(db.metrics().archive.unwrap().failure, None);
+    assert!(!disk.list().unwrap().iter().any(|name| name.starts_with("load-")), "the test's own premise");
+    db.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (10, 400));
+}
+
+/// What is left of a load file whose removal was cut short does not replace the whole one in the archive.
+#[test]
+fn a_cut_load_file_does_not_reach_the_archive() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let (disk, backup) = killed_behind_a_load(&archive, |db| db.archive_log().unwrap());
+    let name = disk.list().unwrap().into_iter().find(|name| name.starts_with("load-")).unwrap();
+    disk.open(&name, Open::Existing, Caching::Buffered).unwrap().set_length(5000).unwrap();
+    let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    put(&db, 0..10);
+    db.checkpoint().unwrap();
+    assert_eq!(db.metrics().archive.unwrap().failure, None);
+    assert!(!disk.list().unwrap().contains(&name), "it is removed all the same");
+    db.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert_eq!(db.table("loaded").unwrap().rows_estimate(), 400);
+}
+
+/// The disk of a process that was killed behind a checkpoint that holds a bulk load, and a backup from before the load. Before the
+/// kill `last` is done.
+fn killed_behind_a_load(archive: &Arc<dyn Disk>, last: impl FnOnce(&Database)) -> (Arc<FaultyDisk>, Vec<u8>) {
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let db = Database::open_on(disk.clone(), archiving(archive)).unwrap();
+    things(&db);
+    let (backup, _) = full(&db);
+    loaded(&db, "loaded");
+    db.checkpoint().unwrap();
+    last(&db);
+    disk.kill();
+    drop(db);
+    (disk.restart(), backup)
+}
+
+/// Makes a table by a bulk load of 400 rows.
+fn loaded(db: &Database, name: &str) {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new(name, columns.clone()).with_primary_key(&["id"]))?;
+        (0..400).try_for_each(|id| tx.insert(&table, &thing(id, 300)))
+    })
+    .unwrap();
 }

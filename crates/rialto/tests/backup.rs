@@ -6,6 +6,7 @@ mod quiet;
 use std::collections::BTreeMap;
 use std::io::{Cursor, Write};
 use std::ops::ControlFlow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -307,6 +308,20 @@ fn a_stream_is_the_same_as_a_file() {
     db.backup_to(&mut full, BackupKind::Full).unwrap();
     put(&db, 400..500);
     db.backup_to(&mut Short(10_000), BackupKind::Incremental).unwrap_err();
+    // The same where the stream panics.
+    struct Panics(Short);
+    impl Write for Panics {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            Ok(self.0.write(bytes).expect("the stream breaks"))
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut panics = Panics(Short(10_000));
+    let panicking = AssertUnwindSafe(|| db.backup_to(&mut panics, BackupKind::Incremental));
+    assert!(catch_unwind(panicking).is_err());
     let mut increment = Vec::new();
     let report = db.backup_to(&mut increment, BackupKind::Incremental).unwrap();
     assert!(report.base.is_some());
@@ -314,6 +329,54 @@ fn a_stream_is_the_same_as_a_file() {
     let streams = [full, increment].map(|bytes| Backup::stream("stream", Cursor::new(bytes)));
     restore(of(streams), target.clone()).unwrap();
     assert_eq!(count(&open(target)), 500);
+}
+
+/// A stream is the user's code: what would wait for its backup is refused in it.
+#[test]
+fn what_a_stream_asks_for_does_not_wait_for_its_backup() {
+    /// Asks when it is written to for the first time.
+    struct Asks<'a>(&'a Database, Option<[Result<(), Error>; 4]>);
+    impl Write for Asks<'_> {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let db = self.0;
+            let table = db.table("things").unwrap();
+            self.1.get_or_insert_with(|| {
+                // The last rows are yet to be copied. There is room for one transaction's snapshots, whatever it needs.
+                let [first, second] = [5_999, 4_500].map(|id| {
+                    let mut tx = db.begin().unwrap();
+                    tx.update(&table, id, &[(1, Value::Text("later".to_owned()))]).unwrap();
+                    tx.commit()
+                });
+                assert_eq!(first, Ok(()));
+                [
+                    second,
+                    db.transact(|_| Ok(())),
+                    db.checkpoint().map(drop),
+                    db.backup_to(&mut Vec::new(), BackupKind::Full).map(drop),
+                ]
+            });
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let options = Options { snapshot_bytes_max: Some(0), ..options() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        things(&db);
+        put(&db, 0..6_000);
+        let mut asks = Asks(&db, None);
+        let taken = db.backup_to(&mut asks, BackupKind::Full).map(drop);
+        let answers = asks.1;
+        // Afterwards all is as ever.
+        done.send((taken, answers, db.transact(|_| db.checkpoint().map(drop)))).unwrap();
+    });
+    let nested = || Some(std::array::from_fn(|_| Err(Error::Nested)));
+    let told = is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for itself");
+    assert_eq!(told, (Ok(()), nested(), Ok(())));
 }
 
 /// Bytes flipped anywhere, and a stream that is cut anywhere: an error with the file and an offset before it, and nothing is

@@ -251,3 +251,28 @@ fn a_row_of_another_table_is_checked_before_it_is_inserted() {
     db.transact(|tx| tx.insert_row(&first, &row)).unwrap();
     assert_eq!(db.transact(|tx| tx.get(&first, 1)).unwrap(), Some(row));
 }
+
+#[test]
+fn a_row_made_of_bytes_is_checked_before_it_is_inserted() {
+    let disk = MemoryDisk::new();
+    let options = || Options { memory_bytes: 64 << 20, ..Options::default() };
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("flag", ColumnType::Bool)];
+    let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let insert = |row: &Row| db.transact(|tx| tx.insert_row(&table, row));
+    let refused = |row: &Row| matches!(insert(row), Err(Error::Corrupt { .. }));
+    let good = Row::from_values(table.schema(), &[Value::Int4(1), Value::Bool(true)]).unwrap();
+    let mut bad = good.bytes().to_vec();
+    *bad.last_mut().unwrap() = 7;
+    assert!(refused(&Row::new(table.schema(), bad.clone())));
+    assert!(refused(&Row::new(table.schema(), vec![1, 2])));
+    let mut row = good.clone();
+    row.replace(&table.schema(), &bad);
+    assert!(refused(&row), "a row that was good and is replaced");
+    row.replace(&table.schema(), good.bytes());
+    insert(&row).unwrap();
+    assert_eq!(db.transact(|tx| tx.get(&table, 1)).unwrap(), Some(good));
+    db.close().unwrap();
+    Database::open_on(disk, options()).unwrap();
+}

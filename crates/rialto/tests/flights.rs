@@ -212,3 +212,75 @@ fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
         }
     });
 }
+
+/// An action that has failed ends the waits of those behind it in the flow, on other threads: their caller waits for none of
+/// their locks. Those before it wait on, since theirs may be the error.
+#[test]
+fn a_part_waits_for_no_lock_any_more_when_an_action_before_it_has_failed() {
+    static WAITS: AtomicBool = AtomicBool::new(false);
+    for waits_first in [false, true] {
+        in_time(LIMIT, move || {
+            let options = Options {
+                memory_bytes: 64 << 20,
+                checkpoint: Checkpointing::None,
+                durability: Durability::Memory,
+                locks: LockForm::Local,
+                executors: KEYS.len(),
+                executor_threads: 2,
+                lock_timeout: 4 * LIMIT,
+                ..Options::default()
+            };
+            let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+            let table = db
+                .transact(|tx| {
+                    let table =
+                        tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+                    tx.create_index("t", "by_n", &["n"], true)?;
+                    Ok(table)
+                })
+                .unwrap();
+            let bounds = KEYS[1..].iter().map(|&bound| vec![Value::Int4(bound)]).collect::<Vec<_>>();
+            db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+            // The key 100 of the unique index is this transaction's until it ends.
+            let mut holder = db.begin().unwrap();
+            holder.insert(&table, &ints([4, 100])).unwrap();
+            let waits = Action::exclusive("t", |tx, arguments, _| {
+                let key: i32 = arguments.get(0)?;
+                WAITS.store(true, Ordering::SeqCst);
+                tx.insert(arguments.table()?, &ints([key, 100]))
+            });
+            let watched = db.clone();
+            let fails = Action::exclusive("t", move |_, _, _| {
+                let end = Instant::now() + LIMIT;
+                while !WAITS.load(Ordering::SeqCst) || watched.lock_waits().is_empty() {
+                    assert!(Instant::now() < end, "the test's own premise: the other part waits");
+                    std::thread::yield_now();
+                }
+                Err(Error::aborted("it fails"))
+            });
+            let (waits, fails) = (waits.by_argument(0), fails.by_argument(1));
+            let phase = if waits_first { [waits, fails] } else { [fails, waits] };
+            db.register(Procedure::new("both", [ColumnType::Int4; 2], Flow::new().phase(phase))).unwrap();
+            WAITS.store(false, Ordering::SeqCst);
+            let sent = db.send_call("both", &ints([0, 8])).unwrap();
+            if waits_first {
+                let end = Instant::now() + LIMIT;
+                while db.lock_waits().is_empty() {
+                    assert!(Instant::now() < end, "the test's own premise: the first part waits");
+                }
+                std::thread::sleep(Duration::from_millis(50));
+                assert!(!db.lock_waits().is_empty(), "the first action waits on");
+                holder.abort().unwrap();
+                assert_eq!(sent.wait(), Err(Error::aborted("it fails")));
+            } else {
+                assert_eq!(sent.wait(), Err(Error::aborted("it fails")));
+                holder.commit().unwrap();
+            }
+            // The next transactions of these contexts wait as ever.
+            assert_eq!(db.transact(|tx| tx.insert(&table, &ints([2, 101]))), Ok(()));
+            let rows = rows(&db, "t", 1);
+            assert_eq!(rows, if waits_first { [(2, 101)].into() } else { [(2, 101), (4, 100)].into() });
+        });
+    }
+}

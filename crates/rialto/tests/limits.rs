@@ -4,12 +4,13 @@
 #[path = "common/quiet.rs"]
 mod quiet;
 
+use std::ops::ControlFlow;
 use std::time::Duration;
 
-use quiet::{count, open, options, put, thing, things};
+use quiet::{count, level, open, options, put, thing, things};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
-use rialto::row::{Column, ColumnType, Record, Value};
-use rialto::{Database, Error, Options, TableDef};
+use rialto::row::{Column, ColumnType, Record, Value, WhichIndex};
+use rialto::{Database, Durability, Error, Options, Scan, TableDef, Transaction};
 
 #[test]
 fn a_database_that_does_not_fit_is_refused() {
@@ -32,6 +33,76 @@ fn a_database_that_does_not_fit_is_refused() {
         )
     );
     assert_eq!(count(&open(disk)), 20_000);
+}
+
+/// What fitted into the memory fits again, though several threads redo inserts ahead of the deletes that made room for them.
+#[test]
+fn a_database_at_its_memory_bound_opens_again() {
+    let options = || Options { memory_bytes: 8 << 20, recovery_threads: 4, ..options() };
+    let level_1 = level(Durability::Memory);
+    for _ in 0..4 {
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        let stays = things(&db);
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let goes = TableDef::new("goes", columns).with_primary_key(&["id"]);
+        let goes = db.transact(|tx| tx.create_table(&goes)).unwrap();
+        for id in 0..224 {
+            db.transact_with(&level_1, |tx| tx.insert(&stays, &thing(id, 30_000))).unwrap();
+        }
+        // In the room that is left rows of two lengths come and go.
+        for id in 0..6_000 {
+            let length = if id % 3 == 0 { 30_000 } else { 7_000 };
+            // One that is refused is none.
+            let _ = db.transact_with(&level_1, |tx| tx.insert(&goes, &thing(id, length)));
+            db.transact_with(&level_1, |tx| tx.delete(&goes, id - 3)).unwrap();
+        }
+        let before = [count(&db), goes.rows_estimate()];
+        db.close().unwrap();
+        let db = Database::open_on(disk, options()).unwrap();
+        assert_eq!([count(&db), db.table("goes").unwrap().rows_estimate()], before);
+    }
+}
+
+/// Rows of two lengths that shared segments well, because two sessions made them, and share them badly when one thread redoes
+/// them: the recovery takes more than the bound. The database then opens, and lends nothing more until less is in use.
+#[test]
+fn a_database_that_was_packed_better_than_redo_packs_it_opens_again() {
+    // Two to a segment, and three; the shorter ones fit into the slots of the longer.
+    const LONG: usize = 24_800;
+    const SHORT: usize = 20_200;
+    const ROWS: i32 = 140;
+    let options = || Options { memory_bytes: 8 << 20, recovery_threads: 1, ..options() };
+    let level_1 = level(Durability::Memory);
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let table = things(&db);
+    let put = |ids: std::ops::Range<i32>, length| {
+        for id in ids {
+            db.transact_with(&level_1, |tx| tx.insert(&table, &thing(id, length))).unwrap();
+        }
+    };
+    put(0..ROWS, LONG);
+    for id in 0..ROWS {
+        assert!(db.transact_with(&level_1, |tx| tx.delete(&table, id)).unwrap());
+    }
+    // Another session's slots are its own.
+    let first = db.begin().unwrap();
+    put(ROWS..2 * ROWS, SHORT);
+    first.abort().unwrap();
+    put(2 * ROWS..3 * ROWS, LONG);
+    drop(table);
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap();
+    assert_eq!(count(&db), 2 * ROWS as u64);
+    let table = db.table("things").unwrap();
+    let found = db.transact(|tx| tx.insert(&table, &thing(-1, LONG)));
+    assert!(matches!(found, Err(Error::MemoryLimit { .. })), "more than its bound is in use: {found:?}");
+    for id in ROWS..2 * ROWS {
+        assert!(db.transact_with(&level_1, |tx| tx.delete(&table, id)).unwrap());
+    }
+    db.transact(|tx| tx.insert(&table, &thing(-1, LONG))).unwrap();
+    assert_eq!(count(&db), ROWS as u64 + 1);
 }
 
 #[derive(Record, Debug)]
@@ -169,6 +240,88 @@ fn rows_and_keys_that_are_too_long_are_refused() {
     assert_eq!(count(&db), 3);
 }
 
+/// The keys of an index that is not unique end in the row's number, if there is no primary key: 8 bytes of what a key may have.
+#[test]
+fn the_row_number_behind_a_key_counts_wherever_keys_are_made() {
+    const FITS: usize = 1024 - 8 - 1;
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let columns = || vec![Column::new("id", ColumnType::Int4), Column::new("line", ColumnType::Text)];
+    let line = |length| Value::Text("k".repeat(length));
+    let indexed = |tx: &mut Transaction, name: &str| {
+        let table = tx.create_table(&TableDef::new(name, columns()))?;
+        tx.create_index(name, &format!("{name}_line"), &["line"], false)?;
+        Ok(table)
+    };
+    let refused = |found: Result<(), Error>, by: &str, bytes: usize| match found {
+        Err(Error::KeyTooLong { index, length, limit: 1024 }) => assert_eq!((&*index, length), (by, bytes)),
+        other => panic!("{by}: {other:?}"),
+    };
+    // Inserts.
+    let log = db.transact(|tx| indexed(tx, "log")).unwrap();
+    let insert = |text: Value| db.transact(|tx| tx.insert(&log, &[Value::Int4(1), text.clone()]));
+    insert(line(FITS)).unwrap();
+    refused(insert(line(FITS + 1)), "log_line", 1025);
+    // A byte of 1 takes two.
+    insert(Value::Text("k".to_owned() + &"\u{1}".repeat(FITS / 2))).unwrap();
+    refused(insert(Value::Text("kk".to_owned() + &"\u{1}".repeat(FITS / 2))), "log_line", 1025);
+    // Updates.
+    insert(line(10)).unwrap();
+    let update = |length: usize| {
+        db.transact(|tx| {
+            let mut last = None;
+            tx.scan(&log, &Scan::all(), |key, _| {
+                last = Some(key.clone());
+                Ok(ControlFlow::Continue(()))
+            })?;
+            tx.update_at(&log, &last.expect("there are rows"), &[(1, line(length))]).map(drop)
+        })
+    };
+    refused(update(FITS + 1), "log_line", 1025);
+    update(FITS).unwrap();
+    // Loads.
+    let load = |name: &str, length: usize| {
+        db.transact(|tx| {
+            let table = indexed(tx, name)?;
+            (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), line(length)]))
+        })
+    };
+    refused(load("loaded", FITS + 1), "loaded_line", 1025);
+    load("loaded", FITS).unwrap();
+    // An index of rows that are there.
+    for (name, length) in [("fits", FITS), ("long", FITS + 1)] {
+        db.transact(|tx| tx.create_table(&TableDef::new(name, columns())).map(drop)).unwrap();
+        let table = db.table(name).unwrap();
+        db.transact(|tx| tx.insert(&table, &[Value::Int4(1), line(length)])).unwrap();
+        let made = db.transact(|tx| tx.create_index(name, &format!("{name}_line"), &["line"], false));
+        if name == "fits" { made.unwrap() } else { refused(made, "long_line", 1025) }
+    }
+    // A primary key takes the place of the number.
+    refused(db.transact(|tx| tx.add_primary_key("fits", &["line"])), "fits_line", 2 * (FITS + 1));
+    db.transact(|tx| tx.add_primary_key("fits", &["id"])).unwrap();
+    let fits = db.table("fits").unwrap();
+    let shorter = |id: i32, length| db.transact(|tx| tx.insert(&fits, &[Value::Int4(id), line(length)]));
+    shorter(2, FITS + 4).unwrap();
+    refused(shorter(3, FITS + 5), "fits_line", 1025);
+    // Redo makes the same keys.
+    disk.crash();
+    drop((log, fits, db));
+    let db = Database::open_on(disk.restart(), options()).unwrap();
+    for (name, rows) in [("log", 3), ("loaded", 10), ("fits", 2)] {
+        let table = db.table(name).unwrap();
+        let mut found = 0;
+        db.read(|tx| {
+            found = 0;
+            tx.scan(&table, &Scan { index: WhichIndex::Secondary(0), ..Scan::all() }, |_, _| {
+                found += 1;
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        assert_eq!(found, rows, "{name}");
+    }
+}
+
 #[test]
 fn at_the_memory_limit_a_transaction_can_be_aborted_and_the_database_goes_on() {
     let disk = FaultyDisk::new(Random::seed_from_environment());
@@ -191,8 +344,8 @@ fn at_the_memory_limit_a_transaction_can_be_aborted_and_the_database_goes_on() {
     assert_eq!(
         error.to_string(),
         format!(
-            "out of memory: {used} of 4194304 bytes are in use (Options::memory_bytes); delete rows, or reopen with a \
-             higher limit"
+            "out of memory: {used} of 4194304 bytes are in use (Options::memory_bytes); delete rows, truncate or drop a \
+             table, or reopen with a higher limit"
         )
     );
     // It sees its rows, can change them in place, and can be aborted; the others go on meanwhile.

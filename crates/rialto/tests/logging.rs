@@ -6,6 +6,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use rialto::checkpoint::home::read_home;
 use rialto::io::{FaultyDisk, Random};
 use rialto::recovery::check;
 use rialto::row::{Column, ColumnType, Value};
@@ -55,6 +56,15 @@ fn rows(db: &Database) -> Rows {
     rows
 }
 
+/// Places are written, even if nothing else is: by a process that lives on, or by this.
+fn wait_for_places(db: &Database, count: u64) {
+    let began = Instant::now();
+    while db.metrics().log.packets < count {
+        assert!(began.elapsed() < Duration::from_secs(60), "places are written within a bound");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 #[test]
 fn a_close_keeps_everything_and_what_follows_is_logged_again() {
     let disk = FaultyDisk::new(1);
@@ -93,12 +103,7 @@ fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
         let db = open(&disk, Logging::None);
         put(&db, 1, 11).unwrap();
         put(&db, 2, 20).unwrap();
-        // Places are written, even if nothing else is: by a process that lives on, or by this.
-        let began = Instant::now();
-        while db.metrics().log.packets < 2 {
-            assert!(began.elapsed() < Duration::from_secs(60), "places are written within a bound");
-            std::thread::sleep(Duration::from_millis(1));
-        }
+        wait_for_places(&db, 2);
         if killed {
             disk.kill()
         } else {
@@ -109,14 +114,11 @@ fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
         let disk = disk.restart();
         let checked = check::check(&(disk.clone() as _), 64 << 20, 1).unwrap();
         assert!(checked.is_sound() && checked.to_string().contains("2 commits are lost"), "{checked}");
-        let told = Arc::new(std::sync::Mutex::new(String::new()));
-        let tell = told.clone();
-        let progress =
-            Some(Arc::new(move |text: &str| tell.lock().unwrap().push_str(text)) as rialto::Progress);
-        let told_options = Options { progress, ..options(Logging::Value) };
-        let db = Database::open_on(disk.clone(), told_options).unwrap();
-        assert_eq!(db.recovery().unwrap().unlogged, 2);
-        assert!(told.lock().unwrap().contains("2 commits are lost"), "{}", told.lock().unwrap());
+        let db = open(&disk, Logging::Value);
+        let recovery = db.recovery().unwrap();
+        assert_eq!(recovery.unlogged, 2);
+        let warnings = recovery.warnings();
+        assert!(warnings.len() == 1 && warnings[0].starts_with("2 commits are lost"), "{warnings:?}");
         assert_eq!(rows(&db), Rows::from([(1, 10)]), "as it was when it was opened");
         // What is logged from here on stands on that.
         put(&db, 2, 21).unwrap();
@@ -130,6 +132,70 @@ fn a_crash_gives_what_there_was_at_the_opening_and_says_what_is_lost() {
         db.close().unwrap();
         assert_eq!(open(&disk, Logging::Value).recovery().unwrap().unlogged, 0);
     }
+}
+
+/// Damages the copy of the checkpoint in force.
+fn damage_newest(disk: &FaultyDisk) {
+    let (_, home) = read_home(disk).unwrap();
+    disk.damage(&format!("backup-{}", home.copy.expect("a checkpoint was made").number()), 70, 1).unwrap();
+}
+
+/// What a close has kept of commits without logging is in one copy alone. Where that is damaged the older copy does not stand in
+/// for it: the log redoes what came later on rows that are not there.
+#[test]
+fn a_copy_that_alone_has_what_was_not_logged_has_none_to_stand_in_for_it() {
+    for later in [false, true] {
+        let disk = FaultyDisk::new(4);
+        let db = made(&disk);
+        put(&db, 1, 10).unwrap();
+        db.close().unwrap();
+        let db = open(&disk, Logging::None);
+        put(&db, 2, 20).unwrap();
+        db.close().unwrap();
+        if later {
+            let db = open(&disk, Logging::Value);
+            put(&db, 1, 11).unwrap();
+            put(&db, 2, 21).unwrap();
+            db.close().unwrap();
+        }
+        damage_newest(&disk);
+        let error = Database::open_on(disk.clone(), options(Logging::Value)).unwrap_err();
+        let OpenError::Corrupt { file, what, .. } = &error else { panic!("{error:?}") };
+        assert!(file.starts_with("backup-"), "{error}");
+        assert!(
+            what.contains("cannot stand in for it: ") && what.contains("ran with logging none"),
+            "{error}"
+        );
+        let checked = check::check(&(disk.clone() as _), 64 << 20, 1).unwrap().to_string();
+        assert!(checked.contains("an opening does not fall back to checkpoint 1: "), "{checked}");
+    }
+}
+
+/// What was lost with a process is in no copy: the older one stands in for the newest as ever.
+#[test]
+fn lost_commits_between_two_checkpoints_do_not_keep_the_older_from_standing_in() {
+    let disk = FaultyDisk::new(5);
+    let db = made(&disk);
+    put(&db, 1, 10).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = open(&disk, Logging::None);
+    put(&db, 1, 11).unwrap();
+    put(&db, 2, 20).unwrap();
+    wait_for_places(&db, 2);
+    disk.crash();
+    drop(db);
+    let disk = disk.restart();
+    let db = open(&disk, Logging::Value);
+    put(&db, 1, 12).unwrap();
+    db.checkpoint().unwrap();
+    put(&db, 2, 22).unwrap();
+    db.close().unwrap();
+    damage_newest(&disk);
+    let db = open(&disk, Logging::Value);
+    let warnings = db.recovery().unwrap().warnings();
+    assert!(warnings.len() == 2 && warnings[0].contains("is damaged at offset"), "{warnings:?}");
+    assert_eq!(rows(&db), Rows::from([(1, 12), (2, 22)]));
 }
 
 #[test]

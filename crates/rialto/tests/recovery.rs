@@ -75,7 +75,7 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
     };
     let kind = random.below(100);
     if names.is_empty() || kind < 4 && names.len() < 6 {
-        let name = format!("t{}", random.below(1000));
+        let name = format!("t{}", random.below(12));
         if model.tables.contains_key(&name) {
             return Ok(());
         }
@@ -108,11 +108,14 @@ fn step(tx: &mut Transaction, model: &mut Model, random: &mut Random, nth: u64) 
             }
         }
         7..10 if nth == 0 && entry.indexes.len() < 3 => {
-            let index = format!("{name}_{}", random.below(1 << 30));
-            let unique = random.chance(1, 3);
-            let columns: &[&str] = if unique { &["id", "n"] } else { &["n"] };
-            tx.create_index(&name, &index, columns, unique)?;
-            entry.indexes.push(index);
+            // Few names, so that an index that was dropped is made again under its own.
+            let index = format!("{name}_{}", random.below(4));
+            if !entry.indexes.contains(&index) {
+                let unique = random.chance(1, 3);
+                let columns: &[&str] = if unique { &["id", "n"] } else { &["n"] };
+                tx.create_index(&name, &index, columns, unique)?;
+                entry.indexes.push(index);
+            }
         }
         10..12 if nth == 0 => {
             if let Some(index) = entry.indexes.pop() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use rialto::io::{Caching, Disk, MemoryDisk, Open};
+use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open};
 use rialto::recovery::check::{CheckReport, Severity, check};
 use rialto::recovery::inspect::inspect;
 use rialto::row::{Column, ColumnType, Value};
@@ -111,9 +111,17 @@ fn damage_is_named_by_file_and_offset() {
             text.contains("note: an opening falls back to checkpoint 3, which is in force too"),
             "{text}"
         );
+        let shared: Arc<dyn Disk> = disk.clone();
+        let text = inspect(&shared, MEMORY, 2).unwrap();
         let db = Database::open_on(disk, options()).unwrap();
         let fell_back = db.recovery().unwrap().fell_back.clone().expect("it falls back");
         assert_eq!((fell_back.file.as_str(), fell_back.offset), (file, offset));
+        assert!(
+            text.contains("recovery   from checkpoint 3\n")
+                && text.contains(&format!("damaged    {fell_back}\n"))
+                && text.contains("1600 rows"),
+            "inspect recovers as an opening does: {text}"
+        );
     }
 }
 
@@ -125,7 +133,83 @@ fn damage_of_what_is_not_in_force_is_a_note() {
     assert!(report.is_sound());
     assert_eq!(report.findings.len(), 1);
     assert_eq!(report.findings[0].severity, Severity::Note);
+    let text = &report.findings[0].what;
+    assert!(
+        text.contains("\"backup-1\" is corrupt at offset 65536") && text.contains("checkpoint 3"),
+        "{text}"
+    );
     Database::open_on(disk, options()).unwrap();
+}
+
+/// Whole images of an earlier checkpoint are not taken for those of the one in force: of a file that was put back, or of one
+/// write that a device has lost.
+#[test]
+fn an_older_copy_that_was_put_back_is_damage() {
+    for (images, newest_alone) in [(None, false), (Some(1), false), (None, true), (Some(1), true)] {
+        let disk = FaultyDisk::new(1);
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        db.transact(|tx| {
+            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("name", ColumnType::Text)];
+            tx.create_table(&TableDef::new("things", columns).with_primary_key(&["id"])).map(drop)
+        })
+        .unwrap();
+        let renew = |name: &str| {
+            let table = db.table("things").unwrap();
+            let text = Value::Text(name.to_owned());
+            db.transact(|tx| {
+                (0..500).try_for_each(|id| tx.update(&table, id, &[(1, text.clone())]).map(drop))
+            })
+            .unwrap();
+            db.checkpoint().unwrap();
+        };
+        put(&db, 0..500, "thing");
+        renew("two");
+        let earlier = files(&*disk).remove("backup-0").unwrap();
+        renew("three");
+        renew("four");
+        if newest_alone {
+            // The next checkpoint has begun.
+            put(&db, 500..501, "late");
+            disk.fail(FaultKind::Write, "backup-1", 0);
+            db.checkpoint().unwrap_err();
+        }
+        disk.kill();
+        drop(db);
+        let disk = disk.restart();
+        // The image with the rows, or all of them.
+        let file = disk.open("backup-0", Open::Existing, Caching::Buffered).unwrap();
+        let rows = (0..earlier.len() / 65_536).find(|at| {
+            let mut now = vec![0; 65_536];
+            file.read_at(&mut now, *at as u64 * 65_536).unwrap();
+            *at > 0 && now[64..] != earlier[at * 65_536..][64..65_536]
+        });
+        let at = rows.expect("an image has changed") * 65_536;
+        let (from, to) = if images.is_some() { (at, at + 65_536) } else { (0, earlier.len()) };
+        file.write_at(&earlier[from..to], from as u64).unwrap();
+        let shared: Arc<dyn Disk> = disk.clone();
+        let report = check(&shared, MEMORY, 2).unwrap();
+        let text = report.to_string();
+        assert!(
+            !report.is_sound()
+                && text.contains(
+                    "it names checkpoint 4 in \"backup-0\", whose images are whole, but not all of that checkpoint"
+                ),
+            "{text}"
+        );
+        let error = Database::open_on(disk.clone(), options()).unwrap_err().to_string();
+        assert!(error.contains("put the right file back, or remove it"), "{error}");
+        disk.remove("backup-0").unwrap();
+        match Database::open_on(disk, options()) {
+            Ok(db) => {
+                let fell_back = db.recovery().unwrap().fell_back.clone().expect("it falls back");
+                assert!(!newest_alone && (fell_back.newest, fell_back.older) == (4, 3), "{fell_back}");
+                let table = db.table("things").unwrap();
+                let row = db.transact(|tx| tx.get(&table, 7)).unwrap().unwrap();
+                assert_eq!(row.get(1).unwrap(), Value::Text("four".into()));
+            }
+            Err(error) => assert!(newest_alone, "{error}"),
+        }
+    }
 }
 
 #[test]

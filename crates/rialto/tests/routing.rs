@@ -410,3 +410,22 @@ fn a_body_changes_neither_rules_nor_numbers() {
     db.set_executors(4..=4).unwrap();
     handle.lock().unwrap().take();
 }
+
+/// A table that is emptied keeps its indexes, and so how their keys are dealt out, whatever becomes of the transaction.
+#[test]
+fn a_table_that_is_emptied_keeps_its_routing_rule() {
+    let db = database();
+    let table = stock(&db);
+    fill(&db, &table, 2, 2);
+    db.set_routing_by_hash("stock", WhichIndex::Primary, 1).unwrap();
+    let executors = || db.executors_of("stock", WhichIndex::Primary);
+    let before = executors();
+    assert_eq!(before, Ok(8));
+    let mut tx = db.begin().unwrap();
+    tx.truncate(&table).unwrap();
+    tx.abort().unwrap();
+    assert_eq!(executors(), before, "after an abort");
+    db.transact(|tx| tx.truncate(&table)).unwrap();
+    assert_eq!(executors(), before, "after a commit");
+    fill(&db, &db.table("stock").unwrap(), 2, 2);
+}

@@ -172,6 +172,44 @@ fn a_caller_learns_what_became_of_his_call_however_he_asks() {
 }
 
 /// Many on their way at a time, all on one row: they come one after the other, each once.
+/// A waker is its maker's code: one that goes because another is asked with may call, and wait for the thread that runs both.
+#[test]
+fn a_waker_that_goes_away_may_call() {
+    struct Calls(Database, Arc<AtomicBool>);
+    impl Wake for Calls {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Calls {
+        fn drop(&mut self) {
+            self.1.store(true, Ordering::SeqCst);
+            assert_eq!(self.0.call("count", &[Value::Int4(0)]), Ok(vec![Value::Int8(1)]));
+        }
+    }
+    let db = database(options(1));
+    let may_end = Arc::new(AtomicBool::new(false));
+    let ends = may_end.clone();
+    let action = Action::exclusive("counters", move |_, _, _| {
+        until("it may end", || ends.load(Ordering::SeqCst));
+        Ok(())
+    });
+    db.register(Procedure::new("waits", [ColumnType::Int4], action.by_argument(0))).unwrap();
+    let done = Arc::new(AtomicBool::new(false));
+    let asks = {
+        let (db, done) = (db.clone(), done.clone());
+        std::thread::spawn(move || {
+            let mut sent = send(&db, "waits", 0);
+            let waker = Waker::from(Arc::new(Calls(db, may_end)));
+            assert!(Pin::new(&mut sent).poll(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            let _ = poll(&mut sent, &Arc::new(Wakes::default()));
+            done.store(true, Ordering::SeqCst);
+            assert_eq!(sent.wait(), Ok(vec![]));
+        })
+    };
+    until("the waker has called", || done.load(Ordering::SeqCst));
+    asks.join().unwrap();
+}
+
 #[test]
 fn a_client_has_many_calls_on_their_way() {
     in_time(LIMIT, || {

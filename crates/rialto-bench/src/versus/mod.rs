@@ -17,6 +17,7 @@ use crate::args::BenchArgs;
 use crate::error::BenchError;
 use crate::json::Json;
 use crate::report::{write_json, write_part};
+use crate::session::say;
 
 /// Pairs, unless `--repeat` says otherwise: the fewest whose extremes are a 95% interval.
 const PAIRS: u32 = 6;
@@ -120,8 +121,8 @@ fn ratios(this: &Side, other: &Side, path: &str) -> Option<Vec<f64>> {
 pub fn run(args: &BenchArgs, line: &[String], out: &mut dyn Write) -> Result<(), BenchError> {
     let [mut this, mut other] = sides(args, line)?;
     let pairs = if args.repeat > 1 { args.repeat } else { PAIRS };
-    eprintln!("this:  {} bench {}", this.program.display(), this.arguments.join(" "));
-    eprintln!("other: {} bench {}", other.program.display(), other.arguments.join(" "));
+    say(&format!("this:  {} bench {}", this.program.display(), this.arguments.join(" ")));
+    say(&format!("other: {} bench {}", other.program.display(), other.arguments.join(" ")));
     for pair in 0..pairs {
         // Every other pair in the other order, so that a drift helps neither.
         if pair % 2 == 0 {
@@ -133,11 +134,11 @@ pub fn run(args: &BenchArgs, line: &[String], out: &mut dyn Write) -> Result<(),
         }
         let [ours, theirs] = [&this, &other].map(|side| side.figure(pair as usize, COMPARED[0].0));
         let (ours, theirs) = (ours.unwrap_or(0.0), theirs.unwrap_or(0.0));
-        eprintln!(
+        say(&format!(
             "  pair {} of {pairs}: {ours:.0} and {theirs:.0} transactions/s, ratio {:.3}",
             pair + 1,
             ours / theirs
-        );
+        ));
     }
     let mut text = format!("{pairs} pairs, this over other\n\n");
     let mut members = Vec::new();

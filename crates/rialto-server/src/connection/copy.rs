@@ -1,7 +1,9 @@
 //! COPY from the client: the messages while its data comes.
 
+use std::collections::VecDeque;
 use std::io;
 
+use rialto_sql::parse::Pieces;
 use rialto_sql::{CopyIn, SqlError, SqlState};
 
 use super::{Connection, Mode, Stream};
@@ -12,37 +14,39 @@ pub(super) struct CopyState {
     copy: CopyIn,
     /// Whether it was in a simple query, and not in a pipeline.
     simple: bool,
-    /// What is left of the query string: statements, and the characters before each.
-    pub(super) rest: Vec<(String, usize)>,
+    /// What is left of the query string, and the characters before it.
+    pub(super) rest: (String, usize),
 }
 
 impl CopyState {
     pub(super) fn simple(copy: CopyIn) -> CopyState {
-        CopyState { copy, simple: true, rest: Vec::new() }
+        CopyState { copy, simple: true, rest: Default::default() }
     }
 
     pub(super) fn in_pipeline(copy: CopyIn) -> CopyState {
-        CopyState { copy, simple: false, rest: Vec::new() }
+        CopyState { copy, simple: false, rest: Default::default() }
     }
 }
 
 impl<S: Stream> Connection<S> {
     /// A message while a COPY's data comes.
-    pub(super) fn copy_message(&mut self, message: Message<'_>) -> io::Result<()> {
+    /// Whatever ends the COPY ends this mode.
+    pub(super) fn copy_message(&mut self, message: Result<Message<'_>, SqlError>) -> io::Result<()> {
         let Mode::CopyIn(mut state) = std::mem::replace(&mut self.mode, Mode::Ready) else { return Ok(()) };
         let answer = match message {
-            Message::CopyData(data) => {
+            Ok(Message::CopyData(data)) => {
                 state.copy.push(data);
                 self.session.run_copy(&mut state.copy, false)
             }
-            Message::CopyDone => self.session.run_copy(&mut state.copy, true),
-            Message::CopyFail(reason) => {
+            Ok(Message::CopyDone) => self.session.run_copy(&mut state.copy, true),
+            Ok(Message::CopyFail(reason)) => {
                 let message = format!("COPY from stdin failed: {reason}");
                 Err(SqlError::new(SqlState::Cancelled, message))
             }
             // A client may have sent these before it knew that a COPY had begun.
-            Message::Flush | Message::Sync => Ok(None),
-            _ => {
+            Ok(Message::Flush | Message::Sync) => Ok(None),
+            Err(malformed) => Err(malformed),
+            Ok(_) => {
                 let message = "unexpected message during COPY from stdin";
                 Err(SqlError::new(SqlState::ProtocolViolation, message))
             }
@@ -52,7 +56,8 @@ impl<S: Stream> Connection<S> {
             Ok(Some(tag)) => {
                 self.complete(tag);
                 if state.simple {
-                    return self.rest_of_query(state.rest);
+                    let (rest, chars_before) = &state.rest;
+                    return self.run_pieces(Pieces::behind(rest, *chars_before), VecDeque::new());
                 }
             }
             Err(error) => return self.copy_failed(*state, error),

@@ -1,148 +1,16 @@
 //! The extended protocol: prepared statements, portals, pipelines that end with a Sync.
 
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-use hashbrown::HashMap;
 use rialto::row::Value;
 use rialto_sql::parse::{CopyDirection, split};
 use rialto_sql::values::{binary, text};
 use rialto_sql::{Prepared, SqlError, SqlState, SqlType, Tag};
 
 use super::copy::CopyState;
-use super::output::OutputFormats;
-use super::{Connection, Length, Mode, Stream, form, protocol_error};
+use super::output::{OutputFormats, Rest};
+use super::portal::PortalState;
+use super::{Connection, Mode, Stream, form, protocol_error};
 use crate::protocol::backend;
 use crate::protocol::frontend::{Bind, Format, Formats, Message, Target};
-
-/// A prepared statement of the client's.
-pub(super) struct Statement {
-    /// `None` for an empty statement.
-    prepared: Option<Arc<Prepared>>,
-    /// The answer to a Describe of a portal whose columns are all text: RowDescription or NoData.
-    description: Vec<u8>,
-}
-
-impl Statement {
-    fn new(prepared: Option<Arc<Prepared>>) -> Statement {
-        let mut description = Vec::new();
-        describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
-        Statement { prepared, description }
-    }
-
-    fn params(&self) -> &[SqlType] {
-        self.prepared.as_ref().map_or(&[], |prepared| &prepared.params)
-    }
-}
-
-/// A statement with its arguments.
-pub(super) struct Portal {
-    /// `None` if there is no such portal.
-    statement: Option<Arc<Statement>>,
-    params: Vec<Value>,
-    formats: OutputFormats,
-    state: PortalState,
-}
-
-enum PortalState {
-    New,
-    /// It ran, and these DataRow messages are left, each one with its end.
-    Suspended {
-        rows: Vec<u8>,
-        ends: VecDeque<usize>,
-        at: usize,
-        tag: Tag,
-    },
-    Done,
-}
-
-impl Default for Portal {
-    fn default() -> Portal {
-        Portal { statement: None, params: Vec::new(), formats: OutputFormats::TEXT, state: PortalState::Done }
-    }
-}
-
-impl Portal {
-    /// Makes it one that is not there; its room for arguments stays.
-    pub(super) fn close(&mut self) {
-        self.statement = None;
-        self.state = PortalState::Done;
-    }
-
-    /// Whether there is such a portal.
-    fn is_there(&self) -> bool {
-        self.statement.is_some()
-    }
-
-    /// Answers a Describe of it.
-    fn describe(&self, out: &mut Vec<u8>) {
-        let Some(statement) = &self.statement else { return };
-        match self.formats {
-            OutputFormats::TEXT => out.extend_from_slice(&statement.description),
-            _ => describe_rows(out, statement.prepared.as_deref(), &self.formats),
-        }
-    }
-
-    /// Makes it a statement's, with these arguments.
-    fn bind(&mut self, statement: Arc<Statement>, bind: &Bind<'_>) -> Result<(), SqlError> {
-        let bound = arguments(bind, statement.params(), &mut self.params).and_then(|()| {
-            let columns = statement.prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
-            formats(bind.result_formats, columns)
-        });
-        match bound {
-            Ok(formats) => {
-                self.formats = formats;
-                self.state = PortalState::New;
-                self.statement = Some(statement);
-                Ok(())
-            }
-            Err(error) => {
-                self.close();
-                Err(error)
-            }
-        }
-    }
-}
-
-/// A client's portals.
-#[derive(Default)]
-pub(super) struct Portals {
-    /// The one without a name, which stays to be used again.
-    pub(super) unnamed: Portal,
-    named: HashMap<String, Portal>,
-}
-
-impl Portals {
-    fn get(&mut self, name: &str) -> Result<&mut Portal, SqlError> {
-        let portal = if name.is_empty() { Some(&mut self.unnamed) } else { self.named.get_mut(name) };
-        portal
-            .filter(|portal| portal.is_there())
-            .ok_or_else(|| SqlError::new(SqlState::NoSuchPortal, format!("portal \"{name}\" does not exist")))
-    }
-
-    /// Answers a Describe of a portal.
-    #[inline]
-    pub(super) fn describe(&mut self, name: &str, out: &mut Vec<u8>) -> Result<(), SqlError> {
-        self.get(name)?.describe(out);
-        Ok(())
-    }
-
-    fn close(&mut self, name: &str) {
-        match name {
-            "" => self.unnamed.close(),
-            name => drop(self.named.remove(name)),
-        }
-    }
-
-    /// Closes all of them.
-    #[inline]
-    pub(super) fn clear(&mut self) {
-        self.unnamed.close();
-        if !self.named.is_empty() {
-            self.named.clear();
-        }
-    }
-}
 
 impl<S: Stream> Connection<S> {
     /// One message of a pipeline.
@@ -154,7 +22,7 @@ impl<S: Stream> Connection<S> {
             Message::Execute { portal, max_rows } => self.execute_portal(portal, max_rows),
             Message::Close(target, name) => {
                 match target {
-                    Target::Statement => drop(self.statements.remove(name.as_bytes())),
+                    Target::Statement => self.statements.remove(name.as_bytes()),
                     Target::Portal => self.portals.close(name),
                 }
                 backend::bare(&mut self.out, b'3');
@@ -165,10 +33,11 @@ impl<S: Stream> Connection<S> {
     }
 
     fn parse(&mut self, name: &str, sql: &str, types: &[u32]) -> Result<(), SqlError> {
-        if !name.is_empty() && self.statements.contains_key(name.as_bytes()) {
-            let message = format!("prepared statement \"{name}\" already exists");
-            return Err(SqlError::new(SqlState::DuplicateStatement, message));
+        if name.is_empty() {
+            // Also if the new one fails: a Bind must not find the old one.
+            self.statements.remove(b"");
         }
+        self.statements.check_new(name, sql.len())?;
         let types = types
             .iter()
             .map(|&oid| {
@@ -177,19 +46,20 @@ impl<S: Stream> Connection<S> {
                 })
             })
             .collect::<Result<Vec<_>, _>>()?;
-        let prepared = match split(sql)[..] {
-            [] => None,
-            [piece] => {
+        let mut pieces = split(sql);
+        let prepared = match (pieces.next(), pieces.next()) {
+            (None, _) => None,
+            (Some(piece), None) => {
                 let prepared =
                     self.session.prepare(piece.text, &types).map_err(|error| piece.move_error(error));
                 Some(prepared?)
             }
-            _ => {
+            (Some(_), Some(_)) => {
                 let message = "cannot insert multiple commands into a prepared statement";
                 return Err(SqlError::new(SqlState::SyntaxError, message));
             }
         };
-        self.statements.insert(name.as_bytes().to_vec(), Arc::new(Statement::new(prepared)));
+        self.statements.insert(name, prepared, sql.len())?;
         backend::bare(&mut self.out, b'1');
         Ok(())
     }
@@ -199,10 +69,7 @@ impl<S: Stream> Connection<S> {
             Some(statement) => statement.clone(),
             None => return Err(no_statement(bind.statement.text().map_err(protocol_error)?)),
         };
-        if !bind.portal.is_empty() && self.portals.named.contains_key(bind.portal) {
-            let message = format!("cursor \"{}\" already exists", bind.portal);
-            return Err(SqlError::new(SqlState::DuplicatePortal, message));
-        }
+        self.portals.check_is_free(bind.portal)?;
         let expected = statement.params().len();
         if bind.arguments.count() != expected {
             let message = format!(
@@ -212,13 +79,12 @@ impl<S: Stream> Connection<S> {
             );
             return Err(SqlError::new(SqlState::ProtocolViolation, message));
         }
-        if bind.portal.is_empty() {
-            self.portals.unnamed.bind(statement, bind)?;
-        } else {
-            let mut portal = Portal::default();
-            portal.bind(statement, bind)?;
-            self.portals.named.insert(bind.portal.to_string(), portal);
+        if let Err(error) = self.session.check_not_failed()
+            && !statement.prepared.as_ref().is_none_or(|prepared| prepared.is_allowed_when_failed())
+        {
+            return Err(error);
         }
+        self.portals.open(bind, statement, self.session.savepoint_number())?;
         backend::bare(&mut self.out, b'2');
         Ok(())
     }
@@ -228,14 +94,26 @@ impl<S: Stream> Connection<S> {
             Target::Statement => {
                 let statement =
                     self.statements.get(name.as_bytes()).ok_or_else(|| no_statement(name))?.clone();
+                if statement.has_columns() {
+                    self.session.check_not_failed()?;
+                }
                 let params = statement.params().iter();
                 backend::parameter_description(&mut self.out, params.map(|sql_type| sql_type.oid()));
                 self.out.extend_from_slice(&statement.description);
+                Ok(())
             }
-            Target::Portal => {
-                self.portals.describe(name, &mut self.out)?;
-            }
+            Target::Portal => self.describe_portal(name),
         }
+    }
+
+    /// Tells the columns of a portal and the formats that they come in.
+    #[inline]
+    pub(super) fn describe_portal(&mut self, name: &str) -> Result<(), SqlError> {
+        let portal = self.portals.get(name)?;
+        if portal.has_columns() {
+            self.session.check_not_failed()?;
+        }
+        portal.describe(&mut self.out);
         Ok(())
     }
 
@@ -249,8 +127,18 @@ impl<S: Stream> Connection<S> {
         };
         match portal.state {
             PortalState::New => {}
-            PortalState::Suspended { .. } => return self.more_rows(name, max_rows),
-            PortalState::Done => {
+            PortalState::Suspended { .. } => {
+                self.session.check_not_failed()?;
+                return self.more_rows(name, max_rows);
+            }
+            // What gave rows has none left; what gave none is not run twice.
+            PortalState::Ran(tag) if !prepared.columns.is_empty() => {
+                self.session.check_not_failed()?;
+                self.complete(with_rows(tag, 0));
+                return Ok(());
+            }
+            PortalState::Ran(_) | PortalState::Done => {
+                self.session.check_not_failed()?;
                 let message = format!("portal \"{name}\" cannot be run");
                 return Err(SqlError::new(SqlState::NotInPrerequisiteState, message));
             }
@@ -258,59 +146,75 @@ impl<S: Stream> Connection<S> {
         // Also if it fails: it cannot be run again.
         portal.state = PortalState::Done;
         let params = std::mem::take(&mut portal.params);
-        let formats = std::mem::replace(&mut portal.formats, OutputFormats::TEXT);
+        let formats = portal.formats.clone();
         if let Some((direction, columns)) = prepared.copy() {
             if let CopyDirection::FromStdin = direction {
                 let copy = self.session.begin_copy(prepared)?;
                 backend::copy_response(&mut self.out, b'G', columns);
                 self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
-                return self.flush().map_err(|error| SqlError::new(SqlState::IoError, error.to_string()));
+                return Ok(());
             }
             backend::copy_response(&mut self.out, b'H', columns);
         }
         let form = form(prepared, &formats);
         if max_rows > 0 && !prepared.columns.is_empty() {
-            // All its rows are kept, to be handed out piece by piece.
-            let sent = std::mem::take(&mut self.out);
-            let answer = self.execute(prepared, &params, form, Length::Kept);
-            let rows = std::mem::replace(&mut self.out, sent);
-            let tag = answer?;
-            let ends = message_ends(&rows);
-            self.portals.get(name)?.state = PortalState::Suspended { rows, ends, at: 0, tag };
-            return self.more_rows(name, max_rows);
+            // The rest of its rows is kept, to be handed out piece by piece.
+            let mut kept = Vec::new();
+            let bytes_max = self.portals.room();
+            let rest = Rest { before: max_rows.into(), kept: &mut kept, bytes_max };
+            let (tag, before) = self.execute(prepared, &params, form, Some(rest))?;
+            if before > 0 {
+                self.portals.ran(name, tag, params);
+                self.complete(tag);
+            } else {
+                self.portals.keep(name, kept, tag)?;
+                backend::bare(&mut self.out, b's');
+            }
+            return Ok(());
         }
-        let tag = self.execute(prepared, &params, form, Length::Streamed)?;
+        let (tag, _) = self.execute(prepared, &params, form, None)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }
         self.complete(tag);
-        // Room for the next arguments.
-        self.portals.unnamed.params = params;
+        self.portals.ran(name, tag, params);
         Ok(())
     }
 
     /// Sends the next rows of a portal.
     fn more_rows(&mut self, name: &str, max_rows: u32) -> Result<(), SqlError> {
-        let Connection { portals, out, .. } = self;
-        let Portal { state, .. } = portals.get(name)?;
-        let PortalState::Suspended { rows, ends, at, tag } = state else { return Ok(()) };
-        let count = if max_rows == 0 { ends.len() } else { ends.len().min(max_rows as usize) };
-        if let Some(end) = ends.drain(..count).next_back() {
-            out.extend_from_slice(&rows[*at..end]);
-            *at = end;
+        let PortalState::Suspended { rows, at, tag } = &mut self.portals.get(name)?.state else {
+            return Ok(());
+        };
+        let (start, mut count) = (*at, 0);
+        while *at < rows.len() && (max_rows == 0 || count < max_rows) {
+            *at = message_end(rows, *at);
+            count += 1;
         }
-        if ends.is_empty() && (max_rows == 0 || count < max_rows as usize) {
-            let tag = match *tag {
-                Tag::Rows(word @ "SELECT", _) => Tag::Rows(word, count as u64),
-                tag => tag,
-            };
-            *state = PortalState::Done;
-            self.complete(tag);
-        } else {
+        self.out.extend_from_slice(&rows[start..*at]);
+        if *at < rows.len() || max_rows > 0 && count == max_rows {
             backend::bare(&mut self.out, b's');
+            return Ok(());
         }
+        let tag = with_rows(*tag, count);
+        self.portals.end(name, tag)?;
+        self.complete(tag);
         Ok(())
     }
+}
+
+/// What an Execute of several that share a portal says: it counts the rows of its own.
+fn with_rows(tag: Tag, count: u32) -> Tag {
+    match tag {
+        Tag::Rows(word, _) => Tag::Rows(word, count.into()),
+        tag => tag,
+    }
+}
+
+/// Where the message ends that begins at `at`.
+fn message_end(messages: &[u8], at: usize) -> usize {
+    let length = messages[at + 1..at + 5].try_into().expect("a whole message is kept");
+    at + 1 + u32::from_be_bytes(length) as usize
 }
 
 fn no_statement(name: &str) -> SqlError {
@@ -321,7 +225,8 @@ fn no_statement(name: &str) -> SqlError {
     SqlError::new(SqlState::NoSuchStatement, message)
 }
 
-fn describe_rows(out: &mut Vec<u8>, prepared: Option<&Prepared>, formats: &OutputFormats) {
+/// What a Describe says of a statement's rows in these formats.
+pub(super) fn describe_rows(out: &mut Vec<u8>, prepared: Option<&Prepared>, formats: &OutputFormats) {
     match prepared {
         Some(prepared) if !prepared.columns.is_empty() => {
             backend::row_description(out, &prepared.columns, |index| formats.of(index));
@@ -330,18 +235,8 @@ fn describe_rows(out: &mut Vec<u8>, prepared: Option<&Prepared>, formats: &Outpu
     }
 }
 
-/// Where each of these messages ends.
-fn message_ends(messages: &[u8]) -> VecDeque<usize> {
-    let mut ends = VecDeque::new();
-    let mut at = 0;
-    while let Some(length) = messages.get(at + 1..at + 5) {
-        at += 1 + u32::from_be_bytes([length[0], length[1], length[2], length[3]]) as usize;
-        ends.push_back(at);
-    }
-    ends
-}
-
-fn arguments(bind: &Bind<'_>, types: &[SqlType], values: &mut Vec<Value>) -> Result<(), SqlError> {
+/// The arguments of a Bind as values.
+pub(super) fn arguments(bind: &Bind<'_>, types: &[SqlType], values: &mut Vec<Value>) -> Result<(), SqlError> {
     values.clear();
     values.reserve(types.len());
     let text_only = bind.formats.count() == 0;
@@ -381,7 +276,8 @@ fn argument_value(format: Format, sql_type: SqlType, bytes: &[u8], number: usize
     Ok(value)
 }
 
-fn formats(formats: Formats<'_>, columns: usize) -> Result<OutputFormats, SqlError> {
+/// The formats of a result as Bind gives them.
+pub(super) fn formats(formats: Formats<'_>, columns: usize) -> Result<OutputFormats, SqlError> {
     match formats.count() {
         0 => Ok(OutputFormats::TEXT),
         1 => formats.get(0).map(OutputFormats::All).map_err(protocol_error),

@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 
 use crate::protocol::Malformed;
-use crate::protocol::frontend::MESSAGE_BYTES_MAX;
+use crate::protocol::frontend;
 
 /// The buffer that is kept when nothing is in it.
 const BUFFER_BYTES: usize = 16 * 1024;
@@ -49,12 +49,7 @@ impl Input {
     pub(super) fn next(&mut self) -> Result<Option<(u8, &[u8])>, Malformed> {
         let rest = &self.bytes[self.start..self.end];
         let Some((head, _)) = rest.split_first_chunk::<5>() else { return Ok(None) };
-        let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]) as usize;
-        if !(4..=MESSAGE_BYTES_MAX).contains(&length) {
-            return Err(Malformed(format!(
-                "message of {length} bytes; 4 to {MESSAGE_BYTES_MAX} are allowed"
-            )));
-        }
+        let length = frontend::message_bytes(head[0], [head[1], head[2], head[3], head[4]])?;
         if rest.len() < 1 + length {
             return Ok(None);
         }
@@ -107,5 +102,10 @@ mod tests {
         let mut input = Input::default();
         input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).unwrap();
         assert!(input.next().is_err());
+        for head in [&b"S\0\0\x27\x11"[..], b"!\0\0\0\x04", b"E\x01\0\0\0"] {
+            let mut input = Input::default();
+            input.fill(&mut &head[..]).unwrap();
+            assert!(input.next().is_err(), "{head:?} before its body has come");
+        }
     }
 }

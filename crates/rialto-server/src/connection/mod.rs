@@ -1,8 +1,17 @@
 //! One client's connection: start-up, then messages until the end.
 //!
 //! Kept here: answers gather in one buffer, which goes to the socket with one write at a Sync, at the end of a simple
-//! query, at a Flush and before waiting for COPY data (and piecewise only for results of more than a mebibyte). Nothing
-//! that tells an outcome is written before the session has given it (I3).
+//! query, at a Flush, before waiting for COPY data, and whenever it holds a mebibyte: it is bounded.
+//!
+//! I3: nothing that tells an outcome is written before the session has given it. What is written earlier, rows of a long
+//! result for the most part, is written only when everything that it may have been read from is durable, unless it
+//! belongs to a transaction block: of a block, only the answer to its end is an outcome. [`EarlySend`] keeps that while
+//! a statement runs, [`Connection::send_early`] between messages.
+//!
+//! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
+//! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
+//!
+//! A client that does not read is given up after the write time-out ([`Socket`]), and its transaction with it.
 //!
 //! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
 //! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
@@ -11,7 +20,10 @@ mod copy;
 mod extended;
 mod input;
 mod output;
+mod portal;
 mod simple;
+mod socket;
+mod statements;
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -19,8 +31,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hashbrown::HashMap;
 use rialto::row::Value;
+use rialto::{Database, Durability};
 use rialto_sql::{Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
@@ -28,19 +40,23 @@ use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, Message};
 use crate::shared::{Place, Shared};
 use copy::CopyState;
-use extended::{Portals, Statement};
 use input::Input;
-use output::{OutputFormats, RowForm, WireSink};
+use output::{OutputFormats, Rest, RowForm, SEND_BYTES, WireSink};
+use portal::Portals;
+use socket::Socket;
+use statements::Statements;
 
-/// Ends a socket's reads from another thread.
-pub type Closer = Box<dyn Fn() + Send + Sync>;
+/// Ends a socket's reads, or its reads and writes, from another thread.
+pub type Closer = Box<dyn Fn(Shutdown) + Send + Sync>;
 
 /// A client's socket.
 pub trait Stream: Read + Write + Send {
-    /// What ends its reads.
+    /// What ends its reads, and its writes.
     fn closer(&self) -> io::Result<Closer>;
     /// How long a read may take.
     fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
+    /// How long a write may take that writes nothing.
+    fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()>;
 }
 
 macro_rules! stream {
@@ -49,11 +65,15 @@ macro_rules! stream {
             fn closer(&self) -> io::Result<Closer> {
                 let socket = self.try_clone()?;
                 // It is closed already if this fails.
-                Ok(Box::new(move || drop(socket.shutdown(Shutdown::Read))))
+                Ok(Box::new(move |how| drop(socket.shutdown(how))))
             }
 
             fn set_read_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
                 <$socket>::set_read_timeout(self, limit)
+            }
+
+            fn set_write_timeout(&self, limit: Option<Duration>) -> io::Result<()> {
+                <$socket>::set_write_timeout(self, limit)
             }
         }
     )*};
@@ -74,15 +94,6 @@ enum Mode {
     CopyIn(Box<CopyState>),
 }
 
-/// What becomes of a long result.
-#[derive(Clone, Copy)]
-enum Length {
-    /// It is sent as it comes.
-    Streamed,
-    /// It is kept in the buffer.
-    Kept,
-}
-
 /// Whether the connection goes on.
 #[derive(PartialEq)]
 enum Next {
@@ -92,13 +103,12 @@ enum Next {
 
 /// A client's connection after start-up.
 struct Connection<S> {
-    stream: S,
+    socket: Socket<S>,
     out: Vec<u8>,
     session: Session,
     shared: Arc<Shared>,
     mode: Mode,
-    /// Prepared statements by their names' bytes.
-    statements: HashMap<Vec<u8>, Arc<Statement>>,
+    statements: Statements,
     portals: Portals,
     /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
     completed_at: Option<usize>,
@@ -108,17 +118,31 @@ struct Connection<S> {
 
 /// Serves one client from its first byte to its last, on this thread.
 pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
-    // An error here, and below, means that the client is gone: there is nobody to tell.
-    let _ = stream.set_read_timeout(Some(crate::STARTUP_TIMEOUT));
-    let Ok(Some((session, place))) = crate::startup::start(&mut stream, &shared) else { return };
-    let _ = stream.set_read_timeout(None);
+    match stream.closer().map(|closer| shared.admit(closer)) {
+        Ok(Some(place)) => serve_admitted(stream, &shared, &place),
+        // An error here, and below, means that the client is gone: there is nothing to tell it.
+        Ok(None) => drop(crate::startup::turn_away(&mut stream, &shared)),
+        Err(_) => {}
+    }
+}
+
+/// Serves one client that has a place. The place is given back only when nothing of the client's is left.
+pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, place: &Place) {
+    let write_timeout = shared.write_timeout();
+    if stream.set_write_timeout(write_timeout).is_err() {
+        return;
+    }
+    let Ok(Some(session)) = crate::startup::start(&mut stream, shared, place) else { return };
+    if stream.set_read_timeout(None).is_err() {
+        return;
+    }
     let connection = Connection {
-        stream,
+        socket: Socket::new(stream, write_timeout),
         out: Vec::with_capacity(8 * 1024),
         session,
-        shared,
+        shared: shared.clone(),
         mode: Mode::Ready,
-        statements: HashMap::new(),
+        statements: Statements::default(),
         portals: Portals::default(),
         completed_at: None,
         in_pipeline: false,
@@ -127,7 +151,7 @@ pub fn serve<S: Stream>(mut stream: S, shared: Arc<Shared>) {
 }
 
 impl<S: Stream> Connection<S> {
-    fn run(mut self, place: Place) -> io::Result<()> {
+    fn run(mut self, place: &Place) -> io::Result<()> {
         let mut input = Input::default();
         loop {
             if !place.is_serving() && place.ends(self.is_idle()) {
@@ -142,10 +166,17 @@ impl<S: Stream> Connection<S> {
                     if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
                         self.run_unnamed()?;
                     }
+                    if self.out.len() >= SEND_BYTES {
+                        self.send_early()?;
+                    }
                 }
                 Ok(None) => {
+                    if let Mode::SkipToSync = self.mode {
+                        // A client that sent a Flush, or nothing, behind what failed waits for the error.
+                        self.flush()?;
+                    }
                     let idle = self.is_idle();
-                    let more = place.read(idle, || input.fill(&mut self.stream))?;
+                    let more = place.read(idle, || input.fill(&mut self.socket))?;
                     if !more && !place.ends(idle) {
                         self.session.abandon();
                         return Ok(());
@@ -167,7 +198,12 @@ impl<S: Stream> Connection<S> {
         self.fatal(self.shared.farewell())
     }
 
+    /// Ends the connection with this error behind what there is to send.
     fn fatal(&mut self, error: SqlError) -> io::Result<()> {
+        if self.session.settle().is_err() {
+            // I3: what was read will never be durable.
+            self.out.clear();
+        }
         self.session.abandon();
         backend::error(&mut self.out, Severity::Fatal, &error);
         self.flush()
@@ -178,7 +214,7 @@ impl<S: Stream> Connection<S> {
         if self.out.is_empty() {
             return Ok(());
         }
-        let written = self.stream.write_all(&self.out);
+        let written = self.socket.send(&self.out);
         self.out.clear();
         self.completed_at = None;
         if self.out.capacity() > 1 << 22 {
@@ -187,12 +223,23 @@ impl<S: Stream> Connection<S> {
         written
     }
 
+    /// Sends what there is although the outcome is not known, once what it was read from is durable (I3).
+    #[cold]
+    fn send_early(&mut self) -> io::Result<()> {
+        if let Err(error) = self.session.settle() {
+            self.shared.note(&error);
+            self.fatal(error)?;
+            return Err(io::Error::other("the database has stopped"));
+        }
+        self.flush()
+    }
+
     fn message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
         if matches!(self.mode, Mode::Ready) {
             // What every driver sends for a prepared statement, without the detour by a `Message`.
             let done = match (tag, body) {
                 (b'B', body) => frontend::bind_message(body).ok().map(|bind| self.bind(&bind)),
-                (b'D', b"P\0") => Some(self.portals.describe("", &mut self.out)),
+                (b'D', b"P\0") => Some(self.describe_portal("")),
                 (b'E', [0, 0, 0, 0, 0]) => Some(self.execute_portal("", 0)),
                 (b'S', []) => return self.ready().map(|()| Next::Go),
                 _ => None,
@@ -202,6 +249,9 @@ impl<S: Stream> Connection<S> {
                 if let Err(error) = done {
                     self.fail_pipeline(error);
                 }
+                if let Mode::CopyIn(_) = self.mode {
+                    self.send_early()?;
+                }
                 return Ok(Next::Go);
             }
         }
@@ -210,69 +260,57 @@ impl<S: Stream> Connection<S> {
 
     /// Does what [`RUN_UNNAMED`] asks for.
     fn run_unnamed(&mut self) -> io::Result<()> {
-        let Connection { portals, out, .. } = self;
-        let done = portals.describe("", out).and_then(|()| self.execute_portal("", 0));
+        let done = self.describe_portal("").and_then(|()| self.execute_portal("", 0));
         if let Err(error) = done {
             self.fail_pipeline(error);
         }
         match self.mode {
             // A Sync that comes while a COPY has begun ends nothing.
-            Mode::CopyIn(_) => return Ok(()),
+            Mode::CopyIn(_) => return self.send_early(),
             Mode::Ready | Mode::SkipToSync => self.mode = Mode::Ready,
         }
         self.ready()
     }
 
     fn any_message(&mut self, tag: u8, body: &[u8]) -> io::Result<Next> {
-        let message = match frontend::message(tag, body) {
-            Ok(message) => message,
-            Err(malformed) => {
-                let error = protocol_error(malformed);
-                match tag {
-                    b'Q' => {
-                        self.fail(error);
-                        self.ready()?;
-                    }
-                    b'P' | b'B' | b'D' | b'E' | b'C' | b'H' | b'S' => self.fail_pipeline(error),
-                    _ => {
-                        self.fatal(error)?;
-                        return Ok(Next::End);
-                    }
-                }
-                return Ok(Next::Go);
-            }
-        };
-        if matches!(message, Message::Terminate) {
-            return Ok(Next::End);
+        match (&self.mode, tag) {
+            (_, b'X') => return Ok(Next::End),
+            // The Sync itself is no part of what is skipped, even if it makes no sense.
+            (Mode::SkipToSync, b'S') => self.mode = Mode::Ready,
+            (Mode::SkipToSync, _) => return Ok(Next::Go),
+            _ => {}
         }
-        match &self.mode {
-            Mode::Ready => {}
-            Mode::SkipToSync => {
-                if matches!(message, Message::Sync) {
-                    self.mode = Mode::Ready;
-                    self.ready()?;
-                }
-                return Ok(Next::Go);
-            }
-            Mode::CopyIn(_) => return self.copy_message(message).map(|()| Next::Go),
+        let message = frontend::message(tag, body).map_err(protocol_error);
+        if let Mode::CopyIn(_) = self.mode {
+            return self.copy_message(message).map(|()| Next::Go);
         }
         match message {
-            Message::Query(sql) => self.query(sql)?,
-            Message::Sync => self.ready()?,
-            Message::Flush => self.flush()?,
-            // What a client sent before it heard that its COPY had failed.
-            Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_) => {}
-            Message::Unserved(what) => {
+            Ok(Message::Query(sql)) => self.query(sql)?,
+            Ok(Message::Sync) => self.ready()?,
+            Ok(Message::Flush) => self.send_early()?,
+            Ok(Message::Unserved(what)) => {
                 self.fail(SqlError::unsupported(format!("the {what} message")));
                 self.ready()?;
             }
-            Message::Terminate => return Ok(Next::End),
-            other => {
+            Ok(Message::Terminate) => return Ok(Next::End),
+            // What a client sent before it heard that its COPY had failed.
+            Ok(Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_)) => {}
+            Err(_) if matches!(tag, b'c' | b'f') => {}
+            Ok(other) => {
                 self.in_pipeline = true;
                 if let Err(error) = self.pipeline_message(other) {
                     self.fail_pipeline(error);
                 }
+                if let Mode::CopyIn(_) = self.mode {
+                    self.send_early()?;
+                }
             }
+            // Those that are answered by ReadyForQuery are so answered if they make no sense, too.
+            Err(error) if matches!(tag, b'Q' | b'S') => {
+                self.fail(error);
+                self.ready()?;
+            }
+            Err(error) => self.fail_pipeline(error),
         }
         Ok(Next::Go)
     }
@@ -322,6 +360,9 @@ impl<S: Stream> Connection<S> {
     }
 
     fn tell_news(&mut self) {
+        if let Some(savepoint) = self.session.take_closed_portals() {
+            self.portals.close_behind(savepoint);
+        }
         for (severity, notice) in self.session.take_notices() {
             backend::error(&mut self.out, severity, &notice);
         }
@@ -330,24 +371,27 @@ impl<S: Stream> Connection<S> {
         }
     }
 
-    /// Runs a statement and awaits its outcome; rows go to `out`.
+    /// Runs a statement and awaits its outcome; rows go to `out`, or are kept as `rest` says. Gives how many more would
+    /// not have been kept, too.
     fn execute(
         &mut self,
         prepared: &Prepared,
         params: &[Value],
         form: RowForm<'_>,
-        length: Length,
-    ) -> Result<Tag, SqlError> {
-        let Connection { session, out, stream, .. } = self;
-        let mut send = |bytes: &mut Vec<u8>| stream.write_all(bytes);
-        let send: Option<output::Send<'_>> = match length {
-            Length::Streamed => Some(&mut send),
-            Length::Kept => None,
+        rest: Option<Rest<'_>>,
+    ) -> Result<(Tag, u64), SqlError> {
+        let settle = match self.session.status() {
+            TransactionStatus::Idle => Some(self.session.durability()),
+            TransactionStatus::Block | TransactionStatus::Failed => None,
         };
-        let mut sink = WireSink::new(out, prepared.row_columns(), form, send);
+        let Connection { session, out, socket, shared, completed_at, .. } = self;
+        let mut early = EarlySend { socket, database: &shared.database, settle, completed_at };
+        let mut send = |bytes: &mut Vec<u8>| early.send(bytes);
+        let mut sink = WireSink::new(out, prepared.row_columns(), form, &mut send, rest);
         let tag = session.execute(prepared, params, &mut sink)?;
+        let before = sink.before();
         self.notices();
-        Ok(tag)
+        Ok((tag, before))
     }
 
     /// Appends CommandComplete.
@@ -357,6 +401,29 @@ impl<S: Stream> Connection<S> {
             _ => None,
         };
         backend::command_complete(&mut self.out, tag);
+    }
+}
+
+/// Sends what waits while a statement runs.
+struct EarlySend<'a, S> {
+    socket: &'a mut Socket<S>,
+    database: &'a Database,
+    /// Outside of a block: the level at which what was read has to be durable first.
+    settle: Option<Option<Durability>>,
+    completed_at: &'a mut Option<usize>,
+}
+
+impl<S: Stream> EarlySend<'_, S> {
+    /// I3: a statement that runs cannot be asked what it has read, so all that has committed by now has to be durable.
+    #[cold]
+    fn send(&mut self, out: &mut Vec<u8>) -> Result<(), SqlError> {
+        if let Some(durability) = self.settle {
+            self.database.settle(durability)?;
+        }
+        let sent = self.socket.send(out);
+        out.clear();
+        *self.completed_at = None;
+        sent.map_err(|error| SqlError::new(SqlState::IoError, format!("the client is gone: {error}")))
     }
 }
 

@@ -1,14 +1,15 @@
-//! [`WireSink`]: a statement's rows as messages in the session's buffer.
+//! [`WireSink`]: a statement's rows as messages in the session's buffer, which stays bounded.
 
 use rialto::row::Value;
 use rialto_sql::values::{binary, text};
 use rialto_sql::{OutputColumn, Prepared, Result, RowSink, SqlError, SqlState};
 
+use super::portal::KEPT_BYTES_MAX;
 use crate::protocol::backend;
 use crate::protocol::frontend::Format;
 
-/// Bytes of rows after which a long result is sent on its way, where that is allowed.
-const SEND_BYTES: usize = 1 << 20;
+/// Bytes that wait in the buffer after which they are sent, although the outcome is not known.
+pub(super) const SEND_BYTES: usize = 1 << 20;
 
 /// What rows become.
 pub(super) enum RowForm<'a> {
@@ -19,12 +20,12 @@ pub(super) enum RowForm<'a> {
 }
 
 /// The formats of a result's columns.
-#[derive(Debug, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) enum OutputFormats {
     /// One for all.
     All(Format),
     /// One each.
-    Each(Vec<Format>),
+    Each(std::rc::Rc<[Format]>),
 }
 
 impl OutputFormats {
@@ -40,8 +41,18 @@ impl OutputFormats {
     }
 }
 
-/// Sends what the buffer holds, waiting for the client.
-pub(super) type Send<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> std::io::Result<()>;
+/// Sends what the buffer holds before the outcome is known, waiting for the client.
+pub(super) type SendEarly<'a> = &'a mut dyn FnMut(&mut Vec<u8>) -> Result<()>;
+
+/// Where the rows beyond a portal's row limit go.
+pub(super) struct Rest<'a> {
+    /// Rows up to the limit that are still to come.
+    pub(super) before: u64,
+    /// Messages of those behind it.
+    pub(super) kept: &'a mut Vec<u8>,
+    /// The most bytes of them.
+    pub(super) bytes_max: usize,
+}
 
 /// Takes a statement's rows.
 pub(super) struct WireSink<'a> {
@@ -50,9 +61,11 @@ pub(super) struct WireSink<'a> {
     form: RowForm<'a>,
     /// Where the statement's rows begin in the buffer.
     start: usize,
-    /// How to send a long result before its end; `None` where nothing may wait.
-    send: Option<Send<'a>>,
+    send: SendEarly<'a>,
     sent: bool,
+    /// `None` without a row limit.
+    rest: Option<Rest<'a>>,
+    limit: u64,
 }
 
 impl<'a> WireSink<'a> {
@@ -60,36 +73,58 @@ impl<'a> WireSink<'a> {
         out: &'a mut Vec<u8>,
         columns: &'a [OutputColumn],
         form: RowForm<'a>,
-        send: Option<Send<'a>>,
+        send: SendEarly<'a>,
+        rest: Option<Rest<'a>>,
     ) -> WireSink<'a> {
         let start = out.len();
-        WireSink { out, columns, form, start, send, sent: false }
+        let limit = rest.as_ref().map_or(0, |rest| rest.before);
+        WireSink { out, columns, form, start, send, sent: false, rest, limit }
+    }
+}
+
+impl WireSink<'_> {
+    /// How many more rows the limit allows; 0 without one.
+    pub(super) fn before(&self) -> u64 {
+        self.rest.as_ref().map_or(0, |rest| rest.before)
+    }
+}
+
+/// Appends one row.
+#[inline]
+fn write_row(out: &mut Vec<u8>, columns: &[OutputColumn], form: &RowForm<'_>, values: &[Value]) {
+    match form {
+        RowForm::Rows(formats) => {
+            let at = backend::begin_row(out, values.len());
+            for (index, (value, column)) in values.iter().zip(columns).enumerate() {
+                backend::row_value(out, |out| match formats.of(index) {
+                    Format::Text => text::write(value, column.sql_type, out),
+                    Format::Binary => binary::write(value, column.sql_type, out),
+                });
+            }
+            backend::end_row(out, at);
+        }
+        RowForm::CopyLines(prepared) => backend::copy_data(out, |out| {
+            rialto_sql::copy::write_line(values, columns, prepared, out);
+        }),
     }
 }
 
 impl RowSink for WireSink<'_> {
     fn row(&mut self, values: &[Value]) -> Result<()> {
-        match &self.form {
-            RowForm::Rows(formats) => {
-                let at = backend::begin_row(self.out, values.len());
-                for (index, (value, column)) in values.iter().zip(self.columns).enumerate() {
-                    backend::row_value(self.out, |out| match formats.of(index) {
-                        Format::Text => text::write(value, column.sql_type, out),
-                        Format::Binary => binary::write(value, column.sql_type, out),
-                    });
+        match &mut self.rest {
+            None => {}
+            Some(rest) if rest.before > 0 => rest.before -= 1,
+            Some(rest) => {
+                write_row(rest.kept, self.columns, &self.form, values);
+                if rest.kept.len() > rest.bytes_max {
+                    return Err(too_much_kept());
                 }
-                backend::end_row(self.out, at);
+                return Ok(());
             }
-            RowForm::CopyLines(prepared) => backend::copy_data(self.out, |out| {
-                rialto_sql::copy::write_line(values, self.columns, prepared, out);
-            }),
         }
-        if self.out.len() >= SEND_BYTES
-            && let Some(send) = &mut self.send
-        {
-            send(self.out)
-                .map_err(|error| SqlError::new(SqlState::IoError, format!("the client is gone: {error}")))?;
-            self.out.clear();
+        write_row(self.out, self.columns, &self.form, values);
+        if self.out.len() >= SEND_BYTES {
+            (self.send)(self.out)?;
             self.sent = true;
         }
         Ok(())
@@ -98,7 +133,26 @@ impl RowSink for WireSink<'_> {
     fn restart(&mut self) -> bool {
         if !self.sent {
             self.out.truncate(self.start);
+            if let Some(rest) = &mut self.rest {
+                rest.kept.clear();
+                rest.before = self.limit;
+            }
         }
         !self.sent
     }
+}
+
+#[cold]
+fn too_much_kept() -> SqlError {
+    let message = format!(
+        "the portals of this session would keep more than {} MiB of rows and arguments",
+        KEPT_BYTES_MAX >> 20
+    );
+    SqlError::new(SqlState::OutOfMemory, message)
+        .hint("Execute without a row limit, which keeps no rows, ask for fewer rows, or close other portals.")
+}
+
+/// A portal whose arguments find no room beside what the others keep.
+pub(super) fn check_room(room: usize, bytes: usize) -> Result<()> {
+    if bytes <= room { Ok(()) } else { Err(too_much_kept()) }
 }

@@ -1,57 +1,78 @@
 //! Simple queries: one string, any number of statements, one answer.
 
+use std::collections::VecDeque;
 use std::io;
 
-use rialto_sql::parse::{CopyDirection, Piece, split};
+use rialto_sql::parse::{CopyDirection, Piece, Pieces, split};
 use rialto_sql::{ReadStatement, Ready, SqlError};
 
 use super::copy::CopyState;
-use super::output::OutputFormats;
-use super::{Connection, Length, Mode, Stream, form};
+use super::output::{OutputFormats, SEND_BYTES};
+use super::{Connection, Mode, Stream, form};
 use crate::protocol::backend;
 use crate::protocol::frontend::Format;
+
+/// Of the statements of a query string so many bytes of text are kept as they were read, while the others are read for
+/// their syntax. What is behind that is read once more when its turn comes: what is kept is bounded, whatever the number of
+/// the statements.
+const READ_BYTES_MAX: usize = 256 << 10;
+
+/// What a short statement takes of that.
+const STATEMENT_BYTES: usize = 256;
 
 impl<S: Stream> Connection<S> {
     /// Runs a query string.
     pub(super) fn query(&mut self, sql: &str) -> io::Result<()> {
         self.in_pipeline = true;
         // As in PostgreSQL, a simple query ends the unnamed statement and portal.
-        self.statements.remove(&b""[..]);
+        self.statements.remove(b"");
         self.portals.unnamed.close();
-        let pieces = split(sql);
-        match pieces[..] {
-            [] => {
-                backend::bare(&mut self.out, b'I');
-                self.ready()
-            }
-            [piece] => {
-                let read = self.session.read(piece.text);
-                let answer = read.and_then(|read| self.statement(&piece, read));
-                self.after(&piece, answer, Vec::new())
-            }
-            _ => self.statements(&pieces),
+        let mut pieces = split(sql);
+        let Some(piece) = pieces.next() else {
+            backend::bare(&mut self.out, b'I');
+            return self.ready();
+        };
+        if pieces.clone().next().is_some() {
+            return self.statements(split(sql));
         }
+        let read = self.session.read(piece.text);
+        let answer = read.and_then(|read| self.statement(&piece, read));
+        self.after(&piece, answer, pieces)
     }
 
     /// Runs several statements of one query string.
-    fn statements(&mut self, pieces: &[Piece<'_>]) -> io::Result<()> {
+    fn statements(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
         // A syntax error anywhere means that nothing is run.
-        let mut read = Vec::with_capacity(pieces.len());
-        for piece in pieces {
+        let mut kept = VecDeque::new();
+        let mut bytes = 0;
+        for piece in pieces.clone() {
+            bytes += piece.text.len() + STATEMENT_BYTES;
             match self.session.read(piece.text) {
-                Ok(statement) => read.push(statement),
-                Err(error) => return self.after(piece, Err(error), Vec::new()),
+                Ok(statement) if bytes <= READ_BYTES_MAX => kept.push_back(statement),
+                Ok(_) => {}
+                Err(error) => return self.after(&piece, Err(error), pieces),
             }
         }
-        let mut rest = pieces.iter();
-        let mut read = read.into_iter();
-        while let (Some(piece), Some(statement)) = (rest.next(), read.next()) {
-            match self.statement(piece, statement) {
+        self.run_pieces(pieces, kept)
+    }
+
+    /// Runs the statements that are left of a query string. The first of them may have been read already.
+    pub(super) fn run_pieces(
+        &mut self,
+        mut pieces: Pieces<'_>,
+        mut read: VecDeque<ReadStatement>,
+    ) -> io::Result<()> {
+        while let Some(piece) = pieces.next() {
+            let statement = match read.pop_front() {
+                Some(statement) => Ok(statement),
+                None => self.session.read(piece.text),
+            };
+            match statement.and_then(|statement| self.statement(&piece, statement)) {
                 Ok(None) => {}
-                answer => {
-                    let rest = rest.map(|piece| (piece.text.to_string(), piece.chars_before)).collect();
-                    return self.after(piece, answer, rest);
-                }
+                answer => return self.after(&piece, answer, pieces),
+            }
+            if self.out.len() >= SEND_BYTES {
+                self.send_early()?;
             }
         }
         self.ready()
@@ -62,33 +83,17 @@ impl<S: Stream> Connection<S> {
         &mut self,
         piece: &Piece<'_>,
         answer: Result<Option<CopyState>, SqlError>,
-        rest: Vec<(String, usize)>,
+        rest: Pieces<'_>,
     ) -> io::Result<()> {
         match answer {
             Ok(None) => {}
             Ok(Some(mut copy)) => {
-                copy.rest = rest;
+                let (text, chars_before) = rest.rest();
+                copy.rest = (text.to_string(), chars_before);
                 self.mode = Mode::CopyIn(Box::new(copy));
-                return self.flush();
+                return self.send_early();
             }
             Err(error) => self.fail(piece.move_error(error)),
-        }
-        self.ready()
-    }
-
-    /// What is left of a query string after a COPY.
-    pub(super) fn rest_of_query(&mut self, rest: Vec<(String, usize)>) -> io::Result<()> {
-        let mut rest = rest.into_iter();
-        while let Some((text, chars_before)) = rest.next() {
-            let piece = Piece { text: &text, chars_before };
-            let answer = match self.session.read(&text) {
-                Ok(statement) => self.statement(&piece, statement),
-                Err(error) => Err(error),
-            };
-            match answer {
-                Ok(None) => {}
-                answer => return self.after(&piece, answer, rest.collect()),
-            }
         }
         self.ready()
     }
@@ -112,8 +117,7 @@ impl<S: Stream> Connection<S> {
             }
             None => {}
         }
-        let tag =
-            self.execute(&prepared, &arguments, form(&prepared, &OutputFormats::TEXT), Length::Streamed)?;
+        let (tag, _) = self.execute(&prepared, &arguments, form(&prepared, &OutputFormats::TEXT), None)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

@@ -4,8 +4,10 @@ use std::ffi::CStr;
 
 use super::Malformed;
 
-/// The longest message that is accepted after start-up, in bytes, as PostgreSQL has it.
+/// The longest message with text or data that is accepted after start-up, in bytes, as PostgreSQL has it.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The longest message of any other kind: it has names at the most.
+pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
 /// The longest start-up packet that is accepted, in bytes, as PostgreSQL has it.
 pub const STARTUP_BYTES_MAX: usize = 10_000;
 
@@ -65,7 +67,7 @@ pub enum Message<'a> {
     Execute {
         /// The portal's name.
         portal: &'a str,
-        /// The number of rows after which to stop; zero for all.
+        /// The number of rows after which to stop; zero, and what PostgreSQL reads as negative, for all.
         max_rows: u32,
     },
     /// Forget a statement or portal.
@@ -126,6 +128,11 @@ impl<'a> Arguments<'a> {
     /// Their number.
     pub fn count(self) -> usize {
         self.count
+    }
+
+    /// Their bytes, lengths included.
+    pub fn bytes(self) -> usize {
+        self.bytes.len()
     }
 
     /// Their bytes, `None` for null.
@@ -255,6 +262,11 @@ impl<'a> Fields<'a> {
         Ok(bytes)
     }
 
+    fn row_limit(&mut self) -> Result<u32, Malformed> {
+        let limit = self.u32()?;
+        Ok(if limit > i32::MAX as u32 { 0 } else { limit })
+    }
+
     fn target(&mut self) -> Result<Target, Malformed> {
         match self.u8()? {
             b'S' => Ok(Target::Statement),
@@ -305,6 +317,26 @@ pub fn startup(body: &[u8]) -> Result<Startup, Malformed> {
     }
 }
 
+/// Reads a message's head, its tag and its length word; gives the length. It is all that is looked at before the rest has
+/// come, so a message that is too long is refused here, before memory is taken for it.
+#[inline]
+pub fn message_bytes(tag: u8, length: [u8; 4]) -> Result<usize, Malformed> {
+    let bytes = u32::from_be_bytes(length) as usize;
+    let most = match tag {
+        b'Q' | b'P' | b'B' | b'd' | b'F' => MESSAGE_BYTES_MAX,
+        _ => SMALL_MESSAGE_BYTES_MAX,
+    };
+    let known = matches!(
+        tag,
+        b'Q' | b'P' | b'B' | b'D' | b'E' | b'C' | b'S' | b'H' | b'd' | b'c' | b'f' | b'X' | b'F' | b'p'
+    );
+    if known && (4..=most).contains(&bytes) {
+        return Ok(bytes);
+    }
+    let kind = kind_name(tag)?;
+    Err(Malformed(format!("{kind} message of {bytes} bytes; 4 to {most} are allowed")))
+}
+
 /// Reads the body of a Bind message.
 pub fn bind_message(body: &[u8]) -> Result<Bind<'_>, Malformed> {
     let mut fields = Fields { rest: body, kind: "Bind" };
@@ -325,7 +357,7 @@ pub fn message(tag: u8, body: &[u8]) -> Result<Message<'_>, Malformed> {
         }
         b'B' => return bind(&mut fields).map(Message::Bind),
         b'D' => Message::Describe(fields.target()?, fields.string()?),
-        b'E' => Message::Execute { portal: fields.string()?, max_rows: fields.u32()? },
+        b'E' => Message::Execute { portal: fields.string()?, max_rows: fields.row_limit()? },
         b'C' => Message::Close(fields.target()?, fields.string()?),
         b'S' => Message::Sync,
         b'H' => Message::Flush,

@@ -32,13 +32,15 @@ impl TestServer {
     }
 
     pub fn on(disk: Arc<dyn Disk>, options: Options, max_connections: usize) -> TestServer {
+        let serve = ServeOptions { max_connections, ..ServeOptions::default() };
+        TestServer::serving(disk, options, serve)
+    }
+
+    /// A server with these options; it picks its port.
+    pub fn serving(disk: Arc<dyn Disk>, options: Options, serve: ServeOptions) -> TestServer {
         let database = Database::open_on(disk, options).expect("a new database opens");
         let runtime = rialto_server::runtime().expect("a runtime starts");
-        let options = ServeOptions {
-            listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))),
-            max_connections,
-            ..ServeOptions::default()
-        };
+        let options = ServeOptions { listen: Some(SocketAddr::from(([127, 0, 0, 1], 0))), ..serve };
         let server =
             runtime.block_on(Server::bind(database.clone(), &options)).expect("a free port is there");
         let address = server.tcp().expect("it listens on TCP");

@@ -1,105 +1,99 @@
 //! Binds expressions: names, literals, conditions, operators. Function calls are in [`function`](super::function).
 
 use rialto::row::{Decimal, Value};
-use sqlparser::ast::{self, BinaryOperator, Spanned, UnaryOperator};
 
+use super::function::common_type;
 use super::{Binder, Scope, Typed};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::{self, CastContext};
-use crate::expr::{ArithmeticOp, CompareOp, Context, Expr, NoColumns};
-use crate::parse::Name;
+use crate::expr::{ArithmeticOp, CompareOp, Expr};
+use crate::parse::{Name, Node, NodeKind, Truth};
 use crate::values::SqlType;
 
 impl Binder<'_> {
-    fn place(&self, node: &impl Spanned) -> Option<usize> {
-        self.places.position(node.span().start)
-    }
-
     /// Binds an expression.
-    pub(super) fn expr(&mut self, scope: &Scope, node: &ast::Expr) -> Result<Typed> {
-        let position = self.place(node);
-        let typed = |expr, sql_type| Ok(Typed { expr, sql_type, position });
-        let bound = match node {
-            ast::Expr::Identifier(ident) => {
-                let name = self.places.name(ident);
-                // These are functions without parentheses.
-                if ident.quote_style.is_none()
-                    && scope.find(&name).is_err()
-                    && let Some(found) = self.session_fact(&name.text)
-                {
-                    return typed(found.0, found.1);
-                }
-                let index = scope.find(&name)?;
-                return typed(Expr::Column(index), scope.column_type(index));
+    pub(super) fn expr(&mut self, scope: &Scope, node: &Node) -> Result<Typed> {
+        self.cancel.check()?;
+        // Its place among its likes, twice for the room that they may grow into, and its text.
+        let text = match &node.kind {
+            NodeKind::Text(text) | NodeKind::OtherText(text) => text.len(),
+            _ => 0,
+        };
+        self.take(2 * size_of::<Expr>() + text)?;
+        let position = node.position;
+        let bound = match &node.kind {
+            NodeKind::Column(name, quoted) => return self.column(scope, name, *quoted, position),
+            NodeKind::Qualified(qualifier, column) => return self.qualified(scope, qualifier, column),
+            NodeKind::Number(_)
+            | NodeKind::Text(_)
+            | NodeKind::OtherText(_)
+            | NodeKind::Bool(_)
+            | NodeKind::Null
+            | NodeKind::Parameter(_) => return self.literal(node),
+            NodeKind::Typed(to, value) => {
+                let value = self.literal(value)?;
+                return self.cast(value, *to);
             }
-            ast::Expr::CompoundIdentifier(idents) => return self.qualified(scope, idents),
-            ast::Expr::Value(value) => return self.literal(&value.value, position),
-            ast::Expr::Nested(inner) => return self.expr(scope, inner),
-            ast::Expr::TypedString(typed) if !typed.uses_odbc_syntax => {
-                let to = self.type_name(&typed.data_type, position)?;
-                let value = self.literal(&typed.value.value, position)?;
-                return self.cast(value, to);
+            NodeKind::Cast(inner, to, _) => {
+                let inner = self.expr(scope, inner)?;
+                return self.explicit_cast(inner, *to, position);
             }
-            ast::Expr::UnaryOp { op, expr } => self.unary(scope, op, expr, position)?,
-            ast::Expr::BinaryOp { left, op, right } => self.binary(scope, left, op, right, position)?,
-            ast::Expr::IsNull(inner) => (Expr::IsNull(Box::new(self.any(scope, inner)?)), SqlType::Bool),
-            ast::Expr::IsNotNull(inner) => {
-                (not(Expr::IsNull(Box::new(self.any(scope, inner)?))), SqlType::Bool)
+            NodeKind::Not(inner) => (not(self.condition(scope, inner, "NOT")?), SqlType::Bool),
+            NodeKind::Plus(inner) => self.signed(scope, inner, false, position)?,
+            NodeKind::Minus(inner) => self.negated(scope, inner, position)?,
+            NodeKind::Arithmetic(op, left, right) => self.arithmetic(scope, *op, left, right, position)?,
+            NodeKind::Compare(op, left, right) => {
+                (self.compare(scope, left, *op, right, position)?, SqlType::Bool)
             }
-            ast::Expr::IsTrue(inner) => (self.is(scope, inner, true)?, SqlType::Bool),
-            ast::Expr::IsNotTrue(inner) => (not(self.is(scope, inner, true)?), SqlType::Bool),
-            ast::Expr::IsFalse(inner) => (self.is(scope, inner, false)?, SqlType::Bool),
-            ast::Expr::IsNotFalse(inner) => (not(self.is(scope, inner, false)?), SqlType::Bool),
-            ast::Expr::IsUnknown(inner) => {
-                (Expr::IsNull(Box::new(self.condition(scope, inner, "IS UNKNOWN")?)), SqlType::Bool)
+            NodeKind::And(items) => (self.all(scope, items)?, SqlType::Bool),
+            NodeKind::Or(items) => (self.one_of(scope, items)?, SqlType::Bool),
+            NodeKind::Concat(items) => self.concat(scope, items)?,
+            NodeKind::IsNull(inner, negated) => {
+                // A parameter whose type is settled elsewhere keeps it.
+                let inner = self.expr(scope, inner)?.expr;
+                (negate_if(*negated, Expr::IsNull(Box::new(inner))), SqlType::Bool)
             }
-            ast::Expr::IsNotUnknown(inner) => {
-                (not(Expr::IsNull(Box::new(self.condition(scope, inner, "IS UNKNOWN")?))), SqlType::Bool)
+            NodeKind::Is(inner, truth, negated) => {
+                (negate_if(*negated, self.is(scope, inner, *truth)?), SqlType::Bool)
             }
-            ast::Expr::InList { expr, list, negated } => {
-                (negate_if(*negated, self.in_list(scope, expr, list)?), SqlType::Bool)
+            NodeKind::In(tested, items, negated) => {
+                (negate_if(*negated, self.in_list(scope, tested, items)?), SqlType::Bool)
             }
-            ast::Expr::Between { expr, negated, low, high } => {
-                let low = self.compare(scope, expr, CompareOp::GreaterEq, low, position)?;
-                let high = self.compare(scope, expr, CompareOp::LessEq, high, position)?;
-                (negate_if(*negated, Expr::And(vec![low, high])), SqlType::Bool)
+            NodeKind::Between(tested, low, high, negated) => {
+                (negate_if(*negated, self.between(scope, tested, low, high, position)?), SqlType::Bool)
             }
-            ast::Expr::Like { negated, any: false, expr, pattern, escape_char } => {
-                let escape = self.escape(escape_char.as_deref())?;
-                let text = self.text(scope, expr, "LIKE")?;
+            NodeKind::Like(text, pattern, escape, negated) => {
+                let text = self.padded_text(scope, text, "LIKE")?;
                 let pattern = self.text(scope, pattern, "LIKE")?;
-                let like = Expr::Like(Box::new(text), Box::new(pattern), escape);
+                let like = Expr::Like(Box::new(text), Box::new(pattern), *escape);
                 (negate_if(*negated, like), SqlType::Bool)
             }
-            ast::Expr::Cast {
-                kind: ast::CastKind::Cast | ast::CastKind::DoubleColon,
-                expr,
-                data_type,
-                format: None,
-            } => {
-                let to = self.type_name(data_type, position)?;
-                let inner = self.expr(scope, expr)?;
-                return self.explicit_cast(inner, to, position);
-            }
-            ast::Expr::Function(function) => self.function(scope, function, position)?,
-            other => return Err(SqlError::unsupported(construct(other)).at(position)),
+            NodeKind::Call(call) => self.function(scope, call, position)?,
         };
-        typed(bound.0, bound.1)
+        Ok(Typed { expr: bound.0, sql_type: bound.1, position })
     }
 
-    fn qualified(&mut self, scope: &Scope, idents: &[ast::Ident]) -> Result<Typed> {
-        let [qualifier, column] = idents else {
-            return Err(SqlError::unsupported("a name with more than one dot")
-                .at(self.places.name(&idents[0]).position));
-        };
-        let qualifier = self.places.name(qualifier);
+    #[inline(never)]
+    fn column(&mut self, scope: &Scope, name: &Name, quoted: bool, position: Option<usize>) -> Result<Typed> {
+        match scope.find(name) {
+            Ok(index) => {
+                Ok(Typed { expr: Expr::Column(index), sql_type: scope.column_type(index), position })
+            }
+            // These are functions without parentheses.
+            Err(error) => match self.session_fact(&name.text).filter(|_| !quoted) {
+                Some((expr, sql_type)) => Ok(Typed { expr, sql_type, position }),
+                None => Err(error),
+            },
+        }
+    }
+
+    #[inline(never)]
+    fn qualified(&mut self, scope: &Scope, qualifier: &Name, column: &Name) -> Result<Typed> {
         if qualifier.text != scope.qualifier() {
             let message = format!("missing FROM-clause entry for table \"{}\"", qualifier.text);
             return Err(SqlError::new(SqlState::UndefinedTable, message).at(qualifier.position));
         }
-        let column = self.places.name(column);
-        let name = Name { text: column.text, position: qualifier.position };
-        let index = scope.find(&name)?;
+        let index = scope.find(column)?;
         Ok(Typed {
             expr: Expr::Column(index),
             sql_type: scope.column_type(index),
@@ -107,29 +101,23 @@ impl Binder<'_> {
         })
     }
 
-    fn literal(&mut self, value: &ast::Value, position: Option<usize>) -> Result<Typed> {
-        if matches!(value, ast::Value::Number(_, false) | ast::Value::SingleQuotedString(_))
-            && let Some(lifted) = self.lifted(position)
-        {
-            return Ok(lifted);
-        }
-        let (value, sql_type) = match value {
-            ast::Value::Number(digits, false) => number(digits, position)?,
-            ast::Value::SingleQuotedString(text) | ast::Value::EscapedStringLiteral(text) => {
-                (Value::Text(text.clone()), SqlType::Unknown)
-            }
-            ast::Value::DollarQuotedString(text) => (Value::Text(text.value.clone()), SqlType::Unknown),
-            ast::Value::Boolean(value) => (Value::Bool(*value), SqlType::Bool),
-            ast::Value::Null => (Value::Null, SqlType::Unknown),
-            ast::Value::Placeholder(name) => return self.parameter(name, position),
-            other => return Err(SqlError::unsupported(format!("the literal {other}")).at(position)),
+    #[inline(never)]
+    fn literal(&mut self, node: &Node) -> Result<Typed> {
+        let position = node.position;
+        let (value, sql_type) = match &node.kind {
+            NodeKind::Number(digits) => match self.lifted(position) {
+                Some(lifted) => return Ok(lifted),
+                None => number(digits, position)?,
+            },
+            NodeKind::Text(text) => match self.lifted(position) {
+                Some(lifted) => return Ok(lifted),
+                None => (Value::Text(text.clone()), SqlType::Unknown),
+            },
+            NodeKind::OtherText(text) => (Value::Text(text.clone()), SqlType::Unknown),
+            NodeKind::Bool(value) => (Value::Bool(*value), SqlType::Bool),
+            NodeKind::Parameter(name) => return self.parameter(name, position),
+            _ => (Value::Null, SqlType::Unknown),
         };
-        if let Value::Text(text) = &value
-            && text.contains('\0')
-        {
-            let message = "a string literal cannot hold a zero byte";
-            return Err(SqlError::new(SqlState::BadEncoding, message).at(position));
-        }
         Ok(Typed { expr: Expr::Const(value), sql_type, position })
     }
 
@@ -148,17 +136,6 @@ impl Binder<'_> {
         Ok(Typed { expr: Expr::Param(index), sql_type: self.params[index], position })
     }
 
-    fn type_name(&self, data_type: &ast::DataType, position: Option<usize>) -> Result<SqlType> {
-        Ok(match data_type {
-            ast::DataType::Numeric(ast::ExactNumberInfo::None)
-            | ast::DataType::Decimal(ast::ExactNumberInfo::None) => SqlType::Decimal(None),
-            ast::DataType::Timestamp(None, ast::TimezoneInfo::WithTimeZone | ast::TimezoneInfo::Tz) => {
-                SqlType::TimestampTz
-            }
-            other => SqlType::of_column(crate::parse::column_type(other, position)?),
-        })
-    }
-
     fn explicit_cast(&mut self, inner: Typed, to: SqlType, position: Option<usize>) -> Result<Typed> {
         if !cast::exists(inner.sql_type, to, CastContext::Explicit) {
             let message = format!("cannot cast type {} to {}", inner.sql_type.plain().name(), to.name());
@@ -167,15 +144,8 @@ impl Binder<'_> {
         self.cast(inner, to)
     }
 
-    /// Any value: what is open is text.
-    fn any(&mut self, scope: &Scope, node: &ast::Expr) -> Result<Expr> {
-        let typed = self.expr(scope, node)?;
-        // A parameter whose type is settled elsewhere keeps it.
-        Ok(typed.expr)
-    }
-
     /// A condition: a boolean.
-    pub(super) fn condition(&mut self, scope: &Scope, node: &ast::Expr, what: &str) -> Result<Expr> {
+    pub(super) fn condition(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Expr> {
         let typed = self.expr(scope, node)?;
         let typed = self.settle(typed, SqlType::Bool)?;
         if typed.sql_type != SqlType::Bool {
@@ -188,153 +158,153 @@ impl Binder<'_> {
         Ok(typed.expr)
     }
 
-    fn is(&mut self, scope: &Scope, node: &ast::Expr, wanted: bool) -> Result<Expr> {
-        let what = if wanted { "IS TRUE" } else { "IS FALSE" };
-        Ok(Expr::Is(Box::new(self.condition(scope, node, what)?), wanted))
+    /// AND. What stands behind a constant false is never looked at.
+    #[inline(never)]
+    fn all(&mut self, scope: &Scope, items: &[Node]) -> Result<Expr> {
+        let mut bound = self.conditions(scope, items, "AND")?;
+        if let Some(at) = bound.iter().position(|item| *item == Expr::Const(Value::Bool(false))) {
+            bound.truncate(at + 1);
+        }
+        Ok(Expr::And(bound))
     }
 
-    pub(super) fn text(&mut self, scope: &Scope, node: &ast::Expr, what: &str) -> Result<Expr> {
+    /// OR. What stands behind a constant true is never looked at.
+    #[inline(never)]
+    fn one_of(&mut self, scope: &Scope, items: &[Node]) -> Result<Expr> {
+        let mut bound = self.conditions(scope, items, "OR")?;
+        if let Some(at) = bound.iter().position(|item| *item == Expr::Const(Value::Bool(true))) {
+            bound.truncate(at + 1);
+        }
+        Ok(Expr::Or(bound))
+    }
+
+    fn conditions(&mut self, scope: &Scope, items: &[Node], what: &str) -> Result<Vec<Expr>> {
+        let mut bound = Vec::with_capacity(items.len());
+        for item in items {
+            match self.condition(scope, item, what)? {
+                Expr::And(inner) if what == "AND" => bound.extend(inner),
+                Expr::Or(inner) if what == "OR" => bound.extend(inner),
+                other => bound.push(other),
+            }
+        }
+        Ok(bound)
+    }
+
+    /// `||`: text, and what is put beside it; or bytes. From the left, as each result stands beside the next.
+    #[inline(never)]
+    fn concat(&mut self, scope: &Scope, items: &[Node]) -> Result<(Expr, SqlType)> {
+        let mut left = self.expr(scope, &items[0])?;
+        // What `left` has come to so far, if that is more than its first.
+        let mut joined: Vec<Expr> = Vec::new();
+        for item in &items[1..] {
+            let right = self.expr(scope, item)?;
+            let is_bytes = |typed: &Typed| matches!(typed.sql_type, SqlType::Bytes | SqlType::Unknown);
+            let is_known = |typed: &Typed| typed.sql_type != SqlType::Unknown;
+            let to = if is_bytes(&left) && is_bytes(&right) && (is_known(&left) || is_known(&right)) {
+                SqlType::Bytes
+            } else if left.sql_type.is_text() || right.sql_type.is_text() {
+                SqlType::Text
+            } else {
+                let (left, right) = (left.sql_type.plain().name(), right.sql_type.plain().name());
+                let message = format!("operator does not exist: {left} || {right}");
+                return Err(self.undefined(message, items[0].position));
+            };
+            if joined.is_empty() || left.sql_type != to {
+                if !joined.is_empty() {
+                    left.expr = Expr::Concat(std::mem::take(&mut joined));
+                }
+                joined.push(self.cast(left, to)?.expr);
+            }
+            joined.push(self.cast(right, to)?.expr);
+            left = Typed { expr: Expr::Const(Value::Null), sql_type: to, position: items[0].position };
+        }
+        Ok((Expr::Concat(joined), left.sql_type))
+    }
+
+    fn is(&mut self, scope: &Scope, node: &Node, truth: Truth) -> Result<Expr> {
+        let (what, wanted) = match truth {
+            Truth::True => ("IS TRUE", Some(true)),
+            Truth::False => ("IS FALSE", Some(false)),
+            Truth::Unknown => ("IS UNKNOWN", None),
+        };
+        let inner = Box::new(self.condition(scope, node, what)?);
+        Ok(match wanted {
+            Some(wanted) => Expr::Is(inner, wanted),
+            None => Expr::IsNull(inner),
+        })
+    }
+
+    fn typed_text(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Typed> {
         let typed = self.expr(scope, node)?;
         let typed = self.settle_text(typed)?;
         if !typed.sql_type.is_text() {
             let message = format!("{what} does not exist for type {}", typed.sql_type.plain().name());
             return Err(self.undefined(message, typed.position));
         }
-        Ok(typed.expr)
+        Ok(typed)
     }
 
-    fn escape(&self, node: Option<&ast::Expr>) -> Result<Option<char>> {
-        let Some(node) = node else { return Ok(Some('\\')) };
-        if let ast::Expr::Value(value) = node
-            && let ast::Value::SingleQuotedString(text) = &value.value
-        {
-            let mut characters = text.chars();
-            if let (escape, None) = (characters.next(), characters.next()) {
-                return Ok(escape);
+    pub(super) fn text(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Expr> {
+        Ok(self.typed_text(scope, node, what)?.expr)
+    }
+
+    /// Text, one of char(n) with its blanks.
+    fn padded_text(&mut self, scope: &Scope, node: &Node, what: &str) -> Result<Expr> {
+        let typed = self.typed_text(scope, node, what)?;
+        Ok(match typed.sql_type {
+            SqlType::Char(Some(length)) => Expr::Padded(Box::new(typed.expr), length),
+            SqlType::Char(None) => each_padded(scope, typed.expr),
+            _ => typed.expr,
+        })
+    }
+
+    /// A number with its sign changed.
+    #[inline(never)]
+    fn negated(&mut self, scope: &Scope, node: &Node, position: Option<usize>) -> Result<(Expr, SqlType)> {
+        // The smallest integers are literals only with their sign.
+        if let NodeKind::Number(digits) = &node.kind {
+            if let Some(lifted) = self.lifted(node.position) {
+                // The smallest int4 is an int8 without its sign.
+                if let (SqlType::Int8, Some(literals)) = (lifted.sql_type, &mut self.lifted) {
+                    literals.sound = false;
+                }
+                return Ok((Expr::Negate(Box::new(lifted.expr)), lifted.sql_type));
             }
+            let (value, sql_type) = number(&format!("-{digits}"), position)?;
+            return Ok((Expr::Const(value), sql_type));
         }
-        let message = "an escape string has to be empty or one character in quotes";
-        Err(SqlError::new(SqlState::InvalidParameterValue, message).at(self.place(node)))
+        self.signed(scope, node, true, position)
     }
 
-    fn unary(
+    #[inline(never)]
+    fn signed(
         &mut self,
         scope: &Scope,
-        op: &UnaryOperator,
-        node: &ast::Expr,
+        node: &Node,
+        minus: bool,
         position: Option<usize>,
     ) -> Result<(Expr, SqlType)> {
-        match op {
-            UnaryOperator::Not => Ok((not(self.condition(scope, node, "NOT")?), SqlType::Bool)),
-            UnaryOperator::Plus | UnaryOperator::Minus => {
-                // The smallest integers are literals only with their sign.
-                if let (UnaryOperator::Minus, ast::Expr::Value(value)) = (op, node)
-                    && let ast::Value::Number(digits, false) = &value.value
-                {
-                    let digits_position = self.place(node);
-                    if let Some(lifted) = self.lifted(digits_position) {
-                        // The smallest int4 is an int8 without its sign.
-                        if let (SqlType::Int8, Some(literals)) = (lifted.sql_type, &mut self.lifted) {
-                            literals.sound = false;
-                        }
-                        return Ok((Expr::Negate(Box::new(lifted.expr)), lifted.sql_type));
-                    }
-                    let (value, sql_type) = number(&format!("-{digits}"), position)?;
-                    return Ok((Expr::Const(value), sql_type));
-                }
-                let typed = self.expr(scope, node)?;
-                let typed = self.settle(typed, SqlType::Float8)?;
-                if typed.sql_type.number_rank().is_none() {
-                    let message = format!("operator does not exist: {op} {}", typed.sql_type.plain().name());
-                    return Err(self.undefined(message, position));
-                }
-                let expr = match op {
-                    UnaryOperator::Minus => Expr::Negate(Box::new(typed.expr)),
-                    _ => typed.expr,
-                };
-                if !expr.is_constant() {
-                    self.lift_computed(&expr);
-                }
-                Ok((fold(expr, position)?, typed.sql_type.plain()))
-            }
-            other => Err(SqlError::unsupported(format!("operator {other}")).at(position)),
+        let typed = self.expr(scope, node)?;
+        let typed = self.settle(typed, SqlType::Float8)?;
+        if typed.sql_type.number_rank().is_none() {
+            let sign = if minus { '-' } else { '+' };
+            let message = format!("operator does not exist: {sign} {}", typed.sql_type.plain().name());
+            return Err(self.undefined(message, position));
         }
+        let expr = if minus { Expr::Negate(Box::new(typed.expr)) } else { typed.expr };
+        if !expr.is_constant() {
+            self.lift_computed(&expr);
+        }
+        Ok((self.fold(expr, position), typed.sql_type.plain()))
     }
 
-    fn binary(
-        &mut self,
-        scope: &Scope,
-        left: &ast::Expr,
-        op: &BinaryOperator,
-        right: &ast::Expr,
-        position: Option<usize>,
-    ) -> Result<(Expr, SqlType)> {
-        let arithmetic = match op {
-            BinaryOperator::Plus => Some(ArithmeticOp::Add),
-            BinaryOperator::Minus => Some(ArithmeticOp::Subtract),
-            BinaryOperator::Multiply => Some(ArithmeticOp::Multiply),
-            BinaryOperator::Divide => Some(ArithmeticOp::Divide),
-            BinaryOperator::Modulo => Some(ArithmeticOp::Modulo),
-            _ => None,
-        };
-        if let Some(arithmetic) = arithmetic {
-            return self.arithmetic(scope, arithmetic, left, right, position);
-        }
-        let compare = match op {
-            BinaryOperator::Eq => Some(CompareOp::Eq),
-            BinaryOperator::NotEq => Some(CompareOp::NotEq),
-            BinaryOperator::Lt => Some(CompareOp::Less),
-            BinaryOperator::LtEq => Some(CompareOp::LessEq),
-            BinaryOperator::Gt => Some(CompareOp::Greater),
-            BinaryOperator::GtEq => Some(CompareOp::GreaterEq),
-            _ => None,
-        };
-        if let Some(compare) = compare {
-            return Ok((self.compare(scope, left, compare, right, position)?, SqlType::Bool));
-        }
-        match op {
-            BinaryOperator::And | BinaryOperator::Or => {
-                let and = *op == BinaryOperator::And;
-                let what = if and { "AND" } else { "OR" };
-                let left = self.condition(scope, left, what)?;
-                let right = self.condition(scope, right, what)?;
-                let mut items = Vec::new();
-                for side in [left, right] {
-                    match side {
-                        Expr::And(inner) if and => items.extend(inner),
-                        Expr::Or(inner) if !and => items.extend(inner),
-                        other => items.push(other),
-                    }
-                }
-                Ok((if and { Expr::And(items) } else { Expr::Or(items) }, SqlType::Bool))
-            }
-            BinaryOperator::StringConcat => {
-                let sides = [self.expr(scope, left)?, self.expr(scope, right)?];
-                if !sides.iter().any(|side| side.sql_type.is_text()) {
-                    return Err(self.undefined(
-                        format!(
-                            "operator does not exist: {} || {}",
-                            sides[0].sql_type.plain().name(),
-                            sides[1].sql_type.plain().name()
-                        ),
-                        position,
-                    ));
-                }
-                let [left, right] = sides;
-                let left = self.cast(left, SqlType::Text)?.expr;
-                let right = self.cast(right, SqlType::Text)?.expr;
-                Ok((Expr::Concat(Box::new(left), Box::new(right)), SqlType::Text))
-            }
-            other => Err(SqlError::unsupported(format!("operator {other}")).at(position)),
-        }
-    }
-
+    #[inline(never)]
     pub(super) fn arithmetic(
         &mut self,
         scope: &Scope,
         op: ArithmeticOp,
-        left: &ast::Expr,
-        right: &ast::Expr,
+        left: &Node,
+        right: &Node,
         position: Option<usize>,
     ) -> Result<(Expr, SqlType)> {
         let (left, right) = (self.expr(scope, left)?, self.expr(scope, right)?);
@@ -355,7 +325,7 @@ impl Binder<'_> {
         if !expr.is_constant() {
             self.lift_computed(&expr);
         }
-        Ok((fold(expr, position)?, sql_type))
+        Ok((self.fold(expr, position), sql_type))
     }
 
     fn no_operator(&self, symbol: &str, left: &Typed, right: &Typed, position: Option<usize>) -> SqlError {
@@ -377,12 +347,13 @@ impl Binder<'_> {
         }
     }
 
+    #[inline(never)]
     fn compare(
         &mut self,
         scope: &Scope,
-        left: &ast::Expr,
+        left: &Node,
         op: CompareOp,
-        right: &ast::Expr,
+        right: &Node,
         position: Option<usize>,
     ) -> Result<Expr> {
         let (left, right) = (self.expr(scope, left)?, self.expr(scope, right)?);
@@ -397,6 +368,8 @@ impl Binder<'_> {
         symbol: &str,
         position: Option<usize>,
     ) -> Result<(Expr, Expr)> {
+        let (beside_left, beside_right) = (right.sql_type, left.sql_type);
+        let (left, right) = (wide_beside(left, beside_left), wide_beside(right, beside_right));
         let (left, right) = self.settle_both(left, right, SqlType::Text)?;
         let (left_type, right_type) = (left.sql_type, right.sql_type);
         let comparable = left_type.plain() == right_type.plain()
@@ -409,21 +382,124 @@ impl Binder<'_> {
         Ok((left.expr, right.expr))
     }
 
-    fn in_list(&mut self, scope: &Scope, node: &ast::Expr, list: &[ast::Expr]) -> Result<Expr> {
-        let mut tested = self.expr(scope, node)?;
-        let mut items = Vec::with_capacity(list.len());
-        for item in list {
-            let item = self.expr(scope, item)?;
-            let position = item.position;
-            let typed = Typed { expr: tested.expr.clone(), ..tested };
-            let sql_type = if tested.sql_type == SqlType::Unknown { item.sql_type } else { tested.sql_type };
-            let (left, right) = self.comparable(typed, item, "=", position)?;
-            if sql_type != SqlType::Unknown {
-                tested = Typed { expr: left, sql_type, position: tested.position };
+    /// IN. As in PostgreSQL the items without columns, if there are several, have one type with what is tested; each item
+    /// with a column is a comparison of its own.
+    #[inline(never)]
+    fn in_list(&mut self, scope: &Scope, tested: &Node, list: &[Node]) -> Result<Expr> {
+        let tested = self.expr(scope, tested)?;
+        let mut items = list.iter().map(|item| self.expr(scope, item)).collect::<Result<Vec<_>>>()?;
+        let is_alone = |item: &Typed| item.expr.has_columns() || is_wide(item);
+        let together = items.iter().filter(|item| !is_alone(item)).count();
+        let common = match together {
+            0 | 1 => None,
+            _ if is_wide(&tested) => None,
+            // If they have none, the comparison that has no operator is told.
+            _ => {
+                common_type(std::iter::once(&tested).chain(items.iter().filter(|item| !is_alone(item)))).ok()
             }
-            items.push(right);
+        };
+        // A literal or parameter that is tested takes a type in each comparison.
+        if tested.sql_type == SqlType::Unknown && (together < items.len() || common.is_none()) {
+            let mut parts = Vec::with_capacity(2);
+            if let Some(common) = common {
+                let (shared, alone) = items.into_iter().partition(|item| !is_alone(item));
+                items = alone;
+                let tested = self.settle(tested.clone(), common)?;
+                parts.push(self.in_items(tested, shared, Some(common))?);
+            }
+            for item in items {
+                let again = self.again(&tested);
+                parts.push(self.in_items(again, vec![item], None)?);
+            }
+            return Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expr::Or(parts) });
         }
-        Ok(Expr::In(Box::new(tested.expr), items))
+        let tested = self.settle(tested, common.unwrap_or(SqlType::Unknown))?;
+        self.in_items(tested, items, common)
+    }
+
+    /// IN a list whose items without columns have this type.
+    fn in_items(&mut self, tested: Typed, items: Vec<Typed>, common: Option<SqlType>) -> Result<Expr> {
+        let (sql_type, position) = (tested.sql_type, tested.position);
+        let mut left = tested;
+        let mut right = Vec::with_capacity(items.len());
+        for mut item in items {
+            let at = item.position;
+            if let Some(common) = common
+                && !item.expr.has_columns()
+                && !is_wide(&item)
+            {
+                // Only beside a float is a number not the one that it was: values of other types compare as they are.
+                item = match common {
+                    SqlType::Float8 => self.cast(item, common)?,
+                    _ => self.settle(item, common)?,
+                };
+            }
+            let (tested, item) = self.comparable(left, item, "=", at)?;
+            left = Typed { expr: tested, sql_type, position };
+            right.push(item);
+        }
+        Ok(Expr::In(Box::new(left.expr), right))
+    }
+
+    /// A literal or parameter that stands in one more comparison.
+    fn again(&mut self, typed: &Typed) -> Typed {
+        let mut again = typed.clone();
+        if let Expr::Param(index) = again.expr {
+            match &mut self.lifted {
+                // One literal that stands for two expressions may settle to two types.
+                Some(lifted) => lifted.sound &= again.sql_type != SqlType::Unknown,
+                None => again.sql_type = self.params[index],
+            }
+        }
+        again
+    }
+
+    /// BETWEEN is two comparisons. What is tested is bound once: were it bound for each, chains of BETWEEN would double
+    /// with each link.
+    #[inline(never)]
+    fn between(
+        &mut self,
+        scope: &Scope,
+        tested: &Node,
+        low: &Node,
+        high: &Node,
+        position: Option<usize>,
+    ) -> Result<Expr> {
+        let tested = self.expr(scope, tested)?;
+        let low = self.expr(scope, low)?;
+        if matches!(tested.expr, Expr::Column(_) | Expr::Param(_) | Expr::Const(_) | Expr::Now) {
+            // So the ends of an index's range are seen. A literal takes a type beside each of them.
+            let first = tested.clone();
+            let (left, right) = self.comparable(first, low, CompareOp::GreaterEq.symbol(), position)?;
+            let low = Expr::Compare(CompareOp::GreaterEq, Box::new(left), Box::new(right));
+            let again = self.again(&tested);
+            let high = self.expr(scope, high)?;
+            let (left, right) = self.comparable(again, high, CompareOp::LessEq.symbol(), position)?;
+            let high = Expr::Compare(CompareOp::LessEq, Box::new(left), Box::new(right));
+            return Ok(Expr::And(vec![low, high]));
+        }
+        let sql_type = tested.sql_type;
+        let (tested, low) = self.comparable(tested, low, CompareOp::GreaterEq.symbol(), position)?;
+        let tested = Typed { expr: tested, sql_type, position };
+        let high = self.expr(scope, high)?;
+        let (tested, high) = self.comparable(tested, high, CompareOp::LessEq.symbol(), position)?;
+        Ok(Expr::Between(Box::new([tested, low, high])))
+    }
+}
+
+/// A value that is one of several chars, each with the blanks of its own length.
+pub(super) fn each_padded(scope: &Scope, expr: Expr) -> Expr {
+    let length = match &expr {
+        Expr::Column(index) => scope.column_type(*index),
+        Expr::Cast(_, _, to) => *to,
+        _ => SqlType::Unknown,
+    };
+    match (expr, length) {
+        (Expr::Coalesce(items), _) => {
+            Expr::Coalesce(items.into_iter().map(|item| each_padded(scope, item)).collect())
+        }
+        (expr, SqlType::Char(Some(length))) => Expr::Padded(Box::new(expr), length),
+        (expr, _) => expr,
     }
 }
 
@@ -435,16 +511,8 @@ fn negate_if(negated: bool, expr: Expr) -> Expr {
     if negated { not(expr) } else { expr }
 }
 
-/// Computes what is constant, so that it is computed once.
-fn fold(expr: Expr, position: Option<usize>) -> Result<Expr> {
-    if !expr.is_constant() {
-        return Ok(expr);
-    }
-    let context = Context { params: &[], now: 0, count: 0 };
-    Ok(Expr::Const(expr.eval(&NoColumns, context).map_err(|error| error.at(position))?))
-}
-
-/// The value and type of a number as it is written.
+/// The value and type of a number as it is written. One of more digits than a decimal has is a float whose type is open: it
+/// may stand where a `double precision` is wanted, and is refused elsewhere (in `Binder::settle`), for it is not exact.
 fn number(digits: &str, position: Option<usize>) -> Result<(Value, SqlType)> {
     if let Ok(value) = digits.parse::<i32>() {
         return Ok((Value::Int4(value), SqlType::Int4));
@@ -452,39 +520,30 @@ fn number(digits: &str, position: Option<usize>) -> Result<(Value, SqlType)> {
     if let Ok(value) = digits.parse::<i64>() {
         return Ok((Value::Int8(value), SqlType::Int8));
     }
-    match digits.parse::<Decimal>() {
-        Ok(value) => Ok((Value::Decimal(value), SqlType::Decimal(None))),
-        Err(_) => {
-            let message = format!("number {digits} has more than 38 digits");
-            Err(SqlError::new(SqlState::NumberOutOfRange, message).at(position))
-        }
+    if let Ok(value) = digits.parse::<Decimal>() {
+        return Ok((Value::Decimal(value), SqlType::Decimal(None)));
+    }
+    match crate::values::text::parse(SqlType::Float8, digits) {
+        Ok(value) => Ok((value, SqlType::Unknown)),
+        Err(error) => Err(error.at(position)),
     }
 }
 
-/// What an expression that is not accepted is called.
-fn construct(node: &ast::Expr) -> String {
-    match node {
-        ast::Expr::Case { .. } => "CASE".to_string(),
-        ast::Expr::Exists { .. } => "EXISTS".to_string(),
-        ast::Expr::Subquery(_) | ast::Expr::InSubquery { .. } => "a subquery".to_string(),
-        ast::Expr::AnyOp { .. } => "ANY".to_string(),
-        ast::Expr::AllOp { .. } => "ALL".to_string(),
-        ast::Expr::Array(_) => "ARRAY".to_string(),
-        ast::Expr::Interval(_) => "INTERVAL".to_string(),
-        ast::Expr::Extract { .. } => "EXTRACT".to_string(),
-        ast::Expr::Substring { .. } => "SUBSTRING".to_string(),
-        ast::Expr::Trim { .. } => "TRIM".to_string(),
-        ast::Expr::Position { .. } => "POSITION".to_string(),
-        ast::Expr::Overlay { .. } => "OVERLAY".to_string(),
-        ast::Expr::Ceil { .. } => "CEIL".to_string(),
-        ast::Expr::Floor { .. } => "FLOOR".to_string(),
-        ast::Expr::AtTimeZone { .. } => "AT TIME ZONE".to_string(),
-        ast::Expr::Collate { .. } => "COLLATE".to_string(),
-        ast::Expr::ILike { .. } => "ILIKE".to_string(),
-        ast::Expr::SimilarTo { .. } => "SIMILAR TO".to_string(),
-        ast::Expr::IsDistinctFrom(..) | ast::Expr::IsNotDistinctFrom(..) => "IS DISTINCT FROM".to_string(),
-        ast::Expr::Tuple(_) => "a row of several values".to_string(),
-        ast::Expr::CompoundFieldAccess { .. } => "a subscript or field".to_string(),
-        other => format!("the expression {other}"),
+/// Whether this is a number of more digits than a decimal has.
+fn is_wide(typed: &Typed) -> bool {
+    typed.sql_type == SqlType::Unknown && matches!(typed.expr, Expr::Const(Value::Float8(_)))
+}
+
+/// A number of too many digits beside one of this type: one that is larger than every exact number compares with them
+/// as the float that it is.
+fn wide_beside(typed: Typed, other: SqlType) -> Typed {
+    let is_beyond = |value: f64| value.abs() >= 1e38;
+    match typed.expr {
+        Expr::Const(Value::Float8(value))
+            if typed.sql_type == SqlType::Unknown && other.number_rank().is_some() && is_beyond(value) =>
+        {
+            Typed { sql_type: SqlType::Float8, ..typed }
+        }
+        _ => typed,
     }
 }

@@ -1,11 +1,11 @@
 //! Binds function calls, and the words that ask for a fact of the session.
 
 use rialto::row::Value;
-use sqlparser::ast;
 
-use super::{Binder, Scope};
+use super::{Binder, Scope, Typed};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::{ArithmeticOp, Expr, Function};
+use crate::parse::{Arguments, Call, Node};
 use crate::values::SqlType;
 
 impl Binder<'_> {
@@ -25,62 +25,23 @@ impl Binder<'_> {
         }
     }
 
+    #[inline(never)]
     pub(super) fn function(
         &mut self,
         scope: &Scope,
-        function: &ast::Function,
+        call: &Call,
         position: Option<usize>,
     ) -> Result<(Expr, SqlType)> {
-        let name = function.name.to_string().to_lowercase();
-        let name = name.strip_prefix("pg_catalog.").unwrap_or(&name);
-        let refused = [
-            (function.over.is_some(), "a window function"),
-            (function.filter.is_some(), "FILTER"),
-            (!function.within_group.is_empty(), "WITHIN GROUP"),
-            (function.null_treatment.is_some(), "IGNORE or RESPECT NULLS"),
-            (
-                function.parameters != ast::FunctionArguments::None || function.uses_odbc_syntax,
-                "this form of function call",
-            ),
-        ];
-        if let Some((_, what)) = refused.into_iter().find(|(found, _)| *found) {
-            return Err(SqlError::unsupported(what).at(position));
-        }
+        let name = call.name.as_str();
         let unsupported = || SqlError::unsupported(format!("function {name}()")).at(position);
-        let mut arguments = Vec::new();
-        let mut star = false;
-        match &function.args {
-            ast::FunctionArguments::None => {
-                return self.session_fact(name).ok_or_else(unsupported);
-            }
-            ast::FunctionArguments::List(list) => {
-                if list.duplicate_treatment == Some(ast::DuplicateTreatment::Distinct) {
-                    return Err(SqlError::unsupported(format!("{name}(DISTINCT)")).at(position));
-                }
-                if !list.clauses.is_empty() {
-                    return Err(unsupported());
-                }
-                for argument in &list.args {
-                    match argument {
-                        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => arguments.push(expr),
-                        ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Wildcard) => star = true,
-                        _ => return Err(unsupported()),
-                    }
-                }
-            }
-            ast::FunctionArguments::Subquery(_) => {
-                return Err(SqlError::unsupported("a subquery").at(position));
-            }
-        }
-        if star {
-            return if name == "count" && arguments.is_empty() {
-                Ok((Expr::Count, SqlType::Int8))
-            } else {
-                Err(unsupported())
-            };
-        }
+        let arguments = match &call.arguments {
+            Arguments::Absent => return self.session_fact(name).ok_or_else(unsupported),
+            Arguments::Star if name == "count" => return Ok((Expr::Count, SqlType::Int8)),
+            Arguments::Star => return Err(unsupported()),
+            Arguments::List(arguments) => &arguments[..],
+        };
         let text_function = |function| move |inner| Expr::Call(function, Box::new(inner));
-        match (name, &arguments[..]) {
+        match (name, arguments) {
             ("now" | "transaction_timestamp", []) => Ok((Expr::Now, SqlType::TimestampTz)),
             ("version", []) => {
                 let version = format!("PostgreSQL {} on Rialto", crate::SERVER_VERSION);
@@ -91,7 +52,7 @@ impl Binder<'_> {
             }
             ("current_schema", []) => Ok((Expr::Const(Value::Text("public".to_string())), SqlType::Text)),
             ("coalesce", [_, ..]) => {
-                let (items, sql_type) = self.common(scope, &arguments, "COALESCE")?;
+                let (items, sql_type) = self.common(scope, arguments, "COALESCE")?;
                 Ok((Expr::Coalesce(items), sql_type))
             }
             ("nullif", [left, right]) => {
@@ -126,35 +87,62 @@ impl Binder<'_> {
     }
 
     /// The common type of several expressions, and them as such.
-    fn common(&mut self, scope: &Scope, nodes: &[&ast::Expr], what: &str) -> Result<(Vec<Expr>, SqlType)> {
+    fn common(&mut self, scope: &Scope, nodes: &[Node], what: &str) -> Result<(Vec<Expr>, SqlType)> {
         let items = nodes.iter().map(|node| self.expr(scope, node)).collect::<Result<Vec<_>>>()?;
-        let mut common = SqlType::Unknown;
-        for item in &items {
-            let next = item.sql_type.plain();
-            common = match (common, next) {
-                (SqlType::Unknown, next) => next,
-                (common, SqlType::Unknown) => common,
-                (common, next) if common == next => common,
-                (common, next) => match (common.number_rank(), next.number_rank()) {
-                    (Some(left), Some(right)) => {
-                        if left >= right {
-                            common
-                        } else {
-                            next
-                        }
-                    }
-                    _ if common.is_text() && next.is_text() => SqlType::Text,
-                    _ if common.is_time() && next.is_time() => SqlType::Timestamp,
-                    _ => {
-                        let message =
-                            format!("{what} types {} and {} cannot be matched", common.name(), next.name());
-                        return Err(SqlError::new(SqlState::TypeMismatch, message).at(item.position));
-                    }
-                },
-            };
-        }
-        let common = if common == SqlType::Unknown { SqlType::Text } else { common };
-        let items = items.into_iter().map(|item| Ok(self.cast(item, common)?.expr)).collect::<Result<_>>()?;
-        Ok((items, common))
+        let common = common_type(&items).map_err(|(left, right, position)| {
+            let message = format!("{what} types {} and {} cannot be matched", left.name(), right.name());
+            SqlError::new(SqlState::TypeMismatch, message).at(position)
+        })?;
+        let common = match common {
+            // Values of one length keep it, and with it the blanks that they are shown with.
+            SqlType::Char(_) => {
+                let first = items[0].sql_type;
+                let same = items.iter().all(|item| item.sql_type == first);
+                if same { first } else { common }
+            }
+            common => common,
+        };
+        let items = items.into_iter().map(|item| {
+            let before = item.sql_type;
+            Ok(match self.cast(item, common)?.expr {
+                // A literal is to be known for a char of its length.
+                value @ Expr::Const(Value::Text(_))
+                    if common == SqlType::Char(None) && matches!(before, SqlType::Char(Some(_))) =>
+                {
+                    Expr::Cast(Box::new(value), before, before)
+                }
+                expr => expr,
+            })
+        });
+        Ok((items.collect::<Result<_>>()?, common))
     }
+}
+
+/// The type that expressions of several types have in common: text if all of them are open. Errors: two types that have
+/// none, and the place of the second.
+pub(super) fn common_type<'t>(
+    items: impl IntoIterator<Item = &'t Typed>,
+) -> Result<SqlType, (SqlType, SqlType, Option<usize>)> {
+    let mut common = SqlType::Unknown;
+    for item in items {
+        let next = item.sql_type.plain();
+        common = match (common, next) {
+            (SqlType::Unknown, next) => next,
+            (common, SqlType::Unknown) => common,
+            (common, next) if common == next => common,
+            (common, next) => match (common.number_rank(), next.number_rank()) {
+                (Some(left), Some(right)) => {
+                    if left >= right {
+                        common
+                    } else {
+                        next
+                    }
+                }
+                _ if common.is_text() && next.is_text() => SqlType::Text,
+                _ if common.is_time() && next.is_time() => SqlType::Timestamp,
+                _ => return Err((common, next, item.position)),
+            },
+        };
+    }
+    Ok(if common == SqlType::Unknown { SqlType::Text } else { common })
 }

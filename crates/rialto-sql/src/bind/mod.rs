@@ -17,10 +17,11 @@ pub use statement::{
     bind_select, bind_update,
 };
 
+use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
-use crate::expr::Expr;
 use crate::expr::cast::{self, CastContext};
-use crate::parse::{Literal, Name, Places};
+use crate::expr::{Context, Expr, NoColumns, RowTexts};
+use crate::parse::{Literal, Name};
 use crate::values::SqlType;
 
 /// What columns an expression can name.
@@ -72,7 +73,14 @@ impl Scope {
     }
 
     fn find(&self, name: &Name) -> Result<usize> {
-        self.names().iter().position(|column| *column == name.text).ok_or_else(|| {
+        let found = match self {
+            Scope::Nothing => None,
+            Scope::Table { schema, .. } => {
+                schema.columns().iter().position(|column| column.name == name.text)
+            }
+            Scope::Series { name: series, .. } => (*series == name.text).then_some(0),
+        };
+        found.ok_or_else(|| {
             let message = format!("column \"{}\" does not exist", name.text);
             SqlError::new(SqlState::UndefinedColumn, message).at(name.position)
         })
@@ -99,16 +107,21 @@ pub struct OutputColumn {
     pub sql_type: SqlType,
 }
 
+/// The most bytes that what a statement is bound to takes.
+pub const BOUND_BYTES_MAX: usize = 128 << 20;
+
 /// Binds the expressions of one statement.
 pub struct Binder<'a> {
-    /// To find places in the text.
-    places: Places<'a>,
+    /// What the bound expressions take, in bytes: at most [`BOUND_BYTES_MAX`].
+    bytes: usize,
     /// The types of the parameters, as far as they are known.
     params: Vec<SqlType>,
     /// Whether the client said how many parameters there are, and of which types: `true` for those it fixed.
     declared: Vec<bool>,
     /// Facts of the session that expressions can ask for.
     facts: &'a Facts,
+    /// Ends it early.
+    cancel: &'a Cancel,
     /// The literals that become parameters.
     lifted: Option<LiftedLiterals<'a>>,
 }
@@ -132,17 +145,32 @@ pub struct Facts {
 }
 
 impl<'a> Binder<'a> {
-    /// For the statement `text`, with the types of the parameters that the client fixed.
-    pub fn new(text: &'a str, types: &[SqlType], facts: &'a Facts) -> Binder<'a> {
+    /// For a statement, with the types of the parameters that the client fixed.
+    pub fn new(types: &[SqlType], facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
         let declared = types.iter().map(|sql_type| *sql_type != SqlType::Unknown).collect();
-        Binder { places: Places::new(text), params: types.to_vec(), declared, facts, lifted: None }
+        Binder { bytes: 0, params: types.to_vec(), declared, facts, cancel, lifted: None }
     }
 
-    /// For the statement `text`, in which these literals become the parameters.
-    pub fn lifting(text: &'a str, literals: &'a [Literal], facts: &'a Facts) -> Binder<'a> {
+    /// For a statement in which these literals, in the order of the text, become the parameters.
+    pub fn lifting(literals: &'a [Literal], facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
         let types: Vec<SqlType> = literals.iter().map(|literal| literal.sql_type).collect();
         let lifted = LiftedLiterals { literals, found: vec![false; literals.len()], sound: true };
-        Binder { lifted: Some(lifted), ..Binder::new(text, &types, facts) }
+        Binder { lifted: Some(lifted), ..Binder::new(&types, facts, cancel) }
+    }
+
+    /// What the bound expressions take, in bytes.
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Takes so many bytes more for what is bound.
+    fn take(&mut self, bytes: usize) -> Result<()> {
+        self.bytes += bytes;
+        if self.bytes <= BOUND_BYTES_MAX {
+            return Ok(());
+        }
+        let message = format!("the statement would be bound to more than {BOUND_BYTES_MAX} bytes");
+        Err(SqlError::new(SqlState::OutOfMemory, message).hint("Split it, or use COPY."))
     }
 
     /// Whether what was bound means with parameters what it means with its literals, whatever they are.
@@ -154,7 +182,7 @@ impl<'a> Binder<'a> {
     /// The parameter that a literal at this place has become.
     fn lifted(&mut self, position: Option<usize>) -> Option<Typed> {
         let lifted = self.lifted.as_mut()?;
-        let index = lifted.literals.iter().position(|literal| Some(literal.position) == position)?;
+        let index = lifted.literals.binary_search_by_key(&position?, |literal| literal.position).ok()?;
         let sql_type = lifted.literals[index].sql_type;
         // One that stands for two expressions may settle to two types.
         lifted.sound &= !lifted.found[index] || sql_type != SqlType::Unknown;
@@ -171,6 +199,29 @@ impl<'a> Binder<'a> {
         }
     }
 
+    /// Computes what is constant, so that it is computed once. An error is kept in the place of the value, and told where
+    /// the value would have been used: of `coalesce(1, 1 / 0)` never.
+    fn fold(&mut self, expr: Expr, position: Option<usize>) -> Expr {
+        if !expr.is_constant() {
+            return expr;
+        }
+        let texts = RowTexts::default();
+        match expr
+            .eval(&NoColumns, Context { params: &[], now: 0, count: 0, texts: &texts, cancel: self.cancel })
+        {
+            Ok(value) => Expr::Const(value),
+            Err(error) => self.raise(error.at(position)),
+        }
+    }
+
+    /// An error in the place of a value. It has a place in this text, so that no other text can share it.
+    fn raise(&mut self, error: SqlError) -> Expr {
+        if let Some(lifted) = &mut self.lifted {
+            lifted.sound = false;
+        }
+        Expr::Raise(Box::new(error))
+    }
+
     /// The types of all parameters: text where nothing says more.
     pub fn into_params(self) -> Vec<SqlType> {
         let open = |sql_type| if sql_type == SqlType::Unknown { SqlType::Text } else { sql_type };
@@ -185,19 +236,38 @@ impl<'a> Binder<'a> {
         let position = typed.position;
         let expr = match typed.expr {
             Expr::Param(index) => {
-                if let Some(lifted) = &mut self.lifted {
-                    lifted.sound &= self.params[index] == SqlType::Unknown;
-                }
-                self.params[index] = sql_type.plain();
+                self.settle_param(index, sql_type.plain(), position)?;
                 Expr::Param(index)
             }
             Expr::Const(Value::Text(text)) => {
                 Expr::Const(crate::values::text::parse(sql_type, &text).map_err(|error| error.at(position))?)
             }
+            Expr::Const(Value::Float8(value)) if sql_type != SqlType::Float8 => {
+                let message =
+                    format!("number {value:e} has more than 38 digits: only a double precision takes it");
+                return Err(SqlError::new(SqlState::NumberOutOfRange, message).at(position));
+            }
             Expr::Const(value) => Expr::Const(value),
             other => Expr::Cast(Box::new(other), SqlType::Text, sql_type),
         };
         Ok(Typed { expr, sql_type, position })
+    }
+
+    /// Settles the type of a parameter. It has one: where it stands twice, it was settled first beside one expression, and
+    /// may not become another type beside the next.
+    fn settle_param(&mut self, index: usize, sql_type: SqlType, position: Option<usize>) -> Result<()> {
+        let before = std::mem::replace(&mut self.params[index], sql_type);
+        match &mut self.lifted {
+            // A literal may have a type in each place.
+            Some(lifted) => lifted.sound &= before == SqlType::Unknown,
+            None if before != SqlType::Unknown && before != sql_type => {
+                let message = format!("inconsistent types deduced for parameter ${}", index + 1);
+                let error = SqlError::new(SqlState::AmbiguousParameter, message).at(position);
+                return Err(error.detail(format!("{} versus {}", before.name(), sql_type.name())));
+            }
+            None => {}
+        }
+        Ok(())
     }
 
     /// Settles what is still open as text.
@@ -213,9 +283,11 @@ impl<'a> Binder<'a> {
             return Ok(typed);
         }
         let expr = match typed.expr {
-            Expr::Const(value) => {
-                Expr::Const(cast::cast(value, typed.sql_type, to).map_err(|error| error.at(position))?)
-            }
+            // As for `fold`: an error is told where the value is used.
+            Expr::Const(value) => match cast::cast(value, typed.sql_type, to) {
+                Ok(value) => Expr::Const(value),
+                Err(error) => self.raise(error.at(position)),
+            },
             // Values of one plain type differ in nothing but a decimal's digits.
             expr if typed.sql_type.plain() == to && !matches!(to, SqlType::Decimal(Some(_))) => expr,
             expr => {
@@ -249,5 +321,26 @@ impl<'a> Binder<'a> {
 
     fn undefined(&self, message: String, position: Option<usize>) -> SqlError {
         SqlError::new(SqlState::UndefinedFunction, message).at(position)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parse::{Statement, parse};
+
+    #[test]
+    fn what_a_statement_is_bound_to_is_counted_and_bounded() {
+        let (facts, cancel) = (Facts::default(), Cancel::default());
+        let select = |sql: &str, before: usize| {
+            let Ok(Statement::Select(select)) = parse(sql, &cancel) else { panic!("{sql}") };
+            let mut binder = Binder { bytes: before, ..Binder::new(&[], &facts, &cancel) };
+            let bound = bind_select(&mut binder, &select, &mut |_| unreachable!("there is no table"));
+            bound.map(|_| binder.bytes() - before).map_err(|error| error.sqlstate.code())
+        };
+        let bytes = select("select 1, 'abc', 2 + 3", 0).unwrap();
+        assert!(bytes >= 5 * size_of::<Expr>() + 3, "{bytes}");
+        assert_eq!(select("select 1, 'abc', 2 + 3", BOUND_BYTES_MAX - bytes), Ok(bytes));
+        assert_eq!(select("select 1, 'abcd', 2 + 3", BOUND_BYTES_MAX - bytes), Err("53200"));
     }
 }

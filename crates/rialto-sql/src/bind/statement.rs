@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use rialto::Table;
 use rialto::row::{Schema, Value};
-use sqlparser::ast::{self, SelectItem};
 
+use super::expr::each_padded;
 use super::{Binder, OutputColumn, Scope, Typed};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::Expr;
-use crate::parse::{self, InsertSource, Name, OrderItem, Source};
+use crate::parse::{self, InsertSource, Item, Name, Node, NodeKind, OrderItem, Source};
 use crate::values::SqlType;
+
+/// The most columns of a result, and the most keys to sort by, as in PostgreSQL.
+const RESULT_COLUMNS_MAX: usize = 1_664;
 
 /// Finds a table by its name.
 pub type Lookup<'a> = &'a mut dyn FnMut(&Name) -> Result<Table>;
@@ -65,7 +68,9 @@ pub struct BoundInsert {
     pub table: Table,
     /// Its schema.
     pub schema: Arc<Schema>,
-    /// Rows, one expression for each of the table's columns.
+    /// The columns that are given; the others are null.
+    pub positions: Vec<usize>,
+    /// Rows, one expression for each column that is given, or for the first of them.
     pub rows: Vec<Vec<Expr>>,
     /// What the expressions are evaluated on: once for `Nothing`, once for each row of a series that passes the filter.
     pub source: RowSource,
@@ -113,28 +118,46 @@ fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
     (Scope::Table { name, schema: schema.clone() }, schema)
 }
 
+/// Tells of what is wrong with constants that every row would need, whether or not there is one. Conditions behind the first
+/// need not be reached.
+fn tell_errors<'e>(exprs: impl IntoIterator<Item = &'e Expr>, filter: &'e [Expr]) -> Result<()> {
+    match exprs.into_iter().chain(filter.first()).find_map(Expr::certain_error) {
+        Some(error) => Err(error.clone()),
+        None => Ok(()),
+    }
+}
+
 /// Binds a SELECT.
 pub fn bind_select(
     binder: &mut Binder<'_>,
     select: &parse::Select,
     lookup: Lookup<'_>,
 ) -> Result<BoundSelect> {
-    let (typed, bound) = select_parts(binder, select, lookup)?;
+    let (scope, typed, bound) = select_parts(binder, select, lookup)?;
     let mut answer = bound;
     for (item, column) in typed.into_iter().zip(&mut answer.columns) {
-        let item = binder.settle_text(item)?;
-        column.sql_type = item.sql_type;
-        answer.items.push(item.expr);
+        answer.items.push(shown(binder, &scope, item, column)?);
     }
+    tell_errors(answer.items.iter().chain(answer.order.iter().map(|order| &order.expr)), &answer.filter)?;
     Ok(answer)
 }
 
-/// Everything of a SELECT but its items, which come with types still open.
+/// An item as the client sees it.
+fn shown(binder: &mut Binder<'_>, scope: &Scope, item: Typed, column: &mut OutputColumn) -> Result<Expr> {
+    let item = binder.settle_text(item)?;
+    column.sql_type = item.sql_type;
+    Ok(match item.sql_type {
+        SqlType::Char(None) => each_padded(scope, item.expr),
+        _ => item.expr,
+    })
+}
+
+/// What a SELECT's names mean, and everything of it but its items, which come with types still open.
 fn select_parts(
     binder: &mut Binder<'_>,
     select: &parse::Select,
     lookup: Lookup<'_>,
-) -> Result<(Vec<Typed>, BoundSelect)> {
+) -> Result<(Scope, Vec<Typed>, BoundSelect)> {
     let (scope, source) = match &select.source {
         Source::Nothing => (Scope::Nothing, RowSource::Nothing),
         Source::Table { table, alias } => {
@@ -168,11 +191,18 @@ fn select_parts(
             return Err(SqlError::unsupported("FOR UPDATE with count(*)"));
         }
     }
-    let order = select
-        .order
-        .iter()
-        .map(|item| order_item(binder, &scope, item, &items, &columns))
-        .collect::<Result<Vec<_>>>()?;
+    let mut order: Vec<Order> = Vec::new();
+    if select.order.len() > RESULT_COLUMNS_MAX {
+        let message = format!("ORDER BY can have at most {RESULT_COLUMNS_MAX} entries");
+        return Err(SqlError::new(SqlState::TooManyColumns, message));
+    }
+    for item in &select.order {
+        let item = order_item(binder, &scope, item, &items, &columns)?;
+        // What is sorted by already decides nothing.
+        if !order.iter().any(|before| before.expr == item.expr) {
+            order.push(item);
+        }
+    }
     if counts && !order.is_empty() {
         return Err(SqlError::unsupported("ORDER BY with count(*)"));
     }
@@ -181,11 +211,11 @@ fn select_parts(
     let for_update = select.for_update;
     let bound =
         BoundSelect { source, filter, items: Vec::new(), columns, order, limit, offset, counts, for_update };
-    Ok((items, bound))
+    Ok((scope, items, bound))
 }
 
 /// The bounds of generate_series, and whether it counts by int4 or int8.
-fn series(binder: &mut Binder<'_>, arguments: &[ast::Expr]) -> Result<([Expr; 3], SqlType)> {
+fn series(binder: &mut Binder<'_>, arguments: &[Node]) -> Result<([Expr; 3], SqlType)> {
     let mut bound = arguments
         .iter()
         .map(|argument| {
@@ -216,7 +246,7 @@ fn series(binder: &mut Binder<'_>, arguments: &[ast::Expr]) -> Result<([Expr; 3]
 }
 
 /// WHERE as conditions that all have to hold.
-fn filter(binder: &mut Binder<'_>, scope: &Scope, node: Option<&ast::Expr>) -> Result<Vec<Expr>> {
+fn filter(binder: &mut Binder<'_>, scope: &Scope, node: Option<&Node>) -> Result<Vec<Expr>> {
     let Some(node) = node else { return Ok(Vec::new()) };
     let condition = binder.condition(scope, node, "WHERE")?;
     if condition.has_count() {
@@ -236,41 +266,31 @@ fn filter(binder: &mut Binder<'_>, scope: &Scope, node: Option<&ast::Expr>) -> R
 }
 
 /// A select list: expressions and names.
-fn items(
-    binder: &mut Binder<'_>,
-    scope: &Scope,
-    items: &[SelectItem],
-) -> Result<(Vec<Typed>, Vec<OutputColumn>)> {
+fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[Item]) -> Result<(Vec<Typed>, Vec<OutputColumn>)> {
     let mut typed = Vec::with_capacity(items.len());
     let mut columns = Vec::with_capacity(items.len());
     for item in items {
-        let (expr, name) = match item {
-            SelectItem::UnnamedExpr(expr) => (expr, column_name(binder, expr)),
-            SelectItem::ExprWithAlias { expr, alias } => (expr, binder.places.name(alias).text),
-            SelectItem::Wildcard(options) => {
-                if *options != ast::WildcardAdditionalOptions::default() {
-                    return Err(SqlError::unsupported("* with options"));
-                }
-                all_columns(scope, &mut typed, &mut columns)?;
-                continue;
+        match item {
+            Item::Expr(node, alias) => {
+                let name = alias.clone().unwrap_or_else(|| column_name(node));
+                let item = binder.expr(scope, node)?;
+                columns.push(OutputColumn { name, sql_type: item.sql_type });
+                typed.push(item);
             }
-            SelectItem::QualifiedWildcard(
-                ast::SelectItemQualifiedWildcardKind::ObjectName(name),
-                options,
-            ) if *options == ast::WildcardAdditionalOptions::default() => {
-                let name = binder.places.object(name)?;
-                if name.text != scope.qualifier() {
+            Item::All(qualifier) => {
+                if let Some(name) = qualifier
+                    && name.text != scope.qualifier()
+                {
                     let message = format!("missing FROM-clause entry for table \"{}\"", name.text);
                     return Err(SqlError::new(SqlState::UndefinedTable, message).at(name.position));
                 }
                 all_columns(scope, &mut typed, &mut columns)?;
-                continue;
             }
-            _ => return Err(SqlError::unsupported("this form of select list")),
-        };
-        let item = binder.expr(scope, expr)?;
-        columns.push(OutputColumn { name, sql_type: item.sql_type });
-        typed.push(item);
+        }
+        if typed.len() > RESULT_COLUMNS_MAX {
+            let message = format!("target lists can have at most {RESULT_COLUMNS_MAX} entries");
+            return Err(SqlError::new(SqlState::TooManyColumns, message));
+        }
     }
     Ok((typed, columns))
 }
@@ -288,27 +308,15 @@ fn all_columns(scope: &Scope, typed: &mut Vec<Typed>, columns: &mut Vec<OutputCo
 }
 
 /// What PostgreSQL calls a column without an alias.
-fn column_name(binder: &Binder<'_>, expr: &ast::Expr) -> String {
-    match expr {
-        ast::Expr::Identifier(ident) => binder.places.name(ident).text,
-        ast::Expr::CompoundIdentifier(idents) => {
-            idents.last().map_or_else(String::new, |ident| binder.places.name(ident).text)
-        }
-        ast::Expr::Function(function) => {
-            let name = function.name.to_string().to_lowercase();
-            name.strip_prefix("pg_catalog.").unwrap_or(&name).to_string()
-        }
-        ast::Expr::Nested(inner) => column_name(binder, inner),
-        ast::Expr::Cast { expr, data_type, .. } => match column_name(binder, expr).as_str() {
-            "?column?" => match crate::parse::column_type(data_type, None) {
-                Ok(rialto::row::ColumnType::Char(_)) => "bpchar".to_string(),
-                Ok(rialto::row::ColumnType::Decimal { .. }) => "numeric".to_string(),
-                Ok(column) => column.to_string(),
-                Err(_) => data_type.to_string().to_lowercase(),
-            },
-            name => name.to_string(),
+fn column_name(node: &Node) -> String {
+    match &node.kind {
+        NodeKind::Column(name, _) | NodeKind::Qualified(_, name) => name.text.clone(),
+        NodeKind::Call(call) => call.name.clone(),
+        NodeKind::Cast(inner, _, name) => match column_name(inner).as_str() {
+            "?column?" => name.clone(),
+            inner => inner.to_string(),
         },
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Boolean(_)) => "bool".to_string(),
+        NodeKind::Bool(_) => "bool".to_string(),
         _ => "?column?".to_string(),
     }
 }
@@ -320,38 +328,33 @@ fn order_item(
     items: &[Typed],
     columns: &[OutputColumn],
 ) -> Result<Order> {
-    let expr = match &item.expr {
+    let expr = match &item.expr.kind {
         // A number is a place in the select list, a bare name the name of an output column first.
-        ast::Expr::Value(value) if matches!(value.value, ast::Value::Number(..)) => {
-            let number = match &value.value {
-                ast::Value::Number(digits, _) => digits.parse::<usize>().ok(),
-                _ => None,
-            };
+        NodeKind::Number(digits) => {
+            let number = digits.parse::<usize>().ok();
             match number.and_then(|number| items.get(number.checked_sub(1)?)) {
                 Some(item) => item.expr.clone(),
                 None => {
-                    let message = format!("ORDER BY position {} is not in select list", value.value);
-                    let position = binder.places.position(value.span.start);
-                    return Err(SqlError::new(SqlState::InvalidColumnReference, message).at(position));
+                    let message = format!("ORDER BY position {digits} is not in select list");
+                    return Err(
+                        SqlError::new(SqlState::InvalidColumnReference, message).at(item.expr.position)
+                    );
                 }
             }
         }
-        ast::Expr::Identifier(ident) => {
-            let name = binder.places.name(ident);
-            match columns.iter().position(|column| column.name == name.text) {
-                Some(index) => items[index].expr.clone(),
-                None => binder.expr(scope, &item.expr)?.expr,
-            }
-        }
-        other => {
-            let typed = binder.expr(scope, other)?;
+        NodeKind::Column(name, _) => match columns.iter().position(|column| column.name == name.text) {
+            Some(index) => items[index].expr.clone(),
+            None => binder.expr(scope, &item.expr)?.expr,
+        },
+        _ => {
+            let typed = binder.expr(scope, &item.expr)?;
             binder.settle_text(typed)?.expr
         }
     };
     Ok(Order { expr, descending: item.descending, nulls_first: item.nulls_first })
 }
 
-fn row_count(binder: &mut Binder<'_>, node: &ast::Expr, what: &str) -> Result<Expr> {
+fn row_count(binder: &mut Binder<'_>, node: &Node, what: &str) -> Result<Expr> {
     let typed = binder.expr(&Scope::Nothing, node)?;
     let typed = binder.settle(typed, SqlType::Int8)?;
     if typed.sql_type.number_rank().is_none() {
@@ -368,7 +371,7 @@ fn row_count(binder: &mut Binder<'_>, node: &ast::Expr, what: &str) -> Result<Ex
 fn returning(
     binder: &mut Binder<'_>,
     scope: &Scope,
-    list: &[SelectItem],
+    list: &[Item],
 ) -> Result<(Vec<Expr>, Vec<OutputColumn>)> {
     let (typed, mut columns) = items(binder, scope, list)?;
     let mut exprs = Vec::with_capacity(typed.len());
@@ -377,9 +380,7 @@ fn returning(
             let message = "aggregate functions are not allowed in RETURNING";
             return Err(SqlError::new(SqlState::GroupingError, message).at(item.position));
         }
-        let item = binder.settle_text(item)?;
-        column.sql_type = item.sql_type;
-        exprs.push(item.expr);
+        exprs.push(shown(binder, scope, item, column)?);
     }
     Ok((exprs, columns))
 }
@@ -403,8 +404,8 @@ pub(crate) fn column_positions(schema: &Schema, names: &[Name]) -> Result<Vec<us
 }
 
 /// Whether this is the word DEFAULT, which here always means null.
-fn is_default(node: &ast::Expr) -> bool {
-    matches!(node, ast::Expr::Identifier(ident) if ident.quote_style.is_none() && ident.value.eq_ignore_ascii_case("default"))
+fn is_default(node: &Node) -> bool {
+    matches!(&node.kind, NodeKind::Column(name, false) if name.text == "default")
 }
 
 /// Binds an INSERT.
@@ -415,7 +416,7 @@ pub fn bind_insert(
 ) -> Result<BoundInsert> {
     let table = lookup(&insert.table)?;
     let (scope, schema) = table_scope(&table, None);
-    let positions = match insert.columns[..] {
+    let positions: Vec<usize> = match insert.columns[..] {
         [] => (0..schema.columns().len()).collect(),
         _ => column_positions(&schema, &insert.columns)?,
     };
@@ -431,18 +432,19 @@ pub fn bind_insert(
                         false => binder.expr(&Scope::Nothing, value),
                     })
                     .collect::<Result<Vec<_>>>()?;
-                bound.push(full_row(binder, &schema, &positions, values, insert)?);
+                binder.take(size_of::<Vec<Expr>>())?;
+                bound.push(given_row(binder, &schema, &positions, values, insert)?);
             }
             (bound, RowSource::Nothing, Vec::new())
         }
         InsertSource::Select(select) => {
-            let (items, bound) = select_parts(binder, select, lookup)?;
+            let (_, items, bound) = select_parts(binder, select, lookup)?;
             if bound.counts || !bound.order.is_empty() || bound.limit.is_some() || bound.offset.is_some() {
                 return Err(SqlError::unsupported(
                     "INSERT ... SELECT with count(*), ORDER BY, LIMIT or OFFSET",
                 ));
             }
-            (vec![full_row(binder, &schema, &positions, items, insert)?], bound.source, bound.filter)
+            (vec![given_row(binder, &schema, &positions, items, insert)?], bound.source, bound.filter)
         }
     };
     if rows.iter().flatten().any(Expr::has_count) {
@@ -450,11 +452,13 @@ pub fn bind_insert(
         return Err(SqlError::new(SqlState::GroupingError, message));
     }
     let (returning, columns) = returning(binder, &scope, &insert.returning)?;
-    Ok(BoundInsert { table, schema, rows, source, filter, returning, columns })
+    tell_errors(rows.iter().flatten().chain(&returning), &filter)?;
+    Ok(BoundInsert { table, schema, positions, rows, source, filter, returning, columns })
 }
 
-/// One expression for each column of the table: those given, nulls elsewhere.
-fn full_row(
+/// One expression for each column that is given. Of those that are not nothing is kept: a table may have 1,600 columns, and
+/// a statement a million rows.
+fn given_row(
     binder: &mut Binder<'_>,
     schema: &Schema,
     positions: &[usize],
@@ -471,12 +475,11 @@ fn full_row(
             if more { values[positions.len()].position } else { insert.columns[values.len()].position };
         return Err(SqlError::new(SqlState::SyntaxError, message).at(position));
     }
-    let mut row = vec![Expr::Const(Value::Null); schema.columns().len()];
-    for (value, position) in values.into_iter().zip(positions) {
+    let given = values.into_iter().zip(positions).map(|(value, position)| {
         let column = &schema.columns()[*position];
-        row[*position] = binder.assign(value, &column.name, SqlType::of_column(column.ty))?;
-    }
-    Ok(row)
+        binder.assign(value, &column.name, SqlType::of_column(column.ty))
+    });
+    given.collect()
 }
 
 /// Binds an UPDATE.
@@ -507,6 +510,7 @@ pub fn bind_update(
     }
     let filter = filter(binder, &scope, update.filter.as_ref())?;
     let (returning, columns) = returning(binder, &scope, &update.returning)?;
+    tell_errors(assignments.iter().map(|(_, value)| value).chain(&returning), &filter)?;
     Ok(BoundUpdate { table, schema, assignments, filter, returning, columns })
 }
 
@@ -520,5 +524,6 @@ pub fn bind_delete(
     let (scope, schema) = table_scope(&table, delete.alias.as_ref());
     let filter = filter(binder, &scope, delete.filter.as_ref())?;
     let (returning, columns) = returning(binder, &scope, &delete.returning)?;
+    tell_errors(&returning, &filter)?;
     Ok(BoundDelete { table, schema, filter, returning, columns })
 }

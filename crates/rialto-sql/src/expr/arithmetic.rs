@@ -2,6 +2,7 @@
 
 use rialto::row::{Decimal, Value};
 
+use super::mistyped;
 use crate::error::{Result, SqlError, SqlState};
 
 /// Digits behind the point that a quotient of decimals has at least.
@@ -66,7 +67,8 @@ pub(super) fn apply(op: ArithmeticOp, left: &Value, right: &Value) -> Result<Val
         (Value::Int8(left), Value::Int8(right)) => integers!(op, left, right, Value::Int8, "bigint"),
         (Value::Float8(left), Value::Float8(right)) => Value::Float8(floats(op, *left, *right)?),
         (Value::Decimal(left), Value::Decimal(right)) => Value::Decimal(decimals(op, *left, *right)?),
-        _ => Value::Null,
+        (Value::Null, _) | (_, Value::Null) => Value::Null,
+        _ => return Err(mistyped(op.symbol(), &[left, right])),
     })
 }
 
@@ -134,6 +136,7 @@ pub(super) fn negate(value: Value) -> Result<Value> {
         Value::Int8(value) => Value::Int8(value.checked_neg().ok_or_else(|| out_of_range("bigint"))?),
         Value::Float8(value) => Value::Float8(-value),
         Value::Decimal(value) => Value::Decimal(-value),
-        _ => Value::Null,
+        Value::Null => Value::Null,
+        other => return Err(mistyped("-", &[&other])),
     })
 }

@@ -54,7 +54,10 @@ pub fn cast(value: Value, from: SqlType, to: SqlType) -> Result<Value> {
         (Value::Bool(value), SqlType::Int4) => Value::Int4(value.into()),
         (Value::Int4(value), SqlType::Bool) => Value::Bool(value != 0),
         (Value::Date(day), SqlType::Timestamp | SqlType::TimestampTz) => {
-            Value::Timestamp(i64::from(day) * text::MICROS_PER_DAY)
+            let moment = i64::from(day).checked_mul(text::MICROS_PER_DAY).ok_or_else(|| {
+                SqlError::new(SqlState::DatetimeOverflow, "date out of range for timestamp")
+            })?;
+            Value::Timestamp(moment)
         }
         (Value::Timestamp(moment), SqlType::Date) => {
             Value::Date(moment.div_euclid(text::MICROS_PER_DAY) as i32)
@@ -152,7 +155,12 @@ pub enum Fit {
     Above,
     /// It lies between this one and the next.
     After(Value),
+    /// It is none of them; where it lies, keys cannot tell.
+    Nowhere,
 }
+
+/// Up to here each integer is a float.
+const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
 
 /// Finds a comparison's value among those of the column that it is compared with. `None` if keys cannot tell.
 pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
@@ -173,6 +181,8 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
             }
             Value::Float8(value) if value.is_nan() || *value >= 1e19 => Fit::Above,
             Value::Float8(value) if *value <= -1e19 => Fit::Below,
+            // An integer is compared with a float as a float: from here on several of them are one.
+            Value::Float8(value) if value.abs() >= EXACT_MAX => return None,
             Value::Float8(value) => place(value.floor() as i128, value.floor() == *value),
             _ => return None,
         })
@@ -214,13 +224,13 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
             Value::Text(_) => Some(Fit::Exact(value.clone())),
             _ => None,
         },
-        // A longer text than the column holds lies between two that it holds; keys cannot tell.
+        // A value of type char(n) comes without blanks at its end. Text with such blanks, or longer than the column's, is no
+        // value of the column, and lies between two of them that are not to be told from here.
         ColumnType::Char(length) => match value {
-            Value::Text(text) => {
-                let text = text.trim_end_matches(' ');
-                let fits = text.chars().count() <= usize::from(length);
-                fits.then(|| Fit::Exact(Value::Text(text.to_string())))
+            Value::Text(text) if text.ends_with(' ') || text.chars().count() > usize::from(length) => {
+                Some(Fit::Nowhere)
             }
+            Value::Text(_) => Some(Fit::Exact(value.clone())),
             _ => None,
         },
         ColumnType::Bool if matches!(value, Value::Bool(_)) => Some(Fit::Exact(value.clone())),
@@ -237,7 +247,11 @@ pub fn fit(value: &Value, column: ColumnType) -> Option<Fit> {
         },
         ColumnType::Timestamp => match value {
             Value::Timestamp(_) => Some(Fit::Exact(value.clone())),
-            Value::Date(day) => Some(Fit::Exact(Value::Timestamp(i64::from(*day) * text::MICROS_PER_DAY))),
+            Value::Date(day) => Some(match i64::from(*day).checked_mul(text::MICROS_PER_DAY) {
+                Some(moment) => Fit::Exact(Value::Timestamp(moment)),
+                None if *day < 0 => Fit::Below,
+                None => Fit::Above,
+            }),
             _ => None,
         },
         _ => None,

@@ -7,6 +7,7 @@ mod arithmetic;
 pub mod cast;
 mod print;
 
+use std::cell::Cell;
 use std::cmp::Ordering;
 
 use rialto::row::{RowView, Value};
@@ -14,6 +15,7 @@ use rialto::row::{RowView, Value};
 pub use arithmetic::ArithmeticOp;
 pub use print::print;
 
+use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
 use crate::values::SqlType;
 
@@ -53,6 +55,40 @@ pub struct Context<'a> {
     pub now: i64,
     /// The value of count(*), once it is known.
     pub count: i64,
+    /// The text that the row's expressions have come to.
+    pub texts: &'a RowTexts,
+    /// What ends a value that takes long to compute.
+    pub cancel: &'a Cancel,
+}
+
+/// The most bytes of text that the expressions of one row come to, those of their parts included.
+pub const ROW_TEXT_BYTES_MAX: usize = 1 << 30;
+
+/// How much text the expressions of one row have come to.
+///
+/// Kept here: it is bounded. A bound on each text alone bounds nothing: a row has hundreds of values, and an expression
+/// holds a text for each of its levels while it computes the next.
+#[derive(Debug, Default)]
+pub struct RowTexts(Cell<usize>);
+
+impl RowTexts {
+    /// The next row begins.
+    #[inline]
+    pub fn begin_row(&self) {
+        self.0.set(0);
+    }
+
+    /// One more text, of so many bytes.
+    fn take(&self, bytes: usize) -> Result<()> {
+        self.0.set(self.0.get().saturating_add(bytes));
+        if self.0.get() <= ROW_TEXT_BYTES_MAX { Ok(()) } else { Err(too_much_text()) }
+    }
+}
+
+#[cold]
+fn too_much_text() -> SqlError {
+    let message = format!("the expressions of one row come to more than {ROW_TEXT_BYTES_MAX} bytes of text");
+    SqlError::new(SqlState::LimitExceeded, message).hint("Give shorter values, or fewer of them.")
 }
 
 /// Comparison operators.
@@ -166,10 +202,16 @@ pub enum Expr {
     Is(Box<Expr>, bool),
     /// IN a list.
     In(Box<Expr>, Vec<Expr>),
+    /// BETWEEN: what is tested, and the ends.
+    Between(Box<[Expr; 3]>),
     /// LIKE, with its escape character.
     Like(Box<Expr>, Box<Expr>, Option<char>),
-    /// `||`
-    Concat(Box<Expr>, Box<Expr>),
+    /// `||` of all: text, or bytes.
+    Concat(Vec<Expr>),
+    /// Text of a char(n), with the blanks behind it.
+    Padded(Box<Expr>, u16),
+    /// An error that was found before the value was asked for.
+    Raise(Box<SqlError>),
     /// coalesce
     Coalesce(Vec<Expr>),
     /// nullif
@@ -183,7 +225,7 @@ impl Expr {
     #[inline]
     pub fn eval<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
         match self {
-            Expr::Param(index) => Ok(context.params[*index].clone()),
+            Expr::Param(index) => argument(*index, context),
             Expr::Column(index) => Ok(row.column(*index)),
             _ => self.compute(row, context),
         }
@@ -192,20 +234,24 @@ impl Expr {
     fn compute<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Value> {
         Ok(match self {
             Expr::Const(value) => value.clone(),
-            Expr::Param(index) => context.params[*index].clone(),
+            Expr::Param(index) => argument(*index, context)?,
             Expr::Column(index) => row.column(*index),
             Expr::Now => Value::Timestamp(context.now),
             Expr::Count => Value::Int8(context.count),
-            Expr::Cast(inner, from, to) => cast::cast(inner.eval(row, context)?, *from, *to)?,
+            Expr::Cast(inner, from, to) => {
+                counted(cast::cast(inner.eval(row, context)?, *from, *to)?, context)?
+            }
             Expr::Arithmetic(op, left, right) => {
                 arithmetic::apply(*op, &left.eval(row, context)?, &right.eval(row, context)?)?
             }
             Expr::Negate(inner) => arithmetic::negate(inner.eval(row, context)?)?,
-            Expr::Call(function, inner) => call(*function, inner.eval(row, context)?)?,
-            Expr::Concat(left, right) => match (left.eval(row, context)?, right.eval(row, context)?) {
-                (Value::Text(left), Value::Text(right)) => Value::Text(left + &right),
-                _ => Value::Null,
+            Expr::Call(function, inner) => counted(call(*function, inner.eval(row, context)?)?, context)?,
+            Expr::Concat(items) => concat(items, row, context)?,
+            Expr::Padded(inner, length) => match inner.eval(row, context)? {
+                Value::Text(text) => Value::Text(padded(text, *length)),
+                other => other,
             },
+            Expr::Raise(error) => return Err((**error).clone()),
             Expr::Coalesce(items) => {
                 for item in items {
                     let value = item.eval(row, context)?;
@@ -217,7 +263,7 @@ impl Expr {
             }
             Expr::NullIf(left, right) => {
                 let value = left.eval(row, context)?;
-                match compare(&value, &right.eval(row, context)?) {
+                match compare(&value, &right.eval(row, context)?)? {
                     Some(Ordering::Equal) => Value::Null,
                     _ => value,
                 }
@@ -229,7 +275,7 @@ impl Expr {
     /// The truth of a condition on a row; `None` for unknown.
     pub fn truth<C: Columns + ?Sized>(&self, row: &C, context: Context<'_>) -> Result<Option<bool>> {
         Ok(match self {
-            Expr::Compare(op, left, right) => compare(&left.eval(row, context)?, &right.eval(row, context)?)
+            Expr::Compare(op, left, right) => compare(&left.eval(row, context)?, &right.eval(row, context)?)?
                 .map(|ordering| op.holds(ordering)),
             Expr::And(items) => {
                 let mut answer = Some(true);
@@ -260,7 +306,7 @@ impl Expr {
                 let value = inner.eval(row, context)?;
                 let mut answer = Some(false);
                 for item in items {
-                    match compare(&value, &item.eval(row, context)?) {
+                    match compare(&value, &item.eval(row, context)?)? {
                         Some(Ordering::Equal) => return Ok(Some(true)),
                         None => answer = None,
                         Some(_) => {}
@@ -268,15 +314,31 @@ impl Expr {
                 }
                 answer
             }
+            Expr::Between(sides) => {
+                let [tested, low, high] = &**sides;
+                let tested = tested.eval(row, context)?;
+                let low = compare(&tested, &low.eval(row, context)?)?.map(Ordering::is_ge);
+                if low == Some(false) {
+                    return Ok(low);
+                }
+                match compare(&tested, &high.eval(row, context)?)?.map(Ordering::is_le) {
+                    Some(true) => low,
+                    other => other,
+                }
+            }
             Expr::Like(text, pattern, escape) => {
                 match (text.eval(row, context)?, pattern.eval(row, context)?) {
-                    (Value::Text(text), Value::Text(pattern)) => Some(like(&text, &pattern, *escape)?),
-                    _ => None,
+                    (Value::Text(text), Value::Text(pattern)) => {
+                        Some(like(&text, &pattern, *escape, context.cancel)?)
+                    }
+                    (Value::Null, _) | (_, Value::Null) => None,
+                    (text, pattern) => return Err(mistyped("LIKE", &[&text, &pattern])),
                 }
             }
             other => match other.eval(row, context)? {
                 Value::Bool(truth) => Some(truth),
-                _ => None,
+                Value::Null => None,
+                other => return Err(mistyped("the truth", &[&other])),
             },
         })
     }
@@ -301,23 +363,47 @@ impl Expr {
         self.any(&mut |expr| matches!(expr, Expr::Column(_) | Expr::Now | Expr::Count))
     }
 
+    /// The error that each evaluation gives, whatever the row: one that is in no branch that may be left out.
+    pub fn certain_error(&self) -> Option<&SqlError> {
+        match self {
+            Expr::Raise(error) => Some(error),
+            Expr::Const(_) | Expr::Param(_) | Expr::Column(_) | Expr::Now | Expr::Count => None,
+            Expr::Cast(inner, ..) | Expr::Negate(inner) | Expr::Not(inner) | Expr::IsNull(inner) => {
+                inner.certain_error()
+            }
+            Expr::Is(inner, _) | Expr::Call(_, inner) | Expr::Padded(inner, _) => inner.certain_error(),
+            Expr::Arithmetic(_, left, right)
+            | Expr::Compare(_, left, right)
+            | Expr::NullIf(left, right)
+            | Expr::Like(left, right, _) => left.certain_error().or_else(|| right.certain_error()),
+            Expr::Concat(items) => items.iter().find_map(Expr::certain_error),
+            Expr::Between(sides) => sides[..2].iter().find_map(Expr::certain_error),
+            Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) => {
+                items.first().and_then(Expr::certain_error)
+            }
+            Expr::In(inner, items) => {
+                inner.certain_error().or_else(|| items.first().and_then(Expr::certain_error))
+            }
+        }
+    }
+
     fn any(&self, found: &mut impl FnMut(&Expr) -> bool) -> bool {
         if found(self) {
             return true;
         }
         match self {
-            Expr::Const(_) | Expr::Param(_) | Expr::Column(_) | Expr::Now | Expr::Count => false,
+            Expr::Const(_) | Expr::Param(_) | Expr::Column(_) => false,
+            Expr::Now | Expr::Count | Expr::Raise(_) => false,
             Expr::Cast(inner, ..) | Expr::Negate(inner) | Expr::Not(inner) | Expr::IsNull(inner) => {
                 inner.any(found)
             }
-            Expr::Is(inner, _) | Expr::Call(_, inner) => inner.any(found),
+            Expr::Is(inner, _) | Expr::Call(_, inner) | Expr::Padded(inner, _) => inner.any(found),
             Expr::Arithmetic(_, left, right) | Expr::Compare(_, left, right) => {
                 left.any(found) || right.any(found)
             }
-            Expr::Concat(left, right) | Expr::NullIf(left, right) | Expr::Like(left, right, _) => {
-                left.any(found) || right.any(found)
-            }
-            Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) => {
+            Expr::NullIf(left, right) | Expr::Like(left, right, _) => left.any(found) || right.any(found),
+            Expr::Between(sides) => sides.iter().any(|side| side.any(found)),
+            Expr::And(items) | Expr::Or(items) | Expr::Coalesce(items) | Expr::Concat(items) => {
                 items.iter().any(|item| item.any(found))
             }
             Expr::In(inner, items) => inner.any(found) || items.iter().any(|item| item.any(found)),
@@ -325,26 +411,104 @@ impl Expr {
     }
 }
 
-/// SQL's comparison. Text is compared by its code points.
-pub fn compare(left: &Value, right: &Value) -> Option<Ordering> {
-    left.compare(right)
+/// An argument of the statement.
+#[inline]
+fn argument(index: usize, context: Context<'_>) -> Result<Value> {
+    match &context.params[index] {
+        value @ (Value::Text(_) | Value::Bytes(_)) => counted(value.clone(), context),
+        value => Ok(value.clone()),
+    }
+}
+
+/// A value that was computed, if the row may have its text.
+#[inline]
+fn counted(value: Value, context: Context<'_>) -> Result<Value> {
+    match &value {
+        Value::Text(text) => context.texts.take(text.len())?,
+        Value::Bytes(bytes) => context.texts.take(bytes.len())?,
+        _ => {}
+    }
+    Ok(value)
+}
+
+/// SQL's comparison; `None` if a side is null. Text is compared by its code points.
+#[inline]
+fn compare(left: &Value, right: &Value) -> Result<Option<Ordering>> {
+    match left.compare(right) {
+        None if !left.is_null() && !right.is_null() => Err(mistyped("a comparison", &[left, right])),
+        ordering => Ok(ordering),
+    }
+}
+
+/// Values that the binder should not have let come together: a bug of ours, which must not pass for a null.
+#[cold]
+fn mistyped(what: &str, values: &[&Value]) -> SqlError {
+    let types: Vec<&str> = values.iter().map(|value| value.type_name()).collect();
+    SqlError::new(SqlState::Internal, format!("{what} of {} was bound", types.join(" and ")))
+}
+
+/// The longest text that is computed, in bytes.
+pub const TEXT_BYTES_MAX: usize = 256 << 20;
+
+/// `||` of all; null if one of them is.
+#[inline(never)]
+fn concat<C: Columns + ?Sized>(items: &[Expr], row: &C, context: Context<'_>) -> Result<Value> {
+    let mut joined = Value::Null;
+    let mut null = false;
+    for item in items {
+        match (&mut joined, item.eval(row, context)?) {
+            (_, Value::Null) => null = true,
+            (Value::Null, first @ (Value::Text(_) | Value::Bytes(_))) => joined = first,
+            (Value::Text(joined), Value::Text(text)) => {
+                context.texts.take(text.len())?;
+                joined.push_str(&text);
+            }
+            (Value::Bytes(joined), Value::Bytes(bytes)) => {
+                context.texts.take(bytes.len())?;
+                joined.extend_from_slice(&bytes);
+            }
+            (joined, other) => return Err(mistyped("||", &[joined, &other])),
+        }
+        let bytes = match &joined {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        if bytes > TEXT_BYTES_MAX {
+            let message = format!("text of more than {TEXT_BYTES_MAX} bytes");
+            return Err(SqlError::new(SqlState::LimitExceeded, message));
+        }
+    }
+    Ok(if null { Value::Null } else { joined })
+}
+
+/// The text filled up with blanks to so many characters.
+fn padded(mut text: String, length: u16) -> String {
+    let missing = usize::from(length).saturating_sub(text.chars().count());
+    text.extend(std::iter::repeat_n(' ', missing));
+    text
 }
 
 fn call(function: Function, value: Value) -> Result<Value> {
     Ok(match (function, value) {
-        (Function::Abs, value) => match compare(&value, &Value::Int2(0)) {
+        (_, Value::Null) => Value::Null,
+        (Function::Abs, Value::Float8(value)) => Value::Float8(value.abs()),
+        (Function::Abs, value) => match compare(&value, &Value::Int2(0))? {
             Some(Ordering::Less) => arithmetic::negate(value)?,
             _ => value,
         },
         (Function::Length, Value::Text(text)) => Value::Int4(text.chars().count() as i32),
         (Function::Lower, Value::Text(text)) => Value::Text(text.to_lowercase()),
         (Function::Upper, Value::Text(text)) => Value::Text(text.to_uppercase()),
-        _ => Value::Null,
+        (function, other) => return Err(mistyped(function.name(), &[&other])),
     })
 }
 
+/// A comparison with a pattern asks so often whether it goes on.
+const STEPS_TO_CANCEL: u32 = 1 << 16;
+
 /// Whether `text` is as `pattern` says: `%` for any characters, `_` for one.
-fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
+fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Cancel) -> Result<bool> {
     enum Part {
         Any,
         One,
@@ -369,7 +533,13 @@ fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
     let text: Vec<char> = text.chars().collect();
     // Greedy, with one place to go back to: the last `%`.
     let (mut at, mut part, mut back) = (0, 0, None);
+    let mut steps = 0u32;
     while at < text.len() {
+        // Text and pattern may be long, and the time is that of their product.
+        steps = steps.wrapping_add(1);
+        if steps.is_multiple_of(STEPS_TO_CANCEL) {
+            cancel.check()?;
+        }
         match parts.get(part) {
             Some(Part::Any) => {
                 back = Some((part + 1, at));
@@ -394,4 +564,40 @@ fn like(text: &str, pattern: &str, escape: Option<char>) -> Result<bool> {
         }
     }
     Ok(parts[part..].iter().all(|part| matches!(part, Part::Any)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_types_that_the_binder_keeps_apart_are_a_bug_and_no_null() {
+        let number = |value| Expr::Const(Value::Int4(value));
+        let text = || Expr::Const(Value::Text("5".to_string()));
+        let boxed = |left, right| (Box::new(left), Box::new(right));
+        let texts = RowTexts::default();
+        let cancel = Cancel::default();
+        let context = Context { params: &[], now: 0, count: 0, texts: &texts, cancel: &cancel };
+        let (left, right) = boxed(number(5), Expr::Const(Value::Int8(1)));
+        let sum = Expr::Arithmetic(ArithmeticOp::Add, left, right);
+        let (left, right) = boxed(text(), number(5));
+        let comparison = Expr::Compare(CompareOp::Eq, left, right);
+        let list = Expr::In(Box::new(number(5)), vec![text()]);
+        let (left, right) = boxed(number(5), text());
+        let like = Expr::Like(left, right, None);
+        let joined = Expr::Concat(vec![text(), number(5)]);
+        let call = Expr::Call(Function::Length, Box::new(number(5)));
+        let not = Expr::Not(Box::new(text()));
+        for expr in [sum, comparison, list, like, joined, call, not, Expr::Negate(Box::new(text()))] {
+            let error = expr.eval(&NoColumns, context).unwrap_err();
+            assert_eq!(error.sqlstate, SqlState::Internal, "{expr:?}: {error}");
+        }
+        for null in [
+            Expr::Arithmetic(ArithmeticOp::Add, Box::new(Expr::Const(Value::Null)), Box::new(text())),
+            Expr::Concat(vec![text(), Expr::Const(Value::Null)]),
+            Expr::Negate(Box::new(Expr::Const(Value::Null))),
+        ] {
+            assert_eq!(null.eval(&NoColumns, context), Ok(Value::Null));
+        }
+    }
 }

@@ -1,6 +1,6 @@
 //! CREATE TABLE and CREATE INDEX.
 
-use rialto::row::{Column, ColumnType};
+use rialto::row::{COLUMNS_MAX, Column, ColumnType};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{self, DataType, ExactNumberInfo};
 
@@ -59,6 +59,10 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
     let fill_percent = fill_percent(std::mem::take(&mut table.table_options))?;
     let definitions = std::mem::take(&mut table.columns);
     let constraints = std::mem::take(&mut table.constraints);
+    if definitions.len() > COLUMNS_MAX {
+        let message = format!("tables can have at most {COLUMNS_MAX} columns");
+        return Err(SqlError::new(SqlState::TooManyColumns, message).at(name.position));
+    }
     left_over("CREATE TABLE", table == CreateTableBuilder::new(table.name.clone()).build())?;
 
     let mut answer = CreateTable {

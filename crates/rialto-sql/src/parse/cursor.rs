@@ -26,7 +26,7 @@ impl<'a> Cursor<'a> {
     pub(super) fn position(&self) -> Option<usize> {
         match self.tokens.get(self.at) {
             Some(token) if token.token != Token::EOF => self.places.position(token.span.start),
-            _ => Some(self.places.0.trim_end().chars().count() + 1),
+            _ => Some(self.places.end()),
         }
     }
 
@@ -166,14 +166,13 @@ impl<'a> Cursor<'a> {
 
     /// A setting's value: a string, a number (with its sign) or a word.
     pub(super) fn literal(&mut self) -> Result<String> {
-        if self.take_token(&Token::Minus) {
-            return Ok(format!("-{}", self.literal()?));
-        }
+        let sign = if self.take_token(&Token::Minus) { "-" } else { "" };
         match self.peek() {
             Some(Token::Number(digits, _)) => {
                 self.at += 1;
-                Ok(digits.clone())
+                Ok(format!("{sign}{digits}"))
             }
+            _ if !sign.is_empty() => Err(self.unexpected("a number")),
             Some(Token::Word(_)) => Ok(self.name()?.text),
             _ => self.string(),
         }

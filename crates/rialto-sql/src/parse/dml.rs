@@ -2,10 +2,11 @@
 
 use std::sync::LazyLock;
 
-use sqlparser::ast::{self, Expr, SelectItem, SetExpr, TableFactor};
+use sqlparser::ast::{self, SetExpr, TableFactor};
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::Parser;
 
+use super::expr::{self, Item, Node};
 use super::{Name, Places, left_over};
 use crate::error::{Result, SqlError};
 
@@ -24,7 +25,7 @@ pub enum Source {
     /// generate_series(start, stop[, step]) AS alias.
     Series {
         /// The arguments: two or three.
-        arguments: Vec<Expr>,
+        arguments: Vec<Node>,
         /// The name of the row and of its only column.
         alias: Name,
     },
@@ -34,7 +35,7 @@ pub enum Source {
 #[derive(Debug, Clone)]
 pub struct OrderItem {
     /// What to order by.
-    pub expr: Expr,
+    pub expr: Node,
     /// Whether the largest comes first.
     pub descending: bool,
     /// Whether nulls come first.
@@ -45,17 +46,17 @@ pub struct OrderItem {
 #[derive(Debug, Clone)]
 pub struct Select {
     /// What is asked for.
-    pub items: Vec<SelectItem>,
+    pub items: Vec<Item>,
     /// Where from.
     pub source: Source,
     /// WHERE.
-    pub filter: Option<Expr>,
+    pub filter: Option<Node>,
     /// ORDER BY.
     pub order: Vec<OrderItem>,
     /// LIMIT.
-    pub limit: Option<Expr>,
+    pub limit: Option<Node>,
     /// OFFSET.
-    pub offset: Option<Expr>,
+    pub offset: Option<Node>,
     /// FOR UPDATE.
     pub for_update: bool,
 }
@@ -64,7 +65,7 @@ pub struct Select {
 #[derive(Debug, Clone)]
 pub enum InsertSource {
     /// VALUES.
-    Values(Vec<Vec<Expr>>),
+    Values(Vec<Vec<Node>>),
     /// SELECT ... FROM generate_series.
     Select(Box<Select>),
 }
@@ -79,7 +80,7 @@ pub struct Insert {
     /// The rows.
     pub source: InsertSource,
     /// RETURNING.
-    pub returning: Vec<SelectItem>,
+    pub returning: Vec<Item>,
 }
 
 /// UPDATE.
@@ -90,11 +91,11 @@ pub struct Update {
     /// Its alias.
     pub alias: Option<Name>,
     /// SET.
-    pub assignments: Vec<(Name, Expr)>,
+    pub assignments: Vec<(Name, Node)>,
     /// WHERE.
-    pub filter: Option<Expr>,
+    pub filter: Option<Node>,
     /// RETURNING.
-    pub returning: Vec<SelectItem>,
+    pub returning: Vec<Item>,
 }
 
 /// DELETE.
@@ -105,9 +106,9 @@ pub struct Delete {
     /// Its alias.
     pub alias: Option<Name>,
     /// WHERE.
-    pub filter: Option<Expr>,
+    pub filter: Option<Node>,
     /// RETURNING.
-    pub returning: Vec<SelectItem>,
+    pub returning: Vec<Item>,
 }
 
 /// The smallest statement of each kind: what is left over is compared with these.
@@ -148,7 +149,8 @@ pub(super) fn select(places: &Places<'_>, mut query: ast::Query) -> Result<Selec
     let (limit, offset) = match query.limit_clause.take() {
         None => (None, None),
         Some(ast::LimitClause::LimitOffset { limit, offset, limit_by }) if limit_by.is_empty() => {
-            (limit, offset.map(|offset| offset.value))
+            let lower = |node: Option<ast::Expr>| node.map(|node| expr::expr(places, node)).transpose();
+            (lower(limit)?, lower(offset.map(|offset| offset.value))?)
         }
         Some(_) => return Err(SqlError::unsupported("this form of LIMIT")),
     };
@@ -170,10 +172,7 @@ pub(super) fn select(places: &Places<'_>, mut query: ast::Query) -> Result<Selec
     Ok(Select { items, source, filter, order, limit, offset, for_update })
 }
 
-fn select_body(
-    places: &Places<'_>,
-    mut body: ast::Select,
-) -> Result<(Vec<SelectItem>, Source, Option<Expr>)> {
+fn select_body(places: &Places<'_>, mut body: ast::Select) -> Result<(Vec<Item>, Source, Option<Node>)> {
     let SetExpr::Select(smallest) = &*SMALLEST.query.body else { unreachable!("a select") };
     let refused = [
         (body.distinct.is_some(), "SELECT DISTINCT"),
@@ -188,7 +187,8 @@ fn select_body(
         return Err(SqlError::unsupported(what));
     }
     let items = std::mem::replace(&mut body.projection, smallest.projection.clone());
-    let filter = body.selection.take();
+    let items = expr::items(places, items)?;
+    let filter = body.selection.take().map(|filter| expr::expr(places, filter)).transpose()?;
     let mut from = std::mem::take(&mut body.from);
     left_over("SELECT", body == **smallest)?;
     if from.len() > 1 {
@@ -214,7 +214,9 @@ fn source(places: &Places<'_>, from: ast::TableWithJoins) -> Result<Source> {
             let mut arguments = Vec::new();
             for arg in args.args {
                 match arg {
-                    ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(expr)) => arguments.push(expr),
+                    ast::FunctionArg::Unnamed(ast::FunctionArgExpr::Expr(node)) => {
+                        arguments.push(expr::expr(places, node)?);
+                    }
                     _ => return Err(SqlError::unsupported("this argument of generate_series")),
                 }
             }
@@ -224,9 +226,9 @@ fn source(places: &Places<'_>, from: ast::TableWithJoins) -> Result<Source> {
             }
             let alias = match alias {
                 None => Name { text: "generate_series".to_string(), position: None },
-                Some(alias) if alias.columns.is_empty() && alias.at.is_none() => places.name(&alias.name),
+                Some(alias) if alias.columns.is_empty() && alias.at.is_none() => places.alias(&alias.name)?,
                 Some(alias) if alias.columns.len() == 1 && alias.at.is_none() => {
-                    places.name(&alias.columns[0].name)
+                    places.alias(&alias.columns[0].name)?
                 }
                 Some(_) => return Err(SqlError::unsupported("this alias of generate_series")),
             };
@@ -261,7 +263,7 @@ fn table(places: &Places<'_>, relation: TableFactor) -> Result<(Name, Option<Nam
                 Some(alias) if !alias.columns.is_empty() || alias.at.is_some() => {
                     return Err(SqlError::unsupported("an alias with column names"));
                 }
-                alias => alias.map(|alias| places.name(&alias.name)),
+                alias => alias.map(|alias| places.alias(&alias.name)).transpose()?,
             };
             Ok((places.object(&name)?, alias))
         }
@@ -281,7 +283,6 @@ fn order_by(places: &Places<'_>, order: Option<ast::OrderBy>) -> Result<Vec<Orde
         Some(ast::OrderBy { kind: ast::OrderByKind::Expressions(items), interpolate: None }) => items,
         Some(_) => return Err(SqlError::unsupported("this form of ORDER BY")),
     };
-    let _ = places;
     items
         .into_iter()
         .map(|item| {
@@ -292,7 +293,7 @@ fn order_by(places: &Places<'_>, order: Option<ast::OrderBy>) -> Result<Vec<Orde
             };
             left_over("ORDER BY", item.with_fill.is_none())?;
             let nulls_first = item.options.nulls_first.unwrap_or(descending);
-            Ok(OrderItem { expr: item.expr, descending, nulls_first })
+            Ok(OrderItem { expr: expr::expr(places, item.expr)?, descending, nulls_first })
         })
         .collect()
 }
@@ -315,7 +316,7 @@ pub(super) fn insert(places: &Places<'_>, mut insert: ast::Insert) -> Result<Ins
     let Some(query) = insert.source.take() else {
         return Err(SqlError::unsupported("INSERT ... DEFAULT VALUES"));
     };
-    let returning = insert.returning.take().unwrap_or_default();
+    let returning = expr::items(places, insert.returning.take().unwrap_or_default())?;
     let smallest = &SMALLEST.insert;
     insert.table = smallest.table.clone();
     insert.source = smallest.source.clone();
@@ -336,8 +337,8 @@ fn insert_source(places: &Places<'_>, mut query: ast::Query) -> Result<InsertSou
     left_over("INSERT", query == SMALLEST.query)?;
     let SetExpr::Values(values) = body else { unreachable!("matched above") };
     left_over("VALUES", !values.explicit_row)?;
-    let rows: Vec<Vec<Expr>> = values.rows.into_iter().map(|row| row.content).collect();
-    Ok(InsertSource::Values(rows))
+    let rows = values.rows.into_iter().map(|row| expr::exprs(places, row.content));
+    Ok(InsertSource::Values(rows.collect::<Result<_>>()?))
 }
 
 pub(super) fn update(places: &Places<'_>, mut update: ast::Update) -> Result<Update> {
@@ -354,14 +355,16 @@ pub(super) fn update(places: &Places<'_>, mut update: ast::Update) -> Result<Upd
         .into_iter()
         .map(|assignment| match assignment.target {
             ast::AssignmentTarget::ColumnName(name) => match &name.0[..] {
-                [ast::ObjectNamePart::Identifier(ident)] => Ok((places.name(ident), assignment.value)),
+                [ast::ObjectNamePart::Identifier(ident)] => {
+                    Ok((places.name(ident), expr::expr(places, assignment.value)?))
+                }
                 _ => Err(SqlError::unsupported("a qualified column in SET")),
             },
             ast::AssignmentTarget::Tuple(_) => Err(SqlError::unsupported("SET of several columns at once")),
         })
         .collect::<Result<Vec<_>>>()?;
-    let filter = update.selection.take();
-    let returning = update.returning.take().unwrap_or_default();
+    let filter = update.selection.take().map(|filter| expr::expr(places, filter)).transpose()?;
+    let returning = expr::items(places, update.returning.take().unwrap_or_default())?;
     left_over("UPDATE", update == *smallest)?;
     Ok(Update { table, alias, assignments, filter, returning })
 }
@@ -380,8 +383,8 @@ pub(super) fn delete(places: &Places<'_>, mut delete: ast::Delete) -> Result<Del
         return Err(SqlError::unsupported("DELETE from several tables"));
     }
     let (table, alias) = table(places, from.remove(0).relation)?;
-    let filter = delete.selection.take();
-    let returning = delete.returning.take().unwrap_or_default();
+    let filter = delete.selection.take().map(|filter| expr::expr(places, filter)).transpose()?;
+    let returning = expr::items(places, delete.returning.take().unwrap_or_default())?;
     left_over("DELETE", delete == *smallest)?;
     Ok(Delete { table, alias, filter, returning })
 }

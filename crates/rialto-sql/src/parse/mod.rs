@@ -8,7 +8,10 @@
 mod create;
 mod cursor;
 mod dml;
+mod expr;
 mod lift;
+mod limits;
+mod literals;
 mod split;
 mod utility;
 
@@ -20,10 +23,13 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 pub(crate) use create::column_type;
 pub use create::{CreateIndex, CreateTable};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
+pub use expr::{Arguments, Call, Item, Node, NodeKind, Truth};
 pub use lift::{Lifted, Literal};
-pub use split::{Piece, split};
-pub use utility::{Access, Copy, CopyDirection, Modes, SetValue};
+pub use limits::{CHAIN_MAX, HEIGHT_MAX, STATEMENT_BYTES_MAX, TOKENS_MAX};
+pub use split::{Piece, Pieces, split};
+pub use utility::{Access, Copy, CopyDirection, Modes, SetScope, SetValue};
 
+use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
 
 /// A name in a statement, with its place.
@@ -55,7 +61,7 @@ pub enum Statement {
     /// SET SESSION CHARACTERISTICS AS TRANSACTION.
     SetSessionModes(Modes),
     /// SET.
-    Set(Name, SetValue),
+    Set(SetScope, Name, SetValue),
     /// ALTER SYSTEM SET, ALTER SYSTEM RESET.
     AlterSystem(Name, SetValue),
     /// RESET; `None` for RESET ALL.
@@ -120,23 +126,39 @@ pub enum Statement {
 }
 
 /// Finds the place of a token in the text.
-pub(crate) struct Places<'a>(&'a str);
+pub(crate) struct Places<'a> {
+    text: &'a str,
+    /// The number of characters before each line but the first.
+    lines: Vec<usize>,
+}
 
 impl<'a> Places<'a> {
     /// For places in `text`.
     pub(crate) fn new(text: &'a str) -> Places<'a> {
-        Places(text)
+        let mut lines = Vec::new();
+        if text.contains('\n') {
+            let mut before = 0;
+            for line in text.split_inclusive('\n') {
+                before += line.chars().count();
+                lines.push(before);
+            }
+        }
+        Places { text, lines }
     }
 
     /// Characters from 1; `None` for the empty location.
     pub(crate) fn position(&self, location: Location) -> Option<usize> {
-        if location.line == 0 {
-            return None;
-        }
-        let lines_before = location.line as usize - 1;
-        let before: usize =
-            self.0.split_inclusive('\n').take(lines_before).map(|line| line.chars().count()).sum();
+        let before = match location.line {
+            0 => return None,
+            1 => 0,
+            line => *self.lines.get(line as usize - 2)?,
+        };
         Some(before + location.column as usize)
+    }
+
+    /// The place behind the last character that is no blank.
+    pub(crate) fn end(&self) -> usize {
+        self.text.trim_end().chars().count() + 1
     }
 
     /// The name that an identifier gives.
@@ -146,6 +168,17 @@ impl<'a> Places<'a> {
             None => ident.value.to_lowercase(),
         };
         Name { text, position: self.position(ident.span.start) }
+    }
+
+    /// The name that an alias gives, which is no string: sqlparser takes those too.
+    pub(crate) fn alias(&self, ident: &ast::Ident) -> Result<Name> {
+        match ident.quote_style {
+            Some('\'') => {
+                let message = format!("syntax error at or near \"{ident}\"");
+                Err(SqlError::new(SqlState::SyntaxError, message).at(self.position(ident.span.start)))
+            }
+            _ => Ok(self.name(ident)),
+        }
     }
 
     /// The name of a table or index: bare, or in schema `public`.
@@ -169,32 +202,62 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Parses one statement, as [`split()`] gives it.
-pub fn parse(text: &str) -> Result<Statement> {
+/// Parses one statement, as [`split()`] gives it. `cancel` ends it early, between its steps.
+pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
+    limits::check_length(text)?;
     let dialect = PostgreSqlDialect {};
     let places = Places::new(text);
     let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
         let message = format!("syntax error: {}", error.message);
         SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
     })?;
-    if let Some(statement) = utility::parse(&places, &tokens)? {
-        return Ok(statement);
+    limits::check_tokens(&tokens)?;
+    let tokens = literals::join(&places, tokens)?;
+    cancel.check()?;
+    if let Some(inner) = utility::explained(&places, &tokens)? {
+        let inner = tokens[inner..].to_vec();
+        let position = first_position(&places, &inner);
+        return match row_statement(&places, inner, cancel)? {
+            inner @ (Statement::Select(_)
+            | Statement::Insert(_)
+            | Statement::Update(_)
+            | Statement::Delete(_)) => Ok(Statement::Explain(Box::new(inner))),
+            _ => Err(SqlError::unsupported("EXPLAIN of this statement").at(position)),
+        };
     }
-    let mut parser =
-        Parser::new(&dialect).with_recursion_limit(200).with_tokens_with_locations(tokens.clone());
-    let parsed = parser.parse_statement().and_then(|statement| {
-        let next = parser.peek_token();
-        if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
-    });
-    match parsed {
-        Ok(statement) => lower(&places, statement, &tokens),
-        // PostgreSQL knows commands that sqlparser does not.
-        Err(error) => match known_command(&tokens) {
-            Some(command) => Err(SqlError::unsupported(command).at(first_position(&places, &tokens))),
-            None => Err(syntax_error(&places, text, error)),
-        },
+    match utility::parse(&places, &tokens)? {
+        Some(statement) => Ok(statement),
+        None => row_statement(&places, tokens, cancel),
     }
 }
+
+/// Parses a statement that sqlparser reads as it is meant.
+fn row_statement(places: &Places<'_>, tokens: Vec<TokenWithSpan>, cancel: &Cancel) -> Result<Statement> {
+    // What messages name a statement by.
+    let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
+    limits::on_a_stack_for(limits::chain(&tokens), || {
+        let dialect = PostgreSqlDialect {};
+        let mut parser = Parser::new(&dialect)
+            .with_recursion_limit(limits::NESTING_MAX)
+            .with_tokens_with_locations(tokens);
+        let parsed = parser.parse_statement().and_then(|statement| {
+            let next = parser.peek_token();
+            if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
+        });
+        cancel.check()?;
+        match parsed {
+            Ok(statement) => lower(places, statement, &first),
+            // PostgreSQL knows commands that sqlparser does not.
+            Err(error) => match known_command(&first) {
+                Some(command) => Err(SqlError::unsupported(command).at(first_position(places, &first))),
+                None => Err(syntax_error(places, error)),
+            },
+        }
+    })
+}
+
+/// As many words as [`command_words`] looks at, and more.
+const FIRST_WORDS: usize = 16;
 
 fn lower(places: &Places<'_>, statement: ast::Statement, tokens: &[TokenWithSpan]) -> Result<Statement> {
     Ok(match statement {
@@ -319,12 +382,11 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
 }
 
 /// PostgreSQL's words for a syntax error, with sqlparser's as the detail.
-fn syntax_error(places: &Places<'_>, text: &str, error: ParserError) -> SqlError {
+fn syntax_error(places: &Places<'_>, error: ParserError) -> SqlError {
     let message = match error {
         ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
         ParserError::RecursionLimitExceeded => {
-            let message = "statement is nested too deeply: the limit is 200 levels";
-            return SqlError::new(SqlState::LimitExceeded, message);
+            return limits::too_complex(&format!("nested more than {} levels deep", limits::NESTING_MAX));
         }
     };
     let (what, location) = match message.rfind(" at Line: ") {
@@ -336,8 +398,7 @@ fn syntax_error(places: &Places<'_>, text: &str, error: ParserError) -> SqlError
     let mut answer = match found {
         None => SqlError::new(SqlState::SyntaxError, format!("syntax error: {what}")),
         Some("EOF") => {
-            let end = text.trim_end().chars().count() + 1;
-            SqlError::new(SqlState::SyntaxError, "syntax error at end of input").at(Some(end))
+            SqlError::new(SqlState::SyntaxError, "syntax error at end of input").at(Some(places.end()))
         }
         Some(found) => SqlError::new(SqlState::SyntaxError, format!("syntax error at or near \"{found}\"")),
     };

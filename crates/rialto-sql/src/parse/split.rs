@@ -1,7 +1,5 @@
 //! Splits a query string into its statements, at the semicolons that stand outside quotes and comments.
 
-use smallvec::SmallVec;
-
 use crate::error::SqlError;
 
 /// One statement of a query string.
@@ -21,45 +19,74 @@ impl Piece<'_> {
     }
 }
 
-/// The statements of `sql`; empty ones, comments only, are left out.
-pub fn split(sql: &str) -> SmallVec<[Piece<'_>; 2]> {
-    let bytes = sql.as_bytes();
-    let mut pieces = SmallVec::new();
-    let mut start = 0;
-    let mut at = 0;
-    let mut blank = true;
-    while at < bytes.len() {
-        match bytes[at] {
-            b';' => {
-                if !blank {
-                    pieces.push(piece(sql, start, at));
-                }
-                at += 1;
-                start = at;
-                blank = true;
-            }
-            b'-' if bytes.get(at + 1) == Some(&b'-') => at = line_end(bytes, at),
-            b'/' if bytes.get(at + 1) == Some(&b'*') => at = comment_end(bytes, at),
-            byte if byte.is_ascii_whitespace() => at += 1,
-            byte => {
-                blank = false;
-                at = match byte {
-                    b'\'' => quote_end(bytes, at, b'\'', has_escapes(bytes, at)),
-                    b'"' => quote_end(bytes, at, b'"', false),
-                    b'$' => dollar_end(bytes, at),
-                    _ => plain_end(bytes, at + 1),
-                };
-            }
-        }
-    }
-    if !blank {
-        pieces.push(piece(sql, start, bytes.len()));
-    }
-    pieces
+/// The statements of `sql`, each found when it is asked for; empty ones, comments only, are left out.
+pub fn split(sql: &str) -> Pieces<'_> {
+    Pieces { sql, at: 0, bytes: 0, chars: 0 }
 }
 
-fn piece(sql: &str, start: usize, end: usize) -> Piece<'_> {
-    Piece { text: &sql[start..end], chars_before: sql[..start].chars().count() }
+/// The statements of a query string that are still to come. Kept here: it takes no room, however many they are.
+#[derive(Debug, Clone)]
+pub struct Pieces<'a> {
+    sql: &'a str,
+    /// Where the next one begins.
+    at: usize,
+    /// So many characters there are in so many bytes: counted on from piece to piece.
+    bytes: usize,
+    chars: usize,
+}
+
+impl<'a> Pieces<'a> {
+    /// As [`split`], of what is left of a query string behind so many characters.
+    pub fn behind(sql: &'a str, chars_before: usize) -> Pieces<'a> {
+        Pieces { sql, at: 0, bytes: 0, chars: chars_before }
+    }
+
+    /// The text that is left, and the characters before it.
+    pub fn rest(mut self) -> (&'a str, usize) {
+        let rest = self.piece(self.at, self.sql.len());
+        (rest.text, rest.chars_before)
+    }
+
+    fn piece(&mut self, start: usize, end: usize) -> Piece<'a> {
+        self.chars += self.sql[self.bytes..start].chars().count();
+        self.bytes = start;
+        Piece { text: &self.sql[start..end], chars_before: self.chars }
+    }
+}
+
+impl<'a> Iterator for Pieces<'a> {
+    type Item = Piece<'a>;
+
+    fn next(&mut self) -> Option<Piece<'a>> {
+        let bytes = self.sql.as_bytes();
+        let (mut start, mut at, mut blank) = (self.at, self.at, true);
+        while at < bytes.len() {
+            match bytes[at] {
+                b';' if blank => {
+                    at += 1;
+                    start = at;
+                }
+                b';' => {
+                    self.at = at + 1;
+                    return Some(self.piece(start, at));
+                }
+                b'-' if bytes.get(at + 1) == Some(&b'-') => at = line_end(bytes, at),
+                b'/' if bytes.get(at + 1) == Some(&b'*') => at = comment_end(bytes, at),
+                byte if byte.is_ascii_whitespace() => at += 1,
+                byte => {
+                    blank = false;
+                    at = match byte {
+                        b'\'' => quote_end(bytes, at, b'\'', has_escapes(bytes, at)),
+                        b'"' => quote_end(bytes, at, b'"', false),
+                        b'$' => dollar_end(bytes, at),
+                        _ => plain_end(bytes, at + 1),
+                    };
+                }
+            }
+        }
+        self.at = bytes.len();
+        if blank { None } else { Some(self.piece(start, bytes.len())) }
+    }
 }
 
 /// Bytes that end, or may end, a run of those that mean nothing here.
@@ -153,7 +180,7 @@ mod tests {
     use super::*;
 
     fn texts(sql: &str) -> Vec<&str> {
-        split(sql).into_iter().map(|piece| piece.text).collect()
+        split(sql).map(|piece| piece.text).collect()
     }
 
     #[test]
@@ -171,9 +198,14 @@ mod tests {
 
     #[test]
     fn empty_statements_are_left_out_and_places_are_kept() {
-        assert!(split(" ; ;-- nothing\n").is_empty());
-        let pieces = split("é; x");
-        assert_eq!(pieces[1], Piece { text: " x", chars_before: 2 });
+        assert_eq!(split(" ; ;-- nothing\n").next(), None);
+        let mut pieces = split("é; x; ö");
+        assert_eq!(pieces.nth(1), Some(Piece { text: " x", chars_before: 2 }));
+        let (rest, chars_before) = pieces.rest();
+        assert_eq!((rest, chars_before), (" ö", 5));
+        let mut rest = Pieces::behind(rest, chars_before);
+        assert_eq!(rest.next(), Some(Piece { text: " ö", chars_before: 5 }));
+        assert_eq!(rest.next(), None);
         assert_eq!(texts("unterminated '; x"), ["unterminated '; x"]);
     }
 }

@@ -25,6 +25,15 @@ pub enum Access {
     ReadWrite,
 }
 
+/// How long a SET counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SetScope {
+    /// To the end of the session, once its transaction has committed.
+    Session,
+    /// To the end of the transaction.
+    Local,
+}
+
 /// The value of a SET.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum SetValue {
@@ -62,10 +71,6 @@ pub enum CopyDirection {
 pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Option<Statement>> {
     let mut cursor = Cursor::new(places, tokens);
     let Some(verb) = cursor.peek_word() else { return Ok(None) };
-    let explained = verb == "EXPLAIN";
-    if explained {
-        return explain(places, tokens).map(Some);
-    }
     let known = [
         "BEGIN",
         "START",
@@ -149,31 +154,25 @@ pub(super) fn parse<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> 
     Ok(Some(statement))
 }
 
-fn explain<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Statement> {
+/// Where in the tokens the statement begins that EXPLAIN is asked of; `None` if it is not.
+pub(super) fn explained<'a>(places: &'a Places<'a>, tokens: &'a [TokenWithSpan]) -> Result<Option<usize>> {
     let mut cursor = Cursor::new(places, tokens);
-    cursor.take("EXPLAIN");
+    if !cursor.take("EXPLAIN") {
+        return Ok(None);
+    }
     let position = cursor.position();
     let options = if cursor.peek_is(&Token::LParen) {
         Some("EXPLAIN with options")
     } else {
-        [("ANALYZE", "EXPLAIN ANALYZE"), ("VERBOSE", "EXPLAIN VERBOSE")]
+        [("ANALYZE", "EXPLAIN ANALYZE"), ("VERBOSE", "EXPLAIN VERBOSE"), ("EXPLAIN", "EXPLAIN of EXPLAIN")]
             .into_iter()
             .find_map(|(word, name)| cursor.take(word).then_some(name))
     };
     if let Some(options) = options {
         return Err(SqlError::unsupported(options).at(position));
     }
-    // The rest, with blanks for the words before it, so that places stay as they are.
-    let at = position.unwrap_or(1) - 1;
-    let blank = |c| if c == '\n' { c } else { ' ' };
-    let text: String = places.0.chars().enumerate().map(|(i, c)| if i < at { blank(c) } else { c }).collect();
-    match super::parse(&text)? {
-        inner @ (Statement::Select(_)
-        | Statement::Insert(_)
-        | Statement::Update(_)
-        | Statement::Delete(_)) => Ok(Statement::Explain(Box::new(inner))),
-        _ => Err(SqlError::unsupported("EXPLAIN of this statement").at(position)),
-    }
+    let is_word = |token: &TokenWithSpan| !matches!(token.token, Token::Whitespace(_));
+    Ok(tokens.iter().position(is_word).map(|explain| explain + 1))
 }
 
 fn modes(cursor: &mut Cursor<'_>) -> Result<Modes> {
@@ -245,7 +244,7 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
     if cursor.take_all(&["SESSION", "CHARACTERISTICS", "AS", "TRANSACTION"]) {
         return Ok(Statement::SetSessionModes(modes(cursor)?));
     }
-    for (word, what) in [("LOCAL", "SET LOCAL"), ("ROLE", "SET ROLE"), ("CONSTRAINTS", "SET CONSTRAINTS")] {
+    for (word, what) in [("ROLE", "SET ROLE"), ("CONSTRAINTS", "SET CONSTRAINTS")] {
         if cursor.take(word) {
             return Err(SqlError::unsupported(what).at(position));
         }
@@ -253,7 +252,12 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
     if cursor.take_all(&["SESSION", "AUTHORIZATION"]) {
         return Err(SqlError::unsupported("SET SESSION AUTHORIZATION").at(position));
     }
-    cursor.take("SESSION");
+    let scope = if cursor.take("LOCAL") {
+        SetScope::Local
+    } else {
+        cursor.take("SESSION");
+        SetScope::Session
+    };
     if cursor.take("TRANSACTION") {
         let position = cursor.position();
         if cursor.take("SNAPSHOT") {
@@ -269,7 +273,7 @@ fn set(cursor: &mut Cursor<'_>) -> Result<Statement> {
     } else {
         setting_to(cursor)?
     };
-    Ok(Statement::Set(name, setting_value(cursor)?))
+    Ok(Statement::Set(scope, name, setting_value(cursor)?))
 }
 
 /// A setting's name and the TO or = behind it.
@@ -481,6 +485,10 @@ fn copy(cursor: &mut Cursor<'_>) -> Result<Statement> {
     let position = cursor.position();
     if cursor.take("WHERE") {
         return Err(SqlError::unsupported("COPY ... WHERE").at(position));
+    }
+    if copy.null.as_bytes().contains(&copy.delimiter) {
+        // A field that is null could not be told from two fields.
+        return Err(SqlError::unsupported("a COPY delimiter that is in the NULL string"));
     }
     Ok(Statement::Copy(copy))
 }

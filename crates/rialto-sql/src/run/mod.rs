@@ -3,6 +3,7 @@
 //! Kept here: what a statement writes it first decides from what it has read, so an UPDATE never meets its own rows;
 //! rows that are to be changed are read with X locks at once.
 
+mod kept;
 mod select;
 mod write;
 
@@ -10,11 +11,13 @@ use rialto::Transaction;
 use rialto::row::Value;
 use smallvec::SmallVec;
 
+pub use kept::KEPT_BYTES_MAX;
 pub use select::{copy_out, select};
 pub use write::{delete, insert, update};
 
 use crate::error::Result;
 use crate::expr::{Columns, Context, Expr};
+use kept::{Budget, bytes_of};
 
 /// Takes the rows of a result.
 pub trait RowSink {
@@ -60,15 +63,21 @@ impl Out<'_> {
     /// Sends a row of these expressions.
     fn send<C: Columns + ?Sized>(&mut self, items: &[Expr], row: &C) -> Result<()> {
         let mut values: SmallVec<[Value; 4]> = SmallVec::with_capacity(items.len());
+        let mut budget = Budget::default();
         for item in items {
-            values.push(item.eval(row, self.context)?);
+            let value = item.eval(row, self.context)?;
+            if let Value::Text(_) | Value::Bytes(_) = &value {
+                budget.take(bytes_of([&value]))?;
+            }
+            values.push(value);
         }
         self.sink.row(&values)
     }
 }
 
-/// Whether all conditions hold.
+/// Whether all conditions hold for a row, which is looked at here first.
 fn holds<C: Columns + ?Sized>(filter: &[Expr], row: &C, context: Context<'_>) -> Result<bool> {
+    context.texts.begin_row();
     for condition in filter {
         if condition.truth(row, context)? != Some(true) {
             return Ok(false);

@@ -1,16 +1,16 @@
 //! SELECT, and COPY to a client.
 
-use std::cmp::Ordering;
 use std::ops::ControlFlow;
 
 use rialto::row::{RowView, Value};
 use rialto::{ScanMode, Table};
 
+use super::kept::Sorted;
 use super::{Carried, Out, Run, holds};
-use crate::bind::{BoundSelect, Order, RowSource};
+use crate::bind::{BoundSelect, RowSource};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::cast;
-use crate::expr::{Columns, Expr, NoColumns, compare};
+use crate::expr::{Columns, Expr, NoColumns};
 use crate::plan::{self, Found};
 use crate::prepared::{CopyPlan, SelectPlan};
 use crate::values::SqlType;
@@ -51,7 +51,7 @@ struct Pipeline<'p> {
     counted: i64,
     passed: u64,
     sent: u64,
-    sorted: Vec<(Vec<Value>, Vec<Value>)>,
+    sorted: Sorted<'p>,
 }
 
 impl<'p> Pipeline<'p> {
@@ -67,7 +67,7 @@ impl<'p> Pipeline<'p> {
             };
             let keys = eval(&mut self.bound.order.iter().map(|order| &order.expr))?;
             let values = eval(&mut self.bound.items.iter())?;
-            self.sorted.push((keys, values));
+            self.sorted.push(keys, values)?;
             return Ok(ControlFlow::Continue(()));
         }
         self.passed += 1;
@@ -82,7 +82,8 @@ impl<'p> Pipeline<'p> {
     }
 
     /// After the last row; gives the number of rows sent.
-    fn finish(mut self, out: &mut Out<'_>) -> Result<u64> {
+    fn finish(mut self, run: &mut Run<'_>) -> Result<u64> {
+        let Run { tx, out } = run;
         if self.bound.counts {
             out.context.count = self.counted;
             if self.window.skip == 0 && self.window.take > 0 {
@@ -91,34 +92,15 @@ impl<'p> Pipeline<'p> {
             }
             return Ok(self.sent);
         }
-        self.sorted.sort_by(|(left, _), (right, _)| sort_order(&self.bound.order, left, right));
         let skip = usize::try_from(self.window.skip).unwrap_or(usize::MAX);
         let take = usize::try_from(self.window.take).unwrap_or(usize::MAX);
-        for (_, values) in self.sorted.iter().skip(skip).take(take) {
-            out.sink.row(values)?;
+        for values in self.sorted.finish().skip(skip).take(take) {
+            tx.check()?;
+            out.sink.row(&values)?;
             self.sent += 1;
         }
         Ok(self.sent)
     }
-}
-
-fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
-    for (item, (left, right)) in order.iter().zip(left.iter().zip(right)) {
-        let by_null = |first: Ordering| if item.nulls_first { first } else { first.reverse() };
-        let ordering = match (left.is_null(), right.is_null()) {
-            (true, true) => Ordering::Equal,
-            (true, false) => by_null(Ordering::Less),
-            (false, true) => by_null(Ordering::Greater),
-            (false, false) => {
-                let ordering = compare(left, right).unwrap_or(Ordering::Equal);
-                if item.descending { ordering.reverse() } else { ordering }
-            }
-        };
-        if ordering.is_ne() {
-            return ordering;
-        }
-    }
-    Ordering::Equal
 }
 
 /// Runs a SELECT; gives the number of rows sent.
@@ -135,8 +117,9 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
         Some(access) => access.ordered,
         None => bound.order.is_empty(),
     };
-    let mut pipeline =
-        Pipeline { bound, window, ordered, counted: 0, passed: 0, sent: 0, sorted: Vec::new() };
+    let wanted = usize::try_from(window.skip.saturating_add(window.take)).unwrap_or(usize::MAX);
+    let sorted = Sorted::new(&bound.order, wanted);
+    let mut pipeline = Pipeline { bound, window, ordered, counted: 0, passed: 0, sent: 0, sorted };
     if window.take == 0 {
         return Ok(0);
     }
@@ -160,7 +143,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             let access = plan.access.as_ref().expect("a SELECT from a table has an access path");
             let mode = if bound.for_update { ScanMode::Update } else { ScanMode::Share };
             let (scan, rest) = match access.path.find(schema, run.out.context, mode)? {
-                Found::Nothing => return pipeline.finish(&mut run.out),
+                Found::Nothing => return pipeline.finish(run),
                 Found::Point(key) => {
                     let out = &mut run.out;
                     let mut show = |row: RowView<'_>| -> Result<()> {
@@ -176,7 +159,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
                             run.tx.get_for_update(table, &key[..])?.map(|row| show(row.view())).transpose()?
                         }
                     };
-                    return pipeline.finish(&mut run.out);
+                    return pipeline.finish(run);
                 }
                 Found::Scan(mut scan) => {
                     if access.rest.is_empty() && access.ordered && !bound.counts {
@@ -193,7 +176,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             };
             let out = &mut run.out;
             let mut carried = Carried::new();
-            let scanned = run.tx.scan(table, &scan, |_, row| {
+            let scanned = run.tx.scan_planned(table, schema, &scan, |_, row| {
                 carried.keep(match holds(rest, &row, out.context) {
                     Ok(true) => pipeline.push(out, &row),
                     Ok(false) => Ok(ControlFlow::Continue(())),
@@ -203,7 +186,7 @@ pub fn select(run: &mut Run<'_>, plan: &SelectPlan) -> Result<u64> {
             carried.give(scanned)?;
         }
     }
-    pipeline.finish(&mut run.out)
+    pipeline.finish(run)
 }
 
 /// Sends the row of a key, if it is there and the conditions hold: read where the kernel has it, without a copy.
@@ -260,10 +243,11 @@ pub fn copy_out(run: &mut Run<'_>, plan: &CopyPlan) -> Result<u64> {
     let mut sent = 0;
     let out = &mut run.out;
     let mut carried = Carried::new();
-    let scanned = run.tx.scan(&plan.table, &plan::everything(ScanMode::Share), |_, row| {
-        sent += 1;
-        carried.keep(out.send(&items, &row).map(|()| ControlFlow::Continue(())))
-    });
+    let scanned =
+        run.tx.scan_planned(&plan.table, &plan.schema, &plan::everything(ScanMode::Share), |_, row| {
+            sent += 1;
+            carried.keep(out.send(&items, &row).map(|()| ControlFlow::Continue(())))
+        });
     carried.give(scanned)?;
     Ok(sent)
 }

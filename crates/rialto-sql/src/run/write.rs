@@ -6,6 +6,7 @@ use rialto::row::Value;
 use rialto::{Fields, ScanMode};
 use smallvec::SmallVec;
 
+use super::kept::{Budget, bytes_of};
 use super::select::series;
 use super::{Carried, Run, holds};
 use crate::bind::{BoundInsert, BoundUpdate, RowSource};
@@ -31,8 +32,9 @@ pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
             let Run { tx, out } = run;
             let mut values = Vec::new();
             series(out, bounds, *sql_type, |out, row| {
+                tx.check()?;
                 if holds(&plan.filter, row, out.context)? {
-                    evaluate(&plan.rows[0], row, out.context, &mut values)?;
+                    evaluate(plan, &plan.rows[0], row, out.context, &mut values)?;
                     tx.insert(&plan.table, &values)?;
                     count += 1;
                     if !plan.returning.is_empty() {
@@ -48,7 +50,7 @@ pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
                 if !holds(&plan.filter, &NoColumns, run.out.context)? {
                     continue;
                 }
-                evaluate(row, &NoColumns, run.out.context, &mut values)?;
+                evaluate(plan, row, &NoColumns, run.out.context, &mut values)?;
                 run.tx.insert(&plan.table, &values)?;
                 count += 1;
                 if !plan.returning.is_empty() {
@@ -60,18 +62,25 @@ pub fn insert(run: &mut Run<'_>, plan: &BoundInsert) -> Result<u64> {
     Ok(count)
 }
 
+/// The values of a new row: what the expressions come to in the columns that are given, nulls elsewhere.
 fn evaluate<C: Columns + ?Sized>(
+    plan: &BoundInsert,
     exprs: &[Expr],
     row: &C,
     context: Context<'_>,
     values: &mut Vec<Value>,
 ) -> Result<()> {
     values.clear();
-    for expr in exprs {
-        values.push(expr.eval(row, context)?);
+    values.resize(plan.schema.columns().len(), Value::Null);
+    for (expr, position) in exprs.iter().zip(&plan.positions) {
+        values[*position] = expr.eval(row, context)?;
     }
     Ok(())
 }
+
+/// A change of a column, and a row's identity with what is allocated around it.
+const CHANGE_BYTES: usize = size_of::<(usize, Value)>();
+const ROW_BYTES: usize = 96;
 
 type Changes = SmallVec<[(usize, Value); 4]>;
 
@@ -115,15 +124,18 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
     };
     // All rows are found before the first is changed.
-    let mut found = Vec::new();
+    let (mut found, mut kept) = (Vec::new(), Budget::default());
     let mut carried = Carried::new();
     let context = run.out.context;
-    let scanned = run.tx.scan(&bound.table, &scan, |key, row| {
+    let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
         carried.keep((|| {
             if holds(rest, &row, context)? {
                 let changes = changes(bound, &row, context)?;
                 let new =
                     if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
+                let values = changes.iter().map(|(_, value)| value).chain(&new);
+                let places = changes.len() * CHANGE_BYTES + new.len() * size_of::<Value>();
+                kept.take(ROW_BYTES + places + bytes_of(values))?;
                 found.push((key.clone(), changes, new));
             }
             Ok(ControlFlow::Continue(()))
@@ -207,12 +219,13 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
         Found::Scan(scan) => (scan, &plan.access.rest),
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
     };
-    let mut found = Vec::new();
+    let (mut found, mut kept) = (Vec::new(), Budget::default());
     let out = &mut run.out;
     let mut carried = Carried::new();
-    let scanned = run.tx.scan(&bound.table, &scan, |key, row| {
+    let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
         carried.keep((|| {
             if holds(rest, &row, out.context)? {
+                kept.take(ROW_BYTES)?;
                 found.push(key.clone());
                 if !bound.returning.is_empty() {
                     out.send(&bound.returning, &row)?;

@@ -4,6 +4,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rialto::{Savepoint, Transaction, TxOptions};
 
+use super::setting_store::{SettingMark, SettingStore};
+use super::settings::Settings;
 use super::{Session, Tag};
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name};
@@ -19,6 +21,9 @@ pub(super) enum Block {
 pub(super) struct NamedSavepoint {
     pub(super) name: String,
     pub(super) mark: Option<Savepoint>,
+    settings: SettingMark,
+    /// Its number among the session's savepoints.
+    number: u64,
 }
 
 impl Session {
@@ -31,6 +36,7 @@ impl Session {
     /// After an error: an implicit block is rolled back, an explicit one fails. Waits until what led to the error is
     /// durable; where it never will be, this error is the one to tell.
     pub fn fail(&mut self, error: &SqlError) -> Result<()> {
+        self.cancel.end_running();
         match self.block {
             Block::None => Ok(()),
             Block::Implicit => self.roll_back(),
@@ -50,12 +56,13 @@ impl Session {
     pub fn abandon(&mut self) {
         drop(self.take_transaction());
         self.close_block();
+        self.settings.close_block(false);
     }
 
     pub(super) fn open_block(&mut self) {
         if self.block == Block::None {
             self.block = Block::Implicit;
-            self.access = if self.settings.read_only { Access::ReadOnly } else { self.default_access };
+            self.settings.open_block();
             self.statements = 0;
             self.now = clock();
         }
@@ -72,45 +79,79 @@ impl Session {
             // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
             return Err(in_failed_block());
         }
-        let options = TxOptions {
-            durability: self.settings.durability,
-            commit_stall: self.settings.commit_stall,
-            willing_to_wait: self.settings.willing_to_wait,
-            lock_timeout: Some(self.settings.lock_timeout),
-            read_only: self.access == Access::ReadOnly,
-            ..TxOptions::default()
-        };
-        let mut tx = self.database.begin_with(&options)?;
+        let mut tx = self.database.begin_with(&self.choices())?;
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
         self.cancel.set(Some(tx.canceller()));
         self.tx = Some(tx);
+        // A request that came before the canceller was there has set the mark.
+        self.cancel.check()
+    }
+
+    /// What the settings say of the kernel's transaction.
+    fn choices(&self) -> TxOptions {
+        let settings = self.settings.current();
+        TxOptions {
+            durability: settings.durability,
+            commit_stall: settings.commit_stall,
+            willing_to_wait: settings.willing_to_wait,
+            lock_timeout: Some(settings.lock_timeout),
+            read_only: self.settings.access() == Access::ReadOnly,
+            ..TxOptions::default()
+        }
+    }
+
+    /// Changes settings. Whatever changes them comes by here, so that the open transaction always has what SHOW tells.
+    pub(super) fn change_settings(
+        &mut self,
+        change: impl FnOnce(&mut SettingStore) -> Result<()>,
+    ) -> Result<()> {
+        let before = self.settings.current().clone();
+        change(&mut self.settings)?;
+        self.report_settings(&before);
+        let choices = self.choices();
+        if let Some(tx) = &mut self.tx {
+            tx.choose(&choices)?;
+        }
         Ok(())
+    }
+
+    /// Notes what clients want to be told of.
+    fn report_settings(&mut self, before: &Settings) {
+        let now = self.settings.current();
+        if **now == *before {
+            return;
+        }
+        let changed = now.reported().into_iter().zip(before.reported()).filter(|(now, before)| now != before);
+        self.status_changes.extend(changed.map(|(now, _)| now));
     }
 
     pub(super) fn commit(&mut self) -> Result<()> {
         let tx = self.take_transaction();
         self.close_block();
-        self.settings_before = None;
-        match tx {
-            Some(tx) => Ok(tx.commit()?),
+        let committed = match tx {
+            Some(tx) => tx.commit().map_err(SqlError::from),
             None => Ok(()),
+        };
+        self.end_settings(committed.is_ok());
+        committed
+    }
+
+    /// The settings after the end of a block: a commit that fails undoes them as a rollback does.
+    #[inline]
+    fn end_settings(&mut self, committed: bool) {
+        if self.settings.is_changed() {
+            let before = self.settings.current().clone();
+            self.settings.close_block(committed);
+            self.report_settings(&before);
         }
     }
 
     pub(super) fn roll_back(&mut self) -> Result<()> {
         let ended = self.end_transaction();
         self.close_block();
-        if let Some(before) = self.settings_before.take() {
-            if before.application_name != self.settings.application_name {
-                self.status_changes.push(("application_name", before.application_name.clone()));
-            }
-            if before.client_encoding != self.settings.client_encoding {
-                self.status_changes.push(("client_encoding", before.client_encoding.to_string()));
-            }
-            self.settings = before;
-        }
+        self.end_settings(false);
         ended
     }
 
@@ -136,7 +177,6 @@ impl Session {
         self.failed = false;
         self.defined = false;
         self.savepoints.clear();
-        self.access = self.default_access;
     }
 
     pub(super) fn savepoint(&mut self, name: &Name) -> Result<Tag> {
@@ -144,7 +184,13 @@ impl Session {
             return Err(only_in_block("SAVEPOINT"));
         }
         let mark = self.tx.as_mut().map(Transaction::savepoint);
-        self.savepoints.push(NamedSavepoint { name: name.text.clone(), mark });
+        self.savepoints_made += 1;
+        self.savepoints.push(NamedSavepoint {
+            name: name.text.clone(),
+            mark,
+            settings: self.settings.mark(),
+            number: self.savepoints_made,
+        });
         Ok(Tag::Word("SAVEPOINT"))
     }
 
@@ -171,6 +217,12 @@ impl Session {
         }
         self.savepoints.truncate(at + 1);
         self.failed = false;
+        let (settings, number) = (self.savepoints[at].settings.clone(), self.savepoints[at].number);
+        self.portals_closed = Some(self.portals_closed.map_or(number, |closed| closed.min(number)));
+        self.change_settings(|store| {
+            store.go_back_to(&settings);
+            Ok(())
+        })?;
         Ok(Tag::Word("ROLLBACK"))
     }
 }

@@ -16,7 +16,15 @@ impl Session {
                 let tx = self.tx.as_mut().expect("the transaction has begun");
                 for name in names {
                     let table = find_table(name, tx.table(&name.text))?;
-                    tx.truncate(&table)?;
+                    match tx.truncate(&table) {
+                        // Another table may have got the name meanwhile. The statement has the catalog's lock now, so
+                        // that the name stays that table's.
+                        Err(Error::NoSuchTable { .. }) => {
+                            let table = find_table(name, tx.table(&name.text))?;
+                            tx.truncate(&table)?;
+                        }
+                        truncated => truncated?,
+                    }
                 }
                 "TRUNCATE TABLE"
             }

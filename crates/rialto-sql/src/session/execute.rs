@@ -3,17 +3,20 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Error, Table, Transaction};
+use rialto::{Database, Durability, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
 use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
-use crate::expr::Context;
+use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
 use crate::prepared::{self, CatalogState, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
 use crate::values::{SqlType, text};
+
+/// The longest text whose literals are lifted, in bytes.
+const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
 
 /// How often a deadlock's victim is run again.
 const DEADLOCK_RETRIES: usize = 20;
@@ -25,22 +28,23 @@ impl Session {
         if open && let Some(found) = self.cache.get(text) {
             return self.prepare_known(text, found, declared);
         }
-        self.prepare_parsed(text, parse::parse(text)?, declared)
+        self.prepare_parsed(text, self.parse(text)?, declared)
     }
 
     /// Parses a statement without parameters, or finds it among those that were run before, with these literals or
     /// others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
-        let lifts = self.lift.lift(text);
+        // A longer one is not kept for its shape, and what is lifted of it would take more than its text.
+        let lifts = text.len() <= LIFTED_TEXT_BYTES_MAX && self.lift.lift(text);
         let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
         Ok(match known {
             Some(Some(plan)) => ReadStatement::Lifted(plan, std::mem::take(&mut self.lift)),
             Some(None) => match self.cache.get(text) {
                 Some(found) => ReadStatement::Known(found),
-                None => ReadStatement::Parsed(Box::new(parse::parse(text)?), None),
+                None => ReadStatement::Parsed(Box::new(self.parse(text)?), None),
             },
             None => {
-                let statement = Box::new(parse::parse(text)?);
+                let statement = Box::new(self.parse(text)?);
                 ReadStatement::Parsed(statement, Some(std::mem::take(&mut self.lift)))
             }
         })
@@ -60,10 +64,10 @@ impl Session {
                         self.lift = lifted;
                         return Ok(Ready { prepared: plan, arguments });
                     }
-                    return self.prepare_parsed(text, parse::parse(text)?, &[]).map(without);
+                    return self.prepare_parsed(text, self.parse(text)?, &[]).map(without);
                 }
                 self.lifted.forget(&lifted.key);
-                self.prepare_new(text, parse::parse(text)?, lifted)
+                self.prepare_new(text, self.parse(text)?, lifted)
             }
             ReadStatement::Parsed(statement, Some(lifted)) => self.prepare_new(text, *statement, lifted),
             ReadStatement::Parsed(statement, None) => self.prepare_parsed(text, *statement, &[]).map(without),
@@ -84,7 +88,7 @@ impl Session {
             return Ok(found);
         }
         self.cache.forget(text);
-        self.prepare_parsed(text, parse::parse(text)?, declared)
+        self.prepare_parsed(text, self.parse(text)?, declared)
     }
 
     /// Makes a parsed statement ready, and keeps its plan for others that differ only in their literals if it can be
@@ -97,7 +101,8 @@ impl Session {
         if let Ok((plan, sound)) = self.bind_lifted(text, statement.clone(), &lifted.literals) {
             let plan = sound.then(|| Arc::new(plan));
             if !self.defined {
-                self.lifted.put(key, plan.clone());
+                let bytes = plan.as_ref().map_or(0, |plan| plan.bytes);
+                self.lifted.put(key, plan.clone(), bytes);
             }
             if let Some(plan) = plan
                 && let Some(arguments) = self.arguments(&plan, &lifted, text)
@@ -135,10 +140,15 @@ impl Session {
         statement: Statement,
         literals: &[Literal],
     ) -> Result<(Prepared, bool)> {
-        let catalog = self.catalog_state();
-        let Session { tx, database, facts, .. } = self;
-        let mut lookup = |name: &Name| find(tx, database, name);
-        prepared::prepare_lifted(text, statement, literals, facts, catalog, &mut lookup)
+        let (catalog, durability) = (self.catalog_state(), self.durability());
+        let Session { tx, database, facts, cancel, .. } = self;
+        let mut lookup = |name: &Name| find(tx, (database, durability), name);
+        let facts = (&*facts, &**cancel);
+        cancel.reading(|| prepared::prepare_lifted(text, statement, literals, facts, catalog, &mut lookup))
+    }
+
+    fn parse(&self, text: &str) -> Result<Statement> {
+        self.cancel.reading(|| parse::parse(text, &self.cancel))
     }
 
     /// Read it before tables are looked up: a change in between makes the plan look old, never new.
@@ -160,13 +170,16 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
-        let catalog = self.catalog_state();
-        let Session { tx, database, facts, .. } = self;
-        let mut lookup = |name: &Name| find(tx, database, name);
-        let prepared = Arc::new(prepared::prepare(text, statement, declared, facts, catalog, &mut lookup)?);
+        let (catalog, durability) = (self.catalog_state(), self.durability());
+        let Session { tx, database, facts, cancel, .. } = self;
+        let mut lookup = |name: &Name| find(tx, (database, durability), name);
+        let facts = (&*facts, &**cancel);
+        let prepared = Arc::new(
+            cancel.reading(|| prepared::prepare(text, statement, declared, facts, catalog, &mut lookup))?,
+        );
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
-            self.cache.put(prepared.text.clone(), prepared.clone());
+            self.cache.put(prepared.text.clone(), prepared.clone(), prepared.bytes);
         }
         Ok(prepared)
     }
@@ -177,7 +190,7 @@ impl Session {
             self.cache.forget(&prepared.text);
             return self.prepare(&prepared.text, &prepared.declared);
         }
-        let statement = parse::parse(&prepared.text)?;
+        let statement = self.parse(&prepared.text)?;
         let renewed = self.bind_lifted(&prepared.text, statement, &prepared.lifted);
         renewed.map(|(plan, _)| Arc::new(plan)).map_err(|mut error| {
             // Its place is one in the text that the plan was first made for.
@@ -212,7 +225,8 @@ impl Session {
     /// Whether this is the table of its name, as the open transaction sees it.
     fn is_unchanged(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<bool> {
         let name = Name { text: table.name(), position: None };
-        match find(&mut self.tx, &self.database, &name) {
+        let durability = self.durability();
+        match find(&mut self.tx, (&self.database, durability), &name) {
             Ok(current) => Ok(current.id() == table.id() && Arc::ptr_eq(&current.schema(), schema)),
             Err(error) if error.sqlstate == SqlState::UndefinedTable => Ok(false),
             Err(error) => Err(error),
@@ -226,14 +240,14 @@ impl Session {
             return Err(in_failed_block());
         }
         self.open_block();
-        self.cancel.set_running(true);
+        self.cancel.begin_running();
         let mut answer = self.execute_once(prepared, params, sink);
         if let Err(error) = &answer
             && error.is_deadlock()
         {
             answer = self.execute_again(answer, prepared, params, sink);
         }
-        self.cancel.set_running(false);
+        self.cancel.end_running();
         self.statements += usize::from(answer.is_ok());
         answer
     }
@@ -271,54 +285,52 @@ impl Session {
             return Ok(Tag::Word("EXPLAIN"));
         }
         self.begin()?;
-        if self.is_current(prepared)? && !prepared.uses_secondary_index() {
-            return self.run(prepared, params, sink);
+        if self.is_current(prepared)? {
+            let answer = self.run(prepared, params, sink);
+            if !answer.as_ref().is_err_and(is_stale) {
+                return answer;
+            }
         }
-        self.execute_checked(prepared, params, sink)
+        self.execute_renewed(prepared, params, sink)
     }
 
-    /// Runs a plan that may not be good: one made for other tables, and one that names an index by its place.
-    fn execute_checked(
+    /// Runs a plan that is not good, made anew. A change of the table may come between the look at the catalog and the
+    /// first lock on the table. The kernel finds it under that lock, before the statement has read or written a row; then
+    /// the plan is made once more, for the table as it is by then.
+    #[cold]
+    fn execute_renewed(
         &mut self,
         prepared: &Prepared,
         params: &[Value],
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
-        let mut renewed = None;
-        if !self.is_current(prepared)? {
+        loop {
             let fresh = self.renew(prepared)?;
             if fresh.columns != prepared.columns || fresh.params != prepared.params {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             }
-            renewed = Some(fresh);
+            let answer = self.run(&fresh, params, sink);
+            if !answer.as_ref().is_err_and(is_stale) || self.is_good(&fresh)? {
+                return answer;
+            }
+            self.cancel.check()?;
         }
-        // A plan by an index is sure only once its table is locked, that is, after the run: an index may have come or
-        // gone between the look at the catalog and the first lock. Then what was done is taken back and done again.
-        let mark = self.tx.as_mut().map(Transaction::savepoint);
-        loop {
-            let plan = renewed.as_deref().unwrap_or(prepared);
-            let tag = self.run(plan, params, sink)?;
-            if !plan.uses_secondary_index() {
-                return Ok(tag);
-            }
-            let (table, schema) = plan.table().expect("a plan by an index has a table");
-            if self.is_unchanged(table, schema)? {
-                return Ok(tag);
-            }
-            let (Some(tx), Some(mark), true) = (&mut self.tx, mark, sink.restart()) else {
-                let message = "the table's indexes were changed while the statement ran: run it again";
-                return Err(SqlError::new(SqlState::FeatureNotSupported, message));
-            };
-            tx.rollback_to(&mark)?;
-            renewed = Some(self.renew(prepared)?);
+    }
+
+    /// Whether the plan's table is the one of its name, with the plan's schema, as the open transaction sees it.
+    fn is_good(&mut self, prepared: &Prepared) -> Result<bool> {
+        match prepared.table() {
+            Some((table, schema)) => self.is_unchanged(table, schema),
+            None => Ok(true),
         }
     }
 
     /// Runs a bound statement in the open transaction.
     fn run(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
-        let context = Context { params, now: self.now, count: 0 };
+        let texts = RowTexts::default();
+        let context = Context { params, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
         let mut run = Run { tx, out: Out { context, sink } };
         let tag = match &prepared.kind {
             Kind::Select(plan) => Tag::Rows("SELECT", run::select(&mut run, plan)?),
@@ -344,35 +356,56 @@ impl Session {
         }
         self.open_block();
         self.begin()?;
-        if self.access == Access::ReadOnly {
+        if self.settings.access() == Access::ReadOnly {
             return Err(Error::ReadOnly.into());
         }
         let fresh = match self.is_current(prepared)? {
             true => None,
             false => Some(self.prepare(&prepared.text, &prepared.declared)?),
         };
-        CopyIn::new(fresh.as_deref().unwrap_or(prepared))
-            .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))
+        let copy = CopyIn::new(fresh.as_deref().unwrap_or(prepared))
+            .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
+        // It runs until its last data, or until it fails: a cancel request between two pieces meets the next one.
+        self.cancel.begin_running();
+        Ok(copy)
     }
 
-    /// Puts what a COPY has into the table; `last` says that nothing more comes.
+    /// Puts what a COPY has into the table; `last` says that nothing more comes. Its rows are the transaction's that it
+    /// has begun in: without that one there is nothing that could commit them.
     pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Tag>> {
-        self.begin()?;
-        self.cancel.set_running(true);
-        let tx = self.tx.as_mut().expect("the transaction has begun");
+        let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
+            return Err(SqlError::new(SqlState::Internal, "a COPY has outlived its transaction"));
+        };
         let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
-        self.cancel.set_running(false);
+        let goes_on = matches!(answer, Ok(None));
+        if !goes_on {
+            self.cancel.end_running();
+        }
         let Some(rows) = answer? else { return Ok(None) };
         self.statements += 1;
         Ok(Some(Tag::Rows("COPY", rows)))
     }
 }
 
-/// A table, as the open transaction sees it.
-pub(super) fn find(tx: &mut Option<Transaction>, database: &Database, name: &Name) -> Result<Table> {
+/// Whether the error says that the statement's plan was made for a table that has changed or gone since.
+fn is_stale(error: &SqlError) -> bool {
+    matches!(error.cause.as_deref(), Some(Error::TableChanged { .. } | Error::NoSuchTable { .. }))
+}
+
+/// A table, as the open transaction sees it. Without one nothing waits later for what was found, so what it depends on has
+/// to be durable before it is told, an absence as well as a presence (I3).
+pub(super) fn find(
+    tx: &mut Option<Transaction>,
+    (database, durability): (&Database, Option<Durability>),
+    name: &Name,
+) -> Result<Table> {
     let found = match tx {
         Some(tx) => tx.table(&name.text),
-        None => database.table(&name.text),
+        None => {
+            let found = database.table(&name.text);
+            database.settle_definitions(durability)?;
+            found
+        }
     };
     prepared::find_table(name, found)
 }

@@ -6,31 +6,34 @@
 //! - After an error an explicit block is failed, and refuses everything but its end (25P02). Without savepoints its
 //!   transaction, and with it its locks, are gone already.
 //! - An outcome, failure included, is given when the log is as durable as it needs (I3): whoever ends a transaction waits.
+//! - Settings are the transaction's: `setting_store` undoes them as the transaction is undone, and
+//!   `Session::change_settings`, the one way in which a setting changes, hands them to the kernel's transaction.
 //! - A deadlock's victim is retried if it is the only statement of its implicit block; a client in a block is told.
 
 mod block;
 mod cache;
-mod cancel;
 mod ddl;
 mod execute;
+mod setting_store;
 mod settings;
 mod utility;
 
 use std::sync::Arc;
 
 use rialto::row::Value;
-use rialto::{Database, Transaction};
+use rialto::{Database, Durability, Transaction};
 
-pub use cancel::Cancel;
 pub use settings::Settings;
 pub(crate) use utility::show_columns;
 
 use crate::bind::Facts;
+use crate::cancel::Cancel;
 use crate::error::{Result, Severity, SqlError};
 use crate::parse::{Access, Lifted, Name, SetValue, Statement};
 use crate::prepared::Prepared;
 use block::{Block, NamedSavepoint};
 use cache::PlanCache;
+use setting_store::SettingStore;
 
 /// The state of a session's transaction, as clients see it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,10 +85,7 @@ pub struct Ready {
 /// One client's view of a database.
 pub struct Session {
     database: Database,
-    settings: Settings,
-    /// The settings as they were before the block changed them.
-    settings_before: Option<Settings>,
-    default_access: Access,
+    settings: SettingStore,
     facts: Facts,
     cache: PlanCache<Arc<Prepared>>,
     /// Plans by texts without their literals; `None` where the literals have to be looked at while binding.
@@ -99,7 +99,10 @@ pub struct Session {
     /// Whether the transaction has changed what tables there are.
     defined: bool,
     savepoints: Vec<NamedSavepoint>,
-    access: Access,
+    /// Savepoints so far, in all blocks.
+    savepoints_made: u64,
+    /// Portals opened behind this savepoint, by its number, were closed; 0 for all.
+    portals_closed: Option<u64>,
     /// Statements run in this block.
     statements: usize,
     now: i64,
@@ -113,9 +116,7 @@ impl Session {
     pub fn new(database: Database, user: &str, name: &str) -> Session {
         Session {
             database,
-            settings: Settings::default(),
-            settings_before: None,
-            default_access: Access::ReadWrite,
+            settings: SettingStore::default(),
             facts: Facts { user: user.to_string(), database: name.to_string() },
             cache: PlanCache::default(),
             lifted: PlanCache::default(),
@@ -126,7 +127,8 @@ impl Session {
             tx: None,
             defined: false,
             savepoints: Vec::new(),
-            access: Access::ReadWrite,
+            savepoints_made: 0,
+            portals_closed: None,
             statements: 0,
             now: 0,
             notices: Vec::new(),
@@ -144,16 +146,49 @@ impl Session {
         }
     }
 
-    /// Whether there are notices or changed settings to take.
+    /// Whether there are notices, changed settings or closed portals to take.
     #[inline]
     pub fn has_news(&self) -> bool {
-        !self.notices.is_empty() || !self.status_changes.is_empty()
+        !self.notices.is_empty() || !self.status_changes.is_empty() || self.portals_closed.is_some()
+    }
+
+    /// The number of the newest savepoint: what a portal that is opened now is opened behind.
+    #[inline]
+    pub fn savepoint_number(&self) -> u64 {
+        self.savepoints_made
+    }
+
+    /// The savepoint, by its number, that a rollback went back to since the last call: it closed the portals that were
+    /// opened behind it. 0 at the end of a block, which closes all.
+    pub fn take_closed_portals(&mut self) -> Option<u64> {
+        self.portals_closed.take()
+    }
+
+    /// How durable commits are, and what was read before it is told; `None` as the database has it.
+    #[inline]
+    pub fn durability(&self) -> Option<Durability> {
+        self.settings.current().durability
+    }
+
+    /// Outside of a block: waits until what the open transaction has read is durable, for a caller who tells it before
+    /// the transaction has ended (I3).
+    pub fn settle(&mut self) -> Result<()> {
+        match (&mut self.tx, self.block) {
+            (Some(tx), Block::Implicit) => Ok(tx.settled().wait()?),
+            _ => Ok(()),
+        }
+    }
+
+    /// Refuses all but the end of a block that has failed.
+    #[inline]
+    pub fn check_not_failed(&self) -> Result<()> {
+        if self.failed { Err(block::in_failed_block()) } else { Ok(()) }
     }
 
     /// Warnings and notices since the last call.
     pub fn take_notices(&mut self) -> Vec<(Severity, SqlError)> {
         let mut notices = std::mem::take(&mut self.notices);
-        if !self.settings.notices {
+        if !self.settings.current().notices {
             notices.retain(|(severity, _)| *severity != Severity::Notice);
         }
         notices
@@ -167,8 +202,7 @@ impl Session {
     /// Changes a setting as the start-up packet asks.
     pub fn set(&mut self, name: &str, value: &str) -> Result<()> {
         let name = Name { text: name.to_ascii_lowercase(), position: None };
-        self.settings.set(&name, &SetValue::Text(value.to_string()))?;
-        Ok(())
+        self.settings.set_at_start(&name, &SetValue::Text(value.to_string()))
     }
 
     /// What SHOW tells of a setting.
@@ -176,7 +210,7 @@ impl Session {
         if name == settings::RAISE_STALLS {
             return settings::show_wait(self.database.raised_stalls());
         }
-        self.settings.show(name, self.access == Access::ReadOnly)
+        self.settings.current().show(name, self.settings.access() == Access::ReadOnly)
     }
 
     /// Cancels what the session runs, from another thread.

@@ -6,9 +6,10 @@
 use std::time::Duration;
 
 use rialto::Durability;
+use rialto::io::FOR_EVER;
 
 use crate::error::{Result, SqlError, SqlState};
-use crate::parse::{Name, SetValue};
+use crate::parse::{Access, Name, SetValue};
 
 /// A session's settings.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,9 +51,6 @@ impl Default for Settings {
         }
     }
 }
-
-/// No limit: a hundred years.
-const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 24 * 3_600);
 
 /// Settings that can be read and take no value but their own.
 const FIXED: [(&str, &str); 16] = [
@@ -121,6 +119,18 @@ pub(super) fn names() -> Vec<&'static str> {
 }
 
 impl Settings {
+    /// The access mode of transactions that choose none.
+    #[inline]
+    pub(super) fn default_access(&self) -> Access {
+        if self.read_only { Access::ReadOnly } else { Access::ReadWrite }
+    }
+
+    /// The settings that clients want to be told of when they change, with their values as clients know them.
+    pub(super) fn reported(&self) -> [(&'static str, String); 3] {
+        ["application_name", "client_encoding", "default_transaction_read_only"]
+            .map(|name| (name, self.show(name, false)))
+    }
+
     /// What SHOW tells. `read_only` is the transaction's.
     pub(super) fn show(&self, name: &str, read_only: bool) -> String {
         let on = |on: bool| if on { "on" } else { "off" }.to_string();
@@ -135,8 +145,7 @@ impl Settings {
             "rialto.willing_to_wait" => self.willing_to_wait.map_or("default".to_string(), show_wait),
             "lock_timeout" => match self.lock_timeout {
                 FOR_EVER => "0".to_string(),
-                limit if limit.as_millis() % 1_000 == 0 => format!("{}s", limit.as_secs()),
-                limit => format!("{}ms", limit.as_millis()),
+                limit => show_wait(limit),
             },
             "default_transaction_read_only" => on(self.read_only),
             "transaction_read_only" => on(read_only),
@@ -148,10 +157,9 @@ impl Settings {
         }
     }
 
-    /// Changes a setting; gives the one that clients want to be told of, with its value as they know it.
-    pub fn set(&mut self, name: &Name, value: &SetValue) -> Result<Option<(&'static str, String)>> {
+    /// Changes a setting; to that of `default` for DEFAULT.
+    pub fn set(&mut self, name: &Name, value: &SetValue, default: &Settings) -> Result<()> {
         check_name(name)?;
-        let default = Settings::default();
         let wrong = |value: &str, expected: &str| wrong(name, value, expected);
         let text = match value {
             SetValue::Default => None,
@@ -159,22 +167,24 @@ impl Settings {
         };
         match name.text.as_str() {
             "application_name" => {
-                self.application_name = text.unwrap_or_default().to_string();
-                return Ok(Some(("application_name", self.application_name.clone())));
+                self.application_name = text.unwrap_or(&default.application_name).to_string();
             }
             "rialto.durability" => {
                 self.durability = match text.map(str::to_ascii_lowercase).as_deref() {
-                    None | Some("default") => None,
+                    None => default.durability,
+                    Some("default") => None,
                     Some("memory") => Some(Durability::Memory),
                     Some("disk") => Some(Durability::Disk),
                     Some(other) => return Err(wrong(other, "memory, disk or default")),
                 }
             }
             "rialto.commit_stall" => {
-                self.commit_stall = own_wait(text).ok_or_else(|| wrong_wait(name, value))?
+                self.commit_stall =
+                    own_wait(text, default.commit_stall).ok_or_else(|| wrong_wait(name, value))?
             }
             "rialto.willing_to_wait" => {
-                self.willing_to_wait = own_wait(text).ok_or_else(|| wrong_wait(name, value))?
+                self.willing_to_wait =
+                    own_wait(text, default.willing_to_wait).ok_or_else(|| wrong_wait(name, value))?
             }
             system if SYSTEM.contains(&system) => {
                 let message = format!("parameter \"{system}\" cannot be changed in a session");
@@ -195,24 +205,24 @@ impl Settings {
                 }
             }
             "client_encoding" => {
-                self.client_encoding =
-                    match text.unwrap_or("UTF8").to_ascii_uppercase().replace('-', "").as_str() {
-                        "UTF8" | "UNICODE" => "UTF8",
-                        "SQL_ASCII" => "SQL_ASCII",
-                        other => return Err(wrong(other, "UTF8")),
-                    };
-                return Ok(Some(("client_encoding", self.client_encoding.to_string())));
+                let text = text.unwrap_or(default.client_encoding);
+                self.client_encoding = match text.to_ascii_uppercase().replace('-', "").as_str() {
+                    "UTF8" | "UNICODE" => "UTF8",
+                    "SQL_ASCII" => "SQL_ASCII",
+                    other => return Err(wrong(other, "UTF8")),
+                };
             }
             "client_min_messages" => {
-                self.notices = match text.unwrap_or("notice").to_ascii_lowercase().as_str() {
-                    "notice" | "log" | "info" => true,
-                    "warning" => false,
-                    other => return Err(wrong(other, "notice or warning")),
+                self.notices = match text.map(str::to_ascii_lowercase).as_deref() {
+                    None => default.notices,
+                    Some("notice" | "log" | "info") => true,
+                    Some("warning") => false,
+                    Some(other) => return Err(wrong(other, "notice or warning")),
                 }
             }
             "extra_float_digits" => {
                 let number = text
-                    .map_or(Some(1), |text| text.parse::<u8>().ok())
+                    .map_or(Some(default.extra_float_digits), |text| text.parse::<u8>().ok())
                     .filter(|number| (1..=3).contains(number));
                 let other = text.unwrap_or_default();
                 self.extra_float_digits =
@@ -235,11 +245,12 @@ impl Settings {
                 }
             }
         }
-        Ok(None)
+        Ok(())
     }
 }
 
-fn wrong(name: &Name, value: &str, expected: &str) -> SqlError {
+/// A value that a setting does not take.
+pub(super) fn wrong(name: &Name, value: &str, expected: &str) -> SqlError {
     let message = format!("invalid value for parameter \"{}\": \"{value}\"", name.text);
     SqlError::new(SqlState::InvalidParameterValue, message).hint(format!("Expected: {expected}."))
 }
@@ -250,9 +261,9 @@ fn wrong_wait(name: &Name, value: &SetValue) -> SqlError {
 }
 
 /// A wait of the session's own, or the database's. `None` if the text is neither.
-fn own_wait(text: Option<&str>) -> Option<Option<Duration>> {
+fn own_wait(text: Option<&str>, default: Option<Duration>) -> Option<Option<Duration>> {
     match text {
-        None => Some(None),
+        None => Some(default),
         Some(text) if text.eq_ignore_ascii_case("default") => Some(None),
         Some(text) => wait(text).map(Some),
     }
@@ -292,12 +303,21 @@ fn same_value(name: &str, value: &str, own: &str) -> bool {
     }
 }
 
-fn boolean(text: &str) -> Option<bool> {
-    match text.to_ascii_lowercase().as_str() {
-        "on" | "true" | "yes" | "1" | "t" => Some(true),
-        "off" | "false" | "no" | "0" | "f" => Some(false),
-        _ => None,
-    }
+/// A boolean as PostgreSQL reads a setting's: in any case, and cut short where that leaves no doubt.
+pub(super) fn boolean(text: &str) -> Option<bool> {
+    const WORDS: [(&str, usize, bool); 8] = [
+        ("true", 1, true),
+        ("false", 1, false),
+        ("yes", 1, true),
+        ("no", 1, false),
+        ("on", 2, true),
+        ("off", 2, false),
+        ("1", 1, true),
+        ("0", 1, false),
+    ];
+    let text = text.to_ascii_lowercase();
+    let found = WORDS.iter().find(|(word, least, _)| text.len() >= *least && word.starts_with(&text));
+    found.map(|(_, _, value)| *value)
 }
 
 /// A number with a unit, or of milliseconds.
@@ -344,7 +364,7 @@ mod tests {
 
     fn set(settings: &mut Settings, name: &str, value: &str) -> Result<()> {
         let name = Name { text: name.to_string(), position: None };
-        settings.set(&name, &SetValue::Text(value.to_string())).map(|_| ())
+        settings.set(&name, &SetValue::Text(value.to_string()), &Settings::default())
     }
 
     #[test]
@@ -391,6 +411,19 @@ mod tests {
         }
         assert_eq!(set(&mut settings, RAISE_STALLS, "1ms").unwrap_err().sqlstate.code(), "55P02");
         assert_eq!(set(&mut settings, "rialto.durability", "paper").unwrap_err().sqlstate.code(), "22023");
+    }
+
+    #[test]
+    fn a_boolean_has_many_spellings() {
+        for text in ["on", "ON", "true", "TRUE", "t", "tr", "y", "Yes", "1"] {
+            assert_eq!(boolean(text), Some(true), "{text}");
+        }
+        for text in ["off", "OF", "false", "F", "n", "No", "0"] {
+            assert_eq!(boolean(text), Some(false), "{text}");
+        }
+        for text in ["", "o", "banana", "2", "truee", "10"] {
+            assert_eq!(boolean(text), None, "{text}");
+        }
     }
 
     #[test]

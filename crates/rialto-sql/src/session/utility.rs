@@ -7,11 +7,12 @@ use rialto::row::Value;
 
 use super::block::{Block, NamedSavepoint};
 use super::execute::find;
-use super::settings::{self, Settings};
+use super::setting_store::SettingStore;
+use super::settings;
 use super::{Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
-use crate::parse::{Access, Modes, Name, SetValue, Statement};
+use crate::parse::{Access, Modes, Name, SetScope, SetValue, Statement};
 use crate::run::RowSink;
 use crate::values::SqlType;
 
@@ -30,6 +31,7 @@ impl Session {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
+                self.portals_closed = Some(0);
                 if self.failed {
                     self.roll_back()?;
                     return Ok(Tag::Word("ROLLBACK"));
@@ -41,6 +43,7 @@ impl Session {
                 if self.block != Block::Explicit {
                     self.warn(SqlState::NoActiveTransaction, "there is no transaction in progress");
                 }
+                self.portals_closed = Some(0);
                 self.roll_back()?;
                 Ok(Tag::Word("ROLLBACK"))
             }
@@ -66,11 +69,19 @@ impl Session {
                 Ok(Tag::Word("SET"))
             }
             Statement::SetSessionModes(modes) => {
-                self.default_access = modes.access.unwrap_or(self.default_access);
+                if let Some(access) = modes.access {
+                    self.change_settings(|store| store.set_default_access(access))?;
+                }
                 Ok(Tag::Word("SET"))
             }
-            Statement::Set(name, value) => {
-                self.change_setting(name, value)?;
+            Statement::Set(scope, name, value) => {
+                if *scope == SetScope::Local && self.block != Block::Explicit {
+                    self.warn(
+                        SqlState::NoActiveTransaction,
+                        "SET LOCAL can only be used in transaction blocks",
+                    );
+                }
+                self.change_setting(*scope, name, value)?;
                 if *value != SetValue::Default {
                     self.tell_if_ignored(&name.text);
                 }
@@ -104,11 +115,8 @@ impl Session {
             }
             Statement::Reset(name) => {
                 match name {
-                    Some(name) => self.change_setting(name, &SetValue::Default)?,
-                    None => {
-                        self.settings_before.get_or_insert_with(|| self.settings.clone());
-                        self.settings = Settings::default();
-                    }
+                    Some(name) => self.change_setting(SetScope::Session, name, &SetValue::Default)?,
+                    None => self.change_settings(SettingStore::reset_all)?,
                 }
                 Ok(Tag::Word("RESET"))
             }
@@ -124,9 +132,10 @@ impl Session {
                 Ok(Tag::Word("SHOW"))
             }
             Statement::Maintain { command, tables } => {
+                let durability = self.durability();
                 let Session { tx, database, .. } = self;
                 for table in tables {
-                    find(tx, database, table)?;
+                    find(tx, (database, durability), table)?;
                 }
                 let what = match *command {
                     "VACUUM" => {
@@ -159,13 +168,32 @@ impl Session {
 
     fn set_modes(&mut self, modes: Modes) -> Result<()> {
         // Every isolation level is serializable, so only the access mode changes anything.
-        let Some(access) = modes.access else { return Ok(()) };
-        if self.tx.is_some() && access != self.access {
-            let message = "the access mode must be set before any query";
+        match modes.access {
+            Some(access) => self.set_access(access),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes what the transaction may do. As in PostgreSQL it may give up writing at any time, and take it up only
+    /// before its first query.
+    fn set_access(&mut self, access: Access) -> Result<()> {
+        if self.tx.is_some() && access == Access::ReadWrite && self.settings.access() == Access::ReadOnly {
+            let message = "transaction read-write mode must be set before any query";
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }
-        self.access = access;
-        Ok(())
+        self.change_settings(|store| {
+            store.set_access(access);
+            Ok(())
+        })
+    }
+
+    fn change_setting(&mut self, scope: SetScope, name: &Name, value: &SetValue) -> Result<()> {
+        if name.text == "transaction_read_only" {
+            // It is the transaction's own, however it is set.
+            let access = self.settings.access_of(name, value)?;
+            return self.set_access(access);
+        }
+        self.change_settings(|store| store.set(scope, name, value))
     }
 
     /// Tells of a wait for group commits that the database's design has no use for. It stays set: the database may be
@@ -186,25 +214,6 @@ impl Session {
                 others.join(", ")
             ));
         }
-    }
-
-    fn change_setting(&mut self, name: &Name, value: &SetValue) -> Result<()> {
-        if name.text == "transaction_read_only" {
-            let read_only =
-                matches!(value, SetValue::Text(text) if matches!(text.as_str(), "on" | "true" | "yes" | "1"));
-            let access = Some(if read_only { Access::ReadOnly } else { Access::ReadWrite });
-            return self.set_modes(Modes { isolation: false, access });
-        }
-        let before = self.settings.clone();
-        self.status_changes.extend(self.settings.set(name, value)?);
-        self.settings_before.get_or_insert(before);
-        if let Some(tx) = &mut self.tx {
-            if let Some(durability) = self.settings.durability {
-                tx.set_durability(durability);
-            }
-            tx.set_waits(self.settings.commit_stall, self.settings.willing_to_wait);
-        }
-        Ok(())
     }
 }
 

@@ -2,12 +2,12 @@
 
 use rialto::row::{Decimal, Value};
 
-use super::SqlType;
+use super::{SqlType, text};
 use crate::error::{Result, SqlError, SqlState};
 
 /// Days from 1970-01-01 to 2000-01-01, where PostgreSQL counts from.
 const DAYS_TO_2000: i32 = 10_957;
-const MICROS_TO_2000: i64 = DAYS_TO_2000 as i64 * super::text::MICROS_PER_DAY;
+const MICROS_TO_2000: i64 = DAYS_TO_2000 as i64 * text::MICROS_PER_DAY;
 const NUMERIC_NEGATIVE: u16 = 0x4000;
 
 /// Appends a value's binary form; `None`, and nothing appended, for null.
@@ -20,10 +20,12 @@ pub fn write(value: &Value, sql_type: SqlType, out: &mut Vec<u8>) -> Option<()> 
         Value::Int8(value) => out.extend_from_slice(&value.to_be_bytes()),
         Value::Float8(value) => out.extend_from_slice(&value.to_be_bytes()),
         Value::Decimal(value) => write_numeric(*value, out),
-        Value::Text(_) => return super::text::write(value, sql_type, out),
+        Value::Text(_) => return text::write(value, sql_type, out),
         Value::Bytes(bytes) => out.extend_from_slice(bytes),
-        Value::Date(day) => out.extend_from_slice(&day.wrapping_sub(DAYS_TO_2000).to_be_bytes()),
-        Value::Timestamp(moment) => out.extend_from_slice(&moment.wrapping_sub(MICROS_TO_2000).to_be_bytes()),
+        Value::Date(day) => out.extend_from_slice(&day.saturating_sub(DAYS_TO_2000).to_be_bytes()),
+        Value::Timestamp(moment) => {
+            out.extend_from_slice(&moment.saturating_sub(MICROS_TO_2000).to_be_bytes())
+        }
     }
     Some(())
 }
@@ -69,10 +71,8 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlError::new(SqlState::InvalidBinary, message)
     };
     let out_of_range = || {
-        SqlError::new(
-            SqlState::NumberOutOfRange,
-            format!("value is out of range for type {}", sql_type.name()),
-        )
+        let message = format!("{} out of range", sql_type.name());
+        SqlError::new(SqlState::DatetimeOverflow, message)
     };
     Ok(match sql_type {
         SqlType::Unknown | SqlType::Text => Value::Text(utf8(bytes)?.to_string()),
@@ -94,11 +94,14 @@ pub fn parse(sql_type: SqlType, bytes: &[u8]) -> Result<Value> {
         SqlType::Bytes => Value::Bytes(bytes.to_vec()),
         SqlType::Date => {
             let day = i32::from_be_bytes(bytes.try_into().map_err(|_| bad())?);
-            Value::Date(day.checked_add(DAYS_TO_2000).ok_or_else(out_of_range)?)
+            // The least and the largest are PostgreSQL's infinities, which there are none of here.
+            let day = day.checked_add(DAYS_TO_2000).filter(|day| text::is_date(*day));
+            Value::Date(day.ok_or_else(out_of_range)?)
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
             let moment = i64::from_be_bytes(bytes.try_into().map_err(|_| bad())?);
-            Value::Timestamp(moment.checked_add(MICROS_TO_2000).ok_or_else(out_of_range)?)
+            let moment = moment.checked_add(MICROS_TO_2000).filter(|moment| text::is_moment(*moment));
+            Value::Timestamp(moment.ok_or_else(out_of_range)?)
         }
     })
 }
@@ -177,6 +180,22 @@ mod tests {
         write(&Value::Decimal("12345.678".parse().unwrap()), SqlType::Decimal(None), &mut out);
         // Digits 1, 2345, 6780; weight 1; plus; three digits behind the point.
         assert_eq!(out, [0, 3, 0, 1, 0, 0, 0, 3, 0, 1, 9, 41, 26, 124]);
+    }
+
+    /// The least and the largest dates and moments are infinities to a client; those that are no date of its are refused.
+    #[test]
+    fn dates_and_moments_are_those_of_clients() {
+        let code = |sql_type, bytes: &[u8]| parse(sql_type, bytes).map_err(|error| error.sqlstate.code());
+        for day in [i32::MIN, i32::MAX, -2_451_546, 2_145_031_949] {
+            assert_eq!(code(SqlType::Date, &day.to_be_bytes()), Err("22008"), "{day}");
+        }
+        for day in [-2_451_545, 2_145_031_948] {
+            assert_eq!(code(SqlType::Date, &i32::to_be_bytes(day)), Ok(Value::Date(day + DAYS_TO_2000)));
+        }
+        for moment in [i64::MIN, i64::MAX, -211_813_488_000_000_001] {
+            assert_eq!(code(SqlType::Timestamp, &moment.to_be_bytes()), Err("22008"), "{moment}");
+        }
+        assert!(code(SqlType::Timestamp, &i64::to_be_bytes(-211_813_488_000_000_000)).is_ok());
     }
 
     #[test]

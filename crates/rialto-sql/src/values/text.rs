@@ -123,23 +123,41 @@ pub fn parse(sql_type: SqlType, text: &str) -> Result<Value> {
         SqlType::Int2 => Value::Int2(parse_integer(sql_type, text, trimmed)?),
         SqlType::Int4 => Value::Int4(parse_integer(sql_type, text, trimmed)?),
         SqlType::Int8 => Value::Int8(parse_integer(sql_type, text, trimmed)?),
-        SqlType::Float8 => Value::Float8(parse_float(trimmed).ok_or_else(bad)?),
-        SqlType::Decimal(_) => Value::Decimal(trimmed.parse::<Decimal>().map_err(|_| bad())?),
+        SqlType::Float8 => Value::Float8(parse_float(trimmed).ok_or_else(bad)??),
+        SqlType::Decimal(_) => {
+            Value::Decimal(trimmed.parse::<Decimal>().map_err(|_| bad_decimal(sql_type, text, trimmed))?)
+        }
         SqlType::Bytes => Value::Bytes(parse_bytea(text).ok_or_else(bad)?),
         SqlType::Date => {
             // A moment is taken as its day, as PostgreSQL does.
-            let day = trimmed.parse::<Date>().map(|date| date.0);
-            Value::Date(match day {
-                Ok(day) => day,
-                Err(_) => parse_moment(trimmed)
-                    .and_then(|moment| i32::try_from(moment.div_euclid(MICROS_PER_DAY)).ok())
-                    .ok_or_else(|| bad_time(sql_type, text))?,
-            })
+            let day = trimmed
+                .parse::<Date>()
+                .map(|date| date.0)
+                .ok()
+                .or_else(|| i32::try_from(parse_moment(trimmed)?.div_euclid(MICROS_PER_DAY)).ok());
+            let day = day.ok_or_else(|| bad_time(sql_type, text))?;
+            Value::Date(Some(day).filter(|day| is_date(*day)).ok_or_else(|| far_time(sql_type, text))?)
         }
         SqlType::Timestamp | SqlType::TimestampTz => {
-            Value::Timestamp(parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?)
+            let moment = parse_moment(trimmed).ok_or_else(|| bad_time(sql_type, text))?;
+            let moment = Some(moment).filter(|moment| is_moment(*moment));
+            Value::Timestamp(moment.ok_or_else(|| far_time(sql_type, text))?)
         }
     })
+}
+
+/// PostgreSQL's first and last date, counted from 1970: 4714-11-24 BC and 5874897-12-31.
+const DATES: std::ops::RangeInclusive<i32> = -2_440_588..=2_145_042_905;
+
+/// Whether a date is one that clients know.
+pub(super) fn is_date(day: i32) -> bool {
+    DATES.contains(&day)
+}
+
+/// Whether a moment is one that clients know: from their first date on. The last ones that they know are beyond what a
+/// column holds.
+pub(super) fn is_moment(moment: i64) -> bool {
+    moment >= i64::from(*DATES.start()) * MICROS_PER_DAY
 }
 
 /// Microseconds in a day.
@@ -183,13 +201,29 @@ fn parse_integer<T: TryFrom<i64>>(sql_type: SqlType, text: &str, trimmed: &str) 
     }
 }
 
-fn parse_float(text: &str) -> Option<f64> {
+/// `None` for text that is no number, an error for a number outside the type.
+fn parse_float(text: &str) -> Option<Result<f64>> {
     let unsigned = text.trim_start_matches(['+', '-']);
-    match unsigned.to_ascii_lowercase().as_str() {
-        "infinity" | "inf" => Some(if text.starts_with('-') { f64::NEG_INFINITY } else { f64::INFINITY }),
-        "nan" => Some(f64::NAN),
-        _ => text.parse().ok(),
+    if text.len() - unsigned.len() > 1 {
+        return None;
     }
+    let value = match unsigned.to_ascii_lowercase().as_str() {
+        "infinity" | "inf" if text.starts_with('-') => f64::NEG_INFINITY,
+        "infinity" | "inf" => f64::INFINITY,
+        "nan" => f64::NAN,
+        _ => {
+            let value = text.parse::<f64>().ok()?;
+            let mantissa = unsigned.split(['e', 'E']).next().unwrap_or_default();
+            let vanishes = value == 0.0 && mantissa.bytes().any(|byte| matches!(byte, b'1'..=b'9'));
+            if value.is_infinite() || vanishes {
+                let shown: String = text.chars().take(40).collect();
+                let message = format!("\"{shown}\" is out of range for type double precision");
+                return Some(Err(SqlError::new(SqlState::NumberOutOfRange, message)));
+            }
+            value
+        }
+    };
+    Some(Ok(value))
 }
 
 fn parse_bytea(text: &str) -> Option<Vec<u8>> {
@@ -226,6 +260,21 @@ fn parse_bytea(text: &str) -> Option<Vec<u8>> {
 fn bad_text(sql_type: SqlType, text: &str) -> SqlError {
     let message = format!("invalid input syntax for type {}: \"{text}\"", sql_type.plain().name());
     SqlError::new(SqlState::InvalidText, message)
+}
+
+/// Text that is no decimal of at most 38 digits: no number, or one that is too long.
+fn bad_decimal(sql_type: SqlType, text: &str, trimmed: &str) -> SqlError {
+    if trimmed.bytes().any(|byte| byte.is_ascii_digit()) && parse_float(trimmed).is_some() {
+        let shown: String = trimmed.chars().take(40).collect();
+        let message = format!("value \"{shown}\" overflows numeric format: 38 digits are allowed");
+        return SqlError::new(SqlState::NumberOutOfRange, message);
+    }
+    bad_text(sql_type, text)
+}
+
+/// A date or a moment that is none of PostgreSQL's.
+fn far_time(sql_type: SqlType, text: &str) -> SqlError {
+    SqlError::new(SqlState::DatetimeOverflow, format!("{} out of range: \"{text}\"", sql_type.name()))
 }
 
 fn bad_time(sql_type: SqlType, text: &str) -> SqlError {

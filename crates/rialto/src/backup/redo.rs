@@ -6,6 +6,7 @@ use super::Archive;
 use super::restore::{FIRST_CHECKPOINT, Restore, RestoreTo, Target};
 use super::stream::Header;
 use crate::checkpoint::RunLength;
+use crate::checkpoint::catalog_copy::{CatalogCopy, ImageTarget};
 use crate::checkpoint::fuzzy::Fuzzy;
 use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::image::seed_of;
@@ -16,8 +17,7 @@ use crate::io::SystemClock;
 use crate::log::{self, LogReader, Until};
 use crate::open::OpenError;
 use crate::options::Options;
-use crate::recovery::check::memory;
-use crate::recovery::{Calls, Recovery};
+use crate::recovery::{Calls, Recovery, Room, within_memory};
 use crate::row::Timestamp;
 use crate::store::memory::segments::Copy;
 
@@ -125,6 +125,7 @@ impl Restore {
             sweep: 0,
             clearance: header.place,
             transaction_consistent: true,
+            digest: target.digest(header.segments),
             retired: false,
         };
         let until = match self.to {
@@ -132,41 +133,55 @@ impl Restore {
             RestoreTo::Place(place) => Until::Place(place),
             RestoreTo::Time(time) => Until::Time(millis(time)),
         };
-        let (segments, nodes) = memory(self.memory_bytes)?;
-        let threads = self.threads;
         let options = Options {
             procedures: self.procedures.clone(),
             memory_bytes: self.memory_bytes,
             ..Options::default()
         };
-        let calls = Calls::Replayed(&options);
-        let recovery =
-            Recovery { disk: &target.disk, segments: &segments, nodes: &nodes, threads, calls, tell: None };
         let in_archive = |error: Error| match error {
             Error::Corrupt { file, offset, what } => {
                 OpenError::Corrupt { file: format!("{archive}/{file}"), offset, what }
             }
             error => error.into(),
         };
-        let mut log = log::read_archive(&disk, database, header.place.next(), until).map_err(in_archive)?;
-        let replayed = recovery.replay(&home, &*disk, database, &mut log).map_err(in_archive)?;
+        let attempt = |Room { threads, segments, nodes }| {
+            let calls = Calls::Replayed(&options);
+            let recovery = Recovery {
+                disk: &target.disk,
+                segments: &segments,
+                nodes: &nodes,
+                threads,
+                calls,
+                tell: None,
+            };
+            let mut log = log::read_archive(&disk, database, header.place.next(), until)?;
+            let replayed = recovery.replay(&home, &*disk, database, &mut log)?;
+            Ok((segments, log, replayed))
+        };
+        let redone = within_memory((&*target.disk, &home), self.threads, self.memory_bytes, attempt);
+        let (segments, log, replayed) = redone.map_err(in_archive)?;
         self.check_reached(archive, header, &log)?;
         let end = segments.high_water();
         let (clock, control) = (SystemClock::new(), SweepControl::default());
-        let sweep = Sweep {
-            segments: &segments,
+        let images = ImageTarget {
             copy: Copy::Ping,
-            end,
             file: &*target.copy,
             seed: seed_of(target.database),
             sequence: FIRST_CHECKPOINT,
+            sums: &target.sums,
+        };
+        let catalog = CatalogCopy::take(&segments, replayed.heaps, u64::MAX, &images)?;
+        let sweep = Sweep {
+            segments: &segments,
+            target: images,
+            end,
             pace: Pace::Unpaced,
             run: RunLength::Auto,
             spool: true,
             clock: &clock,
             control: &control,
         };
-        sweep.run(&mut Fuzzy::default())?;
+        sweep.run(catalog, &mut Fuzzy::default())?;
         Ok(Reached {
             place: log.lsn().max(header.place),
             segments: end,

@@ -24,6 +24,7 @@ use super::stream::{Header, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
 use crate::checkpoint::home::{HOME_FILE, HomeFile, RestoredHome};
 use crate::checkpoint::image::{self, ImageHeader, backup_name, seed_of};
+use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
 use crate::error::Error;
 use crate::ids::Lsn;
@@ -177,8 +178,9 @@ fn clear(to: &dyn Disk) -> Result<(), Error> {
 pub(super) struct Target {
     pub disk: Arc<dyn Disk>,
     pub database: u128,
-    /// Its first backup copy.
+    /// Its first backup copy, and the images in it.
     pub copy: Arc<dyn File>,
+    pub sums: ImageSums,
     buffer: AlignedBuffer,
 }
 
@@ -186,15 +188,21 @@ impl Target {
     fn new(disk: Arc<dyn Disk>) -> Result<Target, Error> {
         let copy = disk.open(&backup_name(Copy::Ping), Open::CreateNew, Caching::Direct)?;
         let buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
-        Ok(Target { disk, database: random_id(), copy, buffer })
+        Ok(Target { disk, database: random_id(), copy, sums: ImageSums::default(), buffer })
     }
 
     fn put(&mut self, number: u32, heap: Option<crate::HeapId>, bytes: &[u8]) -> Result<(), Error> {
         let used = IMAGE_HEADER_BYTES + bytes.len();
         self.buffer[IMAGE_HEADER_BYTES..used].copy_from_slice(bytes);
         let header = ImageHeader { heap, segment: number, used, sequence: FIRST_CHECKPOINT };
-        let image = image::seal(&mut self.buffer, &header, seed_of(self.database));
-        Ok(self.copy.write_at(image, u64::from(number) * SEGMENT_BYTES as u64)?)
+        let sealed = image::seal(&mut self.buffer, &header, seed_of(self.database));
+        self.sums.set(Copy::Ping, number, sealed.checksum);
+        Ok(self.copy.write_at(sealed.bytes, u64::from(number) * SEGMENT_BYTES as u64)?)
+    }
+
+    /// Of the images of the first so many segments.
+    pub fn digest(&self, segments: u32) -> u64 {
+        self.sums.digest(Copy::Ping, segments, seed_of(self.database))
     }
 
     /// All is there: makes it a database whose next place is the one after `place`.
@@ -202,7 +210,8 @@ impl Target {
         self.copy.sync()?;
         let options = LogOptions::of_a_log_that_is_only_made();
         Log::create_at(&self.disk, self.database, &options, place)?.close()?;
-        let home = RestoredHome { database_id: self.database, segments, next_id, place };
+        let digest = self.digest(segments);
+        let home = RestoredHome { database_id: self.database, segments, next_id, place, digest };
         HomeFile::restore(&*self.disk, &home)?;
         self.disk.remove(RESTORING)?;
         Ok(self.disk.sync_directory()?)

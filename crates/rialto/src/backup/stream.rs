@@ -28,8 +28,8 @@ use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
-/// The format of backups that this program reads and writes.
-pub(super) const VERSION: u32 = 1;
+/// The format of backups that this program reads and writes. Since 2 a backup has segments of the tables in its catalog only.
+pub(super) const VERSION: u32 = 2;
 const FRAME_HEADER: usize = 32;
 const CHECKSUM: std::ops::Range<usize> = 24..32;
 const BEGIN: u32 = 1;

@@ -4,14 +4,16 @@ use std::io::{self, Write};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::stream::{Header, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, UNFINISHED};
 use crate::checkpoint::home::HOME_FILE;
-use crate::checkpoint::{CheckpointSource, Consistency};
+use crate::checkpoint::{CheckpointSource, Cleared, Consistency, HeldDefinitions};
 use crate::error::{Error, Result};
-use crate::ids::Lsn;
+use crate::foreign::Stream;
+use crate::ids::{HeapId, Lsn};
 use crate::io::{Caching, Disk, File, Open};
 use crate::open::random_id;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
@@ -61,12 +63,10 @@ impl Backups {
             (0..segments.high_water())
                 .for_each(|number| segments.set_dirty(SegmentId(number), Copy::Elsewhere));
         }
-        let mut cleared = Vec::new();
-        let taken = taking.write(base, to, &mut cleared);
-        if taken.is_err() {
-            cleared.into_iter().for_each(|id| segments.set_dirty(id, Copy::Elsewhere));
-        }
-        let Taken { header, segments, bytes, cut_held, snapshot_bytes } = taken?;
+        let mut cleared = Cleared::new(segments, Copy::Elsewhere);
+        let Taken { header, segments, bytes, cut_held, snapshot_bytes } =
+            taking.write(base, to, &mut cleared)?;
+        cleared.keep();
         *last = Some((header.id, header.place));
         Ok(BackupReport {
             id: header.id,
@@ -96,7 +96,7 @@ impl Taking<'_> {
         &self,
         base: Option<(u128, Lsn)>,
         to: Destination<'_>,
-        cleared: &mut Vec<SegmentId>,
+        cleared: &mut Cleared<'_>,
     ) -> Result<Taken> {
         match to {
             Destination::Directory(disk) => {
@@ -107,7 +107,7 @@ impl Taking<'_> {
                 Ok(written)
             }
             Destination::Stream(out) => {
-                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, out);
+                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(out));
                 let name = "the backup's stream";
                 let written = self.stream(base, &mut out, name, cleared)?;
                 out.flush().map_err(|error| write_error(name, written.bytes, &error))?;
@@ -121,12 +121,16 @@ impl Taking<'_> {
         base: Option<(u128, Lsn)>,
         out: &mut dyn Write,
         name: &str,
-        cleared: &mut Vec<SegmentId>,
+        cleared: &mut Cleared<'_>,
     ) -> Result<Taken> {
         let segments = self.source.segments();
         let uncut = Uncut(self.source);
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
+        // The catalog at the cut: a transaction-consistent one has it whole, as all else.
+        let held = HeldDefinitions::hold(self.source);
         let cut = self.source.cut(Consistency::Transaction);
+        let heaps = &held.defined.heaps.clone();
+        drop(held);
         let header = Header {
             database: self.database,
             id: random_id(),
@@ -137,7 +141,7 @@ impl Taking<'_> {
             time_ms: now_ms(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
-        let copied = self.copy(segments, cut.end, &mut writer, cleared);
+        let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared);
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
         (self.note_cut)(cut.held, snapshot_bytes);
@@ -148,15 +152,17 @@ impl Taking<'_> {
         Ok(Taken { header, segments, bytes, cut_held: cut.held, snapshot_bytes })
     }
 
-    /// The segments below `end` that the last backup lacks, as they were at the cut.
+    /// The segments below `end` that the last backup lacks, as they were at the cut. Those of storage that no table had then
+    /// are free in the backup, and still dirty for the next one (`checkpoint/catalog_copy.rs`).
     fn copy(
         &self,
         segments: &Segments,
-        end: u32,
+        (end, heaps): (u32, &HashSet<HeapId>),
         writer: &mut StreamWriter<'_>,
-        cleared: &mut Vec<SegmentId>,
+        cleared: &mut Cleared<'_>,
     ) -> Result<()> {
         let mut buffer = vec![0; SEGMENT_BYTES];
+        let log_bytes = self.source.log_bytes_used();
         let mut next = 0;
         while next < end {
             // Commits may wait for the room that a snapshot takes.
@@ -165,7 +171,7 @@ impl Taking<'_> {
             if in_the_way.is_none() {
                 next += 1;
                 if next.is_multiple_of(LOOK_EVERY) {
-                    self.check_log()?;
+                    self.check_log(log_bytes)?;
                 }
             }
             if (self.is_stopped)() {
@@ -174,23 +180,40 @@ impl Taking<'_> {
             if !segments.is_dirty(id, Copy::Elsewhere) {
                 continue;
             }
+            cleared.note(id);
             let mut swept = segments.sweep_snapshot(id, &mut buffer);
             if swept.is_none() {
                 swept = segments.sweep(segments.latch(id), id, Copy::Elsewhere, &mut buffer).copied();
             }
             // The last backup may have what the cut had.
-            let Some(Swept { heap, used, latched }) = swept else { continue };
+            let Some(Swept { heap, used, latched }) = swept else {
+                cleared.forget_last();
+                continue;
+            };
             drop(latched);
-            cleared.push(id);
+            let (heap, used) = match heap {
+                Some(heap) if !heaps.contains(&heap) => {
+                    segments.set_dirty(id, Copy::Elsewhere);
+                    (None, 0)
+                }
+                heap => (heap, used),
+            };
             writer.segment(id.0, heap, &buffer[..used.max(IMAGE_HEADER_BYTES)])?;
         }
         Ok(())
     }
 
-    /// Checkpoints wait for the backup, so it must not go on until the log is full.
-    fn check_log(&self) -> Result<()> {
-        let used = self.source.log_bytes_since(Lsn::ZERO);
-        if used > self.log_bytes_max / 8 * 7 {
+    /// Checkpoints wait for the backup, so it must not go on until the log, which had so many bytes when it began, is full. Nor
+    /// while a transaction waits for more room than there is left before that: it may need nearly all of it.
+    fn check_log(&self, at_begin: u64) -> Result<()> {
+        if self.source.log_is_short() {
+            let reason = "a backup keeps checkpoints waiting, and a transaction waits for the room that one would make; the \
+                          backup is given up"
+                .to_owned();
+            return Err(Error::LogFull { reason });
+        }
+        let used = self.source.log_bytes_used();
+        if used > at_begin && used > self.log_bytes_max / 8 * 7 {
             let reason = format!(
                 "a backup keeps checkpoints waiting, and the log has come to {used} of at most {} bytes \
                  (log_bytes_max); the backup is given up",

@@ -8,6 +8,7 @@
 //! keeps it, and redo passes each that it meets.
 
 pub(crate) mod description;
+mod opening;
 pub(crate) mod system;
 mod table;
 
@@ -18,14 +19,18 @@ use hashbrown::HashMap;
 use parking_lot::RwLock;
 
 pub(crate) use self::description::{Description, Storage};
+pub(crate) use self::opening::{Opening, TableKey};
 #[cfg(test)]
 pub(crate) use self::table::AFTER_FOLLOWING;
 pub use self::table::Table;
-pub(crate) use self::table::{Followed, ROW_NUMBER_BLOCK, RowNumbers, TableParts, TableVersion};
+pub(crate) use self::table::{
+    Followed, ROW_NUMBER_BLOCK, ROW_NUMBER_BYTES, RowNumbers, TableParts, TableVersion,
+};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::lock::LockTarget;
 use crate::row::{Column, WhichIndex};
+use crate::store::memory::Heap;
 
 /// The lock that DDL holds while it looks at names and makes new ones.
 pub(crate) const CATALOG_LOCK: TableId = TableId(0);
@@ -58,6 +63,8 @@ impl TableDef {
 
 /// The tables that are committed.
 pub(crate) struct Catalog {
+    /// Which handles are of it.
+    opening: Opening,
     tables: RwLock<Tables>,
     /// Counts changes, for plan caches.
     version: AtomicU64,
@@ -75,11 +82,23 @@ struct Tables {
 impl Catalog {
     pub fn new(next_id: u32) -> Catalog {
         Catalog {
+            opening: Opening::new(),
             tables: RwLock::default(),
             version: AtomicU64::new(0),
             changed_at: AtomicU64::new(0),
             next_id: AtomicU32::new(next_id.max(system::FIRST_USER_ID)),
         }
+    }
+
+    /// Which handles are of it.
+    #[inline]
+    pub fn opening(&self) -> Opening {
+        self.opening
+    }
+
+    /// A handle of a version that a transaction has made.
+    pub fn handle(&self, version: Arc<TableVersion>) -> Table {
+        Table::new(self.opening, version)
     }
 
     /// A new identifier, of a table, an index, a heap or a load file.
@@ -128,6 +147,11 @@ impl Catalog {
         tables
     }
 
+    /// The storage of all tables.
+    pub fn heaps(&self) -> Vec<Arc<Heap>> {
+        self.tables.read().by_id.values().map(|table| table.version().heap.clone()).collect()
+    }
+
     /// The table that has an index of this name, its primary key included.
     pub fn table_of_index(&self, name: &str) -> Option<(Table, WhichIndex)> {
         let tables = self.tables.read();
@@ -144,7 +168,7 @@ impl Catalog {
             Some(table) => table.replace(version),
             None => {
                 let (id, name) = (version.id, version.name().to_owned());
-                let table = Table::new(version);
+                let table = self.handle(version);
                 tables.by_id.insert(id, table.clone());
                 tables.by_name.insert(name, table);
             }

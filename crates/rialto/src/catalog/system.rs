@@ -10,14 +10,14 @@
 //! A nullable column has a null bit in the table's rows; as a column of the primary key it takes no NULL all the same. So
 //! ADD PRIMARY KEY changes no row.
 //!
-//! The record [`Lsn`](crate::Lsn) of a `rialto_heaps` row is the place at which the table got its rows' storage: redo
-//! records of an earlier place are not for it. That of an `is_primary` row in `rialto_indexes` is the place since which
-//! redo records name the table's rows by that key; an `is_primary` row without columns stands for the hidden number.
+//! An `is_primary` row in `rialto_indexes` says by which key redo records name the table's rows from its place on; without
+//! columns it stands for the hidden number.
+
+use hashbrown::{HashMap, HashSet};
 
 use super::description::Description;
-use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
-use crate::row::{Column, ColumnType, IndexDef, Value};
+use crate::row::{Column, ColumnType, IndexDef, Value, primary_index_name};
 
 /// Identifiers below are the system's own.
 pub(crate) const FIRST_USER_ID: u32 = 64;
@@ -26,6 +26,11 @@ pub(crate) const TABLES: TableId = TableId(1);
 pub(crate) const COLUMNS: TableId = TableId(2);
 pub(crate) const INDEXES: TableId = TableId(3);
 pub(crate) const HEAPS: TableId = TableId(4);
+
+/// Whether this is the storage of a system table, which has the table's number.
+pub(crate) fn is_system_heap(heap: HeapId) -> bool {
+    heap.0 < FIRST_USER_ID
+}
 
 fn table(id: TableId, name: &str, columns: &[(&str, ColumnType)], key_columns: usize) -> Description {
     Description {
@@ -101,7 +106,7 @@ pub(crate) fn primary_row(description: &Description) -> SystemRow {
     let values = vec![
         id.clone(),
         int(description.id.0),
-        Value::Text(format!("{}_pkey", description.name)),
+        Value::Text(primary_index_name(&description.name)),
         Value::Bool(true),
         Value::Bool(true),
         positions(description.primary_key.as_deref().unwrap_or(&[])),
@@ -138,98 +143,151 @@ pub(crate) fn rows(description: &Description) -> Vec<SystemRow> {
 /// The rows of the system tables, for reading the catalog back.
 #[derive(Default)]
 pub(crate) struct SystemRows {
-    pub tables: Vec<Vec<Value>>,
-    pub columns: Vec<Vec<Value>>,
-    pub indexes: Vec<Vec<Value>>,
-    pub heaps: Vec<Vec<Value>>,
+    tables: Vec<Vec<Value>>,
+    columns: Vec<Vec<Value>>,
+    indexes: Vec<Vec<Value>>,
+    heaps: Vec<Vec<Value>>,
+}
+
+/// The rows about one table.
+#[derive(Default)]
+struct RowsOf<'a> {
+    columns: Vec<&'a [Value]>,
+    indexes: Vec<&'a [Value]>,
+    heaps: Vec<&'a [Value]>,
 }
 
 impl SystemRows {
-    /// Takes a row in. Rows of other tables are left out.
-    #[cfg(test)]
-    pub fn add(&mut self, table: TableId, row: crate::row::RowView<'_>) {
-        let rows = match table {
-            TABLES => &mut self.tables,
-            COLUMNS => &mut self.columns,
-            INDEXES => &mut self.indexes,
-            HEAPS => &mut self.heaps,
-            _ => return,
-        };
-        rows.push(row.values());
+    /// Takes rows of a system table in.
+    pub fn extend(&mut self, table: TableId, rows: impl IntoIterator<Item = Vec<Value>>) {
+        match table {
+            TABLES => self.tables.extend(rows),
+            COLUMNS => self.columns.extend(rows),
+            INDEXES => self.indexes.extend(rows),
+            HEAPS => self.heaps.extend(rows),
+            _ => unreachable!("there are four system tables"),
+        }
     }
 
-    /// The tables that the rows describe. During redo, rows of a table can be missing while its DDL is not redone
-    /// whole: such a table is left out unless `complete`.
-    pub fn descriptions(&self, complete: bool) -> Result<Vec<Description>> {
+    /// The tables that the rows describe, in the order of their identifiers. The text says which rows make no sense, or are
+    /// about no table.
+    pub fn descriptions(&self) -> Result<Vec<Description>, String> {
+        let mut by_table: HashMap<u32, RowsOf<'_>> = HashMap::new();
+        let table_of = |what: &str, row: &[Value], at: usize| {
+            as_id(&row[at]).ok_or_else(|| format!("the row {row:?} of {what} names no table"))
+        };
+        for row in &self.columns {
+            by_table.entry(table_of("rialto_columns", row, 0)?).or_default().columns.push(row);
+        }
+        for row in &self.indexes {
+            by_table.entry(table_of("rialto_indexes", row, 1)?).or_default().indexes.push(row);
+        }
+        for row in &self.heaps {
+            by_table.entry(table_of("rialto_heaps", row, 0)?).or_default().heaps.push(row);
+        }
         let mut described = Vec::new();
         for row in &self.tables {
-            let description =
-                self.describe(row).ok_or_else(|| "incomplete, or they make no sense".to_owned());
-            // With rows missing, a key can name a column that is not there.
-            let description = description.and_then(|description| match description.schema() {
-                Ok(_) => Ok(description),
-                Err(error) => Err(error.to_string()),
-            });
-            match description {
-                Ok(description) => described.push(description),
-                Err(what) if complete => {
-                    return Err(Error::Corrupt {
-                        file: "the system tables".to_owned(),
-                        offset: 0,
-                        what: format!("the rows that describe table {row:?}: {what}"),
-                    });
-                }
-                Err(_) => {}
-            }
+            let rows = by_table.remove(&table_of("rialto_tables", row, 0)?).unwrap_or_default();
+            let described_by = |what: String| format!("the rows that describe table {row:?}: {what}");
+            let description = describe(row, rows).map_err(described_by)?;
+            description.schema().map_err(|error| described_by(error.to_string()))?;
+            described.push(description);
+        }
+        if let Some((table, rows)) = by_table.into_iter().next() {
+            let row = rows.columns.iter().chain(&rows.indexes).chain(&rows.heaps).next();
+            return Err(format!(
+                "the row {row:?} is about table {table}, and rialto_tables has none of that number"
+            ));
         }
         described.sort_by_key(|description| description.id);
+        check_names(&described)?;
         Ok(described)
     }
+}
 
-    fn describe(&self, row: &[Value]) -> Option<Description> {
-        let id = as_id(&row[0])?;
-        let heap = self.heaps.iter().find(|heap| heap[0] == row[0])?;
-        let of_table = |rows: &[Vec<Value>], at: usize| -> Vec<Vec<Value>> {
-            rows.iter().filter(|other| other[at] == row[0]).cloned().collect()
-        };
-        let mut columns = of_table(&self.columns, 0);
-        columns.sort_by_key(|column| as_i16(&column[1]));
-        let dense = columns.iter().enumerate().all(|(n, column)| as_i16(&column[1]) == Some(n as i16));
-        if columns.is_empty() || !dense {
-            return None;
+/// Names, and the identifiers of storage, are one table's or index's each.
+fn check_names(described: &[Description]) -> Result<(), String> {
+    let (mut names, mut heaps) = (HashSet::new(), HashSet::new());
+    for description in described {
+        let primary = primary_index_name(&description.name);
+        let indexes = description.indexes.iter().map(|index| index.name.clone());
+        for name in [description.name.clone(), primary].into_iter().chain(indexes) {
+            if let Some(twice) = names.replace(name) {
+                return Err(format!("\"{twice}\" is the name of two tables or indexes"));
+            }
         }
-        let indexes = of_table(&self.indexes, 1);
-        let primary = indexes.iter().find(|index| index[4] == Value::Bool(true))?;
-        let primary_key = as_positions(&primary[5])?;
-        let mut secondaries = Vec::new();
-        for index in indexes.iter().filter(|index| index[4] == Value::Bool(false)) {
-            secondaries.push(IndexDef {
-                id: IndexId(as_id(&index[0])?),
-                name: as_text(&index[2])?.to_owned(),
-                columns: as_positions(&index[5])?,
-                unique: index[3] == Value::Bool(true),
-            });
+        if !heaps.insert(description.heap) {
+            return Err(format!(
+                "two tables have heap {}, \"{}\" is one",
+                description.heap.0, description.name
+            ));
         }
-        secondaries.sort_by_key(|index| index.id);
-        let column = |column: &Vec<Value>| {
-            Some(Column {
-                name: as_text(&column[2])?.to_owned(),
-                ty: as_text(&column[3])?.parse().ok()?,
-                nullable: column[4] == Value::Bool(true),
-            })
-        };
-        Some(Description {
-            id: TableId(id),
-            name: as_text(&row[1])?.to_owned(),
-            fill_percent: as_i16(&row[2])? as u8,
-            columns: columns.iter().map(column).collect::<Option<_>>()?,
-            primary_id: IndexId(as_id(&primary[0])?),
-            primary_key: Some(primary_key).filter(|key| !key.is_empty()),
-            indexes: secondaries,
-            heap: HeapId(as_id(&heap[1])?),
-            numbered: heap[2] == Value::Bool(true),
-        })
     }
+    Ok(())
+}
+
+fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {
+    let RowsOf { mut columns, indexes, heaps } = rows;
+    let senseless = |what: &str, row: &[Value]| format!("the row {row:?} of {what} makes no sense");
+    columns.sort_by_key(|column| as_i16(&column[1]));
+    if columns.is_empty() {
+        return Err("incomplete: it has no columns".to_owned());
+    }
+    if let Some((n, _)) =
+        columns.iter().enumerate().find(|&(n, column)| as_i16(&column[1]) != i16::try_from(n).ok())
+    {
+        return Err(format!("incomplete: no column at position {n}"));
+    }
+    let &[heap] = &*heaps else {
+        return Err(format!("incomplete: {} rows of rialto_heaps, and each table has one", heaps.len()));
+    };
+    let (primaries, others): (Vec<_>, Vec<_>) =
+        indexes.into_iter().partition(|index| index[4] == Value::Bool(true));
+    let &[primary] = &*primaries else {
+        return Err(format!(
+            "incomplete: {} primary rows of rialto_indexes, and each table has one",
+            primaries.len()
+        ));
+    };
+    let index = |index: &[Value]| {
+        Some(IndexDef {
+            id: IndexId(as_id(&index[0])?),
+            name: as_text(&index[2])?.to_owned(),
+            columns: as_positions(&index[5])?,
+            unique: index[3] == Value::Bool(true),
+        })
+    };
+    let column = |column: &[Value]| {
+        Some(Column {
+            name: as_text(&column[2])?.to_owned(),
+            ty: as_text(&column[3])?.parse().ok()?,
+            nullable: column[4] == Value::Bool(true),
+        })
+    };
+    let mut secondaries = Vec::new();
+    for row in others {
+        secondaries.push(index(row).ok_or_else(|| senseless("rialto_indexes", row))?);
+    }
+    secondaries.sort_by_key(|index| index.id);
+    let primary = index(primary).ok_or_else(|| senseless("rialto_indexes", primary))?;
+    let mut described = Vec::new();
+    for row in columns {
+        described.push(column(row).ok_or_else(|| senseless("rialto_columns", row))?);
+    }
+    let of_table = || Some((TableId(as_id(&row[0])?), as_text(&row[1])?.to_owned(), as_i16(&row[2])?));
+    let (id, name, fill_percent) = of_table().ok_or_else(|| senseless("rialto_tables", row))?;
+    let heap_id = as_id(&heap[1]).ok_or_else(|| senseless("rialto_heaps", heap))?;
+    Ok(Description {
+        id,
+        name,
+        fill_percent: fill_percent as u8,
+        columns: described,
+        primary_id: primary.id,
+        primary_key: Some(primary.columns).filter(|key| !key.is_empty()),
+        indexes: secondaries,
+        heap: HeapId(heap_id),
+        numbered: heap[2] == Value::Bool(true),
+    })
 }
 
 fn as_id(value: &Value) -> Option<u32> {
@@ -264,7 +322,7 @@ fn as_positions(value: &Value) -> Option<Vec<usize>> {
 mod tests {
     use super::*;
     use crate::catalog::TableDef;
-    use crate::row::{RowView, Schema, encode};
+    use crate::row::{RowView, encode};
 
     #[test]
     fn a_description_is_read_back_from_its_rows() {
@@ -286,24 +344,38 @@ mod tests {
             columns: vec![1, 0],
             unique: true,
         });
-        let system: Vec<(TableId, Schema)> =
-            tables().iter().map(|table| (table.id, table.schema().unwrap())).collect();
         let mut rows = SystemRows::default();
         let mut bytes = Vec::new();
         for row in super::rows(&description) {
-            let schema = &system.iter().find(|(id, _)| *id == row.table).unwrap().1;
+            let schema = tables().into_iter().find(|table| table.id == row.table).unwrap().schema().unwrap();
             bytes.clear();
-            encode(schema, &row.values, &mut bytes).unwrap();
-            rows.add(row.table, RowView::new(schema, &bytes));
+            encode(&schema, &row.values, &mut bytes).unwrap();
+            rows.extend(row.table, [RowView::new(&schema, &bytes).values()]);
         }
-        assert_eq!(rows.descriptions(true).unwrap(), [description]);
-        // Without its last column the table makes sense but for its key; without its first one not at all.
-        let kind = rows.columns.iter().position(|column| column[1] == Value::Int2(2)).unwrap();
-        for (column, expected) in [(kind, "no column at position 2"), (0, "incomplete")] {
-            rows.columns.remove(column);
-            let error = rows.descriptions(true).unwrap_err();
-            assert!(matches!(&error, Error::Corrupt { what, .. } if what.contains(expected)), "{error}");
-            assert!(rows.descriptions(false).unwrap().is_empty());
-        }
+        assert_eq!(rows.descriptions().unwrap(), [description]);
+
+        let refused = |change: &dyn Fn(&mut SystemRows), expected: &str| {
+            let SystemRows { tables, columns, indexes, heaps } = &rows;
+            let (tables, columns) = (tables.clone(), columns.clone());
+            let (indexes, heaps) = (indexes.clone(), heaps.clone());
+            let mut rows = SystemRows { tables, columns, indexes, heaps };
+            change(&mut rows);
+            let error = rows.descriptions().unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        };
+        let column = |position| move |column: &Vec<Value>| column[1] != Value::Int2(position);
+        refused(&|rows| rows.columns.retain(column(2)), "no column at position 2");
+        refused(&|rows| rows.columns.retain(column(0)), "no column at position 0");
+        refused(&|rows| rows.columns.clear(), "it has no columns");
+        refused(&|rows| rows.heaps.clear(), "0 rows of rialto_heaps");
+        refused(&|rows| rows.indexes.retain(|index| index[4] == Value::Bool(false)), "0 primary rows");
+        refused(&|rows| rows.tables.clear(), "rialto_tables has none of that number");
+        refused(&|rows| rows.indexes[1][5] = Value::Text("1,x".into()), "rialto_indexes makes no sense");
+        let again = |rows: &mut SystemRows| {
+            let mut index = rows.indexes[1].clone();
+            index[0] = Value::Int4(999);
+            rows.indexes.push(index);
+        };
+        refused(&again, "\"by_amount\"");
     }
 }

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use parking_lot::RwLock;
 
+use super::opening::{Opening, TableKey};
 use crate::ids::{IndexId, Lsn, TableId};
 use crate::row::{Schema, WhichIndex};
 use crate::store::memory::index::Index;
@@ -178,6 +179,11 @@ impl TableVersion {
         }
     }
 
+    /// Whether one of its indexes has this identifier.
+    pub fn has_index(&self, id: IndexId) -> bool {
+        self.primary_id == id || self.schema.indexes().iter().any(|index| index.id == id)
+    }
+
     pub fn floor(&self) -> Lsn {
         Lsn(self.floor.load(Ordering::Relaxed))
     }
@@ -225,19 +231,23 @@ impl RowNumbers {
 }
 
 /// A table, by handle: cheap to clone, good across DDL by others. Operations on it use the table's current version.
+///
+/// It is good until its database is closed: transactions of another database, or of a later opening, refuse it
+/// ([`Error::ForeignHandle`](crate::Error::ForeignHandle)).
 #[derive(Clone)]
 pub struct Table {
     inner: Arc<TableHandle>,
 }
 
 struct TableHandle {
-    id: TableId,
+    key: TableKey,
     current: RwLock<Arc<TableVersion>>,
 }
 
 impl Table {
-    pub(crate) fn new(version: Arc<TableVersion>) -> Table {
-        Table { inner: Arc::new(TableHandle { id: version.id, current: RwLock::new(version) }) }
+    pub(super) fn new(opening: Opening, version: Arc<TableVersion>) -> Table {
+        let key = opening.key(version.id);
+        Table { inner: Arc::new(TableHandle { key, current: RwLock::new(version) }) }
     }
 
     /// The table's version as last committed (of a handle from a transaction's own DDL: as the transaction made it).
@@ -257,7 +267,13 @@ impl Table {
 
     /// The table's identifier.
     pub fn id(&self) -> TableId {
-        self.inner.id
+        self.inner.key.id()
+    }
+
+    /// The same, with the opening that the handle is of.
+    #[inline(always)]
+    pub(crate) fn key(&self) -> TableKey {
+        self.inner.key
     }
 
     /// The table's name.
@@ -278,6 +294,6 @@ impl Table {
 
 impl fmt::Debug for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Table({} {:?})", self.inner.id.0, self.name())
+        write!(f, "Table({} {:?})", self.id().0, self.name())
     }
 }

@@ -2,27 +2,30 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::black_white::BlackWhite;
+use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::copy_on_update::CopyOnUpdate;
 use super::fuzzy::Fuzzy;
-use super::home::{HomeFile, NewHome};
+use super::home::{HomeBlock, HomeFile, NewHome};
 use super::image::{backup_name, seed_of};
+use super::image_sums::ImageSums;
 use super::load_file::load_file_name;
 use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
 use super::report::{CheckpointReport, CheckpointStats};
-use super::source::{CheckpointSource, Cut, Uncut};
+use super::source::{CheckpointSource, Cut, HeldDefinitions, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::error::{Error, Result};
+use crate::foreign::catch;
 use crate::ids::Lsn;
-use crate::io::{Caching, Clock, Disk, Open, remove_in_steps};
+use crate::io::{Caching, Clock, Disk, FOR_EVER, Open, remove_in_steps};
 use crate::options::Checkpointing;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
@@ -36,7 +39,7 @@ const LOOK_AT_LOG_EVERY: Duration = Duration::from_millis(250);
 /// this.
 const LOOKS_IN_A_SWEEP: u32 = 20;
 const LOOK_AT_LOG_MIN: Duration = Duration::from_millis(5);
-/// After a failure, the least time until the next attempt.
+/// After a failure, or while the archive fails, the least time until the next attempt.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// How a sweep comes to its segments.
@@ -67,11 +70,15 @@ pub(crate) struct Checkpointer {
     options: CheckpointOptions,
     /// Held for the length of a checkpoint.
     home: Mutex<HomeFile>,
+    /// Of the images in the copies.
+    sums: ImageSums,
     /// Checkpoints on demand that wait for `home`, or run.
     demands: AtomicU64,
     /// The number of the last sweep that was begun: a failed one's is not used again.
     sweeps: AtomicU32,
     control: Arc<SweepControl>,
+    /// Transactions wait for room in the log.
+    room_wanted: AtomicBool,
     readiness: Readiness,
     state: Mutex<State>,
     wake: Condvar,
@@ -85,21 +92,22 @@ struct State {
     redo_start: Lsn,
     /// The log before this place was freed between checkpoints.
     freed_before: Lsn,
-    /// When the last one began, and when it failed if it did.
+    /// When the last one began, and when it failed if it did, or when the archive kept the log that it would have freed.
     began: Option<Duration>,
     failed: Option<Duration>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Checkpointer {
-    /// A checkpointer for the database of this home file. It has no thread yet.
+    /// A checkpointer for the database of this home file, whose copy in force has these images. It has no thread yet.
     pub fn new(
         disk: Arc<dyn Disk>,
         clock: Arc<dyn Clock>,
-        home: HomeFile,
+        (home, sums): (HomeFile, ImageSums),
         source: Arc<dyn CheckpointSource>,
         options: CheckpointOptions,
     ) -> Arc<Checkpointer> {
+        let options = CheckpointOptions { interval: options.interval.min(FOR_EVER), ..options };
         let state = State { redo_start: home.block().redo_start, ..State::default() };
         let control = Arc::new(SweepControl::default());
         let nudged = control.clone();
@@ -111,8 +119,10 @@ impl Checkpointer {
             options,
             sweeps: AtomicU32::new(home.last_sweep()),
             home: Mutex::new(home),
+            sums,
             demands: AtomicU64::new(0),
             control,
+            room_wanted: AtomicBool::new(false),
             readiness: Readiness::new(&options),
             state: Mutex::new(state),
             wake: Condvar::new(),
@@ -165,13 +175,22 @@ impl Checkpointer {
 
     /// Makes a checkpoint that begins after this call, without pauses, and waits for it.
     pub fn run_now(&self) -> Result<CheckpointReport> {
-        self.demands.fetch_add(1, Ordering::SeqCst);
-        self.control.set_urgent(true);
-        let report = self.run();
-        if self.demands.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.control.set_urgent(false);
+        let _demand = Demand::of(self);
+        self.run()
+    }
+
+    /// Who hurried the sweep has what it asked for. Others may still wait: for a checkpoint on demand, or for room in the log. They say
+    /// so before they hurry it, so either this sees them, or they hurry it after this.
+    fn calm(&self) {
+        self.control.set_urgent(false);
+        if self.demands.load(Ordering::SeqCst) > 0 || self.room_wanted.load(Ordering::SeqCst) {
+            self.control.set_urgent(true);
         }
-        report
+    }
+
+    /// Whether checkpoints are made by themselves, and not on demand alone.
+    pub fn is_on(&self) -> bool {
+        self.state.lock().strategy != Checkpointing::None
     }
 
     /// Runs `take` while no checkpoint runs and none begins; it is told how to see that the database closes. A sweep that
@@ -180,18 +199,37 @@ impl Checkpointer {
         &self,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
-        self.demands.fetch_add(1, Ordering::SeqCst);
-        self.control.set_urgent(true);
-        let home = self.home.lock();
-        let taken = match self.control.is_stopped() {
+        let _demand = Demand::of(self);
+        let _home = self.home.lock();
+        match self.control.is_stopped() {
             true => Err(Error::Closed),
             false => take(&*self.source, &|| self.control.is_stopped()),
-        };
-        drop(home);
-        if self.demands.fetch_sub(1, Ordering::SeqCst) == 1 {
-            self.control.set_urgent(false);
         }
-        taken
+    }
+
+    /// A transaction waits for room in the log: a checkpoint that is being made makes no pauses, and the next one begins at
+    /// once, whatever is due. Gives why none will make room, if that is known.
+    pub fn want_room(&self) -> Option<String> {
+        let is_new = !self.room_wanted.swap(true, Ordering::SeqCst);
+        let (strategy, failure) = {
+            let state = self.state.lock();
+            (state.strategy, state.stats.failure.clone())
+        };
+        let why_none = match (strategy, failure) {
+            (Checkpointing::None, _) => {
+                Some("no checkpoint is made by itself (Checkpointing::None): make one".to_owned())
+            }
+            (_, failure) => failure.map(|failure| format!("the last checkpoint failed: {failure}")),
+        };
+        if strategy != Checkpointing::None && is_new {
+            self.control.set_urgent(true);
+            self.wake.notify_all();
+        }
+        let kept = self.source.archive_failure().map(|failure| format!("the archive takes none: {failure}"));
+        match (kept, why_none) {
+            (Some(kept), Some(why_none)) => Some(format!("{kept}; {why_none}")),
+            (kept, why_none) => kept.or(why_none),
+        }
     }
 
     /// What checkpoints came to so far.
@@ -218,7 +256,12 @@ impl Checkpointer {
                 return;
             }
             drop(state);
-            self.look();
+            if catch(|| self.look()).is_err() {
+                // The last complete checkpoint stands. It is not known how far this one came, so no other is begun.
+                let what = "the checkpoint thread panicked: no checkpoints are made until the database is opened again";
+                self.state.lock().stats.failure = Some(what.to_owned());
+                return;
+            }
         }
     }
 
@@ -231,49 +274,67 @@ impl Checkpointer {
             }
             (state.began, state.failed, state.redo_start)
         };
-        if self.source.log_bytes_since(Lsn::ZERO) > self.options.log_bytes_pressing() {
-            self.make_room(redo_start);
+        // However long transactions wait for room: what did not work just now would keep a processor busy without a pause.
+        if failed.is_some_and(|failed| self.clock.now() < failed + RETRY_AFTER) {
+            return;
         }
-        if self.is_due(began, failed, redo_start) {
+        let room_wanted = self.room_wanted.load(Ordering::SeqCst);
+        if room_wanted || self.source.log_bytes_used() > self.options.log_bytes_pressing() {
+            self.make_room(redo_start, room_wanted);
+        }
+        if self.is_due(began, redo_start) {
             // A failure is kept in the state; the next one is tried when it is due.
             let _ = self.run();
         }
     }
 
-    /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does.
-    fn make_room(&self, redo_start: Lsn) {
-        if self.options.copies > 2 {
-            // The older one is what the third copy is for.
+    /// Gives up the older checkpoint, which keeps log that the newer one does not need, before the next sweep does; of three
+    /// copies the older one is kept, and the log before it freed. Not twice, unless room is wanted: what the archive did not
+    /// take the last time it may take now.
+    fn make_room(&self, redo_start: Lsn, room_wanted: bool) {
+        if self.options.copies > 2 && !room_wanted {
             return;
         }
         let Some(mut home) = self.home.try_lock() else { return };
-        if std::mem::replace(&mut self.state.lock().freed_before, redo_start) >= redo_start {
+        let freed_before = std::mem::replace(&mut self.state.lock().freed_before, redo_start);
+        if freed_before >= redo_start && !room_wanted {
             return;
         }
-        let needed_from = home.block().redo_start;
-        let freed = home.retire_other().map_err(Error::from).and_then(|()| self.free_before(needed_from));
+        let freed = self.free_all_but_newest(&mut home);
+        let failed = self.failed(freed.is_err());
+        let mut state = self.state.lock();
+        state.failed = failed;
         if let Err(error) = freed {
-            let mut state = self.state.lock();
             state.freed_before = Lsn::ZERO;
             state.stats.failure = Some(error.to_string());
         }
     }
 
-    fn is_due(&self, began: Option<Duration>, failed: Option<Duration>, redo_start: Lsn) -> bool {
+    /// What [`State::failed`] is, now that something was tried: the moment, if it failed or was of no use.
+    fn failed(&self, is_failure: bool) -> Option<Duration> {
+        (is_failure || self.source.archive_failure().is_some()).then(|| self.clock.now())
+    }
+
+    /// Frees the log that the newest checkpoint does not need; of three copies, that the older one does not need either. Only what no
+    /// block on disk that is in force needs: see the crash argument in `home.rs`.
+    fn free_all_but_newest(&self, home: &mut HomeFile) -> Result<()> {
+        let needed_from = home.make_way(self.options.copies)?;
+        self.free_before(needed_from)
+    }
+
+    fn is_due(&self, began: Option<Duration>, redo_start: Lsn) -> bool {
         let now = self.clock.now();
-        if failed.is_some_and(|failed| now < failed + RETRY_AFTER) {
-            return false;
-        }
         let log_bytes = self.source.log_bytes_since(redo_start);
         let pressing = log_bytes > self.options.log_bytes_due();
         let plan = self.readiness.look(now, &*self.source, &*self.disk, redo_start);
-        if log_bytes > self.options.log_bytes_pressing() {
+        let room_wanted = self.room_wanted.load(Ordering::SeqCst);
+        if room_wanted || log_bytes > self.options.log_bytes_pressing() {
             self.control.set_urgent(true);
         }
         // The first interval counts from the clock's origin.
         let rested = now >= began.unwrap_or_default() + self.options.interval;
         let due = plan.map_or(rested, |plan| plan.begin);
-        pressing || due && self.source.place() >= redo_start
+        pressing || room_wanted || due && self.source.place() >= redo_start
     }
 
     fn run(&self) -> Result<CheckpointReport> {
@@ -289,17 +350,18 @@ impl Checkpointer {
             report.cpu = thread_cpu().saturating_sub(cpu_before);
             report
         });
+        // A transaction that still waits says so again.
+        self.room_wanted.store(false, Ordering::SeqCst);
         self.control.server_time.lap();
-        if self.demands.load(Ordering::SeqCst) == 0 {
-            self.control.set_urgent(false);
-        }
+        self.calm();
+        let failed = self.failed(outcome.is_err());
         let mut state = self.state.lock();
         let noted = state.strategy == Checkpointing::TransactionBlackWhite;
         self.source.segments().painting().note_reads(noted);
         match &outcome {
             Ok(report) => {
                 state.redo_start = report.redo_start;
-                state.failed = None;
+                state.failed = failed;
                 state.stats.failure = None;
                 if !report.skipped {
                     state.stats.completed += 1;
@@ -314,7 +376,7 @@ impl Checkpointer {
             }
             Err(Error::Closed) => {}
             Err(error) => {
-                state.failed = Some(self.clock.now());
+                state.failed = failed;
                 state.stats.failed += 1;
                 state.stats.failure = Some(error.to_string());
             }
@@ -334,7 +396,13 @@ impl Checkpointer {
     fn checkpoint(&self, home: &mut HomeFile, began: Duration) -> Result<CheckpointReport> {
         let current = *home.block();
         let redo_start = self.source.redo_start();
-        if redo_start <= current.redo_start {
+        // With three copies the log is kept for the older checkpoint: another one of the same state lets it go.
+        let keeps_log = |older: &HomeBlock| self.options.copies > 2 && older.redo_start < current.redo_start;
+        let makes_room = self.room_wanted.load(Ordering::SeqCst) && home.older().is_some_and(keeps_log);
+        if redo_start <= current.redo_start && !makes_room {
+            if self.room_wanted.load(Ordering::SeqCst) {
+                self.free_all_but_newest(home)?;
+            }
             return Ok(self.report(current.sequence, true, SweepStats::default(), began, current.redo_start));
         }
 
@@ -356,7 +424,7 @@ impl Checkpointer {
             }
             file => file?,
         };
-        let log_bytes = || self.source.log_bytes_since(Lsn::ZERO);
+        let log_bytes = || self.source.log_bytes_used();
         let (log_begins, log_ends) = (log_bytes(), self.options.log_bytes_pressing());
         // What the recovery target leaves for this sweep.
         let plan = self.readiness.look(began, &*self.source, &*self.disk, current.redo_start);
@@ -374,11 +442,24 @@ impl Checkpointer {
         let strategy = if strategy == Checkpointing::None { self.options.on_demand } else { strategy };
         let method = Method::of(strategy);
         let mut uncut = Uncut { source: &*self.source, is_cut: false };
-        // As late as possible: redo is the shorter.
+        let target = ImageTarget {
+            copy,
+            file: &*file,
+            seed: seed_of(current.database_id),
+            sequence: home.next_sequence(),
+            sums: &self.sums,
+        };
+        // The catalog in the copy is the one at the redo start. As late as possible: redo is the shorter.
+        let mut held = HeldDefinitions::hold(&*self.source);
+        let heaps = std::mem::take(&mut held.defined.heaps);
+        let catalog = CatalogCopy::take(segments, heaps, self.options.snapshot_bytes_max, &target)?;
+        let redo_start = held.defined.redo_start;
         let cut = match method {
             Method::CopyOnUpdate(consistency) => {
                 uncut.is_cut = true;
                 segments.whiten(copy, self.options.snapshot_bytes_max);
+                // Before the cut: what is white at the cut is kept before it changes.
+                catalog.paint();
                 let cut = self.source.cut(consistency);
                 // An entry that was made meanwhile may say an earlier place than it takes.
                 Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
@@ -389,6 +470,7 @@ impl Checkpointer {
                 segments.painting().begin(number, consistency);
                 segments.whiten(copy, 0);
                 let begun = self.source.paint(consistency);
+                catalog.paint();
                 Cut { redo_start: begun.redo_start.max(redo_start), ..begun }
             }
             Method::Fuzzy => {
@@ -396,6 +478,7 @@ impl Checkpointer {
                 Cut { redo_start, end: segments.high_water(), held: Duration::ZERO }
             }
         };
+        drop(held);
         let look_at_log_every =
             LOOK_AT_LOG_EVERY.mul_f64((self.options.log_bytes_max as f64 / (1 << 30) as f64).clamp(0.1, 1.0));
         let look_at_log_every = match plan {
@@ -406,11 +489,8 @@ impl Checkpointer {
         let rested_before = self.control.rested();
         let sweep = Sweep {
             segments,
-            copy,
+            target,
             end: cut.end,
-            file: &*file,
-            seed: seed_of(current.database_id),
-            sequence: home.next_sequence(),
             pace: match self.options.sweep_bytes_per_s {
                 Some(0) => Pace::Unpaced,
                 Some(a_second) => {
@@ -432,7 +512,7 @@ impl Checkpointer {
             Method::BlackWhite(_) => &mut BlackWhite::default(),
             Method::Fuzzy => &mut Fuzzy::default(),
         };
-        let swept = sweep.run(policy);
+        let swept = sweep.run(catalog, policy);
         let snapshot_bytes = segments.snapshots().most_bytes();
         drop(uncut);
         if matches!(method, Method::CopyOnUpdate(_)) {
@@ -453,14 +533,21 @@ impl Checkpointer {
             method,
             Method::CopyOnUpdate(Consistency::Transaction) | Method::BlackWhite(Consistency::Transaction)
         );
-        let new =
-            NewHome { copy, segments, redo_start, next_id, sweep: number, clearance, transaction_consistent };
+        let new = NewHome {
+            copy,
+            segments,
+            redo_start,
+            next_id,
+            sweep: number,
+            clearance,
+            transaction_consistent,
+            digest: swept.digest,
+        };
         home.publish(new)?;
         self.source.published(home.block());
-        if self.options.copies > 2 {
+        if self.options.copies > 2 || self.room_wanted.load(Ordering::SeqCst) {
             // Now, because commits may wait for the room. What goes wrong here the next checkpoint meets, and says.
-            let needed_from = home.older().unwrap_or(home.block()).redo_start;
-            let _ = self.free_before(needed_from);
+            let _ = self.free_all_but_newest(home);
         }
         let mut report = self.report(home.block().sequence, false, swept, began, cut.redo_start);
         report.cut_held = cut.held;
@@ -509,7 +596,7 @@ impl Checkpointer {
         }
         let mut unneeded = Vec::new();
         self.source.loads().lock().retain(|load| {
-            let needed = load.lsn >= needed_from;
+            let needed = load.is_needed_from(needed_from);
             if !needed {
                 unneeded.push(*load);
             }
@@ -533,6 +620,24 @@ impl Checkpointer {
 fn thread_cpu() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+/// A caller waits for a checkpoint, or for one to be over: until this is dropped, sweeps make no pauses.
+struct Demand<'a>(&'a Checkpointer);
+
+impl Demand<'_> {
+    fn of(checkpointer: &Checkpointer) -> Demand<'_> {
+        checkpointer.demands.fetch_add(1, Ordering::SeqCst);
+        checkpointer.control.set_urgent(true);
+        Demand(checkpointer)
+    }
+}
+
+impl Drop for Demand<'_> {
+    fn drop(&mut self) {
+        self.0.demands.fetch_sub(1, Ordering::SeqCst);
+        self.0.calm();
+    }
 }
 
 impl fmt::Debug for Checkpointer {

@@ -8,12 +8,13 @@
 //!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
-//!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third (format 2)
+//!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third
 //!   44  segments         u32    images in the copy
 //!   48  redo start       u64    place
 //!   56  next identifier  u32    of tables, indexes, heaps and load files
 //!   60  sweep            u32    the number of the sweep that made the copy
 //!   64  clearance        u64    the log was durable up to this place
+//!   72  digest           u64    of the images in the copy (`image_sums.rs`)
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
 //!
@@ -32,9 +33,10 @@
 //! With *three copies* a sweep goes to the one that neither block names, so nothing has to be retired: *current, older* holds
 //! during a checkpoint too, and what the older one needs of the log is kept until the next one is complete. The write that
 //! publishes it overwrites the older block: *current, torn* after a crash in its midst. Only a block of which it is not known
-//! what the disk has (its last write failed) is retired first, because it may name the copy that is swept next. Two copies
-//! become three by the next checkpoint's choice of its copy; three become two when it retires the older block as it
-//! always does with two.
+//! what the disk has (its last write failed) is retired first, because it may name the copy that is swept next; and before log
+//! is freed, because it may still be the older one, which needs it. (If it is the one that could not be published, all that it
+//! needs is there: redo starts never go back.) Two copies become three by the next checkpoint's choice of its copy; three become
+//! two when it retires the older block as it always does with two.
 //!
 //! # A damaged copy
 //!
@@ -58,10 +60,9 @@ use crate::store::memory::segments::Copy;
 /// The file's name.
 pub const HOME_FILE: &str = "home";
 const NEW_HOME_FILE: &str = "home.new";
-/// The newest format that this program reads.
-pub const FORMAT_VERSION: u32 = 2;
-/// The format of blocks that do not name the third copy.
-const FORMAT_OF_TWO_COPIES: u32 = 1;
+/// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the copy is
+/// that of the redo start.
+pub const FORMAT_VERSION: u32 = 3;
 
 const BLOCK_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = BLOCK_BYTES - 8;
@@ -92,6 +93,8 @@ pub struct HomeBlock {
     pub clearance: Lsn,
     /// No transaction is in the copy in part: calls can be replayed on it.
     pub transaction_consistent: bool,
+    /// Of the images in the copy: no others are those of this checkpoint.
+    pub digest: u64,
     /// A later checkpoint may have begun to overwrite what this block names.
     pub retired: bool,
 }
@@ -105,6 +108,17 @@ pub enum HomeError {
         /// The version found.
         found: u32,
         /// The newest version that can be read.
+        supported: u32,
+    },
+    /// An older program wrote them, in a format that this one does not read.
+    #[error(
+        "\"{HOME_FILE}\" has format version {found}, this program reads version {supported}: open it with the Rialto that \
+         wrote it, and copy its tables"
+    )]
+    OlderVersion {
+        /// The version found.
+        found: u32,
+        /// The version that can be read.
         supported: u32,
     },
     /// They are damaged, or could not be read.
@@ -147,8 +161,7 @@ impl HomeBlock {
     fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
-        let version = if self.copy == Some(Copy::Third) { FORMAT_VERSION } else { FORMAT_OF_TWO_COPIES };
-        block[8..12].copy_from_slice(&version.to_le_bytes());
+        block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = flag(self.retired, RETIRED) | flag(self.transaction_consistent, TRANSACTION_CONSISTENT);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
@@ -161,6 +174,7 @@ impl HomeBlock {
         block[56..60].copy_from_slice(&self.next_id.to_le_bytes());
         block[60..64].copy_from_slice(&self.sweep.to_le_bytes());
         block[64..72].copy_from_slice(&self.clearance.0.to_le_bytes());
+        block[72..80].copy_from_slice(&self.digest.to_le_bytes());
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -181,6 +195,9 @@ impl HomeBlock {
         let version = u32_at(block, 8);
         if version > FORMAT_VERSION {
             return Err(HomeError::NewerVersion { found: version, supported: FORMAT_VERSION });
+        }
+        if version < FORMAT_VERSION {
+            return Err(HomeError::OlderVersion { found: version, supported: FORMAT_VERSION });
         }
         let copy = match u32_at(block, 40) {
             0 => None,
@@ -204,6 +221,7 @@ impl HomeBlock {
             sweep: u32_at(block, 60),
             clearance: Lsn(u64_at(block, 64)),
             transaction_consistent: u32_at(block, 12) & TRANSACTION_CONSISTENT != 0,
+            digest: u64_at(block, 72),
             retired,
         }))
     }
@@ -215,6 +233,13 @@ pub(crate) fn forge_home_block(block: &mut [u8]) {
     block[..8].copy_from_slice(MAGIC);
     let checksum = xxh3_64(&block[..CHECKSUM_AT]);
     block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Puts another digest into a block. For fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn forge_digest(block: &mut [u8], digest: u64) {
+    block[72..80].copy_from_slice(&digest.to_le_bytes());
+    forge_home_block(block);
 }
 
 fn corrupt(slot: usize, what: String) -> Error {
@@ -269,6 +294,14 @@ pub fn read_home(disk: &dyn Disk) -> Result<([HomeSlot; 2], HomeBlock), HomeErro
     }
 }
 
+/// Of the two blocks, the older one beside the one that counts, while it is in force too.
+pub(crate) fn older_in_force(slots: &[HomeSlot; 2], current: &HomeBlock) -> Option<HomeBlock> {
+    slots.iter().find_map(|slot| match slot {
+        HomeSlot::Valid(block) if !block.retired && block != current => Some(*block),
+        _ => None,
+    })
+}
+
 fn read_slots(file: &dyn File) -> Result<[HomeSlot; 2], HomeError> {
     let length = file.length()?;
     let mut slots = [HomeSlot::Blank, HomeSlot::Blank];
@@ -314,6 +347,8 @@ pub struct NewHome {
     pub clearance: Lsn,
     /// See [`HomeBlock::transaction_consistent`].
     pub transaction_consistent: bool,
+    /// See [`HomeBlock::digest`].
+    pub digest: u64,
 }
 
 /// What a restored database begins with.
@@ -327,6 +362,8 @@ pub struct RestoredHome {
     pub next_id: u32,
     /// The last place that the copy holds, as all before it.
     pub place: Lsn,
+    /// See [`HomeBlock::digest`].
+    pub digest: u64,
 }
 
 impl HomeFile {
@@ -345,6 +382,7 @@ impl HomeFile {
                 sweep: 0,
                 clearance: Lsn::ZERO,
                 transaction_consistent: true,
+                digest: 0,
                 retired: false,
             },
         )
@@ -352,7 +390,7 @@ impl HomeFile {
 
     /// Makes that of a restored database, whose first copy holds all up to a place: as [`HomeFile::create`].
     pub fn restore(disk: &dyn Disk, restored: &RestoredHome) -> DiskResult<HomeFile> {
-        let RestoredHome { database_id, segments, next_id, place } = *restored;
+        let RestoredHome { database_id, segments, next_id, place, digest } = *restored;
         HomeFile::make(
             disk,
             HomeBlock {
@@ -365,6 +403,7 @@ impl HomeFile {
                 sweep: 0,
                 clearance: place,
                 transaction_consistent: true,
+                digest,
                 retired: false,
             },
         )
@@ -511,6 +550,7 @@ impl HomeFile {
             sweep: new.sweep,
             clearance: new.clearance,
             transaction_consistent: new.transaction_consistent,
+            digest: new.digest,
             retired: false,
         };
         self.write_other(block)?;

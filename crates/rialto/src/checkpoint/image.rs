@@ -48,8 +48,24 @@ pub(crate) fn seed_of(database_id: u128) -> u64 {
     database_id as u64 ^ (database_id >> 64) as u64
 }
 
-/// Makes an image of a segment's bytes, which lie in `buffer` behind the header's room. Gives the bytes to write.
-pub(crate) fn seal<'b>(buffer: &'b mut [u8], header: &ImageHeader, seed: u64) -> &'b [u8] {
+/// An image that is made.
+pub(crate) struct Sealed<'b> {
+    /// The bytes to write.
+    pub bytes: &'b [u8],
+    /// See [`ImageSums`](super::image_sums::ImageSums).
+    pub checksum: u64,
+}
+
+/// An image that was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Checked {
+    pub header: ImageHeader,
+    /// As in [`Sealed`].
+    pub checksum: u64,
+}
+
+/// Makes an image of a segment's bytes, which lie in `buffer` behind the header's room.
+pub(crate) fn seal<'b>(buffer: &'b mut [u8], header: &ImageHeader, seed: u64) -> Sealed<'b> {
     let used = header.used.max(IMAGE_HEADER_BYTES);
     let padded = used.next_multiple_of(BUFFER_ALIGNMENT);
     buffer[used..padded].fill(0);
@@ -61,12 +77,12 @@ pub(crate) fn seal<'b>(buffer: &'b mut [u8], header: &ImageHeader, seed: u64) ->
     buffer[24..32].copy_from_slice(&header.sequence.to_le_bytes());
     let checksum = xxh3_64_with_seed(&buffer[..used], seed);
     buffer[CHECKSUM].copy_from_slice(&checksum.to_le_bytes());
-    &buffer[..padded]
+    Sealed { bytes: &buffer[..padded], checksum }
 }
 
 /// Checks an image that begins at the start of `bytes`; the text says what is wrong. The checksum's bytes are zeros
 /// afterwards.
-pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<ImageHeader, String> {
+pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<Checked, String> {
     let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
     if bytes.len() < IMAGE_HEADER_BYTES {
@@ -94,7 +110,8 @@ pub(crate) fn check(bytes: &mut [u8], seed: u64) -> Result<ImageHeader, String> 
              or another database's"
         ));
     }
-    Ok(ImageHeader { heap: (heap != 0).then_some(HeapId(heap)), segment, used, sequence })
+    let header = ImageHeader { heap: (heap != 0).then_some(HeapId(heap)), segment, used, sequence };
+    Ok(Checked { header, checksum: found })
 }
 
 #[cfg(test)]
@@ -105,9 +122,10 @@ mod tests {
     fn an_image_is_read_as_it_was_written() {
         let mut buffer = vec![7; SEGMENT_BYTES];
         let header = ImageHeader { heap: Some(HeapId(9)), segment: 3, used: 5008, sequence: 12 };
-        let written = seal(&mut buffer, &header, 5).to_vec();
+        let sealed = seal(&mut buffer, &header, 5);
+        let (written, checksum) = (sealed.bytes.to_vec(), sealed.checksum);
         assert_eq!(written.len(), 8192);
-        assert_eq!(check(&mut written.clone(), 5), Ok(header));
+        assert_eq!(check(&mut written.clone(), 5), Ok(Checked { header, checksum }));
         assert!(
             written[64..5008].iter().all(|&byte| byte == 7) && written[5008..].iter().all(|&byte| byte == 0)
         );
@@ -121,16 +139,16 @@ mod tests {
     fn a_free_segment_takes_one_page() {
         let mut buffer = vec![7; SEGMENT_BYTES];
         let header = ImageHeader { heap: None, segment: 3, used: 64, sequence: 12 };
-        let mut written = seal(&mut buffer, &ImageHeader { used: 0, ..header }, 5).to_vec();
+        let mut written = seal(&mut buffer, &ImageHeader { used: 0, ..header }, 5).bytes.to_vec();
         assert_eq!(written.len(), 4096);
-        assert_eq!(check(&mut written, 5), Ok(header));
+        assert_eq!(check(&mut written, 5).map(|checked| checked.header), Ok(header));
     }
 
     #[test]
     fn every_flipped_bit_is_noticed() {
         let mut buffer = vec![7; SEGMENT_BYTES];
         let header = ImageHeader { heap: Some(HeapId(9)), segment: 3, used: 512, sequence: 12 };
-        let written = seal(&mut buffer, &header, 5).to_vec();
+        let written = seal(&mut buffer, &header, 5).bytes.to_vec();
         for at in 0..512 {
             for bit in 0..8 {
                 let mut bad = written.clone();

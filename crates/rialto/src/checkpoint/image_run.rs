@@ -1,6 +1,6 @@
 //! [`ImageRun`]: images of adjacent segments, written at once.
 
-use super::image::{self, ImageHeader};
+use super::image::{self, ImageHeader, Sealed};
 use crate::error::Result;
 use crate::io::{AlignedBuffer, File};
 use crate::store::memory::SEGMENT_BYTES;
@@ -64,12 +64,13 @@ impl<'a> ImageRun<'a> {
         &mut self.buffer[self.count * SEGMENT_BYTES..][..SEGMENT_BYTES]
     }
 
-    /// The segment is in its room: makes an image of it. Gives the bytes that will be written for it.
-    pub fn seal(&mut self, header: &ImageHeader, seed: u64) -> u64 {
-        let image = image::seal(self.room(), header, seed).len();
+    /// The segment is in its room: makes an image of it. Gives the bytes that will be written for it, and its checksum.
+    pub fn seal(&mut self, header: &ImageHeader, seed: u64) -> (u64, u64) {
+        let Sealed { bytes, checksum } = image::seal(self.room(), header, seed);
+        let image = bytes.len();
         let before = std::mem::replace(&mut self.length, self.count * SEGMENT_BYTES + image);
         self.count += 1;
-        (self.length - before) as u64
+        ((self.length - before) as u64, checksum)
     }
 
     /// Writes what waits.
@@ -107,7 +108,7 @@ mod tests {
                 run.begin(segment);
                 run.room().fill(segment as u8);
                 let header = ImageHeader { heap: Some(HeapId(7)), segment, used: used(segment), sequence: 9 };
-                bytes += run.seal(&header, 5);
+                bytes += run.seal(&header, 5).0;
             }
             run.write().unwrap();
             let mut contents = AlignedBuffer::zeroed(64 * SEGMENT_BYTES);

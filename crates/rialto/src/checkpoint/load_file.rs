@@ -32,11 +32,34 @@ pub(crate) const HEADER_BYTES: usize = 4096;
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 const PREFIX: &str = "load-";
 
-/// A bulk load's file, and the place at which it was committed: [`Lsn::ZERO`] if it was not.
+/// A bulk load's file in the directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct LoadFile {
     pub number: u64,
-    pub lsn: Lsn,
+    pub committed: Committed,
+}
+
+/// What is known of the place at which a bulk load was committed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// The place.
+    At(Lsn),
+    /// Redo from this place on did not come by its packet, and it was begun before the checkpoint that redo began with: it
+    /// was committed before this place, or never. An older checkpoint and the archive may need the file.
+    BeforeOrNever(Lsn),
+    /// It was not: nothing names the file.
+    Never,
+}
+
+impl LoadFile {
+    /// Whether a redo that begins at this place may need the file.
+    pub fn is_needed_from(&self, redo_start: Lsn) -> bool {
+        match self.committed {
+            Committed::At(place) => place >= redo_start,
+            Committed::BeforeOrNever(place) => place > redo_start,
+            Committed::Never => false,
+        }
+    }
 }
 
 /// The name of the load file of this number.
@@ -70,7 +93,7 @@ pub(crate) fn write_load_file(
     for (position, &id) in owned.iter().enumerate() {
         let (heap, used) = heap.segments().copy_out(id, &mut buffer);
         let header = ImageHeader { heap, segment: id.0, used, sequence: position as u64 };
-        file.write_at(image::seal(&mut buffer, &header, seed), offset_of(position))?;
+        file.write_at(image::seal(&mut buffer, &header, seed).bytes, offset_of(position))?;
     }
     let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
     block[..8].copy_from_slice(MAGIC);
@@ -139,6 +162,21 @@ impl LoadFileReader {
         Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, heap })
     }
 
+    /// Whether the load file of this number is all there and undamaged. The file of a load that was not committed, or one whose
+    /// removal was cut short, need not be.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn is_whole(disk: &dyn Disk, database_id: u128, number: u64) -> Result<bool> {
+        let read = LoadFileReader::open(disk, database_id, number)
+            .and_then(|reader| reader.for_each_row(|_, _| Ok(())));
+        match read {
+            Ok(()) => Ok(true),
+            Err(Error::Corrupt { .. }) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
     fn corrupt(&self, position: usize, what: String) -> Error {
         Error::Corrupt { file: self.file.name().to_owned(), offset: offset_of(position), what }
     }
@@ -165,8 +203,9 @@ impl LoadFileReader {
             let offset = offset_of(position);
             let there = self.length.saturating_sub(offset).min(SEGMENT_BYTES as u64) as usize;
             self.file.read_at(&mut bytes[..there], offset)?;
-            let header =
+            let checked =
                 image::check(&mut bytes[..there], self.seed).map_err(|what| self.corrupt(position, what))?;
+            let header = checked.header;
             if header.sequence != position as u64 {
                 let what = format!("expected image {position} of the load, found image {}", header.sequence);
                 return Err(self.corrupt(position, what));

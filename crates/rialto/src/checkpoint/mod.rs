@@ -9,6 +9,8 @@
 //!   load;
 //! - [`sweep`]: the mechanism that copies segments; [`fuzzy`], [`copy_on_update`], [`black_white`]: the policies that say
 //!   which and when;
+//! - [`catalog_copy`]: the system tables of a copy, which are those of the redo start;
+//! - [`image_sums`]: which images each copy holds, for the digest in the home block;
 //! - [`checkpointer`]: one checkpoint in its order, and the thread that makes them; `source`: what it needs of the engine;
 //!   `recovery_target`: when one begins so that a recovery stays within a time; `readiness`: what that needs to know.
 //!
@@ -19,16 +21,21 @@
 //!   to a place read after the sweep ended (clearance). The log and the load files that only the retired checkpoint
 //!   needed are freed after the retirement. The redo start is at or before the oldest packet in flight when the sweep
 //!   began, the queue's head having been read first. At a transaction-consistent cut nothing is in flight: it is the cut.
-//! - **I9** Images and home blocks are checksummed; the checksum depends on the database.
+//! - The catalog in a copy is exactly that of the redo start, and the copy has segments of its tables and of no others.
+//! - **I9** Images and home blocks are checksummed; the checksum depends on the database. The home block has a digest of all
+//!   images in its copy.
 //! - A failed checkpoint changes nothing: the one in force stays, its log stays, and what was swept is dirty again.
 
 pub(crate) mod black_white;
+pub(crate) mod catalog_copy;
 pub(crate) mod checkpointer;
+mod cleared;
 pub(crate) mod copy_on_update;
 pub(crate) mod fuzzy;
 pub mod home;
 pub(crate) mod image;
 mod image_run;
+pub(crate) mod image_sums;
 pub(crate) mod load_file;
 mod options;
 mod readiness;
@@ -41,10 +48,11 @@ mod tests;
 
 pub(crate) use crate::store::memory::painting::Consistency;
 pub(crate) use checkpointer::Checkpointer;
+pub(crate) use cleared::Cleared;
 pub(crate) use image_run::RunLength;
-pub(crate) use load_file::LoadFile;
+pub(crate) use load_file::{Committed, LoadFile};
 pub(crate) use options::CheckpointOptions;
 pub use readiness::RecoveryForecast;
 pub use recovery_target::Outlook;
 pub use report::{CheckpointReport, CheckpointStats};
-pub(crate) use source::{CheckpointSource, Cut};
+pub(crate) use source::{CheckpointSource, Cut, Defined, HeldDefinitions};

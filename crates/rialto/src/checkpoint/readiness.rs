@@ -12,7 +12,7 @@ use super::load_file::load_file_name;
 use super::recovery_target::{Growth, Outlook, Plan, RecoveryTarget, Standing};
 use super::{CheckpointOptions, CheckpointSource};
 use crate::ids::Lsn;
-use crate::io::{Caching, Disk, Open};
+use crate::io::{Caching, Disk, FOR_EVER, Open};
 use crate::recovery::{RecoveryEstimate, RecoveryRates, RecoveryWork};
 use crate::store::memory::SEGMENT_BYTES;
 
@@ -150,8 +150,7 @@ impl Readiness {
     ) -> RecoveryForecast {
         let mut state = self.state.lock();
         let work = state.work(source, disk, redo_start);
-        let target =
-            self.target.unwrap_or(RecoveryTarget { within: Duration::MAX / 4, sweep_max: self.sweep_max });
+        let target = self.target.unwrap_or(RecoveryTarget { within: FOR_EVER, sweep_max: self.sweep_max });
         let plan = target.plan(&state.standing(&work, self.pace));
         RecoveryForecast {
             work,
@@ -199,7 +198,7 @@ impl State {
     fn work(&mut self, source: &dyn CheckpointSource, disk: &dyn Disk, redo_start: Lsn) -> RecoveryWork {
         let bytes = u64::from(source.segments().high_water()) * SEGMENT_BYTES as u64;
         let mut bulk_bytes = 0;
-        for load in source.loads().lock().iter().filter(|load| load.lsn >= redo_start) {
+        for load in source.loads().lock().iter().filter(|load| load.is_needed_from(redo_start)) {
             bulk_bytes += *self.loads.entry(load.number).or_insert_with(|| {
                 let file = disk.open(&load_file_name(load.number), Open::ReadOnly, Caching::Buffered);
                 file.and_then(|file| file.length()).unwrap_or(0)

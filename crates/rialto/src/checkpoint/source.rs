@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
+use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::home::HomeBlock;
 use super::load_file::LoadFile;
 use crate::error::Result;
-use crate::ids::Lsn;
+use crate::ids::{HeapId, Lsn};
 use crate::store::memory::Segments;
 use crate::store::memory::painting::Consistency;
 
@@ -22,6 +23,15 @@ pub(crate) struct Cut {
     pub held: Duration,
 }
 
+/// The tables that there are, while transactions with DDL are kept from their places.
+#[derive(Debug)]
+pub(crate) struct Defined {
+    /// All packets before this place are applied whole, and all DDL that is applied has its place before it.
+    pub redo_start: Lsn,
+    /// The storage of the tables, the system's included.
+    pub heaps: HashSet<HeapId>,
+}
+
 /// What a checkpoint needs of the engine.
 pub(crate) trait CheckpointSource: Send + Sync {
     /// The segments to copy.
@@ -34,6 +44,11 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
     /// colour, and what has come before is applied. Nobody is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;
+    /// Keeps transactions with DDL from their places, until [`CheckpointSource::release_definitions`]; others go on. Waits for
+    /// the commits that are still being applied although a DDL with a later place is.
+    fn hold_definitions(&self) -> Defined;
+    /// Lets DDL go on.
+    fn release_definitions(&self);
     /// The sweep at the cut is over, or the black/white one.
     fn forget_cut(&self);
     /// The last place taken.
@@ -42,8 +57,14 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
     /// Frees the log before `lsn`. Whether load files of before may go too: not if an archive has not taken them.
     fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
-    /// About how many bytes of log follow `lsn`; of all log that is there, for [`Lsn::ZERO`].
+    /// About how many bytes of log follow `lsn`.
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
+    /// What the log takes of its bound. Less than its bytes where files of an earlier, higher bound are in use.
+    fn log_bytes_used(&self) -> u64;
+    /// Why the archive, if there is one, keeps log that no checkpoint needs.
+    fn archive_failure(&self) -> Option<String>;
+    /// Whether a transaction waits for room in the log that only a checkpoint can make.
+    fn log_is_short(&self) -> bool;
     /// A checkpoint has taken effect.
     fn published(&self, home: &HomeBlock);
     /// An identifier that nothing applied so far has, nor has any above it.
@@ -69,5 +90,23 @@ impl Drop for Uncut<'_> {
         if self.is_cut {
             self.source.forget_cut();
         }
+    }
+}
+
+/// Definitions that are held as long as this lives.
+pub(crate) struct HeldDefinitions<'a> {
+    source: &'a dyn CheckpointSource,
+    pub defined: Defined,
+}
+
+impl<'a> HeldDefinitions<'a> {
+    pub fn hold(source: &'a dyn CheckpointSource) -> HeldDefinitions<'a> {
+        HeldDefinitions { source, defined: source.hold_definitions() }
+    }
+}
+
+impl Drop for HeldDefinitions<'_> {
+    fn drop(&mut self) {
+        self.source.release_definitions();
     }
 }

@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::catalog_copy::{CatalogCopy, ImageTarget};
+use super::cleared::Cleared;
 use super::image::ImageHeader;
 use super::image_run::{ImageRun, RunLength};
 use crate::account::processor::ProcessorTime;
 use crate::error::{Error, Result};
-use crate::io::{Clock, File};
+use crate::ids::HeapId;
+use crate::io::Clock;
 use crate::store::memory::segments::{Copy, Swept, Visit};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
 
@@ -62,6 +65,8 @@ pub(crate) trait SweepPolicy {
 pub(crate) struct SweepStats {
     /// Segments that have an image in the copy now: those below this number.
     pub end: u32,
+    /// Of these images: see [`ImageSums`](super::image_sums::ImageSums).
+    pub digest: u64,
     /// Segments copied.
     pub segments: u64,
     /// Segment latches that it asked for.
@@ -171,15 +176,9 @@ impl SweepControl {
 /// One sweep over the segments, to one copy.
 pub(crate) struct Sweep<'a> {
     pub segments: &'a Segments,
-    pub copy: Copy,
+    pub target: ImageTarget<'a>,
     /// The sweep ends before this segment.
     pub end: u32,
-    /// The backup copy's file, opened for direct access.
-    pub file: &'a dyn File,
-    /// Of the database's images.
-    pub seed: u64,
-    /// Of this checkpoint.
-    pub sequence: u64,
     pub pace: Pace<'a>,
     pub run: RunLength,
     /// Whether a segment's latch is given back once the segment is copied, rather than written.
@@ -189,30 +188,34 @@ pub(crate) struct Sweep<'a> {
 }
 
 impl Sweep<'_> {
-    /// Copies what the policy says and syncs the copy. After an error all segments that were to be in the copy are
-    /// dirty for it again.
-    pub fn run(&self, policy: &mut dyn SweepPolicy) -> Result<SweepStats> {
-        let mut cleared = Vec::new();
-        let swept = self.sweep(policy, &mut cleared);
-        if swept.is_err() {
-            for id in cleared {
-                self.segments.set_dirty(id, self.copy);
-            }
-        }
-        swept
+    /// Writes the catalog's images, copies what the policy says, and syncs the copy. After an error or a panic all segments that
+    /// were to be in the copy are dirty for it again.
+    pub fn run(&self, mut catalog: CatalogCopy<'_>, policy: &mut dyn SweepPolicy) -> Result<SweepStats> {
+        let mut cleared = Cleared::new(self.segments, self.target.copy);
+        let swept = self.sweep(&catalog, policy, &mut cleared)?;
+        catalog.complete();
+        cleared.keep();
+        Ok(swept)
     }
 
-    fn sweep(&self, policy: &mut dyn SweepPolicy, cleared: &mut Vec<SegmentId>) -> Result<SweepStats> {
+    fn sweep(
+        &self,
+        catalog: &CatalogCopy<'_>,
+        policy: &mut dyn SweepPolicy,
+        cleared: &mut Cleared<'_>,
+    ) -> Result<SweepStats> {
         const { assert!(SEGMENT_BYTES <= 64 << 10, "what is copied under one hold of a latch") };
-        let view = SweepView { segments: self.segments, copy: self.copy, end: self.end };
+        let ImageTarget { copy, file, .. } = self.target;
+        let view = SweepView { segments: self.segments, copy, end: self.end };
         let mut stats = SweepStats { end: view.end, ..SweepStats::default() };
-        let to_copy = (0..view.end).filter(|&segment| view.is_dirty(segment)).count();
+        let to_copy =
+            (0..view.end).filter(|&segment| view.is_dirty(segment)).count() + catalog.images().len();
         // All room at once, so that a full disk is met here, and writes do not make the file longer one by one.
         let bytes = u64::from(view.end) * SEGMENT_BYTES as u64;
-        if self.file.length()? < bytes {
-            self.file.allocate(bytes)?;
+        if file.length()? < bytes {
+            file.allocate(bytes)?;
         }
-        let mut run = ImageRun::new(self.file, self.run, view.end);
+        let mut run = ImageRun::new(file, self.run, view.end);
         let mut synced = 0;
         let began = self.clock.now();
         let pause = |written_bytes: u64, segments: u64| {
@@ -236,8 +239,17 @@ impl Sweep<'_> {
                 }
             })
         };
+        for system in catalog.images() {
+            if !run.takes(system.number) {
+                run.write()?;
+                pause(stats.written_bytes, stats.segments)?;
+            }
+            run.begin(system.number);
+            system.copy_to(run.room());
+            self.seal(&mut run, system.number, (system.heap, system.used), &mut stats);
+        }
         if self.segments.is_painted() {
-            stats.latches += self.segments.paint_clean(self.copy, self.end);
+            stats.latches += self.segments.paint_clean(copy, self.end);
         }
         // Segments that somebody had latched: they are waited for when all others are done.
         let mut busy = Vec::new();
@@ -249,12 +261,15 @@ impl Sweep<'_> {
                     None => break,
                 },
             };
+            if catalog.holds(id) {
+                continue;
+            }
             // Pauses lie between runs: one for each segment would cost more than copying it.
             // Nor is a latch held through the writing of others' images.
             if !run.takes(id.0) || !self.spool {
                 run.write()?;
                 if stats.written_bytes >= synced + SYNC_EVERY {
-                    self.file.sync()?;
+                    file.sync()?;
                     synced = stats.written_bytes;
                 }
                 // Commits wait for one that was asked for.
@@ -266,24 +281,32 @@ impl Sweep<'_> {
                 return Err(Error::Closed);
             }
             run.begin(id.0);
+            cleared.note(id);
             let (visit, granted) = self.visit(id, waits, run.room(), &mut stats);
             let Swept { heap, used, latched } = match visit {
                 Visit::Copied(swept) => swept,
-                Visit::Needless => continue,
-                Visit::Held => {
-                    busy.push(id);
+                not_copied => {
+                    cleared.forget_last();
+                    if matches!(not_copied, Visit::Held) {
+                        busy.push(id);
+                    }
                     continue;
                 }
             };
-            cleared.push(id);
             let granted = granted.filter(|_| latched.is_some());
+            let (heap, used, latched) = match heap {
+                Some(heap) if !catalog.describes(heap) => {
+                    // For the copy it is free, and what it holds the copy lacks.
+                    drop(latched);
+                    self.segments.set_dirty(id, copy);
+                    (None, 0, None)
+                }
+                heap => (heap, used, latched),
+            };
             // Whoever takes a free segment into use must not wait for the disk.
             let latched = latched.filter(|_| !self.spool && heap.is_some());
             let mut given_back = self.clock.now();
-            stats.written_bytes +=
-                run.seal(&ImageHeader { heap, segment: id.0, used, sequence: self.sequence }, self.seed);
-            stats.segments += 1;
-            stats.copied_bytes += used as u64;
+            self.seal(&mut run, id.0, (heap, used), &mut stats);
             if latched.is_some() {
                 run.write()?;
                 drop(latched);
@@ -299,8 +322,25 @@ impl Sweep<'_> {
         );
         run.write()?;
         pause(stats.written_bytes, stats.segments)?;
-        self.file.sync()?;
+        file.sync()?;
+        stats.digest = self.target.sums.digest(copy, stats.end, self.target.seed);
         Ok(stats)
+    }
+
+    /// The segment is in the run's room: makes an image of it.
+    fn seal(
+        &self,
+        run: &mut ImageRun<'_>,
+        segment: u32,
+        (heap, used): (Option<HeapId>, usize),
+        stats: &mut SweepStats,
+    ) {
+        let ImageTarget { copy, seed, sequence, sums, .. } = self.target;
+        let (bytes, checksum) = run.seal(&ImageHeader { heap, segment, used, sequence }, seed);
+        sums.set(copy, segment, checksum);
+        stats.written_bytes += bytes;
+        stats.segments += 1;
+        stats.copied_bytes += used as u64;
     }
 
     /// Copies the segment if nobody is in the way, or if the sweep `waits` for it. The second is when its latch was granted, by the
@@ -318,7 +358,7 @@ impl Sweep<'_> {
         }
         let mut sweep = |latched| {
             let granted = self.clock.now();
-            (segments.sweep(latched, id, self.copy, room), Some(granted))
+            (segments.sweep(latched, id, self.target.copy, room), Some(granted))
         };
         stats.latches += 1;
         let visited = segments.try_latch(id).map_or((Visit::Held, None), &mut sweep);

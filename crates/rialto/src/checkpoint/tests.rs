@@ -4,6 +4,7 @@ mod copy_on_update;
 mod engine;
 mod pace;
 mod readiness;
+mod room;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +13,11 @@ use std::time::Duration;
 
 use engine::{Change, Engine};
 
+use hashbrown::HashSet;
+
+use super::catalog_copy::{CatalogCopy, ImageTarget};
 use super::home::HomeFile;
+use super::image_sums::ImageSums;
 use super::sweep::{SweepPolicy, SweepView};
 use super::*;
 use crate::error::{Error, Result};
@@ -54,7 +59,8 @@ fn create_with(
 ) -> DiskResult<(Arc<Engine>, Arc<Checkpointer>)> {
     let home = HomeFile::create(&*disk, DATABASE, 64)?;
     let engine = Engine::new();
-    Ok((engine.clone(), Checkpointer::new(disk, Arc::new(VirtualClock::new()), home, engine, options)))
+    let (copies, clock) = (engine.copies(home), Arc::new(VirtualClock::new()));
+    Ok((engine.clone(), Checkpointer::new(disk, clock, copies, engine, options)))
 }
 
 fn row(random: &mut Random) -> Vec<u8> {
@@ -193,7 +199,8 @@ fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {
             engine.freed_before.store(log_freed, Ordering::SeqCst);
             let clock = Arc::new(VirtualClock::new());
             let options = CheckpointOptions { copies: 2 + random.below(2) as u32, ..options };
-            checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
+            checkpointer =
+                Checkpointer::new(disk.clone(), clock, engine.copies(home), engine.clone(), options);
             checkpointer.choose(strategy);
             disk.crash_at(disk.steps() + 1 + random.below(60));
         }
@@ -225,8 +232,9 @@ fn sweep(
 ) -> Result<sweep::SweepStats> {
     let file = disk.open(&image::backup_name(copy), Open::Create, Caching::Direct)?;
     let (clock, control) = (VirtualClock::new(), sweep::SweepControl::default());
-    let sweep = sweep::Sweep { copy, ..sweep_of(engine, &*file, sweep::Pace::Unpaced, &clock, &control) };
-    sweep.run(&mut Between(fuzzy::Fuzzy::default(), between))
+    let mut sweep = sweep_of(engine, &*file, sweep::Pace::Unpaced, &clock, &control);
+    sweep.target.copy = copy;
+    sweep.run(engine.catalog(&sweep.target), &mut Between(fuzzy::Fuzzy::default(), between))
 }
 
 /// A sweep to the first copy, of single images.
@@ -239,11 +247,14 @@ fn sweep_of<'a>(
 ) -> sweep::Sweep<'a> {
     sweep::Sweep {
         segments: &engine.segments,
-        copy: Copy::Ping,
+        target: ImageTarget {
+            copy: Copy::Ping,
+            file,
+            seed: image::seed_of(DATABASE),
+            sequence: 2,
+            sums: &engine.sums,
+        },
         end: engine.segments.high_water(),
-        file,
-        seed: image::seed_of(DATABASE),
-        sequence: 2,
         pace,
         run: RunLength::Auto,
         spool: true,
@@ -262,6 +273,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         sweep: 1,
         clearance: redo_start,
         transaction_consistent: false,
+        digest: stats.digest,
     };
     home.publish(new).unwrap();
 }
@@ -524,7 +536,8 @@ fn load_files_go_with_the_checkpoint_that_needed_them() {
     image::write_load_file(&*disk, DATABASE, 81, &engine.heap).unwrap();
     let lsn = engine.commit(vec![(1, Some(vec![1]))]);
     // 81 was not committed; recovery has found it.
-    engine.loads.lock().extend([LoadFile { number: 80, lsn }, LoadFile { number: 81, lsn: Lsn::ZERO }]);
+    let load = |number, committed| LoadFile { number, committed };
+    engine.loads.lock().extend([load(80, Committed::At(lsn)), load(81, Committed::Never)]);
     let there = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
     checkpointer.run_now().unwrap();
     assert_eq!((there(), engine.loads.lock().len()), (1, 1));
@@ -573,7 +586,8 @@ fn three_copies_always_leave_an_older_one_to_fall_back_to() {
 
     // Back to two: the third goes when nothing names it any more.
     let clock = Arc::new(VirtualClock::new());
-    let checkpointer = Checkpointer::new(disk.clone(), clock, home, recovered.clone(), options());
+    let copies = recovered.copies(home);
+    let checkpointer = Checkpointer::new(disk.clone(), clock, copies, recovered.clone(), options());
     for round in 0..3 {
         recovered.commit(vec![(0, Some(vec![round; 10]))]);
         checkpointer.run_now().unwrap();

@@ -260,12 +260,17 @@ impl Target {
         let version = catalog.version() + 1;
         let current = catalog.table(&self.what.name)?;
         let table = self.table.get_or_init(|| current.clone());
-        if table.id() != current.id() {
+        if table.key() != current.key() {
             // Another table by now.
             return Ok(Cow::Owned(current));
         }
         self.checked.store(version, Ordering::Release);
         Ok(Cow::Borrowed(table))
+    }
+
+    /// The table's name.
+    pub fn name(&self) -> &str {
+        &self.what.name
     }
 
     pub fn mode(&self) -> ActionMode {

@@ -62,7 +62,7 @@ fn run_again(
     context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
     context.numbers = NumberSource::Given(numbers.clone(), 0);
     conventional::run(procedure, transaction, arguments, outputs).map_err(|error| match error {
-        Error::Deadlock { .. } => error,
+        error if is_of_the_moment(&error) => error,
         error => procedure.error(format!(
             "it says that it is deterministic, but it gave an error when it ran again on the same rows: {error}"
         )),
@@ -82,6 +82,27 @@ fn run_again(
         )));
     }
     Ok(())
+}
+
+/// Whether an error says something of the moment, and nothing of what a body does with its arguments and rows.
+fn is_of_the_moment(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Deadlock { .. }
+            | Error::MixedColours
+            | Error::LockTimeout { .. }
+            | Error::WouldWait { .. }
+            | Error::Timeout { .. }
+            | Error::Cancelled
+            | Error::Closed
+            | Error::Stopped { .. }
+            | Error::Io { .. }
+            | Error::DiskFull { .. }
+            | Error::LogFull { .. }
+            | Error::MemoryLimit { .. }
+            | Error::TooManyTransactions { .. }
+            | Error::TooManyPackets { .. }
+    )
 }
 
 /// The first record in which two write sets differ, in words.

@@ -11,7 +11,8 @@ use super::procedure::{Arguments, Outputs, Registered};
 use crate::catalog::Table;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
-use crate::lock::{LockForm, LockMode, SpanRef, Wanted};
+use crate::lock::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
+use crate::rarely::rarely;
 use crate::row::{Key, Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::scope::Reach;
@@ -37,8 +38,8 @@ impl<'a> Ready<'a> {
     pub fn new(action: &'a Action, context: &mut Context) -> Result<Ready<'a>> {
         Ok(match (&action.target, &action.body) {
             (Some(target), body) => {
-                let table = target.table(&context.core.catalog)?;
-                Ready::Targeted(Targeted::new(target, body.as_ref(), table, context))
+                let table = table_of(target, context)?;
+                Ready::Targeted(Targeted::new(target, body.as_ref(), table, context)?)
             }
             (None, body) => Ready::Plain(body.as_ref().expect("only what has a target can be a claim")),
         })
@@ -53,7 +54,8 @@ impl<'a> Ready<'a> {
         }
     }
 
-    fn targeted(&self) -> Option<&Targeted<'a>> {
+    /// The action, if it is none that may do anything.
+    pub fn targeted(&self) -> Option<&Targeted<'a>> {
         match self {
             Ready::Targeted(targeted) => Some(targeted),
             Ready::Plain(_) => None,
@@ -85,6 +87,15 @@ impl<'a> Ready<'a> {
                 body(transaction, &Arguments { procedure, values, table: None, which }, outputs)
             }
         }
+    }
+}
+
+/// The table of an action. The transaction's own definitions come first.
+#[inline]
+fn table_of<'a>(target: &'a Target, context: &Context) -> Result<Cow<'a, Table>> {
+    match context.ddl.as_ref().and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
+        None => target.table(&context.core.catalog),
+        Some(table) => table.map(Cow::Owned),
     }
 }
 
@@ -123,7 +134,7 @@ pub(super) fn lock(
     given: Given<'_>,
 ) -> Result<()> {
     let is_local = context.core.locks.form() == LockForm::Local;
-    if is_local && begin_stint(context, actions) {
+    if is_local && !procedure.has_handles() && begin_stint(context, actions) {
         return Ok(());
     }
     lock_as_others_do(procedure, context, actions, given)
@@ -141,11 +152,17 @@ fn lock_as_others_do(
     if context.core.locks.form() == LockForm::Local { lock_identifiers(context, actions) } else { Ok(()) }
 }
 
+/// Whether one of them is a plain closure, which may do anything.
+pub(super) fn has_plain(actions: &[Ready<'_>]) -> bool {
+    actions.iter().any(|action| action.targeted().is_none())
+}
+
 /// Has the executors of all the phase's identifiers in a stint, if they are free: then it needs no locks while it runs.
 #[inline]
 fn begin_stint(context: &mut Context, actions: &[Ready<'_>]) -> bool {
-    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes.
-    if actions.len() > STINT_ACTIONS_MAX || actions.iter().any(|action| action.targeted().is_none()) {
+    // Many would keep many executors from others for long. A plain closure may wait for whatever it likes. Only
+    // the ordinary way to a table looks at the transaction's own definitions.
+    if actions.len() > STINT_ACTIONS_MAX || context.ddl.is_some() || has_plain(actions) {
         return false;
     }
     let Context { core, owner, tables, .. } = context;
@@ -200,11 +217,11 @@ impl<'a> Targeted<'a> {
         body: Option<&'a Body>,
         table: Cow<'a, Table>,
         context: &mut Context,
-    ) -> Targeted<'a> {
+    ) -> Result<Targeted<'a>> {
         let (which, index) = (WhichIndex::Primary, IndexId(0));
-        let (slot, key) = (context.find_table(&table), Key::new());
+        let (slot, key) = (context.find_table(&table)?, Key::new());
         let (is_point, by_columns) = (false, false);
-        Targeted { target, body, table, slot, which, index, key, is_point, by_columns }
+        Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
     }
 
     /// Works out its identifier by the version of its table that the transaction knows.
@@ -237,9 +254,27 @@ impl<'a> Targeted<'a> {
         self.identify(procedure, context, given)
     }
 
+    /// Binds the action to its table once more, which a closure of the same phase may have changed, dropped or replaced since.
+    #[cold]
+    fn bind_again(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
+        self.table = table_of(self.target, context)?;
+        self.slot = context.use_table(&self.table, intention(self.target.mode()))?;
+        self.identify(procedure, context, given)
+    }
+
     /// The table that it works on.
     pub fn table_id(&self) -> TableId {
         self.table.id()
+    }
+
+    /// Whether it changes rows.
+    pub fn writes(&self) -> bool {
+        self.target.lock_mode() == RecordMode::Exclusive
+    }
+
+    /// Whether rows of its table have keys that no other row may have, beside those of their own index.
+    pub fn has_unique_keys(&self, context: &Context) -> bool {
+        context.tables.at(self.slot).schema.indexes().iter().any(|index| index.unique)
     }
 
     /// The index that it works on.
@@ -271,25 +306,41 @@ impl<'a> Targeted<'a> {
     ) -> Result<()> {
         let Some(body) = self.body else { return Ok(()) };
         let context = transaction.context();
+        if rarely(context.ddl.is_some()) {
+            self.bind_again(procedure, context, Given { arguments: values, earlier: outputs.earlier() })?;
+        }
         let is_locked = self.is_span() && context.core.locks.form() == LockForm::Local;
         let &mut Targeted { target, slot, which, by_columns, .. } = self;
         let reach = Reach {
-            table: self.table.id(),
+            table: self.table.key(),
             slot,
             mode: target.mode().into(),
             which,
             parts: target.parts(),
             by_columns,
             locked: is_locked.then(|| target.lock_mode()),
+            savepoints: context.savepoints.len(),
+            read_only: context.choices.read_only,
         };
         context.scope.begin(reach, &mut self.key);
         let is_shared = target.mode() == ActionMode::Shared;
         let was_read_only = context.choices.read_only;
         context.choices.read_only |= is_shared;
+        // So that a write is checked as a transaction's first write is, and refused.
+        let was_writing = is_shared && std::mem::take(&mut context.writing);
+        // Also where no identifier of its own is locked: other actions of its phase may have executors out.
+        let lease = context.core.locks.own_lease(&context.owner);
         let done =
             body(transaction, &Arguments { procedure, values, table: Some(&self.table), which }, outputs);
         let context = transaction.context();
-        context.choices.read_only = was_read_only;
+        if is_shared {
+            context.writing |= was_writing;
+            context.end_shared_action();
+        }
+        context.savepoints.truncate(reach.savepoints);
+        if rarely(lease.is_some_and(OwnLease::end)) {
+            return run_without_lease(procedure, context);
+        }
         // Whatever the body made of it.
         if let Some(strayed) = context.scope.end() {
             return Err(procedure.error(strayed.into()));
@@ -302,6 +353,17 @@ impl<'a> Targeted<'a> {
         }
         done
     }
+}
+
+/// A handle in a body has met the executor lease of the body's transaction: that runs again, without one.
+#[cold]
+fn run_without_lease(procedure: &Registered, context: &mut Context) -> Result<()> {
+    procedure.note_handles();
+    context.scope.end();
+    let waiting_for = "what its own body uses by another transaction".to_owned();
+    let error = Error::Deadlock { waiting_for };
+    context.doom(error.clone());
+    Err(error)
 }
 
 fn intention(mode: ActionMode) -> LockMode {

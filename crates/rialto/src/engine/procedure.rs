@@ -235,6 +235,8 @@ pub(crate) struct Registered {
     plans: Plans,
     /// A higher version has been registered.
     superseded: AtomicBool,
+    /// A body of it uses further transactions, which have met its executor lease: it gets none.
+    has_handles: AtomicBool,
 }
 
 impl Registered {
@@ -249,6 +251,7 @@ impl Registered {
             account,
             outputs_max: AtomicUsize::new(0),
             superseded: AtomicBool::new(false),
+            has_handles: AtomicBool::new(false),
             plans,
         };
         match registered.flow().problem(registered.arguments.len()) {
@@ -346,6 +349,17 @@ impl Registered {
         self.error(reason)
     }
 
+    /// Whether a transaction that one of its bodies uses beside its own has met its executor lease.
+    #[inline]
+    pub(super) fn has_handles(&self) -> bool {
+        self.has_handles.load(Ordering::Relaxed)
+    }
+
+    /// From here on it has handles.
+    pub(super) fn note_handles(&self) {
+        self.has_handles.store(true, Ordering::Relaxed);
+    }
+
     /// Runs the flow inside a transaction; `outputs` are then what it gave.
     #[inline]
     pub(super) fn run(
@@ -415,7 +429,10 @@ impl Procedures {
                 there.procedure.version
             )));
         }
-        if let Some(before) = by_name.insert(name.clone(), Arc::new(registered)) {
+        let before = by_name.insert(name.clone(), Arc::new(registered));
+        drop(by_name);
+        // Without the latch: what its bodies have captured may come back here when it is dropped.
+        if let Some(before) = before {
             before.superseded.store(true, Ordering::Release);
         }
         Ok(())

@@ -1,8 +1,6 @@
 //! [`Sent`]: a call that was sent and may still be on its way.
 
-use std::any::Any;
 use std::future::Future;
-use std::panic::resume_unwind;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
@@ -12,8 +10,9 @@ use parking_lot::{Condvar, Mutex};
 use super::data_oriented::Call;
 use crate::database::InBody;
 use crate::error::Result;
+use crate::foreign::Panic;
 use crate::ids::Lsn;
-use crate::log::Durability;
+use crate::log::{Durability, Listener};
 use crate::row::Value;
 use crate::{Error, Ticket};
 
@@ -21,7 +20,8 @@ use crate::{Error, Ticket};
 /// to being durable.
 ///
 /// Dropping it cancels nothing: the call runs to its end, and what it wrote is kept; only its outcome is told to nobody. A panic
-/// of a body is resumed in whoever asks for the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] gives it,
+/// of a body is resumed in whoever asks for the outcome, when what the call read is durable; if it never will be, the error of
+/// the log is the outcome. It is also a `Future` of the outcome, as [`Sent::wait`] gives it,
 /// which wakes whoever polled it once, when all of it is there.
 #[must_use = "a call's outcome is known only to who asks for it"]
 pub struct Sent {
@@ -44,8 +44,8 @@ pub(crate) enum Landed {
     /// It has failed; to be told when what it read is durable (I3).
     Failed(Ticket, Error),
     NotBegun(Error),
-    /// A body panicked.
-    Panicked(Box<dyn Any + Send>),
+    /// A body panicked. What the panic carries is told as an error is.
+    Panicked(Ticket, Panic),
 }
 
 /// What somebody waits for.
@@ -75,10 +75,8 @@ impl Sent {
             }
         }
         match &self.way {
-            Way::Landed(Landed::Placed(_, ticket) | Landed::Failed(ticket, _)) => {
-                ticket.poll_done().is_some()
-            }
-            _ => true,
+            Way::Landed(landed) => landed.ticket().is_none_or(|ticket| ticket.poll_done().is_some()),
+            Way::Flying(_) | Way::Told => true,
         }
     }
 
@@ -93,7 +91,7 @@ impl Sent {
             match call.take_landed() {
                 Some(landed) => self.way = Way::Landed(landed),
                 None => {
-                    return Bell::block_on(|waker| Pin::new(&mut self).poll(&mut Context::from_waker(waker)));
+                    return Bell::block_on(|waker| self.poll_by(|| Listener::own(waker)));
                 }
             }
         }
@@ -101,7 +99,7 @@ impl Sent {
             Landed::Placed(values, ticket) => ticket.wait().map(|()| values),
             Landed::Failed(settled, error) => Err(settled.wait().err().unwrap_or(error)),
             Landed::NotBegun(error) => Err(error),
-            Landed::Panicked(panic) => resume_unwind(panic),
+            Landed::Panicked(settled, panic) => settled.wait().and_then(|()| panic.resume()),
         }
     }
 
@@ -112,9 +110,11 @@ impl Sent {
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
         drop(InBody::enter()?);
         if let Way::Flying(call) = &self.way {
-            let landed = Bell::block_on(|waker| match call.take_landed_or_wake(waker, Until::Placed) {
-                Some(landed) => Poll::Ready(landed),
-                None => Poll::Pending,
+            let landed = Bell::block_on(|waker| {
+                match call.take_landed_or_wake(|| Listener::own(waker), Until::Placed) {
+                    Some(landed) => Poll::Ready(landed),
+                    None => Poll::Pending,
+                }
             });
             self.way = Way::Landed(landed);
         }
@@ -122,7 +122,7 @@ impl Sent {
             Landed::Placed(values, ticket) => Ok((values, ticket)),
             Landed::Failed(settled, error) => Err(settled.wait().err().unwrap_or(error)),
             Landed::NotBegun(error) => Err(error),
-            Landed::Panicked(panic) => resume_unwind(panic),
+            Landed::Panicked(settled, panic) => settled.wait().and_then(|()| panic.resume()),
         }
     }
 
@@ -139,25 +139,33 @@ impl Future for Sent {
     type Output = Result<Vec<Value>>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<Vec<Value>>> {
-        let sent = self.get_mut();
-        if let Way::Flying(call) = &sent.way {
-            match call.take_landed_or_wake(context.waker(), Until::Durable) {
-                Some(landed) => sent.way = Way::Landed(landed),
+        self.get_mut().poll_by(|| Listener::foreign(context.waker()))
+    }
+}
+
+impl Sent {
+    /// The outcome, if it is there; if it is not, the listener is woken when it is.
+    fn poll_by(&mut self, listener: impl Fn() -> Listener) -> Poll<Result<Vec<Value>>> {
+        if let Way::Flying(call) = &self.way {
+            match call.take_landed_or_wake(&listener, Until::Durable) {
+                Some(landed) => self.way = Way::Landed(landed),
                 None => return Poll::Pending,
             }
         }
         let mut durable = Ok(());
-        if let Way::Landed(Landed::Placed(_, ticket) | Landed::Failed(ticket, _)) = &mut sent.way {
-            match Pin::new(ticket).poll(context) {
+        if let Way::Landed(landed) = &mut self.way
+            && let Some(ticket) = landed.ticket_mut()
+        {
+            match ticket.poll_by(listener) {
                 Poll::Ready(outcome) => durable = outcome,
                 Poll::Pending => return Poll::Pending,
             }
         }
-        Poll::Ready(match sent.take() {
+        Poll::Ready(match self.take() {
             Landed::Placed(values, _) => durable.map(|()| values),
             Landed::Failed(_, error) => Err(durable.err().unwrap_or(error)),
             Landed::NotBegun(error) => Err(error),
-            Landed::Panicked(panic) => resume_unwind(panic),
+            Landed::Panicked(_, panic) => durable.and_then(|()| panic.resume()),
         })
     }
 }
@@ -165,12 +173,27 @@ impl Future for Sent {
 impl Landed {
     /// Somebody waits until it can be told: the place that the log has to be durable up to for that, if any.
     pub fn await_log(&mut self) -> Option<(Lsn, Durability)> {
+        let ticket = self.ticket_mut()?;
+        ticket.note_waiter();
+        Some((ticket.lsn(), ticket.durability()))
+    }
+
+    /// What tells when it can be told, unless it can be at once.
+    fn ticket(&self) -> Option<&Ticket> {
         match self {
-            Landed::Placed(_, ticket) | Landed::Failed(ticket, _) => {
-                ticket.note_waiter();
-                Some((ticket.lsn(), ticket.durability()))
+            Landed::Placed(_, ticket) | Landed::Failed(ticket, _) | Landed::Panicked(ticket, _) => {
+                Some(ticket)
             }
-            Landed::NotBegun(_) | Landed::Panicked(_) => None,
+            Landed::NotBegun(_) => None,
+        }
+    }
+
+    fn ticket_mut(&mut self) -> Option<&mut Ticket> {
+        match self {
+            Landed::Placed(_, ticket) | Landed::Failed(ticket, _) | Landed::Panicked(ticket, _) => {
+                Some(ticket)
+            }
+            Landed::NotBegun(_) => None,
         }
     }
 }

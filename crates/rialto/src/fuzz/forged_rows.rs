@@ -5,8 +5,9 @@ use std::sync::{Arc, OnceLock};
 
 use super::database::options;
 use super::edit::{Files, Script, disk_of, files_of};
-use crate::checkpoint::home::read_home;
-use crate::checkpoint::image::{self, seed_of};
+use crate::checkpoint::home::{HomeBlock, HomeSlot, forge_digest, read_home};
+use crate::checkpoint::image::{self, Checked, seed_of};
+use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::load_file;
 use crate::io::{Disk, MemoryDisk};
 use crate::log::{ForgedBlock, forge_log_file, recover};
@@ -141,9 +142,27 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
                     forge_image(&mut bytes[at..], seed, base, &mut forge);
                 }
             }
+            forge_digests(&mut files, base.database);
         }
     }
     files
+}
+
+/// Makes the home blocks name the images that there are.
+fn forge_digests(files: &mut Files, database: u128) {
+    let shared: Arc<dyn Disk> = disk_of(files);
+    let (slots, _) = read_home(&*shared).unwrap();
+    for (nth, slot) in slots.iter().enumerate() {
+        let HomeSlot::Valid(HomeBlock { copy: Some(copy), segments, .. }) = *slot else { continue };
+        let (sums, images) = (ImageSums::default(), &files[&image::backup_name(copy)]);
+        for segment in 0..segments {
+            let at = segment as usize * SEGMENT_BYTES;
+            let mut bytes = images[at..images.len().min(at + SEGMENT_BYTES)].to_vec();
+            sums.set(copy, segment, image::check(&mut bytes, seed_of(database)).unwrap().checksum);
+        }
+        let digest = sums.digest(copy, segments, seed_of(database));
+        forge_digest(&mut files.get_mut("home").unwrap()[nth * 4096..][..4096], digest);
+    }
 }
 
 /// Changes rows of user tables in the puts of a packet, and the bytes of patches. Every other patch becomes operations that
@@ -210,7 +229,7 @@ fn forge_image(bytes: &mut [u8], seed: u64, base: &Base, forge: &mut impl FnMut(
     let length = bytes.len().min(SEGMENT_BYTES);
     let mut image = vec![0; SEGMENT_BYTES];
     image[..length].copy_from_slice(&bytes[..length]);
-    let Ok(header) = image::check(&mut image[..length], seed) else { return };
+    let Ok(Checked { header, .. }) = image::check(&mut image[..length], seed) else { return };
     if !header.heap.is_some_and(|heap| base.heaps.contains(&heap)) {
         return;
     }
@@ -234,7 +253,7 @@ fn forge_image(bytes: &mut [u8], seed: u64, base: &Base, forge: &mut impl FnMut(
         image[at + 8..at + 10].copy_from_slice(&(body.len() as u16).to_le_bytes());
         image[at + RECORD_HEADER_BYTES..][..body.len()].copy_from_slice(&body);
     }
-    let written = image::seal(&mut image, &header, seed).len().min(length);
+    let written = image::seal(&mut image, &header, seed).bytes.len().min(length);
     bytes[..written].copy_from_slice(&image[..written]);
 }
 

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use super::edit::{Files, Script, disk_of};
-use crate::checkpoint::home::{HomeError, HomeFile, HomeSlot, NewHome, forge_home_block, read_home};
+use crate::checkpoint::home::{
+    FORMAT_VERSION, HomeError, HomeFile, HomeSlot, NewHome, forge_home_block, read_home,
+};
 use crate::checkpoint::image::{self, ImageHeader};
 use crate::io::Disk;
 use crate::store::memory::segments::Copy;
@@ -26,6 +28,8 @@ pub fn forged_home(data: &[u8]) {
         if way & 1 == 0 {
             // Few values, so that the two blocks have to do with each other.
             block[8..32].fill(0);
+            // Mostly in the format that is read.
+            block[8] = FORMAT_VERSION as u8 - u8::from(way & 0x3f == 0x3f);
             block[12] = way >> 1 & 1;
             block[32..40].fill(0);
             block[32] = way >> 2 & 3;
@@ -42,6 +46,7 @@ pub fn forged_home(data: &[u8]) {
     let disk: Arc<dyn Disk> = disk_of(&files);
     let is_fine = |error: HomeError| match error {
         HomeError::NewerVersion { found, supported } => assert!(found > supported),
+        HomeError::OlderVersion { found, supported } => assert!(found < supported),
         HomeError::Failed(Error::Corrupt { file, offset, what }) => {
             assert!(file == "home" && offset <= BLOCK as u64 && !what.is_empty(), "{file} {offset} {what}");
         }
@@ -68,6 +73,7 @@ pub fn forged_home(data: &[u8]) {
         next_id: 9,
         sweep: 3,
         clearance: Lsn(8),
+        digest: 11,
         transaction_consistent: false,
     };
     home.publish(new).unwrap();
@@ -101,7 +107,8 @@ pub fn forged_image(data: &[u8]) {
         image::seal(&mut bytes, &header, SEED);
     }
     bytes.truncate(if script.byte() < 250 { SEGMENT_BYTES } else { script.below(SEGMENT_BYTES) });
-    let Ok(header) = image::check(&mut bytes, SEED) else { return };
+    let Ok(checked) = image::check(&mut bytes, SEED) else { return };
+    let header = checked.header;
     assert!(header.used <= bytes.len());
     let segments = Segments::reserve(Arc::new(Budget::new(SEGMENT_BYTES as u64))).unwrap();
     let id = SegmentId(0);

@@ -83,6 +83,20 @@ impl InFlight {
         Lsn(oldest.min(place.0)).next()
     }
 
+    /// Waits until all up to `lsn` is applied whole; the head of the queue is what `place` gives. Gives the oldest place that may
+    /// not be.
+    pub fn outlast_until(&self, lsn: Lsn, place: impl Fn() -> Lsn) -> Lsn {
+        let mut looks = 0;
+        loop {
+            let oldest = self.oldest(place());
+            if oldest > lsn {
+                return oldest;
+            }
+            looks += 1;
+            look_later(looks);
+        }
+    }
+
     /// Waits until nothing is in flight.
     pub fn drain(&self) {
         let mut looks = 0;

@@ -1,24 +1,45 @@
-//! The gate under a model checker: `gate.rs` a second time, its every step scheduled by shuttle.
+//! Both gates under a model checker: `gate.rs` and `definitions.rs` a second time, their every step scheduled by shuttle.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use shuttle::thread;
 
 /// `super::sync` as the model sees it.
 mod sync {
+    use std::ops::{Deref, DerefMut};
+
     pub(super) use shuttle::sync::atomic::{AtomicU8, AtomicU64, fence};
 
     /// parking_lot's interface.
     pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
+
+    /// None only while its holder waits.
+    pub(super) struct MutexGuard<'a, T>(Option<shuttle::sync::MutexGuard<'a, T>>);
+
+    const HELD: &str = "a guard holds the latch";
 
     impl<T> Mutex<T> {
         pub(super) fn new(value: T) -> Mutex<T> {
             Mutex(shuttle::sync::Mutex::new(value))
         }
 
-        pub(super) fn lock(&self) -> Option<shuttle::sync::MutexGuard<'_, T>> {
-            Some(self.0.lock().expect("no task panics while it holds a latch"))
+        pub(super) fn lock(&self) -> MutexGuard<'_, T> {
+            MutexGuard(Some(self.0.lock().expect("no task panics while it holds a latch")))
+        }
+    }
+
+    impl<T> Deref for MutexGuard<'_, T> {
+        type Target = T;
+
+        fn deref(&self) -> &T {
+            self.0.as_ref().expect(HELD)
+        }
+    }
+
+    impl<T> DerefMut for MutexGuard<'_, T> {
+        fn deref_mut(&mut self) -> &mut T {
+            self.0.as_mut().expect(HELD)
         }
     }
 
@@ -29,9 +50,9 @@ mod sync {
             Condvar(shuttle::sync::Condvar::new())
         }
 
-        pub(super) fn wait<T>(&self, guard: &mut Option<shuttle::sync::MutexGuard<'_, T>>) {
-            let held = guard.take().expect("a waiter holds the latch");
-            *guard = Some(self.0.wait(held).expect("no task panics while it holds a latch"));
+        pub(super) fn wait<T>(&self, guard: &mut MutexGuard<'_, T>) {
+            let held = guard.0.take().expect(HELD);
+            guard.0 = Some(self.0.wait(held).expect("no task panics while it holds a latch"));
         }
 
         pub(super) fn notify_all(&self) {
@@ -48,6 +69,11 @@ mod sync {
 #[path = "gate.rs"]
 mod gate;
 
+#[allow(dead_code, clippy::duplicate_mod, reason = "the model uses a part of it, with another mutex")]
+#[path = "definitions.rs"]
+mod definitions;
+
+use definitions::Definitions;
 use gate::{Gate, InFlight};
 use sync::AtomicU64;
 
@@ -57,13 +83,18 @@ const COMMITTERS: usize = 3;
 const COMMITS: u64 = 2;
 const SCHEDULES: usize = 3_000;
 
-/// A log of places, and a table in which each committer has a row of two halves: the place of its last commit.
+/// A log of places, a table in which each committer has a row of two halves, the place of its last commit, and a catalog of two
+/// halves, the place of the last DDL.
 struct World {
     in_flight: InFlight,
+    definitions: Definitions,
     head: AtomicU64,
     halves: Vec<[AtomicU64; 2]>,
+    catalog: [AtomicU64; 2],
     /// By place: whose it is.
     owners: Vec<AtomicU64>,
+    /// By place: whether it is DDL's.
+    defines: Vec<AtomicBool>,
 }
 
 impl World {
@@ -71,9 +102,12 @@ impl World {
         let places = COMMITTERS * COMMITS as usize + 1;
         World {
             in_flight: InFlight::new(COMMITTERS),
+            definitions: Definitions::new(),
             head: AtomicU64::new(0),
             halves: (0..COMMITTERS).map(|_| [AtomicU64::new(0), AtomicU64::new(0)]).collect(),
+            catalog: [AtomicU64::new(0), AtomicU64::new(0)],
             owners: (0..places).map(|_| AtomicU64::new(u64::MAX)).collect(),
+            defines: (0..places).map(|_| AtomicBool::new(false)).collect(),
         }
     }
 
@@ -81,18 +115,56 @@ impl World {
         Lsn(self.head.load(Ordering::SeqCst))
     }
 
-    /// As `Context::commit` does it.
-    fn commit(&self, committer: usize) {
+    /// As `Context::commit` takes a place.
+    fn take_place(&self, committer: usize) -> u64 {
         while self.in_flight.enter(committer, self.place()) == Gate::Closed {
             self.in_flight.leave(committer);
             self.in_flight.wait_at_gate();
         }
         let place = self.head.fetch_add(1, Ordering::SeqCst) + 1;
         self.owners[place as usize].store(committer as u64, Ordering::SeqCst);
+        place
+    }
+
+    /// As `Context::commit` does it.
+    fn commit(&self, committer: usize) {
+        let place = self.take_place(committer);
         for half in &self.halves[committer] {
             half.store(place, Ordering::SeqCst);
         }
         self.in_flight.leave(committer);
+    }
+
+    /// As `Context::commit` does it with DDL.
+    fn define(&self, committer: usize) {
+        self.definitions.enter();
+        let place = self.take_place(committer);
+        self.defines[place as usize].store(true, Ordering::SeqCst);
+        for half in self.halves[committer].iter().chain(&self.catalog) {
+            half.store(place, Ordering::SeqCst);
+        }
+        self.in_flight.leave(committer);
+        self.definitions.leave();
+    }
+
+    /// As `Checkpointer::checkpoint` begins: a copy of the catalog, and then the redo start, by a cut if one is made. Gives the
+    /// redo start and the copy.
+    fn begin_with_catalog(&self, cuts: bool) -> (Lsn, [u64; 2]) {
+        self.definitions.hold();
+        let catalog = || self.catalog.each_ref().map(|half| half.load(Ordering::SeqCst));
+        let held = self.in_flight.outlast_until(Lsn(catalog()[1]), || self.place());
+        let copied = catalog();
+        let start = if cuts {
+            self.in_flight.close_gate();
+            self.in_flight.drain();
+            let cut = self.place().next();
+            self.in_flight.open_gate(Gate::Snapshots);
+            cut
+        } else {
+            self.in_flight.oldest(self.place())
+        };
+        self.definitions.release();
+        (start.max(held), copied)
     }
 
     /// The last place at or before `to` that is each committer's.
@@ -129,31 +201,60 @@ impl World {
     }
 }
 
-fn committers_beside(checkpointer: fn(&World)) {
+fn check_with(scenario: fn()) {
+    shuttle::check_random(scenario, SCHEDULES);
+    shuttle::check_pct(scenario, SCHEDULES, 3);
+}
+
+/// Runs the committers beside a checkpointer, each `work` so often; the world when all are done, and what the checkpointer gave.
+fn beside<T>(
+    work: impl Fn(&World, usize, u64) + Copy + Send + 'static,
+    checkpointer: impl FnOnce(&World) -> T,
+) -> (Arc<World>, T) {
     let world = Arc::new(World::new());
     let committers = (0..COMMITTERS).map(|committer| {
         let world = Arc::clone(&world);
-        thread::spawn(move || (0..COMMITS).for_each(|_| world.commit(committer)))
+        thread::spawn(move || (0..COMMITS).for_each(|nth| work(&world, committer, nth)))
     });
     let committers: Vec<_> = committers.collect();
-    checkpointer(&world);
+    let given = checkpointer(&world);
     for committer in committers {
         committer.join().expect("it does not panic");
     }
-    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "nobody is left at the gate");
+    assert_eq!(world.place().0, COMMITTERS as u64 * COMMITS, "nobody is left at a gate");
+    (world, given)
 }
 
-fn check(checkpointer: fn(&World)) {
-    shuttle::check_random(move || committers_beside(checkpointer), SCHEDULES);
-    shuttle::check_pct(move || committers_beside(checkpointer), SCHEDULES, 3);
+fn commit(world: &World, committer: usize, _: u64) {
+    world.commit(committer);
 }
 
 #[test]
 fn a_cut_is_a_prefix_of_the_log_and_leaves_nobody_at_the_gate() {
-    check(|world| (0..2).for_each(|_| world.cut()));
+    check_with(|| drop(beside(commit, |world| (0..2).for_each(|_| world.cut()))));
 }
 
 #[test]
 fn what_is_before_a_redo_start_is_applied_whole() {
-    check(|world| (0..3).for_each(|_| world.begin_fuzzy()));
+    check_with(|| drop(beside(commit, |world| (0..3).for_each(|_| world.begin_fuzzy()))));
+}
+
+/// Two of the committers commit DDL, and something else beside it.
+fn catalogs_beside_ddl(cuts: bool) {
+    let work = |world: &World, committer: usize, nth: u64| match committer < 2 && committer as u64 + nth > 0 {
+        true => world.define(committer),
+        false => world.commit(committer),
+    };
+    let (world, begun) = beside(work, |world| [(); 2].map(|()| world.begin_with_catalog(cuts)));
+    for (start, copied) in begun {
+        let defines = |&place: &u64| world.defines[place as usize].load(Ordering::SeqCst);
+        let last = (1..start.0).rev().find(defines).unwrap_or(0);
+        assert_eq!(copied, [last; 2], "the catalog that is copied is the one at the redo start {start:?}");
+    }
+}
+
+#[test]
+fn the_catalog_in_a_copy_is_that_of_its_redo_start() {
+    check_with(|| catalogs_beside_ddl(false));
+    check_with(|| catalogs_beside_ddl(true));
 }

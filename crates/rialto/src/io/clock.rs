@@ -38,6 +38,10 @@ impl From<Instant> for Moment {
     }
 }
 
+/// A time that never passes: a hundred years. A longer one that a user asks for counts as this where it comes in, because clocks
+/// end: to add [`Duration::MAX`] to a moment is a panic, to add this is not.
+pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
+
 /// A monotone clock.
 pub trait Clock: Send + Sync + Debug {
     /// The time since an arbitrary origin that stays the same for the clock's life.
@@ -80,6 +84,7 @@ impl Clock for SystemClock {
     }
 
     fn sleep(&self, time: Duration) {
+        let time = time.min(FOR_EVER);
         let until = Instant::now() + time;
         if time > WAKE_MARGIN {
             thread::sleep(time - WAKE_MARGIN);
@@ -110,7 +115,7 @@ impl VirtualClock {
 
     /// Moves the clock.
     pub fn advance(&self, time: Duration) {
-        self.now_ns.fetch_add(time.as_nanos() as u64, Ordering::AcqRel);
+        self.now_ns.fetch_add(time.min(FOR_EVER).as_nanos() as u64, Ordering::AcqRel);
     }
 }
 
@@ -120,7 +125,7 @@ impl Clock for VirtualClock {
     }
 
     fn sleep(&self, time: Duration) {
-        let until = self.now() + time;
+        let until = self.now() + time.min(FOR_EVER);
         self.now_ns.fetch_max(until.as_nanos() as u64, Ordering::AcqRel);
     }
 

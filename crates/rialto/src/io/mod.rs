@@ -32,7 +32,7 @@ mod simulated;
 mod conformance;
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
-pub use clock::{Clock, Moment, SystemClock, VirtualClock};
+pub use clock::{Clock, FOR_EVER, Moment, SystemClock, VirtualClock};
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};
 pub use faulty::{FaultKind, FaultyDisk};

@@ -4,10 +4,17 @@
 //! therefore read again under all of its latches at once before anybody is sacrificed: then it is a deadlock, because
 //! nobody on it can leave its queue without one of those latches.
 //!
+//! The lock table of an executor may be out for as long as a body runs. The walk does not wait for it: an owner that waits there has no
+//! edges in this walk, and a later walk reads them. So a long body keeps no deadlock elsewhere from being found. A victim that holds
+//! locks at an executor whose table is out waits for the table before it can release them (L15).
+//!
 //! A transaction may have several owners for a while, each of which runs a part of a phase. Whoever waits for one of them
 //! waits for all, since its locks are held until all of them have met.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use smallvec::SmallVec;
 
 use super::head::{Blockers, Heads};
 use super::interval::{IntervalTable, Intervals};
@@ -47,12 +54,44 @@ pub(super) struct Looks {
     asked: Vec<u16>,
 }
 
+/// A look waits for an executor's lock table that is out for so long, a few times.
+const TABLE_WITHIN: Duration = Duration::from_millis(1);
+
+/// The executors whose lock tables one look has found out: it does not wait for any of them twice.
+#[derive(Debug, Default)]
+pub(super) struct TablesOut(SmallVec<[u16; 4]>);
+
+impl TablesOut {
+    /// The latch of an executor, whose requests are all of owners that wait (L15); none if its table stays out.
+    fn latch<'a>(&mut self, manager: &'a LockManager, executor: u16) -> Option<Latch<'a>> {
+        if self.0.contains(&executor) {
+            return None;
+        }
+        match manager.local.lock_for(executor, TABLE_WITHIN) {
+            Some(mut latch) => {
+                manager.see_to_those_who_left(&mut latch);
+                Some(latch)
+            }
+            None => {
+                self.0.push(executor);
+                None
+            }
+        }
+    }
+}
+
 /// So many looks one waiter does for others, then he sees to his own wait again.
 const LOOKS_FOR_OTHERS: usize = 8;
 
 impl LockManager {
-    /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that.
-    pub(super) fn blockers(&self, owner: u16, waits_for: &WaitsFor) -> Option<(LockMode, Blockers)> {
+    /// Who keeps `owner` waiting for `waits_for`, and the mode it asks for; `None`: it no longer waits for that, or the lock table
+    /// that says so is out.
+    pub(super) fn blockers(
+        &self,
+        owner: u16,
+        waits_for: &WaitsFor,
+        out: &mut TablesOut,
+    ) -> Option<(LockMode, Blockers)> {
         match waits_for {
             WaitsFor::Head(name) => {
                 let heads = self.partitions[Self::partition_of(*name)].lock();
@@ -63,7 +102,7 @@ impl LockManager {
                 let holders = intervals.blockers(owner, *index, key)?;
                 Some((LockMode::Exclusive, Blockers { holders, ..Blockers::default() }))
             }
-            WaitsFor::Local(executor) => Self::blockers_local(&self.local.lock(*executor), owner),
+            WaitsFor::Local(executor) => Self::blockers_local(&*out.latch(self, *executor)?, owner),
         }
     }
 
@@ -120,7 +159,8 @@ impl LockManager {
     /// Walks the graph from `start`, depth first, until it comes back there.
     fn find_cycle(&self, start: u16) -> Option<Vec<(u16, WaitsFor)>> {
         let mut seen = vec![false; self.slots.len()];
-        let mut path = vec![self.step(start)?];
+        let mut out = TablesOut::default();
+        let mut path = vec![self.step(start, &mut out)?];
         seen[usize::from(start)] = true;
         while let Some(step) = path.last_mut() {
             if step.next == 0 && step.alike.iter().any(|&blocker| self.are_one(blocker, start)) {
@@ -135,7 +175,7 @@ impl LockManager {
                 return Some(path.into_iter().map(|step| (step.owner, step.waits_for)).collect());
             }
             if !std::mem::replace(&mut seen[usize::from(blocker)], true)
-                && let Some(step) = self.step(blocker)
+                && let Some(step) = self.step(blocker, &mut out)
             {
                 path.push(step);
             }
@@ -165,11 +205,11 @@ impl LockManager {
     }
 
     /// `owner` and those who keep it waiting, all owners of their transactions; `None`: it does not wait, or will not for
-    /// long.
-    fn step(&self, owner: u16) -> Option<Step> {
+    /// long, or waits where the lock table is out.
+    fn step(&self, owner: u16, out: &mut TablesOut) -> Option<Step> {
         let slot = &self.slots[usize::from(owner)];
         let waits_for = slot.wait_record()?.waits_for;
-        let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for)?;
+        let (_, Blockers { holders, ahead, alike, .. }) = self.blockers(owner, &waits_for, out)?;
         // What those wait for who ask for the same is among these; what the rest of their transactions waits for may not be.
         let blockers = holders.into_iter().chain(ahead).flat_map(|blocker| self.company(blocker));
         let company = alike.iter().flat_map(|&other| self.company(other).skip(1));
@@ -177,9 +217,9 @@ impl LockManager {
         (slot.flags() == 0).then_some(Step { owner, waits_for, blockers, alike, next: 0 })
     }
 
-    /// Reads the cycle again under all its latches; if it is there, marks and returns its victim.
+    /// Reads the cycle again under all its latches; if it is there, marks and returns its victim. None, too, if a lock table is out.
     fn sacrifice(&self, cycle: &[(u16, WaitsFor)]) -> Option<u16> {
-        let latches = Latches::take(self, cycle);
+        let latches = Latches::take(self, cycle)?;
         for (at, (owner, waits_for)) in cycle.iter().enumerate() {
             let (next, _) = cycle[(at + 1) % cycle.len()];
             if self.slots[usize::from(*owner)].flags() != 0
@@ -208,8 +248,8 @@ struct Latches<'a> {
 }
 
 impl<'a> Latches<'a> {
-    /// Takes them in ascending order (L4).
-    fn take(manager: &'a LockManager, cycle: &[(u16, WaitsFor)]) -> Latches<'a> {
+    /// Takes them in ascending order (L4); none if a lock table is out.
+    fn take(manager: &'a LockManager, cycle: &[(u16, WaitsFor)]) -> Option<Latches<'a>> {
         let mut heads = Vec::new();
         let mut intervals = Vec::new();
         let mut locals = Vec::new();
@@ -224,11 +264,15 @@ impl<'a> Latches<'a> {
             partitions.sort_unstable();
             partitions.dedup();
         }
-        Latches {
+        let mut out = TablesOut::default();
+        Some(Latches {
             heads: heads.into_iter().map(|at| (at, manager.partitions[at].lock())).collect(),
             intervals: intervals.into_iter().map(|at| (at, manager.intervals.lock(at))).collect(),
-            locals: locals.into_iter().map(|at| (at, manager.local.lock(at as u16))).collect(),
-        }
+            locals: locals
+                .into_iter()
+                .map(|at| Some((at, out.latch(manager, at as u16)?)))
+                .collect::<Option<_>>()?,
+        })
     }
 
     /// Whether `owner` waits for `waits_for` and `other`, or another owner of its transaction, is among those who keep it

@@ -2,7 +2,8 @@
 //!
 //! Invariant **L6**: a scan registers its interval before it marks and reads any leaf, and an insert into a marked leaf
 //! asks under that leaf's latch. So either the insert sees the interval, or the scan sees the inserted entry and waits
-//! for the record's lock, which the inserter took first: no phantom.
+//! for the record's lock, which the inserter took first: no phantom. On processors that let a load pass an earlier store this
+//! takes a fence on either side; [`IntervalTable::admits`] has the argument, and `store/memory/index/tests/guard.rs` a model.
 
 use std::cmp::Ordering as Order;
 use std::ops::Bound;
@@ -11,7 +12,7 @@ use std::sync::atomic::Ordering;
 use crossbeam_utils::CachePadded;
 use hashbrown::HashMap;
 
-use super::sync::{AtomicU32, Mutex, MutexGuard};
+use super::sync::{AtomicU32, Mutex, MutexGuard, fence};
 use crate::ids::IndexId;
 
 /// What the interval locks say to an insert into a guarded leaf.
@@ -330,6 +331,9 @@ impl IntervalTable {
         let registered = intervals.register(owner, index, lower, upper);
         let count = partition.count.load(Ordering::Relaxed);
         partition.count.store(count.wrapping_add_signed(registered.added as i32), Ordering::Release);
+        drop(intervals);
+        // Orders the count before the scan's look at any leaf: see `admits`.
+        fence(Ordering::SeqCst);
         registered.first
     }
 
@@ -337,8 +341,12 @@ impl IntervalTable {
     #[inline]
     pub(super) fn admits(&self, owner: u16, index: IndexId, key: &[u8]) -> Admission {
         let partition = &self.partitions[Self::partition_of(index)];
-        // A scan counts its interval before it takes the latch of a leaf to mark it, and the caller holds the latch of
-        // a leaf: an interval whose mark is on that leaf is seen here.
+        // A scan that finds a leaf guarded reads it without its latch. So the two sides are: a scan counts its interval, then
+        // looks at the leaf's latch; an insert latches the leaf, then looks at the count. Each has a sequentially consistent
+        // fence in between. If the scan's is the first, the insert sees the interval counted. If this one is the first, the
+        // scan sees the leaf latched, or what the insert has made of it, without its guard. (Where the count is not 0 the
+        // order in which the two have the intervals' lock says the same.)
+        fence(Ordering::SeqCst);
         if partition.count.load(Ordering::Acquire) == 0 {
             return Admission::GoAndUnguard;
         }

@@ -323,6 +323,7 @@ impl LockManager {
     ) -> Result<(Acquired, u32), LockError> {
         let slot = self.slot(owner);
         let since = Instant::now();
+        wait.since();
         self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Head(name), target, since });
         let queued = {
             let mut heads = self.partitions[Self::partition_of(name)].lock();
@@ -347,7 +348,7 @@ impl LockManager {
             RequestKind::New => Acquired::New,
             RequestKind::Upgrade => Acquired::Upgraded,
         };
-        let outcome = match self.sleep(owner.body.id, since, wait) {
+        let outcome = match self.sleep(owner.body.id, wait) {
             Woke::Granted => Ok((granted, at)),
             Woke::Not(error) if self.withdraw(owner.body.id, name, at) => Err(error),
             // Granted between the decision to leave and the latch: a granted lock is held, so take it.
@@ -404,8 +405,8 @@ impl LockManager {
         }
     }
 
-    /// Why a wait that began then is to end without what it is for, if it is.
-    pub(super) fn why_not_wait(&self, since: Instant, wait: &Wait<'_>) -> Option<LockError> {
+    /// Why a request is to wait no longer, if it is.
+    pub(super) fn why_not_wait(&self, wait: &Wait<'_>) -> Option<LockError> {
         if self.shutdown.load(Ordering::Acquire) {
             return Some(LockError::Shutdown);
         }
@@ -413,7 +414,7 @@ impl LockManager {
             return Some(LockError::Cancelled);
         }
         let now = Instant::now();
-        let waited = now.saturating_duration_since(since);
+        let waited = now.saturating_duration_since(wait.since());
         if wait.timeout.is_some_and(|limit| waited >= limit) {
             return Some(LockError::Timeout { waited });
         }
@@ -421,11 +422,14 @@ impl LockManager {
     }
 
     /// Sleeps until the slot's wait is over, looking for deadlocks now and then.
-    pub(super) fn sleep(&self, id: u16, since: Instant, wait: &Wait<'_>) -> Woke {
+    pub(super) fn sleep(&self, id: u16, wait: &Wait<'_>) -> Woke {
         let slot = &self.slots[usize::from(id)];
         look_a_while(|| slot.flags() != 0);
+        if slot.flags() & GRANTED == 0 && self.meets_own_lease(id) {
+            return Woke::Not(LockError::Deadlock);
+        }
         let mut check_interval = self.options.deadlock_check_after;
-        let mut next_check = since + check_interval;
+        let mut next_check = Instant::now() + check_interval;
         // No latch is held here.
         let mut blocked = None;
         loop {
@@ -434,11 +438,13 @@ impl LockManager {
                 flags if flags & VICTIM != 0 => return Woke::Not(LockError::Deadlock),
                 _ => {}
             }
-            if let Some(error) = self.why_not_wait(since, wait) {
+            if slot.gives_up() {
+                return Woke::Not(LockError::Cancelled);
+            }
+            if let Some(error) = self.why_not_wait(wait) {
                 return Woke::Not(error);
             }
             let now = Instant::now();
-            let waited = now.saturating_duration_since(since);
             // A look takes a while, too.
             blocked.get_or_insert_with(Blocked::enter);
             if now >= next_check {
@@ -449,22 +455,36 @@ impl LockManager {
             }
             let mut limit = SLEEP_MAX.min(next_check - now);
             if let Some(timeout) = wait.timeout {
-                limit = limit.min(timeout - waited);
+                limit = limit.min(timeout.saturating_sub(now.saturating_duration_since(wait.since())));
             }
             if let Some(deadline) = wait.deadline {
-                limit = limit.min(deadline - now);
+                limit = limit.min(deadline.saturating_duration_since(now));
             }
             slot.sleep(limit, || {
                 slot.flags() != 0
+                    || slot.gives_up()
                     || self.shutdown.load(Ordering::Acquire)
                     || wait.cancelled.load(Ordering::Acquire)
             });
         }
     }
 
-    /// Makes a waiting owner look at its `cancelled` flag. Call it after setting the flag; harmless at any time.
+    /// Makes a waiting owner, and those that run parts of its transaction, look at their `cancelled` flag. Call it after
+    /// setting the flag; harmless at any time.
     pub fn interrupt(&self, owner: u16) {
         self.slots[usize::from(owner)].notify();
+        // A part that comes to follow later sees the flag before it sleeps.
+        fence(Ordering::SeqCst);
+        if self.followers.load(Ordering::Acquire) > 0 {
+            let slots = self.slots[..self.lent_ever()].iter();
+            slots.filter(|slot| slot.leader() == Some(owner)).for_each(|slot| slot.notify());
+        }
+    }
+
+    /// Ends the wait of an owner that runs a part of a transaction, and its later waits until the parts are over, with
+    /// [`LockError::Cancelled`]: another part has failed.
+    pub fn end_waits_of_part(&self, part: u16) {
+        self.slots[usize::from(part)].give_up(true);
     }
 
     /// Ends all waits, now and later, with [`LockError::Shutdown`].
@@ -490,7 +510,7 @@ impl LockManager {
 
     /// After [`Admission::Refuse`], and with no latch held: waits until no other owner's interval contains the key,
     /// or until it is worth another try. Intervals are granted at once, so a steady stream of overlapping scans can
-    /// keep an insert out until its time-out.
+    /// keep an insert out until its time-out, which the tries have in common ([`Wait::since`]).
     pub fn wait_interval(
         &self,
         owner: &mut Owner,
@@ -508,6 +528,7 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         let since = Instant::now();
+        wait.since();
         let partition = IntervalTable::partition_of(index);
         let waits_for = WaitsFor::Interval(index, key.to_vec());
         let target = LockTarget::Interval { index, key: key.to_vec() };
@@ -515,7 +536,7 @@ impl LockManager {
         let queued = self.intervals.lock(partition).enqueue(id, index, key);
         let outcome = match queued {
             false => Ok(()),
-            true => match self.sleep(id, since, wait) {
+            true => match self.sleep(id, wait) {
                 Woke::Granted => Ok(()),
                 Woke::Not(error) if self.intervals.lock(partition).withdraw(id, index) => Err(error),
                 Woke::Not(_) => Ok(()),
@@ -525,11 +546,18 @@ impl LockManager {
         outcome
     }
 
-    /// Forgets an index that was dropped.
-    pub fn forget_index(&self, index: IndexId) {
+    /// Forgets that there were intervals in an index, whose entries are gone.
+    pub fn forget_intervals(&self, index: IndexId) {
         self.intervals.forget(index);
-        if self.local.has_rule(index) {
-            self.route(index, None);
+    }
+
+    /// Forgets an index that was dropped. The commit that drops it is between its place and its visibility, for which
+    /// checkpoints wait, and the body that has a lock table out may wait for a checkpoint: so this waits for no lock table, and
+    /// leaves the index's routing rule to [`LockManager::forget_rules_of_dropped`]. No other index has its number ever.
+    pub fn forget_index(&self, index: IndexId) {
+        self.forget_intervals(index);
+        if self.options.form == LockForm::Local {
+            self.local.dropped.lock().push(index);
         }
     }
 

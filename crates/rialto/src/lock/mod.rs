@@ -13,7 +13,7 @@
 //!   ahead of it; an upgrade waits for holders only and stands before all new requests. The waits-for graph is the
 //!   negation of this rule, so it can neither miss a deadlock nor invent one. (For spans: `local`.)
 //! - **L2** A request leaves its queue under its partition's latch only: granted by who made room, or withdrawn by its
-//!   own owner, who then grants those that it stood before.
+//!   own owner, who then grants those that it stood before. (If an executor's table is out: L15.)
 //! - **L3** A wake-up is a hint. The truth is the slot's state word, written under the partition's latch; a stale
 //!   wake-up of a reused slot is harmless.
 //! - **L4** Nobody holds two partition latches at once, but for the deadlock detector, which takes them in ascending
@@ -23,7 +23,8 @@
 //!   transaction has its place in the log (I2).
 //! - **L6** in `interval`: no phantom. **L7** to **L9** in `thin`: a record's word and its head agree. **L10** in
 //!   `intent`: an intention and a whole-table lock agree. **L11** in `local`: a span is held wherever its keys are; **L12**:
-//!   who has executors for himself waits for nobody. **L13** in `intent`: these hold his intentions.
+//!   a transaction with an executor lease waits for nothing. **L13** in `intent`: executors hold its intentions. **L14** in
+//!   `local`: parts of one transaction share no exclusive span; **L15**: a wait that ends while the table is out.
 //!
 //! Three forms, one meaning. In the central form every lock is a head. In the thin form ([`LockForm::Thin`], the default)
 //! a present record is locked in its own word ([`LockManager::record_thin`]), and a table intention lies in its owner's
@@ -57,7 +58,7 @@ mod tests;
 pub use counters::LockCounters;
 pub use deadlock::VictimPolicy;
 pub use interval::Admission;
-pub use local::{Look, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
+pub use local::{Look, OwnLease, RoutingChanges, RoutingRule, Span, SpanRef, Wanted};
 pub use manager::LockManager;
 pub use mode::{Acquired, LockMode, RecordMode};
 pub use name::{LockName, LockTarget};

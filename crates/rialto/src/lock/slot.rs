@@ -21,8 +21,10 @@ use crate::io::Moment;
 pub(super) const GRANTED: u64 = 1;
 /// In a slot's state word: the wait is over, the owner is a deadlock's victim.
 pub(super) const VICTIM: u64 = 2;
+/// In a slot's state word: the owner has left the wait. Its request may still be listed where the lock table is out.
+const LEFT: u64 = 4;
 /// The state word counts waits above its flags, so that a flag meant for one wait cannot reach the next.
-const WAIT: u64 = 4;
+const WAIT: u64 = 8;
 const FLAGS: u64 = WAIT - 1;
 
 /// What a waiting request waits for, as the detector needs it.
@@ -56,6 +58,8 @@ pub(super) struct Slot {
     held: AtomicU32,
     /// The owner, plus one, that this one runs a part of a phase for; 0: for itself.
     leader: AtomicU32,
+    /// Not 0: the owner runs a part of a phase, and an action before those that it has still to run has failed.
+    gives_up: AtomicU32,
     parker: Mutex<()>,
     wake: Condvar,
     wait: Mutex<Option<WaitRecord>>,
@@ -81,6 +85,19 @@ impl Slot {
         self.leader.load(Ordering::Acquire).checked_sub(1).map(|leader| leader as u16)
     }
 
+    /// Decides whether the owner waits for locks, and wakes it if it does and is not to.
+    pub(super) fn give_up(&self, gives_up: bool) {
+        self.gives_up.store(u32::from(gives_up), Ordering::SeqCst);
+        if gives_up {
+            self.notify();
+        }
+    }
+
+    /// Whether the owner waits for no lock any more.
+    pub(super) fn gives_up(&self) -> bool {
+        self.gives_up.load(Ordering::Acquire) != 0
+    }
+
     /// Announces a wait; after this, and not before, a request may be queued.
     pub(super) fn begin_wait(&self, record: WaitRecord, held: usize, started_ns: u64) {
         self.held.store(held as u32, Ordering::Relaxed);
@@ -103,6 +120,29 @@ impl Slot {
     /// Tells the sleeper that its wait is over. Under the latch of the partition where it waits (L3).
     pub(super) fn set_granted(&self) {
         self.state.fetch_or(GRANTED, Ordering::AcqRel);
+    }
+
+    /// The number of the wait that has begun last.
+    pub(super) fn wait_number(&self) -> u64 {
+        self.state.load(Ordering::Relaxed) / WAIT
+    }
+
+    /// As [`Slot::set_granted`], if the owner has not left the wait of this number.
+    pub(super) fn set_granted_in(&self, wait: u64) -> bool {
+        let grant = |state| (state / WAIT == wait && state & LEFT == 0).then_some(state | GRANTED);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, grant).is_ok()
+    }
+
+    /// Whether the owner has left the wait of this number.
+    pub(super) fn has_left(&self, wait: u64) -> bool {
+        let state = self.state.load(Ordering::Acquire);
+        state / WAIT != wait || state & LEFT != 0
+    }
+
+    /// The owner leaves its wait, without the latch of the partition. False: it has been granted what it waits for.
+    pub(super) fn leave_wait(&self) -> bool {
+        let leave = |state| (state & GRANTED == 0).then_some(state | LEFT);
+        self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, leave).is_ok()
     }
 
     /// Makes the sleeper a victim, unless its wait is over already. Under the latches of the whole cycle.
@@ -195,6 +235,8 @@ pub(super) struct Body {
     pub(super) id: u16,
     /// The owner that stands for its transaction: itself, unless it runs a part of a phase for another one.
     pub(super) transaction: u16,
+    /// Its transaction runs in parts now, with other owners beside this one.
+    pub(super) shares: bool,
     /// When the transaction, or the first run of it, began.
     pub(super) started: Moment,
     pub(super) records: Vec<HeldRecord>,
@@ -232,6 +274,7 @@ impl Owner {
             body: Body {
                 id,
                 transaction: id,
+                shares: false,
                 started,
                 records,
                 tables,
@@ -255,10 +298,26 @@ impl Owner {
         self.body.id
     }
 
+    /// Whether it holds anything in an executor's lock table.
+    #[inline]
+    pub fn holds_at_executors(&self) -> bool {
+        !self.body.locals.is_empty()
+    }
+
+    /// Whether it runs a part of another owner's transaction.
+    pub fn is_part(&self) -> bool {
+        self.body.transaction != self.body.id
+    }
+
     /// Whether it may hold a table as a whole; if not, all its locks on tables are intentions.
     #[inline]
     pub fn holds_whole(&self) -> bool {
         self.body.whole
+    }
+
+    /// The number of the owner that stands for its transaction: its own, unless it runs a part of a phase.
+    pub fn transaction(&self) -> u16 {
+        self.body.transaction
     }
 
     /// The mode in which it holds the table.

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 pub(super) use parking_lot::{Mutex, MutexGuard};
-pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+pub(super) use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
 /// Looks a few times whether a wait is over before the waiter falls asleep: for about as long as a short transaction
 /// that runs on another core holds a lock, which is less than falling asleep and being woken takes.

@@ -2,13 +2,11 @@
 
 use std::time::{Duration, Instant};
 
+use super::deadlock::TablesOut;
 use super::manager::LockManager;
 use super::mode::LockMode;
 use super::name::LockTarget;
 use super::slot::WaitsFor;
-
-/// A lock table that is out is waited for so long, a few times.
-const TABLE_WITHIN: Duration = Duration::from_millis(1);
 
 /// One transaction's wait, as it was at a moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,22 +29,17 @@ impl LockManager {
     /// Everybody who waits now, the longest wait first. Each wait is a true one, but they are not all read at the same
     /// instant; those at an executor whose lock table stays out are left out.
     pub fn waits(&self) -> Vec<LockWait> {
+        // The caller's thread may have one out itself.
+        let mut out = TablesOut::default();
         let mut waits: Vec<LockWait> =
-            (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16)).collect();
+            (0..self.lent_ever()).filter_map(|id| self.wait_of(id as u16, &mut out)).collect();
         waits.sort_by_key(|wait| std::cmp::Reverse(wait.waited));
         waits
     }
 
-    fn wait_of(&self, waiter: u16) -> Option<LockWait> {
+    fn wait_of(&self, waiter: u16, out: &mut TablesOut) -> Option<LockWait> {
         let record = self.slots[usize::from(waiter)].wait_record()?;
-        let (mode, blockers) = match record.waits_for {
-            // Who asks may have it out himself.
-            WaitsFor::Local(executor) => {
-                let locks = self.local.lock_for(executor, TABLE_WITHIN)?;
-                Self::blockers_local(&locks, waiter)?
-            }
-            _ => self.blockers(waiter, &record.waits_for)?,
-        };
+        let (mode, blockers) = self.blockers(waiter, &record.waits_for, out)?;
         let waited = Instant::now().saturating_duration_since(record.since);
         let mode = match record.waits_for {
             WaitsFor::Head(_) | WaitsFor::Local(_) => mode,

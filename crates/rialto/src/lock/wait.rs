@@ -1,5 +1,6 @@
 //! How a caller wants to wait, and how a wait can end without the lock.
 
+use std::cell::Cell;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
@@ -14,16 +15,30 @@ pub enum LockPolicy {
 }
 
 /// How one request waits. None of it is looked at unless the request has to wait.
-#[derive(Debug, Clone, Copy)]
+///
+/// A request may come to several waits: it is turned away and asks again, or waits for a lock table and then for the lock. All
+/// of them are one wait for [`Wait::timeout`], which counts from the first: [`Wait::since`].
+#[derive(Debug, Clone)]
 pub struct Wait<'a> {
     /// Wait at all?
     pub policy: LockPolicy,
-    /// The longest wait for this one lock.
+    /// When its first wait began, if it has come to one.
+    pub since: Cell<Option<Instant>>,
+    /// The longest that all its waits together may take.
     pub timeout: Option<Duration>,
     /// When the whole transaction has to be over.
     pub deadline: Option<Instant>,
     /// Set from outside to end the wait; see [`LockManager::interrupt`](super::LockManager::interrupt).
     pub cancelled: &'a AtomicBool,
+}
+
+impl Wait<'_> {
+    /// When the request began to wait; now, if this is its first wait.
+    pub(super) fn since(&self) -> Instant {
+        let since = self.since.get().unwrap_or_else(Instant::now);
+        self.since.set(Some(since));
+        since
+    }
 }
 
 /// Why a lock was not granted. The locks held before are held still.
@@ -49,9 +64,13 @@ pub enum LockError {
     /// The lock is not free and the policy is [`LockPolicy::Refuse`].
     #[error("the lock is held by another transaction and the caller asked not to wait")]
     WouldWait,
-    /// [`Wait::cancelled`] was set.
+    /// [`Wait::cancelled`] was set, or another part of the transaction has failed
+    /// ([`LockManager::end_waits_of_part`](super::LockManager::end_waits_of_part)).
     #[error("the wait for a lock was cancelled on request")]
     Cancelled,
+    /// Another part of the same transaction holds it exclusively (L14).
+    #[error("another part of the same transaction holds the lock; run the transaction as a whole")]
+    Split,
     /// The lock manager is shutting down.
     #[error("the wait for a lock ended because the database is closing; reopen it")]
     Shutdown,

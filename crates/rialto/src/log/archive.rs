@@ -33,12 +33,14 @@ pub struct ArchiveStats {
 pub(crate) struct Archiver {
     from: Arc<dyn Disk>,
     to: Arc<dyn Disk>,
+    /// Held while a file is copied.
     state: Mutex<State>,
+    /// Apart: a reader of the figures must not wait for a copy.
+    stats: Mutex<ArchiveStats>,
 }
 
 #[derive(Debug, Default)]
 struct State {
-    stats: ArchiveStats,
     /// The log files up to this one were copied whole.
     done: u64,
     loads: HashSet<u64>,
@@ -46,11 +48,11 @@ struct State {
 
 impl Archiver {
     pub(crate) fn new(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Archiver {
-        Archiver { from, to, state: Mutex::default() }
+        Archiver { from, to, state: Mutex::default(), stats: Mutex::default() }
     }
 
     pub(crate) fn stats(&self) -> ArchiveStats {
-        self.state.lock().stats.clone()
+        self.stats.lock().clone()
     }
 
     /// Copies whole log files, oldest first. Gives the number of the last that is in the archive, or one before it.
@@ -61,30 +63,24 @@ impl Archiver {
                 continue;
             }
             let length = PAGE as u64 + file.capacity;
-            match self.copy(&mut state, &files::name(file.sequence), length, length) {
-                Ok(()) => {
-                    state.done = file.sequence;
-                    state.stats.files += 1;
-                    state.stats.failure = None;
-                }
-                Err(error) => {
-                    state.stats.failure = Some(error.to_string());
-                    break;
-                }
+            let copied = self.copy(&files::name(file.sequence), length, length);
+            if self.note(copied).is_err() {
+                break;
             }
+            state.done = file.sequence;
+            self.stats.lock().files += 1;
         }
         state.done
     }
 
     /// Copies log files as far as they are durable.
     pub(super) fn take_up_to(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
-        let mut state = self.state.lock();
+        let state = self.state.lock();
         for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
             let bytes = PAGE as u64 + file.capacity.min(durable - file.start);
             // What lies behind it in the file is of no use, but every log file has its length.
             let length = PAGE as u64 + file.capacity;
-            let copied = self.copy(&mut state, &files::name(file.sequence), bytes, length);
-            self.note(&mut state, copied)?;
+            self.note(self.copy(&files::name(file.sequence), bytes, length))?;
         }
         Ok(())
     }
@@ -97,19 +93,19 @@ impl Archiver {
         }
         let name = load_file_name(number);
         let length = self.from.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
-        let copied = self.copy(&mut state, &name, length, length);
-        self.note(&mut state, copied)?;
+        self.note(self.copy(&name, length, length))?;
         state.loads.insert(number);
         Ok(())
     }
 
-    fn note<T>(&self, state: &mut State, outcome: Result<T>) -> Result<T> {
-        state.stats.failure = outcome.as_ref().err().map(Error::to_string);
+    /// Keeps what the last attempt came to for the metrics.
+    pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
+        self.stats.lock().failure = outcome.as_ref().err().map(Error::to_string);
         outcome
     }
 
     /// Copies the first `bytes` bytes to a file that is `length` bytes long.
-    fn copy(&self, state: &mut State, name: &str, bytes: u64, length: u64) -> Result<()> {
+    fn copy(&self, name: &str, bytes: u64, length: u64) -> Result<()> {
         let unfinished = format!("{name}.unfinished");
         let from = self.from.open(name, Open::ReadOnly, Caching::Direct)?;
         let to = self.to.open(&unfinished, Open::Create, Caching::Direct)?;
@@ -126,7 +122,7 @@ impl Archiver {
         to.sync()?;
         self.to.rename(&unfinished, name)?;
         self.to.sync_directory()?;
-        state.stats.bytes += bytes;
+        self.stats.lock().bytes += bytes;
         Ok(())
     }
 }

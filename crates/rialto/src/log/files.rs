@@ -241,10 +241,44 @@ impl FileTable {
             if stray || found.starts_with(SPARE) && inner.spares.len() >= self.spares_max {
                 self.disk.remove(&found)?;
             } else if found.starts_with(SPARE) {
-                inner.spares.push(found);
+                // Under another bound files have another size.
+                match self.is_of_our_size(&found)? {
+                    true => inner.spares.push(found),
+                    false => self.disk.remove(&found)?,
+                }
             }
         }
         Ok(())
+    }
+
+    fn is_of_our_size(&self, name: &str) -> Result<bool> {
+        let length = self.disk.open(name, Open::ReadOnly, Caching::Buffered)?.length()?;
+        Ok(length == PAGE as u64 + self.file_bytes)
+    }
+
+    /// What the files count against the bound. One of an earlier, higher bound counts as one of this bound's: the log has to go
+    /// on behind it, before it can be freed.
+    fn counted(&self, inner: &Inner) -> u64 {
+        inner.files.iter().map(|file| file.capacity.min(self.file_bytes)).sum()
+    }
+
+    /// What the log up to this position takes of the bound. What a file of an earlier, higher bound holds beyond a file of this
+    /// bound takes nothing, as in [`FileTable::counted`].
+    pub(crate) fn used(&self, position: u64) -> u64 {
+        let inner = self.inner.lock();
+        let filled = |file: &LogFile| position.saturating_sub(file.start).min(file.capacity);
+        inner.files.iter().map(|file| filled(file).min(self.file_bytes)).sum()
+    }
+
+    /// The bound on the bytes of all files.
+    pub(crate) fn bytes_max(&self) -> u64 {
+        self.bytes_max
+    }
+
+    /// The most that can be promised to one packet, once all is freed but the file that the log ends in.
+    pub(crate) fn most_for_one(&self) -> u64 {
+        let beside_the_last = (self.bytes_max / self.file_bytes).saturating_sub(1).max(1);
+        beside_the_last.saturating_mul(self.file_bytes)
     }
 
     fn publish(&self, inner: &Inner) {
@@ -281,16 +315,12 @@ impl FileTable {
         let (sequence, start, used, spare) = {
             let inner = self.inner.lock();
             let (sequence, start) = inner.files.back().map_or((1, 0), |last| (last.sequence + 1, last.end()));
-            let used: u64 = inner.files.iter().map(|file| file.capacity).sum();
-            (sequence, start, used, inner.spares.last().cloned())
+            (sequence, start, self.counted(&inner), inner.spares.last().cloned())
         };
         let capacity = if sequence == 1 { self.first_file_bytes } else { self.file_bytes };
         if used.saturating_add(capacity) > bytes_max {
             let reason = format!(
-                "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet{}",
-                self.archiver()
-                    .and_then(|archiver| archiver.stats().failure)
-                    .map_or(String::new(), |failure| { format!("; the archive takes none: {failure}") })
+                "its files hold {used} of at most {bytes_max} bytes (log_bytes_max), and none is free for reuse yet"
             );
             return Err(Error::LogFull { reason });
         }
@@ -434,31 +464,36 @@ impl FileTable {
             let files: u64 = inner.files.iter().map(|file| file.capacity).sum();
             (inner.kept_max.max(self.spares_max), files + inner.spares.len() as u64 * self.file_bytes)
         };
-        for (old, spare, capacity) in &freed {
-            self.disk.rename(old, spare)?;
-            let mut inner = self.inner.lock();
-            let within = inner.spares.len() < self.spares_max || bytes + capacity <= self.bytes_max;
-            if *capacity == self.file_bytes && inner.spares.len() < kept_max && within {
-                inner.spares.push(spare.clone());
+        // The thread that prepares files waits meanwhile, so that no spare goes.
+        let before = self.inner.lock().spares.len();
+        let (count, mut kept) = (freed.len() as u64, Vec::new());
+        for (old, spare, capacity) in freed {
+            self.disk.rename(&old, &spare)?;
+            let spares = before + kept.len();
+            let within = spares < self.spares_max || bytes + capacity <= self.bytes_max;
+            if capacity == self.file_bytes && spares < kept_max && within {
+                kept.push(spare);
                 bytes += capacity;
             } else {
-                surplus.push(spare.clone());
+                surplus.push(spare);
             }
         }
+        // From here on no crash brings back a file under the name that it had in the log: it may be cut, or used again. After an error
+        // that is not known, and those that were renamed wait for the next opening.
+        self.disk.sync_directory()?;
         {
-            // What was kept for a busier time.
             let mut inner = self.inner.lock();
+            inner.spares.extend(kept);
+            // What was kept for a busier time.
             let too_many = inner.spares.len().saturating_sub(kept_max);
             surplus.extend(inner.spares.drain(..too_many));
         }
-        // From here on no crash brings back a file under the name that it had in the log: it may be cut.
-        self.disk.sync_directory()?;
         self.publish(&self.inner.lock());
         drop(one);
         for spare in surplus {
             remove_in_steps(&*self.disk, &spare)?;
         }
-        Ok(freed.len() as u64)
+        Ok(count)
     }
 
     /// The files that [`FileTable::free_before`] frees, oldest first.

@@ -24,6 +24,17 @@ pub(crate) fn cost(length: usize) -> u64 {
     length as u64 + PACKET_HEADER as u64 + parts * per_block
 }
 
+/// The longest packet whose [`cost`] is at most this.
+pub(crate) fn longest_within(bytes: u64) -> usize {
+    // The cost grows with the length.
+    let (mut low, mut high) = (0, bytes as usize);
+    while low < high {
+        let middle = low + (high - low).div_ceil(2);
+        (low, high) = if cost(middle) <= bytes { (middle, high) } else { (low, middle - 1) };
+    }
+    low
+}
+
 /// Whether all that was queued is in the ring now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Gathered {

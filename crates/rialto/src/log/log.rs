@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::task::Waker;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -12,13 +12,14 @@ use parking_lot::Mutex;
 
 use super::archive::Archiver;
 use super::files::FileTable;
-use super::gather::{Gathered, Gatherer, cost};
+use super::gather::{Gathered, Gatherer, cost, longest_within};
 use super::marks::Marks;
 use super::open::Parts;
 use super::packet::{HomeSlot, PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
+use super::wakers::{self, Listener, Listeners, WakerThreads, Woken};
 use super::write_path::WritePath;
 use super::writer::{Counters, Flight, GroupWriter, LogStats};
 use super::{
@@ -26,7 +27,7 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
-use crate::io::DiskError;
+use crate::io::{DiskError, FOR_EVER};
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};
 
@@ -35,6 +36,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
 /// Logs with fewer packet slots give none of them away for good.
 const SLOTS_WITH_HOMES: usize = 8_192;
+
+/// What a log that is full calls to have files freed; why none will be, if that is known.
+pub(crate) type WhenFull = Box<dyn Fn() -> Option<String> + Send + Sync>;
 
 /// The log of a database.
 ///
@@ -58,13 +62,17 @@ pub(crate) struct Core {
     ring: RingView,
     files: Arc<FileTable>,
     failure: OnceLock<DiskError>,
-    tickets: Mutex<Vec<Ticket>>,
-    tickets_open: AtomicU64,
+    listeners: Listeners,
+    waker_threads: WakerThreads,
     counters: Arc<Counters>,
     /// Processor time of the log's threads.
     server_time: ProcessorTime,
     marks: Mutex<Marks>,
     closed: AtomicBool,
+    /// Called by a transaction that waits for room.
+    when_full: OnceLock<WhenFull>,
+    /// How many transactions wait for room that no further file can be made for.
+    short: AtomicU32,
     flush_interval: Duration,
     wait_max: Duration,
     packet_slots: usize,
@@ -73,13 +81,6 @@ pub(crate) struct Core {
     write_path: WritePath,
     /// Whether the log has its threads; without them every caller does all work itself.
     threaded: bool,
-}
-
-#[derive(Debug)]
-struct Ticket {
-    lsn: Lsn,
-    durability: Durability,
-    waker: Waker,
 }
 
 impl Log {
@@ -100,14 +101,16 @@ impl Log {
             ring: parts.ring,
             files: parts.files,
             failure: OnceLock::new(),
-            tickets: Mutex::new(Vec::new()),
-            tickets_open: AtomicU64::new(0),
+            listeners: Listeners::default(),
+            waker_threads: WakerThreads::default(),
             counters: parts.counters,
             server_time: ProcessorTime::default(),
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
-            flush_interval: options.memory_flush_interval,
-            wait_max: options.wait_max,
+            when_full: OnceLock::new(),
+            short: AtomicU32::new(0),
+            flush_interval: options.memory_flush_interval.min(FOR_EVER),
+            wait_max: options.wait_max.min(FOR_EVER),
             packet_slots: options.packet_slots,
             write_path: parts.write_path,
             group_max: options.group_commit.group_max.map_or(u64::MAX, u64::from),
@@ -119,6 +122,7 @@ impl Log {
             let (server, preparer) = (log.core.clone(), log.core.clone());
             log.spawn("rialto-log", move || server.serve())?;
             log.spawn("rialto-log-file", move || preparer.files.serve(|| preparer.server_time.lap()))?;
+            log.core.waker_threads.start().map_err(|(name, error)| thread_error(name, &error))?;
         } else {
             log.core.writer.close();
         }
@@ -126,13 +130,10 @@ impl Log {
     }
 
     fn spawn(&self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<()> {
-        let thread =
-            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(|error| Error::Io {
-                file: name.to_owned(),
-                offset: 0,
-                operation: "start of the thread".to_owned(),
-                cause: error.to_string(),
-            })?;
+        let thread = std::thread::Builder::new()
+            .name(name.to_owned())
+            .spawn(run)
+            .map_err(|error| thread_error(name, &error))?;
         self.threads.lock().push(thread);
         Ok(())
     }
@@ -200,10 +201,15 @@ impl Log {
     /// Reserves log space for the packet as it is now, or for one of `bytes` bytes if that is more (I10): one addition
     /// to a shared word. Waits for room at most [`LogOptions::wait_max`], then [`Error::LogFull`].
     pub fn reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<()> {
-        if self.try_reserve(packet, bytes)? {
+        self.reserve_record(packet, packet.bytes().len().max(bytes))
+    }
+
+    /// As [`Log::reserve`], for a record of so many bytes, which may be less than the packet has ([`Log::push_call`]).
+    pub(crate) fn reserve_record(&self, packet: &mut PacketSlot, length: usize) -> Result<()> {
+        if self.try_reserve_record(packet, length)? {
             return Ok(());
         }
-        let needed = cost(packet.bytes().len().max(bytes) + HELD_BY_BYTES);
+        let needed = cost(length + HELD_BY_BYTES);
         self.core.promise_slowly(needed - packet.promised())?;
         packet.set_promised(needed);
         Ok(())
@@ -211,13 +217,23 @@ impl Log {
 
     /// As [`Log::reserve`], without waiting; false if there is no room now.
     pub fn try_reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<bool> {
+        self.try_reserve_record(packet, packet.bytes().len().max(bytes))
+    }
+
+    /// As [`Log::try_reserve`], for a record of so many bytes.
+    pub(crate) fn try_reserve_record(&self, packet: &mut PacketSlot, length: usize) -> Result<bool> {
         let core = &*self.core;
-        let length = packet.bytes().len().max(bytes);
         if length > PACKET_BYTES_MAX {
             return Err(Error::WriteSetTooLarge { length, limit: PACKET_BYTES_MAX });
         }
         core.check_open()?;
         let (needed, had) = (cost(length + HELD_BY_BYTES), packet.promised());
+        let most = core.files.most_for_one();
+        if needed > most {
+            // No checkpoint makes room for it.
+            let (limit, log_bytes_max) = (longest_within(most) - HELD_BY_BYTES, core.files.bytes_max());
+            return Err(Error::LogTooSmall { length, limit, log_bytes_max });
+        }
         let there = needed <= had || core.promise(needed - had);
         if there {
             packet.set_promised(needed.max(had));
@@ -225,11 +241,10 @@ impl Log {
         Ok(there)
     }
 
-    /// As [`Log::try_reserve`] for the packet as it is now; false if there is more to it than one addition.
+    /// As [`Log::try_reserve_record`]; false if there is more to it than one addition.
     #[inline(always)]
-    pub(crate) fn reserves_at_once(&self, packet: &mut PacketSlot) -> bool {
+    pub(crate) fn reserves_at_once(&self, packet: &mut PacketSlot, length: usize) -> bool {
         let core = &*self.core;
-        let length = packet.bytes().len();
         if length > PACKET_BYTES_MAX || packet.promised() != 0 || !self.is_open() {
             return false;
         }
@@ -269,8 +284,9 @@ impl Log {
         core.memory.store(lsn.0, Ordering::SeqCst);
         gatherer.look_at_files();
         drop(gatherer);
-        if rarely(core.tickets_open.load(Ordering::SeqCst) != 0) {
-            core.wake_tickets();
+        if rarely(core.listeners.wait_for(Durability::Memory)) {
+            // Not by this thread: its commit has its place, and is not applied yet (W1).
+            core.hand_over_listeners(Durability::Memory);
         }
         // I3: what only level 1 waited for is on disk within the interval all the same.
         core.writer.ask_soon();
@@ -281,7 +297,9 @@ impl Log {
     ///
     /// After it, apply, give the slot back with [`Log::applied`], then [`Log::wait`] or [`Log::leave`].
     pub fn push(&self, packet: &mut PacketSlot, kind: PacketKind) -> Lsn {
-        self.check_reserved(packet, packet.bytes().len());
+        // Of one that is not logged only its place is.
+        let length = if kind == PacketKind::Unlogged { 0 } else { packet.bytes().len() };
+        self.check_reserved(packet, length);
         packet.push(kind)
     }
 
@@ -305,7 +323,7 @@ impl Log {
     /// As [`Log::push`], for a call: of the packet's bytes only those from `from` on go into the log. With a sweep, as
     /// [`Log::push_held`].
     pub(crate) fn push_call(&self, packet: &mut PacketSlot, from: u32, held_by: Option<u32>) -> Lsn {
-        self.check_reserved(packet, packet.bytes().len() + HELD_BY_BYTES);
+        self.check_reserved(packet, packet.bytes().len() - from as usize + HELD_BY_BYTES);
         packet.push_call(from, held_by)
     }
 
@@ -350,9 +368,7 @@ impl Log {
     /// Whether every place up to `lsn` is as durable as asked: the quick answer of [`Log::is_done`].
     #[inline]
     pub fn has_reached(&self, lsn: Lsn, durability: Durability) -> bool {
-        let core = &*self.core;
-        durability == Durability::Memory && core.memory.load(Ordering::SeqCst) >= lsn.0
-            || core.writer.durable() >= lsn.0
+        self.core.has_reached(lsn, durability)
     }
 
     /// As [`Log::has_reached`], after gathering what is queued if that is all it takes. Never sleeps.
@@ -361,47 +377,75 @@ impl Log {
         self.has_reached(lsn, durability) || durability == Durability::Memory && self.core.gathers(lsn)
     }
 
-    /// Has `waker` woken when [`Log::is_done`] answers: for somebody who waits, so that the packet is written at once. Returns the
-    /// answer if it is there already; the waker is then not kept.
+    /// Has `waker` woken when [`Log::is_done`] answers: for a caller that waits, so that the packet is written at once. Returns
+    /// the answer if it is there already; the waker is then not kept.
+    ///
+    /// The waker is run by a thread of the log's for such, which holds nothing: it may panic, or use the log. While it sleeps
+    /// the wakers after it wait.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
-        self.register(lsn, durability, waker, || match durability {
+        self.register(lsn, durability, || Listener::foreign(waker))
+    }
+
+    /// As [`Log::register_waker`], for any listener.
+    pub(crate) fn register(
+        &self,
+        lsn: Lsn,
+        durability: Durability,
+        listener: impl FnOnce() -> Listener,
+    ) -> Option<Result<()>> {
+        self.listen(lsn, durability, listener, || match durability {
             Durability::Disk => self.core.ask_or_write(),
             Durability::Memory => self.leave(lsn, durability),
         })
     }
 
-    /// As [`Log::register_waker`], for somebody who has other things to do meanwhile: the packet may linger.
-    pub(crate) fn register_patient_waker(
+    /// As [`Log::register`], for a caller that has other things to do meanwhile: the packet may linger.
+    pub(crate) fn register_patient(
         &self,
         lsn: Lsn,
         durability: Durability,
-        waker: &Waker,
+        listener: impl FnOnce() -> Listener,
     ) -> Option<Result<()>> {
-        self.register(lsn, durability, waker, || self.leave(lsn, durability))
+        self.listen(lsn, durability, listener, || self.leave(lsn, durability))
     }
 
-    fn register(
+    fn listen(
         &self,
         lsn: Lsn,
         durability: Durability,
-        waker: &Waker,
+        listener: impl FnOnce() -> Listener,
         ask: impl FnOnce(),
     ) -> Option<Result<()>> {
         let core = &*self.core;
         if let Some(done) = core.is_done(lsn, durability) {
             return Some(done);
         }
-        let mut tickets = core.tickets.lock();
-        core.tickets_open.fetch_add(1, Ordering::SeqCst);
-        tickets.push(Ticket { lsn, durability, waker: waker.clone() });
-        drop(tickets);
-        // Whoever advances a position from here on sees the count; what was advanced before, this sees.
+        core.listeners.add(lsn, durability, listener());
+        // A thread that advances a position from here on sees that it waits; what was advanced before, this one sees.
         if core.is_done(lsn, durability).is_some() {
-            core.wake_tickets();
+            core.hand_over_listeners(durability);
         } else {
             ask();
         }
+        core.waker_threads.wake_here();
         None
+    }
+
+    /// Has a listener woken when the place is durable, which may be at once.
+    pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener) {
+        let mut listener = Some(listener);
+        let given = || listener.take().expect("it is registered once");
+        if self.register(lsn, durability, given).is_some()
+            && let Some(listener) = listener
+        {
+            self.wake(listener);
+        }
+    }
+
+    /// Has a listener woken now, a foreign one by the thread for such (W1 in `wakers.rs`).
+    pub(crate) fn wake(&self, listener: Listener) {
+        self.core.waker_threads.wake(listener);
+        self.core.waker_threads.wake_here();
     }
 
     /// Somebody waits for what was left to the log server: it is written at once.
@@ -445,6 +489,12 @@ impl Log {
         Ok(freed)
     }
 
+    /// What to call, now and then, while a transaction waits for room.
+    pub(crate) fn when_full(&self, when_full: WhenFull) {
+        // A log has one checkpointer.
+        let _ = self.core.when_full.set(when_full);
+    }
+
     /// Has what is freed copied to an archive first.
     pub(crate) fn archive_to(&self, archiver: Archiver) {
         self.core.files.archive_to(archiver);
@@ -468,6 +518,16 @@ impl Log {
         self.core.ring.filled().saturating_sub(from)
     }
 
+    /// What the log takes of its bound, [`LogOptions::bytes_max`]: how near it is to being full.
+    pub(crate) fn bytes_used(&self) -> u64 {
+        self.core.files.used(self.core.ring.filled())
+    }
+
+    /// Whether a transaction waits for room that only freed files can give.
+    pub(crate) fn is_short(&self) -> bool {
+        self.core.short.load(Ordering::Relaxed) > 0
+    }
+
     /// The end of the stream, with what is not written yet.
     pub(crate) fn end_position(&self) -> u64 {
         self.core.ring.filled()
@@ -488,9 +548,9 @@ impl Log {
         self.core.counters.read(self.core.writer.waits())
     }
 
-    /// Processor time of the log's own threads: the log server, and who prepares files.
+    /// Processor time of the log's own threads: the log server, the one that prepares files, and those that run wakers.
     pub(crate) fn server_time(&self) -> Duration {
-        self.core.server_time.read()
+        self.core.server_time.read() + self.core.waker_threads.time()
     }
 
     /// Adds to the stalls of all committers from now on, in place of what was added before; zero for nothing. Designs
@@ -526,7 +586,9 @@ impl Log {
             // A panic of the thread has stopped the log already (Turn's drop), which the sync below reports.
             let _ = thread.join();
         }
-        self.core.sync()
+        let synced = self.core.sync();
+        self.core.waker_threads.close();
+        synced
     }
 }
 
@@ -587,12 +649,20 @@ impl Core {
         false
     }
 
+    /// As [`Core::promise`], of what is promised to lone committers for their next packets, too: it is taken back. They may open
+    /// another allotment at any time after this, so each attempt has to take it back, and in one go.
+    fn promise_before_others(&self, bytes: u64) -> bool {
+        let mut gatherer = self.gatherer.lock();
+        gatherer.close_allotment(&self.pool);
+        self.promise(bytes)
+    }
+
     fn promise_slowly(&self, bytes: u64) -> Result<()> {
-        self.gatherer.lock().close_allotment(&self.pool);
-        if self.promise(bytes) {
+        if self.promise_before_others(bytes) {
             return Ok(());
         }
         let _waiting = Waiting::for_log();
+        let mut short = None;
         let until = Instant::now() + self.wait_max;
         loop {
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
@@ -606,12 +676,21 @@ impl Core {
                 })
             };
             self.gather_now();
-            if self.promise(bytes) {
+            if self.promise_before_others(bytes) {
                 return Ok(());
             }
             self.check_open()?;
+            // Where the next file only takes its time no checkpoint is needed.
+            let hopeless = problem.as_ref().and_then(|_| {
+                short.get_or_insert_with(|| Short::begin(&self.short));
+                self.when_full.get().and_then(|when_full| when_full())
+            });
             if Instant::now() >= until || problem.is_some() && !self.threaded {
-                let reason = problem.unwrap_or_else(|| "the next log file is not ready yet".to_owned());
+                let reason = match (problem, hopeless) {
+                    (None, _) => "the next log file is not ready yet; try again".to_owned(),
+                    (Some(problem), None) => format!("{problem}; try again after the next checkpoint"),
+                    (Some(problem), Some(hopeless)) => format!("{problem}; {hopeless}"),
+                };
                 return Err(Error::LogFull { reason });
             }
             if problem.is_some() {
@@ -629,8 +708,8 @@ impl Core {
         let Some(mut gatherer) = self.gatherer.try_lock() else { return false };
         self.gather(&mut gatherer, u64::MAX);
         drop(gatherer);
-        if rarely(self.tickets_open.load(Ordering::SeqCst) != 0) {
-            self.wake_tickets();
+        if rarely(self.listeners.wait_for(Durability::Memory)) {
+            self.hand_over_listeners(Durability::Memory);
         }
         let reached = self.memory.load(Ordering::SeqCst) >= lsn.0;
         // I3: what only level 1 waited for is on disk within the interval all the same.
@@ -648,7 +727,7 @@ impl Core {
         let mut gatherer = self.gatherer.lock();
         let gathered = self.gather(&mut gatherer, u64::MAX);
         drop(gatherer);
-        self.wake_tickets();
+        self.hand_over_listeners(Durability::Memory);
         gathered
     }
 
@@ -660,8 +739,13 @@ impl Core {
 
     /// Writes one group: gather, seal, write, sync, publish, wake. Does nothing once the log has stopped (I4).
     fn write_group(&self, turn: Turn<'_, System>) -> Gathered {
-        // Also if this panics, after the turn's drop has stopped the log.
-        let _wake = WakeTickets(self);
+        self.write_group_and_wake(turn, OwnListeners::HandOver)
+    }
+
+    /// As [`Core::write_group`]; what becomes of the engine's own listeners that the group served is the caller's to say.
+    fn write_group_and_wake(&self, turn: Turn<'_, System>, own: OwnListeners) -> Gathered {
+        // Also if this panics, after the turn's drop has stopped the log; dropped last, without a turn.
+        let _wake = WakeListeners { core: self, own };
         let place = || self.pool.place().0;
         let mut turn = turn;
         let mut gathered = Gathered::All;
@@ -688,6 +772,7 @@ impl Core {
         turn.release(place);
         if gathered != Gathered::All && self.threaded {
             // The group left packets behind whose requests it took.
+            self.writer.ask_soon();
             self.writer.ask_now();
         }
         gathered
@@ -718,6 +803,7 @@ impl Core {
             started: patience.began.map(|began| self.writer.machine().at(began)),
             stall: patience.stall,
             willing_to_wait: patience.willing_to_wait,
+            level_1: None,
         };
         match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
@@ -736,7 +822,7 @@ impl Core {
             if self.memory.load(Ordering::SeqCst) < lsn.0 {
                 self.gather(&mut gatherer, u64::MAX);
                 drop(gatherer);
-                self.wake_tickets();
+                self.hand_over_listeners(Durability::Memory);
             }
             if self.memory.load(Ordering::SeqCst) < lsn.0 {
                 return Ok(false);
@@ -750,27 +836,29 @@ impl Core {
     }
 
     fn is_done(&self, lsn: Lsn, durability: Durability) -> Option<Result<()>> {
-        let memory = durability == Durability::Memory && self.memory.load(Ordering::SeqCst) >= lsn.0;
-        if memory || self.writer.durable() >= lsn.0 {
+        if self.has_reached(lsn, durability) {
             return Some(Ok(()));
         }
         self.writer.stopped().then(|| Err(self.outcome_unknown(lsn)))
     }
 
-    fn wake_tickets(&self) {
-        if self.tickets_open.load(Ordering::SeqCst) == 0 {
-            return;
+    /// Has the listeners woken whose places this level has reached. Runs none of them.
+    fn hand_over_listeners(&self, durability: Durability) {
+        self.waker_threads.hand_over_own(self.take_listeners(durability));
+    }
+
+    /// The engine's own listeners whose places this level has reached; foreign ones are handed over.
+    fn take_listeners(&self, durability: Durability) -> Woken {
+        if !self.listeners.wait_for(durability) {
+            return Woken::new();
         }
-        let mut done = Vec::new();
-        self.tickets.lock().retain(|ticket| {
-            let passed = self.is_done(ticket.lsn, ticket.durability).is_some();
-            if passed {
-                done.push(ticket.waker.clone());
-            }
-            !passed
-        });
-        self.tickets_open.fetch_sub(done.len() as u64, Ordering::SeqCst);
-        done.into_iter().for_each(Waker::wake);
+        let has_passed = |lsn| self.has_reached(lsn, durability) || self.writer.stopped();
+        self.listeners.take(durability, has_passed, &self.waker_threads)
+    }
+
+    fn has_reached(&self, lsn: Lsn, durability: Durability) -> bool {
+        durability == Durability::Memory && self.memory.load(Ordering::SeqCst) >= lsn.0
+            || self.writer.durable() >= lsn.0
     }
 
     fn ask_or_write(&self) {
@@ -807,16 +895,60 @@ impl Core {
         let place = || self.pool.place().0;
         let stand_in = || Committer::stand_in(place());
         self.writer.serve(self.flush_interval, stand_in, place, |turn| {
-            self.write_group(turn);
+            self.write_group_and_wake(turn, OwnListeners::Run);
             self.server_time.lap();
         });
     }
 }
 
-struct WakeTickets<'a>(&'a Core);
+/// A transaction that waits for room, counted as long as this lives.
+struct Short<'a>(&'a AtomicU32);
 
-impl Drop for WakeTickets<'_> {
+impl<'a> Short<'a> {
+    fn begin(count: &'a AtomicU32) -> Short<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Short(count)
+    }
+}
+
+impl Drop for Short<'_> {
     fn drop(&mut self) {
-        self.0.wake_tickets();
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the thread that wrote a group does with the engine's own listeners.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OwnListeners {
+    /// It runs them: it is the log server, and holds nothing.
+    Run,
+    HandOver,
+}
+
+/// Wakes those that a group served when it is dropped, which is when the turn has been given back.
+struct WakeListeners<'a> {
+    core: &'a Core,
+    own: OwnListeners,
+}
+
+impl Drop for WakeListeners<'_> {
+    fn drop(&mut self) {
+        // What is on disk is durable at both levels.
+        for durability in [Durability::Memory, Durability::Disk] {
+            match self.own {
+                OwnListeners::Run => wakers::run_all(self.core.take_listeners(durability)),
+                OwnListeners::HandOver => self.core.hand_over_listeners(durability),
+            }
+        }
+        self.core.waker_threads.wake_here();
+    }
+}
+
+fn thread_error(name: &str, error: &std::io::Error) -> Error {
+    Error::Io {
+        file: name.to_owned(),
+        offset: 0,
+        operation: "start of the thread".to_owned(),
+        cause: error.to_string(),
     }
 }

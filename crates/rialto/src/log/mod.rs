@@ -101,6 +101,7 @@ mod ring;
 mod sync;
 mod turn;
 pub mod virtual_time;
+mod wakers;
 mod write_path;
 mod writer;
 
@@ -121,7 +122,9 @@ pub(crate) use packet::HomeSlot;
 pub use packet::PacketSlot;
 pub use reader::{LogEnd, LogReader, Packet, recover};
 pub(crate) use reader::{Until, read_archive};
+pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
+pub(crate) use wakers::Listener;
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
@@ -192,14 +195,15 @@ impl PacketKind {
 /// Who does what no committer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum LogThreads {
-    /// Two threads: the log server, and one that prepares files.
+    /// Four threads: the log server, one that prepares files, one that runs the wakers of tickets, and one that hands on what
+    /// the engine itself waits for.
     Background,
     /// None: every caller does all work itself, and the bound of I3 holds only for those who wait. For tests that have
     /// to go the same way each time.
     None,
 }
 
-/// How a log is set up.
+/// How a log is set up. Times beyond [`FOR_EVER`](crate::io::FOR_EVER) count as that.
 #[derive(Debug, Clone)]
 pub struct LogOptions {
     /// Who writes groups, and when.
@@ -226,13 +230,20 @@ pub struct LogOptions {
     /// How many groups may be on their way to the disk at the same time, 1 to 3; they land in their order. `None`: as
     /// measured.
     pub writes_in_flight: Option<u32>,
-    /// Whether the log has its two threads.
+    /// Whether the log has its threads.
     pub threads: LogThreads,
 }
 
 impl LogOptions {
     /// The most packet slots.
     pub const PACKET_SLOTS_MAX: usize = queue::SLOTS_MAX - 1;
+
+    /// The bytes of a log file under this bound on all of them: at most an eighth. Files are freed as wholes, and the one that
+    /// the log ends in never is; so of the bound at most a quarter is out of use.
+    pub(crate) fn file_bytes_under(bytes_max: u64) -> u64 {
+        let page = PAGE as u64;
+        (bytes_max / 8 / page * page).min(LogOptions::default().file_bytes)
+    }
 
     /// For a log that is made and closed, without a packet.
     pub(crate) fn of_a_log_that_is_only_made() -> LogOptions {

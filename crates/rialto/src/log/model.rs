@@ -347,7 +347,7 @@ impl World {
         let started = Some(self.writer.machine().now());
         let lsn = self.place.fetch_add(1, Ordering::SeqCst) + 1;
         let Own { stall, willing_to_wait } = own;
-        let committer = Committer { lsn, stand_in: false, started, stall, willing_to_wait };
+        let committer = Committer { lsn, stand_in: false, started, stall, willing_to_wait, level_1: None };
         (lsn, self.writer.wait(&committer, || self.place(), |turn| self.write(turn)))
     }
 

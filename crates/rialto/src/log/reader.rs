@@ -433,6 +433,12 @@ impl LogReader {
             return Err(self.malformed(&header, "its durable position"));
         }
         let begins_inside = self.checksum.is_none() && header.inside;
+        let file = &self.files[self.at];
+        if header.position == file.start {
+            // A file whose first block lies in the ring alone has no place as long as only the file was looked at. Nothing before
+            // a file without one would ever be freed.
+            file.set_first(header.first_lsn + u64::from(header.inside));
+        }
         if header.incarnation > self.incarnation {
             // A packet whose last part was not written before that opening does not count.
             self.parts_length = None;

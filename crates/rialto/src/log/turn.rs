@@ -37,7 +37,7 @@
 use std::time::Duration;
 
 use self::bucket::Bucket;
-use self::log_server::request;
+use self::log_server::{Level1Bound, request};
 pub use self::waits::Waits;
 use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
@@ -84,12 +84,14 @@ pub(crate) struct Committer {
     pub(crate) stall: Option<Duration>,
     /// How long the transaction may take in all, if it says so.
     pub(crate) willing_to_wait: Option<Duration>,
+    /// Of the stand-in: what bounds its stalls.
+    pub(crate) level_1: Option<Level1Bound>,
 }
 
 impl Committer {
     /// Whoever waits for those who do not wait themselves.
     pub(crate) fn stand_in(lsn: u64) -> Committer {
-        Committer { lsn, stand_in: true, started: None, stall: None, willing_to_wait: None }
+        Committer { lsn, stand_in: true, started: None, stall: None, willing_to_wait: None, level_1: None }
     }
 }
 
@@ -116,6 +118,9 @@ pub(crate) struct Writer<M: Machine> {
     stalling: Bucket<M::Futex>,
     request: M::Futex,
     server_asleep: AtomicU32,
+    /// Not 0: since the writer word was taken last something has become durable at level 1, which is to be on disk within the
+    /// interval.
+    owes_level_1: AtomicU32,
     lock: CommitLock<M>,
     design: Box<dyn GroupCommit>,
     /// As the design has it.
@@ -157,6 +162,7 @@ impl<M: Machine> Writer<M> {
             stalling: Bucket::new(&machine),
             request: machine.futex(request::NONE),
             server_asleep: AtomicU32::new(0),
+            owes_level_1: AtomicU32::new(0),
             lock: CommitLock::new(),
             linger: design.linger(),
             design,
@@ -215,7 +221,13 @@ impl<M: Machine> Writer<M> {
         let mut word = self.word.load(Ordering::SeqCst);
         while !self.is_taken(word) {
             match self.word.compare_exchange(word, word | HELD, Ordering::SeqCst, Ordering::SeqCst) {
-                Ok(_) => return Some(Turn { writer: self, group: None, author: Author::Committer }),
+                Ok(_) => {
+                    // Before the group is gathered: what is owed from here on may miss it.
+                    if self.owes_level_1.load(Ordering::SeqCst) != 0 {
+                        self.owes_level_1.store(0, Ordering::SeqCst);
+                    }
+                    return Some(Turn { writer: self, group: None, author: Author::Committer });
+                }
                 Err(now) => word = now,
             }
         }
@@ -246,12 +258,19 @@ impl<M: Machine> Writer<M> {
         let author = if committer.stand_in { Author::StandIn } else { Author::Committer };
         let mut looks = 0;
         let mut arrived = None;
+        let mut level_1 = committer.level_1;
         loop {
             if self.durable() >= lsn {
                 return Waited::Durable;
             }
             if self.stopped() {
                 return Waited::Stopped;
+            }
+            if committer.stand_in && self.is_closed() {
+                // The close waits for the log server.
+                let turn = self.take(&place);
+                write(turn.by(author));
+                continue;
             }
             // What is chosen holds until the next group begins: groups may be bounded, and whom it relies on may be in one
             // that leaves this committer out.
@@ -272,6 +291,14 @@ impl<M: Machine> Writer<M> {
                 };
                 self.say_begin(lsn, view.now + stall);
             }
+            let mut left = None;
+            if let (Choice::Sleep(_) | Choice::Stall(_), Some(bound)) = (choice, &mut level_1) {
+                left = self.left_of(bound);
+                if left.is_none() {
+                    write(self.take(&place).by(Author::Overdue));
+                    continue;
+                }
+            }
             match choice {
                 Choice::Write => match self.try_take() {
                     Some(turn) => write(turn.by(author)),
@@ -282,8 +309,8 @@ impl<M: Machine> Writer<M> {
                     self.ask_now();
                     self.sleep(lsn, flight, None);
                 }
-                Choice::Sleep(limit) => self.sleep(lsn, flight, limit),
-                Choice::Stall(time) => self.stall(time),
+                Choice::Sleep(limit) => self.sleep_within(lsn, flight, limit, left),
+                Choice::Stall(time) => self.stall(time, left),
                 Choice::Lock(mode) => {
                     let held = self.lock.request(&self.machine, mode);
                     if mode == LockMode::Exclusive && self.durable() < lsn && !self.stopped() {
@@ -350,8 +377,14 @@ impl<M: Machine> Writer<M> {
     /// Sleeps until the group that covers `lsn` is done, or until there may be something else to do. Does not if a group has
     /// begun since the flight word was read.
     fn sleep(&self, lsn: u64, flight: u64, limit: Option<Duration>) {
+        self.sleep_within(lsn, flight, limit, None);
+    }
+
+    /// As [`Writer::sleep`]; the stand-in, who has to look again when so much time is `left`, or the log closes.
+    fn sleep_within(&self, lsn: u64, flight: u64, limit: Option<Duration>, left: Option<Duration>) {
         let began = limit.map(|_| self.machine.now());
-        self.buckets[self.bucket_of(lsn, flight)].sleep(limit, || {
+        let longest = limit.into_iter().chain(left).min();
+        self.buckets[self.bucket_of(lsn, flight)].sleep(longest, || {
             // No group has begun since, so what the bucket was found by still holds, or the place is durable.
             let right_bucket = self.flight.load(Ordering::SeqCst) == flight;
             let somebody_writes = limit.is_some()
@@ -359,7 +392,8 @@ impl<M: Machine> Writer<M> {
                 || self.is_busy()
                 || self.elected().is_some_and(|elected| elected != lsn)
                 || self.has_server() && matches!(self.request.load(), request::NOW | request::BLOCKED);
-            right_bucket && somebody_writes && self.durable() < lsn && !self.stopped()
+            let must_end = self.stopped() || left.is_some() && self.is_closed();
+            right_bucket && somebody_writes && self.durable() < lsn && !must_end
         });
         if let (Some(began), Some(limit)) = (began, limit) {
             self.count_stall(began, limit);
@@ -386,10 +420,11 @@ impl<M: Machine> Writer<M> {
         self.committer.sleep(None, || self.is_busy() && self.durable() < lsn && !self.stopped());
     }
 
-    /// Sleeps until its time is over: the wake-up call is its own.
-    fn stall(&self, time: Duration) {
+    /// Sleeps until its time is over, the wake-up call is its own; the stand-in as in [`Writer::sleep_within`].
+    fn stall(&self, time: Duration, left: Option<Duration>) {
         let began = self.machine.now();
-        self.stalling.sleep(Some(time), || !self.stopped());
+        let longest = left.map_or(time, |left| left.min(time));
+        self.stalling.sleep(Some(longest), || !self.stopped() && (left.is_none() || !self.is_closed()));
         self.count_stall(began, time);
     }
 

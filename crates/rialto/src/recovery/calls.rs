@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::{HashMap, HashSet};
 
 use super::catalog::is_system;
-use super::redo::{Redo, Workers};
+use super::redo::{Redo, Workers, table_at};
 use super::replay_calls::{Replay, Setup, call_in, no_copy};
 use super::table::{RedoTable, Scratch};
 use crate::catalog::{RowNumbers, TableParts, TableVersion};
@@ -67,7 +67,7 @@ impl Redo<'_> {
 
     fn call(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
-        if self.home.holds(packet) {
+        if self.start.home.holds(packet) {
             return Ok(());
         }
         let call = call_in(lsn, packet.bytes)?;
@@ -75,8 +75,8 @@ impl Redo<'_> {
             self.left = Some((lsn, 1));
             return workers.barrier();
         };
-        if !self.home.transaction_consistent {
-            return Err(no_copy(lsn, &call, self.home.sequence));
+        if !self.start.home.transaction_consistent {
+            return Err(no_copy(lsn, &call, self.start.home.sequence));
         }
         if self.replay.is_none() {
             workers.barrier()?;
@@ -87,7 +87,6 @@ impl Redo<'_> {
     }
 
     fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
-        self.bring_in_line(Lsn(lsn.0.saturating_sub(1)), true)?;
         let mut tables = Vec::new();
         for table in self.system.iter().chain(self.tables.values()) {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
@@ -122,7 +121,7 @@ impl Redo<'_> {
 
     /// Redoes a packet of values amid calls: in the primary index as ever, and in the secondary ones, which are there.
     fn values(&mut self, packet: &Packet<'_>) -> Result<()> {
-        let lsn = packet.lsn;
+        let (lsn, at) = (packet.lsn, self.at(packet.lsn));
         let replay = self.replay.as_mut().expect("it goes on");
         replay.barrier()?;
         let records: Vec<_> = redo::read(packet.bytes).map_while(Result::ok).collect();
@@ -132,10 +131,8 @@ impl Redo<'_> {
         let mut rows: Vec<(&Arc<RedoTable>, &[u8])> = Vec::new();
         let mut seen: HashSet<(TableId, &[u8])> = HashSet::new();
         for record in &records {
-            if let Some(table) = self.tables.get(&record.table)
-                && lsn >= table.since
-                && seen.insert((record.table, record.key))
-            {
+            let table = table_at(&self.tables, lsn, record.table)?;
+            if seen.insert((record.table, record.key)) {
                 rows.push((table, record.key));
             }
         }
@@ -153,9 +150,7 @@ impl Redo<'_> {
             if let Change::Put { row_number, .. } = record.change {
                 replay.highest_number = replay.highest_number.max(row_number);
             }
-            if let Some(table) = self.tables.get(&record.table) {
-                table.redo(lsn, record, &mut scratch)?;
-            }
+            table_at(&self.tables, lsn, record.table)?.redo(at, record, &mut scratch)?;
         }
         for &(table, key) in &rows {
             let version = &replay.versions[&table.description.id];

@@ -1,22 +1,27 @@
 //! `rialto check`: verifies a database's files offline. Reads only.
 //!
-//! In order: the home blocks; every image of the backup copy in force, and of the other one; then a recovery in memory,
+//! In order: the home blocks; every image of the backup copies in force, and of the other ones; then a recovery in memory,
 //! which reads the log as far as it chains; and of what it gives, every index by its structure and against the rows.
 
 use std::fmt;
 use std::sync::Arc;
 
-use super::load::{check_image, open_copy};
-use super::{Calls, Recovery, RecoveryReport};
+use super::load::{check_digest, check_image, open_copy};
+use super::{Calls, Recovered, Recovery, RecoveryReport, Room, Start, recover_either, within_memory};
 use crate::catalog::TableVersion;
-use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, read_home};
+use crate::checkpoint::Committed;
+use crate::checkpoint::home::{
+    HOME_FILE, HomeBlock, HomeError, HomeFile, HomeSlot, older_in_force, read_home,
+};
 use crate::checkpoint::image::backup_name;
+use crate::checkpoint::image_sums::ImageSums;
+use crate::checkpoint::load_file::load_file_name;
 use crate::error::{Error, Result};
 use crate::io::{Caching, Disk};
 use crate::row::{Key, RowView, WhichIndex};
-use crate::store::memory::index::{Index, NodePool};
+use crate::store::memory::index::Index;
 use crate::store::memory::segments::Copy;
-use crate::store::memory::{Budget, RecordRef, SEGMENT_BYTES, Segments};
+use crate::store::memory::{RecordRef, SEGMENT_BYTES};
 
 /// Whether a finding is damage.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,25 +80,11 @@ impl fmt::Display for CheckReport {
     }
 }
 
-/// Memory for a database of any size that the machine can hold, as a check has to.
-pub(crate) fn memory(memory_bytes: u64) -> Result<(Arc<Segments>, Arc<NodePool>)> {
-    let failed = |error: std::io::Error| Error::Io {
-        file: "memory".to_owned(),
-        offset: 0,
-        operation: "reserving address space".to_owned(),
-        cause: error.to_string(),
-    };
-    let budget = Arc::new(Budget::new(memory_bytes));
-    let segments = Arc::new(Segments::reserve(budget.clone()).map_err(failed)?);
-    let nodes = NodePool::new(memory_bytes as usize, budget).map_err(failed)?;
-    Ok((segments, nodes))
-}
-
 /// Verifies the database on a disk, with at most `memory_bytes` of memory for its tables. Nobody may have it open.
 ///
 /// # Errors
-/// [`HomeError::NewerVersion`], and [`HomeError::Failed`] if there is no database, or one that another program wrote. All else
-/// is in the report.
+/// [`HomeError::NewerVersion`], [`HomeError::OlderVersion`], and [`HomeError::Failed`] if there is no database, or one that
+/// another program wrote, or if it does not fit into the memory ([`Error::MemoryLimit`]). All else is in the report.
 pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<CheckReport, HomeError> {
     let mut report = CheckReport::default();
     if !HomeFile::exists(&**disk)? {
@@ -120,49 +111,82 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
     report
         .verified
         .push(format!("home: checkpoint {} is in force, redo from place {}", home.sequence, home.redo_start));
+    let older = older_in_force(&slots, &home);
     if let Some(copy) = home.copy {
-        check_copy(&**disk, &home, copy, &mut report);
-        let older = slots.iter().find_map(|slot| match slot {
-            HomeSlot::Valid(block) if !block.retired && *block != home => Some(*block),
-            _ => None,
-        });
-        for other in Copy::FILES.into_iter().filter(|&other| other != copy) {
-            check_other_copy(&**disk, &home, other, &mut report);
-        }
-        if let Some(older) = older.filter(|_| !report.is_sound()) {
-            report.note(format!(
-                "an opening falls back to checkpoint {}, which is in force too, with redo from place {} on",
-                older.sequence, older.redo_start
-            ));
+        check_copy(&**disk, &home, copy, true, &mut report);
+    }
+    let newest_is_whole = report.is_sound();
+    for other in Copy::FILES.into_iter().filter(|&other| Some(other) != home.copy && home.copy.is_some()) {
+        match older.filter(|older| older.copy == Some(other)) {
+            Some(older) => check_copy(&**disk, &older, other, false, &mut report),
+            None => check_other_copy(&**disk, &home, other, &mut report),
         }
     }
-    if report.is_sound() {
-        match recover(disk, &home, memory_bytes, threads, &mut report) {
-            Ok(()) => {}
-            // Whole, but not for this program: nothing is damaged.
-            Err(error @ Error::Unsupported { .. }) => return Err(HomeError::Failed(error)),
-            Err(error) => report.damage(error),
+    if !report.is_sound() {
+        if let Some(older) = older.filter(|_| !newest_is_whole) {
+            let stands_in =
+                recover_either(&home, Some(&older), |start| recover(disk, start, memory_bytes, threads));
+            match stands_in {
+                Ok(_) => report.note(format!(
+                    "an opening falls back to checkpoint {}, which is in force too, with redo from place {} on",
+                    older.sequence, older.redo_start
+                )),
+                Err(error @ Error::MemoryLimit { .. }) => return Err(HomeError::Failed(error)),
+                Err(error) => {
+                    let older = older.sequence;
+                    report.note(format!("an opening does not fall back to checkpoint {older}: {error}"));
+                }
+            }
         }
+        return Ok(report);
+    }
+    match recover(disk, &Start::newest(&home), memory_bytes, threads) {
+        Ok(recovered) => check_recovered(recovered, &home, &mut report),
+        // Whole, but not for this program, or not for this memory: nothing is damaged.
+        Err(error @ (Error::Unsupported { .. } | Error::MemoryLimit { .. })) => {
+            return Err(HomeError::Failed(error));
+        }
+        Err(error) => report.damage(error),
     }
     Ok(report)
 }
 
-/// Every image of the copy in force.
-fn check_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, report: &mut CheckReport) {
-    let mut images = 0u32;
+/// Every image of a copy that a home block in force names, and whether they are those that its checkpoint completed. An opening
+/// reads the newest; where the older one alone is damaged, the database is sound, and the next checkpoint writes that copy anew.
+fn check_copy(disk: &dyn Disk, home: &HomeBlock, copy: Copy, is_newest: bool, report: &mut CheckReport) {
+    let found = |error: Error, report: &mut CheckReport| {
+        match is_newest {
+        true => report.damage(error),
+        false => report.note(format!(
+            "{error}; so checkpoint {} cannot stand in for the newest: the next checkpoint writes this copy anew",
+            home.sequence
+        )),
+    }
+    };
+    let (mut images, sums) = (0u32, ImageSums::default());
     let mut visit = |number: usize, bytes: &mut [u8], report: &mut CheckReport| match check_image(
         home, copy, number, bytes,
     ) {
-        Ok(_) => images += 1,
-        Err(error) => report.damage(error),
+        Ok(checked) => {
+            images += 1;
+            sums.set(copy, number as u32, checked.checksum);
+        }
+        Err(error) => found(error, report),
     };
-    if let Err(error) = each_image(disk, copy, Some(home.segments as usize), report, &mut visit) {
-        report.damage(error);
+    let read = each_image(disk, copy, Some(home.segments as usize), report, &mut visit);
+    let checked = match read {
+        Ok(()) if images == home.segments => check_digest(home, copy, &sums),
+        read => read,
+    };
+    if let Err(error) = checked {
+        found(error, report);
     }
+    let which = if is_newest { "in force" } else { "in force too, the older" };
     report.verified.push(format!(
-        "\"{}\" (in force): {images} of {} images",
+        "\"{}\" ({which}): {images} of {} images of checkpoint {}",
         backup_name(copy),
-        home.segments
+        home.segments,
+        home.sequence
     ));
 }
 
@@ -209,17 +233,20 @@ fn each_image(
     Ok(())
 }
 
-fn recover(
+/// Recovers in memory, as an opening does, but for calls.
+pub(super) fn recover(
     disk: &Arc<dyn Disk>,
-    home: &HomeBlock,
+    start: &Start,
     memory_bytes: u64,
     threads: usize,
-    report: &mut CheckReport,
-) -> Result<()> {
-    let (segments, nodes) = memory(memory_bytes)?;
-    let recovered =
-        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls: Calls::Left, tell: None };
-    let recovered = recovered.run(home)?;
+) -> Result<Recovered> {
+    within_memory((&**disk, &start.home), threads, memory_bytes, |Room { threads, segments, nodes }| {
+        let calls = Calls::Left;
+        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls, tell: None }.run(start)
+    })
+}
+
+fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckReport) {
     report.verified.push(format!(
         "log: places {} to {}, {} packets redone",
         home.redo_start, recovered.report.log_end, recovered.report.packets
@@ -231,14 +258,23 @@ fn recover(
         report.note(left);
     }
     let is_read = recovered.report.left.is_none();
-    for load in recovered.loads.iter().filter(|load| is_read && load.lsn.0 == 0) {
-        report.note(format!("load file {} is not needed: the next checkpoint removes it", load.number));
+    for load in recovered.loads.iter().filter(|_| is_read) {
+        let (name, start) = (load_file_name(load.number), home.redo_start);
+        match load.committed {
+            Committed::At(_) => {}
+            Committed::BeforeOrNever(_) => report.note(format!(
+                "\"{name}\" is of a bulk load from before the redo start {start}: it goes when neither an older checkpoint \
+                 nor the archive needs it"
+            )),
+            Committed::Never => {
+                report.note(format!("\"{name}\" is not needed: the next checkpoint removes it"));
+            }
+        }
     }
     for table in &recovered.tables {
         check_table(table, report);
     }
     report.recovery = Some(recovered.report);
-    Ok(())
 }
 
 /// Every row against each index, and each index by its structure.

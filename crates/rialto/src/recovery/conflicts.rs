@@ -24,8 +24,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::catalog::Catalog;
 use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Registered};
-use crate::row::{Column, Value, WhichIndex};
-use crate::txn::calls::write_value;
+use crate::row::{Column, Key, Value, WhichIndex};
 
 /// Hashes of identifiers; a power of two.
 const SLOTS: usize = 1 << 16;
@@ -118,7 +117,7 @@ pub(super) struct Conflicts {
     /// The last call that conflicts with all.
     anything: u64,
     last: u64,
-    scratch: Vec<u8>,
+    scratch: Key,
 }
 
 impl Conflicts {
@@ -139,7 +138,7 @@ impl Conflicts {
             plans: HashMap::new(),
             anything: 0,
             last: 0,
-            scratch: Vec::new(),
+            scratch: Key::new(),
         }
     }
 
@@ -234,16 +233,15 @@ impl Conflicts {
 
 impl Touch {
     /// Where the identifier lies in the table of hashes; none for the whole table.
-    fn place(&self, arguments: &[Value], scratch: &mut Vec<u8>) -> Option<usize> {
+    fn place(&self, arguments: &[Value], scratch: &mut Key) -> Option<usize> {
         if self.parts.is_empty() {
             return None;
         }
         scratch.clear();
         for (part, column) in &self.parts {
             let value = part.value(arguments)?;
-            // As the column has it, so that 5 is 5 whatever its type.
-            let value = value.borrow().coerce("", column).ok()?;
-            write_value(scratch, &value.to_value());
+            // As keys have it, so that 5 is 5 whatever its type, and 0 is -0.
+            column.append_to_key("", value.borrow(), scratch).ok()?;
         }
         Some(xxh3_64_with_seed(scratch, self.table as u64) as usize % SLOTS)
     }
@@ -257,34 +255,39 @@ mod tests {
     use crate::row::ColumnType;
     use crate::{Database, Options, Procedure, TableDef};
 
-    /// What each of three calls that change a row waits for: of row 1, of row 2, of row 1. The table has an index on these
+    /// What each of these calls that change a row waits for: its key, of this type, and a name. The table has an index on these
     /// columns.
-    fn waits(columns: &[&str], unique: bool) -> Vec<u64> {
+    fn waits(ty: ColumnType, calls: &[[Value; 2]], columns: &[&str], unique: bool) -> Vec<u64> {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         db.transact(|tx| {
-            let columns_of = ["id", "name"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+            let columns_of = vec![Column::new("id", ty), Column::new("name", ColumnType::Int4)];
             tx.create_table(&TableDef::new("people", columns_of).with_primary_key(&["id"]))?;
             tx.create_index("people", "by", columns, unique)
         })
         .unwrap();
         let rename = Action::exclusive("people", |_, _, _| Ok(())).by_argument(0);
-        let rename = Procedure::new("rename", [ColumnType::Int4; 2], rename);
+        let rename = Procedure::new("rename", [ty, ColumnType::Int4], rename);
         let rename = Registered::new(rename, &Accounts::new(1)).unwrap();
         let mut conflicts = Conflicts::new(std::iter::once(rename.flow()));
-        let calls = [[1, 7], [2, 7], [1, 8]].map(|arguments| {
-            let (_, before) = conflicts.next(&rename, &arguments.map(Value::Int4), &db.core().catalog);
-            before.last()
-        });
-        calls.to_vec()
+        let mut before = |arguments| conflicts.next(&rename, arguments, &db.core().catalog).1.last();
+        calls.iter().map(|arguments| before(arguments)).collect()
     }
 
     /// A name goes from one row to the other: the second call can take it only when the first has run.
     #[test]
     fn rows_that_may_come_to_have_one_unique_key_are_changed_in_the_order_of_the_log() {
+        let calls = [[1, 7], [2, 7], [1, 8]].map(|arguments| arguments.map(Value::Int4));
+        let waits = |columns: &[&str], unique| waits(ColumnType::Int4, &calls, columns, unique);
         assert_eq!(waits(&["name"], true), [0, 1, 2]);
         // Other keys are of their own rows.
         assert_eq!(waits(&["name"], false), [0, 0, 1]);
         assert_eq!(waits(&["id", "name"], true), [0, 0, 1]);
+    }
+
+    #[test]
+    fn identifiers_of_other_bits_are_one_where_keys_are() {
+        let calls = [0.0, f64::NAN, -0.0, 1.0, -f64::NAN].map(|x| [Value::Float8(x), Value::Int4(7)]);
+        assert_eq!(waits(ColumnType::Float8, &calls, &["name"], false), [0, 0, 1, 0, 2]);
     }
 }

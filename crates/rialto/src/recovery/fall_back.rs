@@ -1,8 +1,16 @@
 //! [`FellBack`]: a damaged newest backup copy, and the older one that stands in for it.
+//!
+//! The older copy and the log from its redo start make the newest copy's state, if that log has all that the newest copy has. It
+//! has not if the newest checkpoint is that of a close with logging none: what the transactions before the close wrote is in its
+//! copy alone. Such a close is the only checkpoint of its opening, so the packet before its redo start has only a place
+//! ([`PacketKind::Unlogged`](crate::log::PacketKind)); before all other checkpoints such a packet is of a process that did not
+//! close the database, whose writes no copy has. So the older checkpoint stands in for the newest unless the last packet
+//! before the newest one's redo start is unlogged. (That can be a false alarm: the writes may have been lost before the newest
+//! checkpoint, if that is the first thing that was done since.)
 
 use std::fmt;
 
-use crate::checkpoint::home::{HomeBlock, HomeFile};
+use crate::checkpoint::home::HomeBlock;
 use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
@@ -57,31 +65,72 @@ fn damage_of_copy(error: &Error, block: &HomeBlock) -> Option<(u64, String)> {
     }
 }
 
-/// Recovers with `run` what the home file says; if the backup copy of the newest checkpoint is damaged, from the older one,
-/// as long as that is in force. `run` begins anew each time.
+/// Where a recovery begins.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Start {
+    /// The checkpoint.
+    pub home: HomeBlock,
+    /// The newest checkpoint, whose damaged copy this one stands in for.
+    pub instead_of: Option<HomeBlock>,
+}
+
+impl Start {
+    /// From the newest checkpoint.
+    pub fn newest(home: &HomeBlock) -> Start {
+        Start { home: *home, instead_of: None }
+    }
+
+    /// From an older one, in place of the newest.
+    pub fn older(home: &HomeBlock, newest: &HomeBlock) -> Start {
+        Start { home: *home, instead_of: Some(*newest) }
+    }
+
+    /// How far the log has to reach. The newest block proves how far it was durable, whatever became of its copy (I4).
+    pub fn clearance(&self) -> Lsn {
+        self.instead_of.map_or(self.home.clearance, |newest| newest.clearance.max(self.home.clearance))
+    }
+
+    /// Refuses a packet without the writes of its transaction, if those are in the damaged copy.
+    pub fn check_unlogged(&self, lsn: Lsn) -> Result<()> {
+        match self.instead_of {
+            Some(newest) if newest.redo_start == lsn.next() => {
+                let what = "the commits before the newest checkpoint ran with logging none: what they wrote is in the damaged \
+                            copy alone";
+                Err(Error::Corrupt {
+                    file: format!("the log, place {lsn}"),
+                    offset: 0,
+                    what: what.to_owned(),
+                })
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Recovers with `run` from the newest checkpoint; if its backup copy is damaged, from the older one, as long as that is in
+/// force. `run` begins anew each time. An opening, `check` and `inspect` all recover so.
 ///
 /// # Errors
 /// What `run` gives; if both copies are damaged, one that names both.
 pub(crate) fn recover_either<T>(
-    home: &mut HomeFile,
-    mut run: impl FnMut(&HomeBlock) -> Result<T>,
+    newest: &HomeBlock,
+    older: Option<&HomeBlock>,
+    mut run: impl FnMut(&Start) -> Result<T>,
 ) -> Result<(T, Option<FellBack>)> {
-    let newest = *home.block();
-    let error = match run(&newest) {
+    let error = match run(&Start::newest(newest)) {
         Ok(done) => return Ok((done, None)),
         Err(error) => error,
     };
-    let Some((offset, what)) = damage_of_copy(&error, &newest) else { return Err(error) };
+    let Some((offset, what)) = damage_of_copy(&error, newest) else { return Err(error) };
     let file = newest.copy.map(backup_name).unwrap_or_default();
     let neither = |why: String| {
         let what = format!("{what}; the older checkpoint cannot stand in for it: {why}");
         Err(Error::Corrupt { file: file.clone(), offset, what })
     };
-    if !home.fall_back() {
+    let Some(older) = older else {
         return neither("a later one may have begun to overwrite its copy, or there is none".to_owned());
-    }
-    let older = *home.block();
-    match run(&older) {
+    };
+    match run(&Start::older(older, newest)) {
         Ok(done) => {
             let fell_back = FellBack {
                 newest: newest.sequence,

@@ -6,11 +6,12 @@
 use std::fmt::Write;
 use std::sync::Arc;
 
-use super::check::memory;
+use super::check;
 use super::rates::explain;
-use super::{Calls, Recovery, RecoveryRates};
-use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, read_home};
+use super::{RecoveryRates, recover_either, work};
+use crate::checkpoint::home::{HomeBlock, HomeError, HomeSlot, older_in_force, read_home};
 use crate::checkpoint::image::backup_name;
+use crate::error::Error;
 use crate::io::{Caching, Disk, Open};
 use crate::log::WritePath;
 
@@ -43,20 +44,24 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
     if let Some(measured) = WritePath::recorded(&**disk) {
         line(format!("log writes {measured}"));
     }
-    let (segments, nodes) = memory(memory_bytes)?;
-    let recovery =
-        Recovery { disk, segments: &segments, nodes: &nodes, threads, calls: Calls::Left, tell: None };
     // What is wrong with the log is told below.
-    if let Ok(work) = recovery.work(&home) {
+    if let Ok(work) = work(disk, &home) {
         let rates = RecoveryRates::recorded(&**disk).unwrap_or_default();
         line(format!("recovery   predicted: {}", rates.estimate(&work)));
         for part in explain(&work, &rates) {
             line(format!("  {part}"));
         }
     }
-    match recovery.run(&home) {
-        Ok(recovered) => {
+    let recovered = recover_either(&home, older_in_force(&slots, &home).as_ref(), |start| {
+        check::recover(disk, start, memory_bytes, threads)
+    });
+    match recovered {
+        Ok((recovered, fell_back)) => {
             let report = &recovered.report;
+            line(format!("recovery   from checkpoint {}", report.checkpoint));
+            if let Some(fell_back) = fell_back {
+                line(format!("damaged    {fell_back}"));
+            }
             line(format!("recovery   took, here and now on {threads} threads: {}", report.parts()));
             line(format!(
                 "log        places {} to {}: {} packets, {} redo records",
@@ -99,6 +104,9 @@ pub fn inspect(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Resul
                 }
             }
         }
+        Err(Error::MemoryLimit { .. }) => line(format!(
+            "recovery   not made here: the tables do not fit into {memory_bytes} bytes of memory, give it more"
+        )),
         Err(error) => line(format!("not recoverable: {error}")),
     }
     Ok(out)

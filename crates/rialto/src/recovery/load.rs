@@ -9,7 +9,8 @@ use parking_lot::Mutex;
 
 use super::progress::{Progress, Step};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
-use crate::checkpoint::image::{self, backup_name, seed_of};
+use crate::checkpoint::image::{self, Checked, backup_name, seed_of};
+use crate::checkpoint::image_sums::ImageSums;
 use crate::error::{Error, Result};
 use crate::ids::HeapId;
 use crate::io::{AlignedBuffer, BUFFER_ALIGNMENT, Caching, Disk, File, Open};
@@ -30,6 +31,8 @@ pub(crate) struct Loaded {
     pub bytes: u64,
     /// Bytes of records in them.
     pub record_bytes: u64,
+    /// Of the images.
+    pub sums: ImageSums,
 }
 
 /// Fills the segments from the copy that `home` names, each checked; they are clean for that copy and dirty for the
@@ -63,6 +66,7 @@ pub(crate) fn load(
         record_bytes: AtomicU64::new(0),
         failed: AtomicBool::new(false),
         found: Mutex::default(),
+        sums: ImageSums::default(),
         error: Mutex::default(),
     };
     std::thread::scope(|scope| {
@@ -73,16 +77,46 @@ pub(crate) fn load(
     if let Some((_, error)) = loader.error.into_inner() {
         return Err(error);
     }
+    check_digest(home, copy, &loader.sums)?;
     segments.rebuild_free_list(home.segments);
+    let sums = loader.sums;
     let mut found = loader.found.into_inner();
     found.sort_unstable_by_key(|&(id, _)| id);
     let (bytes, record_bytes) = (loader.bytes.into_inner(), loader.record_bytes.into_inner());
-    Ok(Loaded { segments: found, bytes, record_bytes })
+    Ok(Loaded { segments: found, bytes, record_bytes, sums })
+}
+
+/// Whether the images of a copy, all of which are whole, are those that its checkpoint completed.
+///
+/// If not, files of different times lie in the directory, or the device has lost writes. That is not damage of one file, for
+/// which the older checkpoint would stand in by itself: a person has to say which of the files to believe.
+pub(crate) fn check_digest(home: &HomeBlock, copy: Copy, sums: &ImageSums) -> Result<()> {
+    let found = sums.digest(copy, home.segments, seed_of(home.database_id));
+    if found == home.digest {
+        return Ok(());
+    }
+    let what = format!(
+        "it names checkpoint {} in \"{name}\", whose images are whole, but not all of that checkpoint: expected the digest \
+         {:016x}, found {found:016x}; \"{name}\", or a part of it, is of another time: put the right file back, or remove it, \
+         and the older checkpoint is recovered from if it can be",
+        home.sequence,
+        home.digest,
+        name = backup_name(copy)
+    );
+    Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what })
 }
 
 /// Bytes of the backup copy that a home block names.
 pub(crate) fn copy_bytes(home: &HomeBlock) -> u64 {
     if home.copy.is_some() { u64::from(home.segments) * SEGMENT_BYTES as u64 } else { 0 }
+}
+
+/// The segments that have an image in the backup copy that a home block names, as far as its file reaches.
+pub(crate) fn segments_there(disk: &dyn Disk, home: &HomeBlock) -> u32 {
+    // What is wrong with the file is found when it is loaded.
+    let length = home.copy.and_then(|copy| open_copy(disk, copy, Caching::Buffered).ok()?.length().ok());
+    let images = length.unwrap_or(0).div_ceil(SEGMENT_BYTES as u64);
+    u64::from(home.segments).min(images) as u32
 }
 
 /// Opens a backup copy for reading.
@@ -108,6 +142,7 @@ struct Loader<'a> {
     record_bytes: AtomicU64,
     failed: AtomicBool,
     found: Mutex<Vec<(SegmentId, HeapId)>>,
+    sums: ImageSums,
     /// Of several, the one of the lowest segment, so that a damaged file gives the same answer each time.
     error: Mutex<Option<(usize, Error)>>,
 }
@@ -157,8 +192,9 @@ impl Loader<'_> {
     }
 
     fn segment(&self, number: usize, bytes: &mut [u8], found: &mut Vec<(SegmentId, HeapId)>) -> Result<()> {
-        let header = check_image(self.home, self.copy, number, bytes)?;
+        let Checked { header, checksum } = check_image(self.home, self.copy, number, bytes)?;
         let id = SegmentId(number as u32);
+        self.sums.set(self.copy, id.0, checksum);
         if let Some(heap) = header.heap {
             if !self.segments.adopt(id, heap) {
                 let budget = self.segments.budget();
@@ -176,18 +212,14 @@ impl Loader<'_> {
 }
 
 /// Checks the image that should lie at this place of a copy.
-pub(crate) fn check_image(
-    home: &HomeBlock,
-    copy: Copy,
-    number: usize,
-    bytes: &mut [u8],
-) -> Result<image::ImageHeader> {
+pub(crate) fn check_image(home: &HomeBlock, copy: Copy, number: usize, bytes: &mut [u8]) -> Result<Checked> {
     let corrupt = |what: String| Error::Corrupt {
         file: backup_name(copy),
         offset: (number * SEGMENT_BYTES) as u64,
         what,
     };
-    let header = image::check(bytes, seed_of(home.database_id)).map_err(corrupt)?;
+    let checked = image::check(bytes, seed_of(home.database_id)).map_err(corrupt)?;
+    let header = checked.header;
     if header.segment as usize != number {
         return Err(corrupt(format!(
             "expected the image of segment {number}, found that of {}",
@@ -200,5 +232,5 @@ pub(crate) fn check_image(
             home.sequence, header.sequence
         )));
     }
-    Ok(header)
+    Ok(checked)
 }

@@ -15,6 +15,10 @@
 //! removed the row, or moved it, and a move logs it whole. So whatever state the copy has each row in, after the
 //! packet that last wrote it the row is right; and redoing any of it again changes nothing (I8).
 //!
+//! The copy holds nothing of a packet past its clearance. So once the clearance is redone all rows are as they were at that
+//! place, and from there on each row that a packet changes is there: an absent one is an error. Only where commits were never
+//! logged ([`Logging::None`](crate::Logging::None)) this is not known any more.
+//!
 //! # Operations, beside a fuzzy copy too
 //!
 //! The paper runs action logging (AOPER) with action-consistent copies only: its records carry no place, so nothing says
@@ -38,8 +42,8 @@
 //!
 //! # A damaged copy
 //!
-//! If the copy that the newest home block names is damaged, the older one is recovered from, while its block is in force
-//! ([`fall_back`]): it is another start of the same redo.
+//! If the copy that the newest home block names is damaged, the older one is recovered from, while its block is in force and
+//! the log has all that the damaged copy has ([`fall_back`]): it is another start of the same redo.
 //!
 //! # Calls
 //!
@@ -54,10 +58,15 @@
 //!
 //! # Tables come and go meanwhile
 //!
-//! The catalog is rows, recovered like any others, so at each place the system tables say which tables there are, which
-//! heap each has and by which key its redo records name rows. After a packet's records for them are redone, and before
-//! anything else is, [`redo`] brings the tables in line. Segments of a heap that no table has (yet) wait; what is left
-//! at the end belongs to a transaction that never committed, or to a table that is gone, and is freed.
+//! The catalog is rows of system tables, so at each place in the log these say which tables there are, which heap each has and
+//! by which key its redo records name rows. A copy's system tables are exactly those of its redo start, whatever made the copy,
+//! and all its segments are of tables that they describe (`checkpoint/catalog_copy.rs`). From there on the log's DDL moves the
+//! catalog on: after a packet's records for the system tables are redone, and before anything else is, [`redo`] brings the
+//! tables in line with them. Such a packet is a barrier.
+//!
+//! So **nothing is left out that cannot be explained**. Rows of the system tables that make no sense together, a segment
+//! without a table, a redo record or a load file for a table that is not there at its place, a change of a catalog row that is
+//! not there: each is an error that names it.
 //!
 //! # How long it takes
 //!
@@ -72,6 +81,7 @@ mod catalog;
 pub mod check;
 mod conflicts;
 mod fall_back;
+mod heaps;
 mod indexes;
 pub mod inspect;
 pub(crate) mod load;
@@ -82,21 +92,24 @@ mod replay;
 mod replay_calls;
 mod table;
 mod turns;
+mod within_memory;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(crate) use self::calls::Calls;
 pub use self::fall_back::FellBack;
-pub(crate) use self::fall_back::recover_either;
+pub(crate) use self::fall_back::{Start, recover_either};
 pub(crate) use self::progress::Progress;
 use self::progress::{Step, Tell, coarse};
 pub use self::rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use self::redo::Redo;
+pub(crate) use self::within_memory::{Room, memory, within_memory};
 use crate::catalog::TableVersion;
-use crate::checkpoint::LoadFile;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
+use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::load_file::load_file_number;
+use crate::checkpoint::{Committed, LoadFile};
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, Open};
@@ -127,7 +140,7 @@ pub struct RecoveryReport {
     /// a procedure, by a program that has none (`rialto check`). Never in an open database.
     pub left: Option<(Lsn, u64)>,
     /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
-    /// the database: they are lost.
+    /// the database: they are lost. Users should be told ([`RecoveryReport::warnings`]).
     pub unlogged: u64,
     /// The older backup copy stood in for the newest, which is damaged. Users should be told.
     pub fell_back: Option<FellBack>,
@@ -167,6 +180,12 @@ impl RecoveryReport {
                 self.unlogged
             )
         })
+    }
+
+    /// What a user should be told of the database that was opened, a line each: the damaged copy that an older one has stood in
+    /// for, and what is lost.
+    pub fn warnings(&self) -> Vec<String> {
+        self.fell_back.iter().map(ToString::to_string).chain(self.loss()).collect()
     }
 
     /// Which part of the log is not in the tables, for people, if there is one.
@@ -217,6 +236,32 @@ fn join<T>(thread: std::thread::ScopedJoinHandle<'_, T>) {
     }
 }
 
+/// What a recovery has to do, by the sizes of the files and what lies at the log's ends. About: only reading all of
+/// the log tells where it ends.
+fn work(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<RecoveryWork> {
+    let extent = log::recover(disk, home.database_id, home.redo_start)?.extent()?;
+    let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), bulk_bytes(disk, home)?);
+    Ok(RecoveryWork {
+        copy_bytes,
+        memory_bytes: copy_bytes + bulk_bytes,
+        log_bytes: extent.bytes,
+        packets: (extent.lsn + 1).saturating_sub(home.redo_start.0),
+        bulk_bytes,
+    })
+}
+
+/// Bytes of the load files that were begun after the copy, so that redo needs them. Others that are there are in the copy,
+/// and wait for their removal. (About: one that was begun before the copy and committed after it is not counted.)
+fn bulk_bytes(disk: &Arc<dyn Disk>, home: &HomeBlock) -> Result<u64> {
+    let mut bytes = 0;
+    let is_needed =
+        |name: &String| load_file_number(name).is_some_and(|number| number >= u64::from(home.next_id));
+    for name in disk.list()?.into_iter().filter(is_needed) {
+        bytes += disk.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
+    }
+    Ok(bytes)
+}
+
 /// Where and how to recover.
 pub(crate) struct Recovery<'a> {
     pub disk: &'a Arc<dyn Disk>,
@@ -236,8 +281,10 @@ pub(crate) struct Recovered {
     pub tables: Vec<Arc<TableVersion>>,
     /// An identifier that was never used, nor was any above it.
     pub next_id: u32,
-    /// The load files in the directory; those that no packet names have place 0, so the next checkpoint removes them.
+    /// The load files in the directory.
     pub loads: Vec<LoadFile>,
+    /// Of the images in the copy.
+    pub sums: ImageSums,
     /// For [`Log::open`](crate::log::Log::open).
     pub log_end: LogEnd,
     pub report: RecoveryReport,
@@ -248,7 +295,8 @@ impl Recovery<'_> {
     ///
     /// # Errors
     /// [`Error::Corrupt`] with file and offset; [`Error::Io`]; [`Error::MemoryLimit`].
-    pub fn run(&self, home: &HomeBlock) -> Result<Recovered> {
+    pub fn run(&self, start: &Start) -> Result<Recovered> {
+        let home = &start.home;
         let progress = Progress::new(self.tell);
         let threads = self.threads.max(1);
         let mut report = RecoveryReport {
@@ -260,7 +308,7 @@ impl Recovery<'_> {
         if progress.is_told() || self.disk.has_speed() {
             let rates = RecoveryRates::recorded(&**self.disk).unwrap_or_default();
             // What is wrong with the log is found when it is redone.
-            let estimate = rates.estimate(&self.work(home).unwrap_or_default());
+            let estimate = rates.estimate(&work(self.disk, home).unwrap_or_default());
             progress.expect(Step::Load, estimate.load);
             progress.expect(Step::Primary, estimate.primary);
             progress.expect(Step::Redo, estimate.redo);
@@ -269,19 +317,20 @@ impl Recovery<'_> {
         }
 
         let began = Instant::now();
-        let loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
+        let mut loaded = load::load(&**self.disk, home, self.segments, threads, &progress)?;
+        let sums = std::mem::take(&mut loaded.sums);
         (report.loaded_bytes, report.record_bytes) = (loaded.bytes, loaded.record_bytes);
         report.load_time = began.elapsed();
 
         let began = Instant::now();
-        let mut redo = Redo::new(self, home, loaded, &progress)?;
+        let mut redo = Redo::new(self, start, loaded, &progress)?;
         report.primary_time = began.elapsed();
 
         let began = Instant::now();
         let mut reader = log::recover(self.disk, home.database_id, home.redo_start)?;
         if progress.is_told() {
             let extent = reader.extent().unwrap_or_default();
-            progress.begin(Step::Redo, extent.bytes + self.bulk_bytes(home).unwrap_or_default());
+            progress.begin(Step::Redo, extent.bytes + bulk_bytes(self.disk, home).unwrap_or_default());
         }
         let log_start = reader.position();
         redo.run(&mut reader)?;
@@ -289,11 +338,11 @@ impl Recovery<'_> {
         let log_end = reader.finish()?;
         report.log_bytes = log_end.position().0 - log_start;
         (report.bulk_bytes, report.bulk_time) = (redo.bulk_bytes, redo.bulk_time);
-        if log_end.lsn() < home.clearance {
+        if log_end.lsn() < start.clearance() {
             let what = format!(
                 "checkpoint {} holds changes up to place {}, but the log ends at place {}: log files are missing",
-                home.sequence,
-                home.clearance,
+                start.instead_of.map_or(home.sequence, |newest| newest.sequence),
+                start.clearance(),
                 log_end.lsn()
             );
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
@@ -301,14 +350,11 @@ impl Recovery<'_> {
         (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.unlogged);
         redo.wait_for_calls()?;
         (report.calls, report.left) = (redo.calls_replayed(), redo.left);
-        if let (Some(tell), Some(loss)) = (self.tell, report.loss()) {
-            tell(&loss);
-        }
         report.log_end = log_end.lsn();
         report.redo_time = began.elapsed();
 
         let began = Instant::now();
-        let loads = self.loads(&redo.loads)?;
+        let loads = self.loads(&redo.loads, home)?;
         // A load that was not committed has left its file: another load of its number would lose its own with it.
         let unused =
             loads.iter().map(|load| u32::try_from(load.number).map_or(u32::MAX, |number| number + 1)).max();
@@ -320,41 +366,24 @@ impl Recovery<'_> {
         report.tables = user.count() as u64;
         report.memory_bytes = u64::from(self.segments.high_water()) * SEGMENT_BYTES as u64;
         progress.end(|| report.summary());
-        Ok(Recovered { tables, next_id, loads, log_end, report })
+        Ok(Recovered { tables, next_id, loads, sums, log_end, report })
     }
 
-    /// What a recovery has to do, by the sizes of the files and what lies at the log's ends. About: only reading all of
-    /// the log tells where it ends.
-    fn work(&self, home: &HomeBlock) -> Result<RecoveryWork> {
-        let extent = log::recover(self.disk, home.database_id, home.redo_start)?.extent()?;
-        let (copy_bytes, bulk_bytes) = (load::copy_bytes(home), self.bulk_bytes(home)?);
-        Ok(RecoveryWork {
-            copy_bytes,
-            memory_bytes: copy_bytes + bulk_bytes,
-            log_bytes: extent.bytes,
-            packets: (extent.lsn + 1).saturating_sub(home.redo_start.0),
-            bulk_bytes,
-        })
-    }
-
-    /// Bytes of the load files that were begun after the copy, so that redo needs them. Others that are there are in the copy,
-    /// and wait for their removal. (About: one that was begun before the copy and committed after it is not counted.)
-    fn bulk_bytes(&self, home: &HomeBlock) -> Result<u64> {
-        let mut bytes = 0;
-        let is_needed =
-            |name: &String| load_file_number(name).is_some_and(|number| number >= u64::from(home.next_id));
-        for name in self.disk.list()?.into_iter().filter(is_needed) {
-            bytes += self.disk.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
-        }
-        Ok(bytes)
-    }
-
-    /// The load files that are there, with the places of those that were redone.
-    fn loads(&self, redone: &[LoadFile]) -> Result<Vec<LoadFile>> {
+    /// The load files that are there, with what is known of those that redo did not come by: a load that was begun after the
+    /// checkpoint would have its packet behind the redo start.
+    fn loads(&self, redone: &[LoadFile], home: &HomeBlock) -> Result<Vec<LoadFile>> {
         let numbers = self.disk.list()?.into_iter().filter_map(|name| load_file_number(&name));
-        let place =
-            |number| redone.iter().find(|load| load.number == number).map_or(Lsn::ZERO, |load| load.lsn);
-        Ok(numbers.map(|number| LoadFile { number, lsn: place(number) }).collect())
+        let load = |number| {
+            let passed = redone.iter().find(|load| load.number == number).copied();
+            passed.unwrap_or_else(|| LoadFile {
+                number,
+                committed: match number < u64::from(home.next_id) {
+                    true => Committed::BeforeOrNever(home.redo_start),
+                    false => Committed::Never,
+                },
+            })
+        };
+        Ok(numbers.map(load).collect())
     }
 }
 
@@ -364,6 +393,7 @@ impl Recovery<'_> {
     pub fn without_log(&self, home: &HomeBlock) -> Result<Vec<Arc<TableVersion>>> {
         let progress = Progress::new(None);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads, &progress)?;
-        Redo::new(self, home, loaded, &progress)?.finish(Lsn(home.redo_start.0.saturating_sub(1)))
+        Redo::new(self, &Start::newest(home), loaded, &progress)?
+            .finish(Lsn(home.redo_start.0.saturating_sub(1)))
     }
 }

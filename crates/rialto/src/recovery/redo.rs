@@ -13,21 +13,22 @@ use hashbrown::{HashMap, HashSet};
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-use super::Recovery;
 use super::calls::Calls;
-use super::catalog::{self, Described, is_system, senseless};
+use super::catalog::{self, is_system, senseless};
+use super::heaps::Heaps;
 use super::load::Loaded;
 use super::progress::{Progress, Step, bytes};
 use super::replay_calls::Replay;
-use super::table::{Builder, RedoTable, Scratch};
-use crate::catalog::system::{HEAPS, INDEXES};
+use super::table::{At, Builder, RedoTable, Scratch};
+use super::{Recovery, Start};
 use crate::catalog::{Description, TableVersion};
-use crate::checkpoint::LoadFile;
-use crate::checkpoint::home::HomeBlock;
+use crate::checkpoint::home::HOME_FILE;
+use crate::checkpoint::image::backup_name;
 use crate::checkpoint::load_file::{LoadFileReader, load_file_name};
+use crate::checkpoint::{Committed, LoadFile};
 use crate::core::first_row_number;
 use crate::error::{Error, Result};
-use crate::ids::{HeapId, IndexId, Lsn, TableId};
+use crate::ids::{HeapId, Lsn, TableId};
 use crate::io::Disk;
 use crate::log::{LogReader, Packet, PacketKind};
 use crate::row::{self, Key, Nulls};
@@ -46,9 +47,10 @@ pub(super) struct Redo<'a> {
     disk: &'a dyn Disk,
     pub(super) database_id: u128,
     pub(super) builder: Builder<'a>,
-    /// What becomes of calls, and the home block that says what the copy has of them.
+    /// What becomes of calls.
     pub(super) calls: Calls<'a>,
-    pub(super) home: HomeBlock,
+    /// What the copy has.
+    pub(super) start: Start,
     /// The replay of calls, while it goes on.
     pub(super) replay: Option<Replay>,
     /// Calls that replays have run.
@@ -59,15 +61,11 @@ pub(super) struct Redo<'a> {
     /// Bytes of log read when it was last looked.
     log_read: u64,
     pub(super) system: Vec<Arc<RedoTable>>,
-    pub(super) tables: HashMap<TableId, Arc<RedoTable>>,
-    /// Segments of heaps that no table has.
-    waiting: HashMap<HeapId, Vec<SegmentId>>,
+    pub(super) tables: Tables,
+    /// Of these tables.
+    heaps: Arc<Heaps>,
     /// A system table has changed since the tables were brought in line with them.
     changed: bool,
-    /// Tables whose row in `rialto_heaps` was put since then.
-    rehoused: HashSet<TableId>,
-    /// In the midst of a packet: the rows of `rialto_indexes` that it has put so far.
-    keyed: Option<HashSet<IndexId>>,
     pub next_id: u32,
     pub loads: Vec<LoadFile>,
     pub packets: u64,
@@ -83,10 +81,11 @@ impl<'a> Redo<'a> {
     /// The tables of the backup copy.
     pub fn new(
         recovery: &Recovery<'a>,
-        home: &HomeBlock,
+        start: &Start,
         loaded: Loaded,
         progress: &'a Progress<'a>,
     ) -> Result<Redo<'a>> {
+        let home = &start.home;
         let builder = Builder {
             segments: recovery.segments,
             nodes: recovery.nodes,
@@ -95,35 +94,50 @@ impl<'a> Redo<'a> {
             progress,
         };
         progress.begin(Step::Primary, (loaded.segments.len() * SEGMENT_BYTES) as u64);
-        let mut waiting: HashMap<HeapId, Vec<SegmentId>> = HashMap::new();
+        let mut segments: HashMap<HeapId, Vec<SegmentId>> = HashMap::new();
         for (id, heap) in loaded.segments {
-            waiting.entry(heap).or_default().push(id);
+            segments.entry(heap).or_default().push(id);
         }
-        let highest_heap = waiting.keys().map(|heap| heap.0).max().unwrap_or(0);
+        let mut build = |description: Description| -> Result<Arc<RedoTable>> {
+            let own = segments.remove(&description.heap).unwrap_or_default();
+            Ok(Arc::new(builder.build(description, &own)?))
+        };
         let mut system = Vec::new();
         for description in Description::of_system_tables() {
-            let segments = waiting.remove(&description.heap).unwrap_or_default();
-            let described = Described { description, since: Lsn::ZERO };
-            system.push(Arc::new(builder.build(described, &segments, None)?));
+            system.push(build(description)?);
         }
-        let mut redo = Redo {
+        let copy = home.copy.map_or_else(|| HOME_FILE.to_owned(), backup_name);
+        let described = catalog::tables(&system.iter().map(|table| &**table).collect::<Vec<_>>(), &copy)?;
+        let mut tables = HashMap::new();
+        for description in described {
+            tables.insert(description.id, build(description)?);
+        }
+        if let Some((heap, ids)) = segments.into_iter().min_by_key(|(_, ids)| ids.first().copied()) {
+            let first = ids.first().map_or(0, |id| id.0);
+            let what = format!(
+                "segment {first} is of heap {}, and no table has that: the catalog in the copy and its segments do not go \
+                 together",
+                heap.0
+            );
+            let offset = u64::from(first) * SEGMENT_BYTES as u64;
+            return Err(Error::Corrupt { file: copy, offset, what });
+        }
+        let redo = Redo {
             disk: &**recovery.disk,
             database_id: home.database_id,
             builder,
             calls: recovery.calls,
-            home: *home,
+            start: *start,
             replay: None,
             replayed: 0,
             left: None,
             progress,
             log_read: 0,
             system,
-            tables: HashMap::new(),
-            waiting,
+            tables,
+            heaps: Arc::default(),
             changed: false,
-            rehoused: HashSet::new(),
-            keyed: None,
-            next_id: home.next_id.max(highest_heap + 1),
+            next_id: home.next_id,
             loads: Vec::new(),
             packets: 0,
             records: 0,
@@ -131,8 +145,12 @@ impl<'a> Redo<'a> {
             bulk_bytes: 0,
             bulk_time: Duration::ZERO,
         };
-        redo.bring_in_line(Lsn(home.redo_start.0.saturating_sub(1)), false)?;
+        redo.note_heaps();
         Ok(redo)
+    }
+
+    fn note_heaps(&self) {
+        self.heaps.set(self.tables.values().map(|table| table.heap.clone()));
     }
 
     /// The log names load files of this database on another disk.
@@ -142,14 +160,14 @@ impl<'a> Redo<'a> {
 
     /// Redoes the rest of the log.
     pub fn run(&mut self, reader: &mut LogReader) -> Result<()> {
-        let error = Mutex::new(None);
+        let (error, heaps) = (Mutex::new(None), self.heaps.clone());
         std::thread::scope(|scope| {
             let mut threads = Vec::new();
             let workers = (0..self.builder.threads)
                 .map(|thread| {
                     let (sender, receiver) = sync_channel(BATCHES_MAX);
-                    let error = &error;
-                    threads.push(scope.spawn(move || serve(thread, &receiver, error)));
+                    let (error, heaps) = (&error, &*heaps);
+                    threads.push(scope.spawn(move || serve(thread, &receiver, heaps, error)));
                     Worker { sender, batch: Batch::default() }
                 })
                 .collect();
@@ -174,6 +192,7 @@ impl<'a> Redo<'a> {
     fn packet(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
         if packet.kind == PacketKind::Unlogged {
+            self.start.check_unlogged(lsn)?;
             self.unlogged += 1;
             return Ok(());
         }
@@ -203,21 +222,27 @@ impl<'a> Redo<'a> {
             }
             if self.changed {
                 workers.barrier()?;
-                self.bring_in_line(lsn, false)?;
+                self.bring_in_line(lsn)?;
             }
+            let table = table_at(&self.tables, lsn, record.table)?;
             if let Change::Load { file } = record.change {
-                self.load(lsn, record.table, file, workers)?;
-            } else if let Some(table) = self.tables.get(&record.table) {
-                workers.push(table, lsn, record.key, bytes)?;
+                let table = table.clone();
+                self.load(lsn, &table, file, workers)?;
+            } else {
+                workers.push(table, self.at(lsn), record.key, bytes)?;
             }
         }
         if self.changed {
             workers.barrier()?;
-            self.bring_in_line(lsn, false)?;
+            self.bring_in_line(lsn)?;
         }
-        self.keyed = None;
         self.packets += 1;
         Ok(())
+    }
+
+    /// How the records of the packet at this place are redone.
+    pub(super) fn at(&self, lsn: Lsn) -> At {
+        At { lsn, finds_rows: lsn > self.start.home.clearance && self.unlogged == 0 }
     }
 
     /// Tells how far redo has come: in the log, and in a load file.
@@ -236,35 +261,26 @@ impl<'a> Redo<'a> {
             return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
         };
         self.changed = true;
-        let keyed = self.keyed.get_or_insert_default();
         match record.change {
             Change::Put { row, .. } => {
                 let row = table.view(lsn, row)?;
-                self.next_id = self.next_id.max(catalog::highest_id(record.table, row) + 1);
-                let id = || row.get_i32(0).map_err(|error| senseless(table, lsn, &error.to_string()));
-                if record.table == INDEXES {
-                    keyed.insert(IndexId(id()? as u32));
-                }
-                if table.redo(lsn, record, &mut Scratch::new(0))? && record.table == HEAPS {
-                    self.rehoused.insert(TableId(id()? as u32));
-                }
+                self.next_id = self.next_id.max(catalog::highest_id(record.table, row).saturating_add(1));
             }
             Change::Load { .. } => return Err(senseless(table, lsn, "a bulk load into a system table")),
-            _ => {
-                table.redo(lsn, record, &mut Scratch::new(0))?;
-            }
+            _ => {}
+        }
+        if !table.redo(At { lsn, finds_rows: false }, record, &mut Scratch::new(0))? {
+            let what = "the row that it changes is not there, or is of a later place: the catalog in the backup copy is not that \
+                        of the redo start";
+            return Err(senseless(table, lsn, what));
         }
         Ok(())
     }
 
     /// The rows of a load file, as puts.
-    fn load(&mut self, lsn: Lsn, table: TableId, file: u64, workers: &mut Workers<'_>) -> Result<()> {
+    fn load(&mut self, lsn: Lsn, table: &Arc<RedoTable>, file: u64, workers: &mut Workers<'_>) -> Result<()> {
         self.next_id = self.next_id.max(u32::try_from(file).map_or(u32::MAX, |file| file + 1));
-        self.loads.push(LoadFile { number: file, lsn });
-        let Some(table) = self.tables.get(&table).cloned() else { return Ok(()) };
-        if lsn < table.since {
-            return Ok(());
-        }
+        self.loads.push(LoadFile { number: file, committed: Committed::At(lsn) });
         let numbered = table.description.numbered;
         let (mut key, mut bytes) = (Key::new(), Vec::new());
         let mut rows = 0;
@@ -285,7 +301,7 @@ impl<'a> Redo<'a> {
             if rows % TELL_EVERY == 0 {
                 self.tell(offset);
             }
-            workers.push(&table, lsn, &key, &bytes)
+            workers.push(table, self.at(lsn), &key, &bytes)
         })?;
         self.records += rows;
         self.bulk_bytes += reader.bytes();
@@ -293,60 +309,52 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Makes the tables those that the system tables describe at place `at`.
-    pub(super) fn bring_in_line(&mut self, at: Lsn, complete: bool) -> Result<()> {
+    /// Makes the tables those that the system tables describe after a DDL statement of the packet at this place. Storage that a
+    /// table gets here is empty: a backup copy has segments of the tables in its own catalog only.
+    fn bring_in_line(&mut self, lsn: Lsn) -> Result<()> {
         let system: Vec<&RedoTable> = self.system.iter().map(|table| &**table).collect();
-        let described = catalog::tables_at(&system, at, self.keyed.as_ref(), complete)?;
-        let there: HashSet<TableId> = described.iter().map(|table| table.description.id).collect();
-        let gone: Vec<TableId> = self.tables.keys().filter(|id| !there.contains(*id)).copied().collect();
-        for id in gone {
-            if let Some(table) = self.tables.remove(&id) {
+        let described = catalog::tables(&system, &format!("the log, place {lsn}"))?;
+        let there: HashSet<TableId> = described.iter().map(|description| description.id).collect();
+        self.tables.retain(|id, table| {
+            let stays = there.contains(id);
+            if !stays {
                 table.heap.clear();
             }
-        }
-        for described in described {
-            let id = described.description.id;
-            // A heap that begins at this packet has only rows of later packets yet; the packet's own are still to come.
-            let forget = self.rehoused.contains(&id).then_some(at);
-            let old = self.tables.get(&id);
-            let new = match old {
-                Some(old) if old.description.heap == described.description.heap => {
-                    if forget.is_some() || old.identifies_otherwise(&described.description) {
-                        self.builder.rebuild(old, described, forget)?
-                    } else if old.description != described.description || old.since != described.since {
+            stays
+        });
+        for description in described {
+            let id = description.id;
+            let new = match self.tables.get(&id) {
+                Some(old) if old.description == description => continue,
+                Some(old) if old.description.heap == description.heap => {
+                    if old.identifies_otherwise(&description) {
+                        self.builder.rebuild(old, description)?
+                    } else {
                         RedoTable {
-                            schema: described.description.schema()?,
-                            description: described.description,
+                            schema: description.schema()?,
+                            description,
                             heap: old.heap.clone(),
                             primary: old.primary.clone(),
-                            since: described.since,
                         }
-                    } else {
-                        continue;
                     }
                 }
                 old => {
-                    if let Some(old) = old {
-                        old.heap.clear();
-                    }
-                    let segments = self.waiting.remove(&described.description.heap).unwrap_or_default();
-                    self.builder.build(described, &segments, forget)?
+                    old.into_iter().for_each(|old| old.heap.clear());
+                    self.builder.build(description, &[])?
                 }
             };
             self.tables.insert(id, Arc::new(new));
         }
+        self.note_heaps();
         self.changed = false;
-        self.rehoused.clear();
         Ok(())
     }
 
     /// The tables with all of their indexes, once the log is redone up to its end.
     pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
         let replayed = self.end_replay()?;
-        self.bring_in_line(end, true)?;
-        for id in self.waiting.into_values().flatten() {
-            self.builder.segments.free(id);
-        }
+        // What rows were in for a while is room for indexes, and for other tables.
+        self.heaps.give_back_empty();
         let all = || self.system.iter().chain(self.tables.values());
         let to_visit = all().map(|table| table.heap.owned().len() * table.visits()).sum::<usize>();
         self.progress.begin(Step::Secondary, (to_visit * SEGMENT_BYTES) as u64);
@@ -365,11 +373,23 @@ impl<'a> Redo<'a> {
     }
 }
 
-/// Records for one worker: their bytes, and of each its table, its packet's place and where it ends.
+/// The tables during redo.
+pub(super) type Tables = HashMap<TableId, Arc<RedoTable>>;
+
+/// The table that a record of the packet at this place is for. Its transaction had the table locked, and a DDL that comes after
+/// it in the log came after it; so the table is there.
+pub(super) fn table_at(tables: &Tables, lsn: Lsn, id: TableId) -> Result<&Arc<RedoTable>> {
+    tables.get(&id).ok_or_else(|| {
+        let what = format!("a redo record for table {}, and at this place there is no such table", id.0);
+        Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what }
+    })
+}
+
+/// Records for one worker: their bytes, and of each its table, its packet and where it ends.
 #[derive(Default)]
 struct Batch {
     bytes: Vec<u8>,
-    records: Vec<(Arc<RedoTable>, Lsn, usize)>,
+    records: Vec<(Arc<RedoTable>, At, usize)>,
 }
 
 enum Message {
@@ -390,12 +410,12 @@ pub(super) struct Workers<'e> {
 }
 
 impl Workers<'_> {
-    fn push(&mut self, table: &Arc<RedoTable>, lsn: Lsn, key: &[u8], bytes: &[u8]) -> Result<()> {
+    fn push(&mut self, table: &Arc<RedoTable>, at: At, key: &[u8], bytes: &[u8]) -> Result<()> {
         let hash = xxh3_64_with_seed(key, u64::from(table.description.id.0));
         let worker = (hash >> 32) as usize % self.workers.len();
         let worker = &mut self.workers[worker];
         worker.batch.bytes.extend_from_slice(bytes);
-        worker.batch.records.push((table.clone(), lsn, worker.batch.bytes.len()));
+        worker.batch.records.push((table.clone(), at, worker.batch.bytes.len()));
         if worker.batch.bytes.len() >= BATCH_BYTES {
             worker.flush();
             self.check()?;
@@ -433,13 +453,13 @@ impl Worker {
 }
 
 /// A worker: redoes what it is sent. After an error it only empties its queue.
-fn serve(thread: usize, receiver: &Receiver<Message>, error: &Mutex<Option<Error>>) {
+fn serve(thread: usize, receiver: &Receiver<Message>, heaps: &Heaps, error: &Mutex<Option<Error>>) {
     let mut scratch = Scratch::new(thread);
     let mut failed = false;
     while let Ok(message) = receiver.recv() {
         match message {
             Message::Batch(batch) if !failed => {
-                if let Err(found) = redo_batch(&batch, &mut scratch) {
+                if let Err(found) = redo_batch(&batch, &mut scratch, heaps) {
                     error.lock().get_or_insert(found);
                     failed = true;
                 }
@@ -452,12 +472,17 @@ fn serve(thread: usize, receiver: &Receiver<Message>, error: &Mutex<Option<Error
     }
 }
 
-fn redo_batch(batch: &Batch, scratch: &mut Scratch) -> Result<()> {
+fn redo_batch(batch: &Batch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()> {
     let mut from = 0;
-    for (table, lsn, end) in &batch.records {
+    for (table, at, end) in &batch.records {
         for record in redo::read(&batch.bytes[from..*end]) {
             let record = record.expect("the reader has parsed it");
-            table.redo(*lsn, &record, scratch)?;
+            let mut redone = table.redo(*at, &record, scratch);
+            // It has changed nothing then. Once: what is given back after that is only the segment that it took itself.
+            if matches!(redone, Err(Error::MemoryLimit { .. })) && heaps.give_back_empty() {
+                redone = table.redo(*at, &record, scratch);
+            }
+            redone?;
         }
         from = *end;
     }

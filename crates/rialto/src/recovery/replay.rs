@@ -1,9 +1,12 @@
 //! Redoing an archived log onto a restored backup.
 
+use hashbrown::HashSet;
+
 use super::redo::Redo;
-use super::{Progress, Recovery, load};
+use super::{Progress, Recovery, Start, load};
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
+use crate::ids::HeapId;
 use crate::io::Disk;
 use crate::log::LogReader;
 
@@ -13,6 +16,8 @@ pub(crate) struct Replayed {
     pub next_id: u32,
     /// Packets redone.
     pub packets: u64,
+    /// The storage of the tables that there are.
+    pub heaps: HashSet<HeapId>,
 }
 
 impl Recovery<'_> {
@@ -30,7 +35,7 @@ impl Recovery<'_> {
     ) -> Result<Replayed> {
         let progress = Progress::new(self.tell);
         let loaded = load::load(&**self.disk, home, self.segments, self.threads.max(1), &progress)?;
-        let mut redo = Redo::new(self, home, loaded, &progress)?;
+        let mut redo = Redo::new(self, &Start::newest(home), loaded, &progress)?;
         redo.loads_from(loads, database);
         redo.run(reader)?;
         if redo.unlogged > 0 {
@@ -42,7 +47,7 @@ impl Recovery<'_> {
             return Err(Error::Unsupported { what });
         }
         let (next_id, packets) = (redo.next_id, redo.packets);
-        redo.finish(reader.lsn())?;
-        Ok(Replayed { next_id, packets })
+        let tables = redo.finish(reader.lsn())?;
+        Ok(Replayed { next_id, packets, heaps: tables.iter().map(|table| table.heap.id()).collect() })
     }
 }

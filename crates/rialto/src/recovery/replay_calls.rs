@@ -31,8 +31,9 @@ use crate::core::{CallersServers, Contexts, Core};
 use crate::engine::data_oriented::Bounds;
 use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
 use crate::error::{Error, Result};
+use crate::foreign::Panic;
 use crate::ids::{Lsn, TableId};
-use crate::in_flight::InFlight;
+use crate::in_flight::{Definitions, InFlight};
 use crate::io::{Caching, Disk, MemoryDisk};
 use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads};
@@ -177,8 +178,11 @@ impl Replay {
             }),
             log,
             in_flight: Arc::new(InFlight::new(workers)),
+            definitions: Definitions::new(),
             accounts,
             contexts: Contexts::new(workers),
+            part_contexts: Contexts::new(0),
+            releases: Arc::default(),
             server_times: CallersServers::default(),
             procedures,
             loads: Arc::default(),
@@ -318,15 +322,15 @@ impl Replay {
     fn stop(&mut self) {
         self.senders.clear();
         for thread in self.threads.drain(..) {
-            if let Err(panic) = thread.join()
+            if let Err(panic) = thread.join().map_err(Panic::from)
                 && !std::thread::panicking()
             {
-                std::panic::resume_unwind(panic);
+                panic.resume();
             }
         }
         // Contexts hold their core.
         self.core.closed.store(true, Ordering::SeqCst);
-        self.core.contexts.clear();
+        self.core.contexts.close();
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::catalog::{Described, senseless};
+use super::catalog::senseless;
 use super::indexes::{self, Run, Visit, memory_limit};
 use super::progress::Progress;
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
@@ -25,8 +25,6 @@ pub(super) struct RedoTable {
     pub heap: Arc<Heap>,
     /// By the identity that the next packets' redo records use.
     pub primary: Arc<Index>,
-    /// See [`Described::since`].
-    pub since: Lsn,
 }
 
 /// What tables are built with.
@@ -56,6 +54,15 @@ impl Scratch {
     }
 }
 
+/// The packet that a record which is redone is of.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct At {
+    /// Its place.
+    pub lsn: Lsn,
+    /// The rows that it changes are there: the tables are as they were at its place.
+    pub finds_rows: bool,
+}
+
 /// Whether a heap knows its free slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FreeSlots {
@@ -76,31 +83,24 @@ fn row_number(numbered: bool, body: &[u8]) -> u64 {
 }
 
 impl Builder<'_> {
-    /// The table over these segments of its heap, without the rows of places up to `forget`.
-    pub fn build(
-        &self,
-        described: Described,
-        segments: &[SegmentId],
-        forget: Option<Lsn>,
-    ) -> Result<RedoTable> {
-        let Described { description, since } = described;
+    /// The table over these segments of its heap.
+    pub fn build(&self, description: Description, segments: &[SegmentId]) -> Result<RedoTable> {
         let schema = description.schema()?;
         let heap = Arc::new(Heap::new(self.segments.clone(), description.heap, description.fill_percent));
         for &id in segments {
             heap.adopt_segment(id);
         }
-        let primary = self.index_rows(&description, &schema, &heap, forget, FreeSlots::New)?;
-        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary), since })
+        let primary = self.index_rows(&description, &schema, &heap, FreeSlots::New)?;
+        Ok(RedoTable { description, schema, heap, primary: Arc::new(primary) })
     }
 
-    /// The same table with its rows by the identity of another description, or without its rows up to a place.
-    pub fn rebuild(&self, old: &RedoTable, described: Described, forget: Option<Lsn>) -> Result<RedoTable> {
-        let Described { description, since } = described;
+    /// The same table with its rows by the identity of another description.
+    pub fn rebuild(&self, old: &RedoTable, description: Description) -> Result<RedoTable> {
         let schema = description.schema()?;
         let rows = old.heap.rows() as i64;
         old.heap.count_rows(0, -rows);
-        let primary = self.index_rows(&description, &schema, &old.heap, forget, FreeSlots::Listed)?;
-        Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary), since })
+        let primary = self.index_rows(&description, &schema, &old.heap, FreeSlots::Listed)?;
+        Ok(RedoTable { description, schema, heap: old.heap.clone(), primary: Arc::new(primary) })
     }
 
     /// As [`indexes::collect`], telling how it goes on.
@@ -116,7 +116,6 @@ impl Builder<'_> {
         description: &Description,
         schema: &Schema,
         heap: &Heap,
-        forget: Option<Lsn>,
         free: FreeSlots,
     ) -> Result<Index> {
         let segments = self.segments;
@@ -129,10 +128,6 @@ impl Builder<'_> {
                     if free == FreeSlots::New {
                         heap.adopt_free(thread, slot);
                     }
-                    continue;
-                }
-                if forget.is_some_and(|forget| segments.lsn(slot) <= forget) {
-                    heap.release(thread, slot);
                     continue;
                 }
                 segments.read(slot, &mut body);
@@ -300,11 +295,9 @@ impl RedoTable {
         Some((record, keys.collect()))
     }
 
-    /// Redoes one record of the packet at `lsn`, whose table this is. False if the row is of a later place already.
-    pub fn redo(&self, lsn: Lsn, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
-        if lsn < self.since {
-            return Ok(false);
-        }
+    /// Redoes one record of a packet, whose table this is. False if the row is of a later place already, or has gone at one.
+    pub fn redo(&self, at: At, record: &RedoRecord<'_>, scratch: &mut Scratch) -> Result<bool> {
+        let lsn = at.lsn;
         let segments = self.heap.segments();
         let key = record.key;
         if key.len() > MAX_KEY_BYTES {
@@ -375,6 +368,13 @@ impl RedoTable {
                     lsn,
                 );
             }
+            (Change::Patch(_) | Change::Operate(_) | Change::Delete, None) if at.finds_rows => {
+                let key = self.schema.print_key(WhichIndex::Primary, key);
+                let what = format!(
+                    "the row of the key {key}, which it changes, is not there: neither the backup copy nor the log has it"
+                );
+                return Err(senseless(self, lsn, &what));
+            }
             (Change::Patch(_) | Change::Operate(_) | Change::Delete, None) => return Ok(false),
             (Change::Load { .. }, _) => unreachable!("a load is redone as puts"),
         }
@@ -395,11 +395,13 @@ impl RedoTable {
         old.clear();
         old.extend_from_slice(&row[..self.schema.row_bytes_min()]);
         change(&self.schema, row).map_err(|what| self.no_row(lsn, key, what))?;
+        if let Some(what) = row::damage(&self.schema, row, Nulls::OverAnything) {
+            return Err(self.no_row(lsn, key, what));
+        }
         if !self.schema.same_key_fields(old, row) {
             return Err(self.no_row(lsn, key, (0, "a change of the primary key".to_owned())));
         }
-        row::damage(&self.schema, row, Nulls::OverAnything)
-            .map_or(Ok(()), |what| Err(self.no_row(lsn, key, what)))
+        Ok(())
     }
 
     /// The error for a record that leaves bytes which are no row, at this byte of them.
@@ -420,7 +422,12 @@ impl RedoTable {
             return Ok(());
         }
         let full = || memory_limit(segments.budget());
-        let record = self.heap.allocate(scratch.thread, body.len(), &mut Unclaimed).ok_or_else(full)?;
+        // As transactions do: a row that grows stays in its segment if it can, in the share that inserts leave free.
+        let record = match found {
+            Some(found) => self.heap.allocate_near(scratch.thread, body.len(), found, &mut Unclaimed),
+            None => self.heap.allocate(scratch.thread, body.len(), &mut Unclaimed),
+        };
+        let record = record.ok_or_else(full)?;
         segments.write(record, body, lsn);
         match found {
             Some(found) => {
@@ -429,7 +436,10 @@ impl RedoTable {
                 self.heap.release(scratch.thread, found);
             }
             None => {
-                let inserted = self.primary.insert(key, record.0, || Admit::Go).map_err(|_| full())?;
+                let inserted = self.primary.insert(key, record.0, || Admit::Go).map_err(|_| {
+                    self.heap.release(scratch.thread, record);
+                    full()
+                })?;
                 debug_assert_eq!(inserted, Insert::Done, "one thread redoes all records of a key");
                 self.heap.count_rows(scratch.thread, 1);
             }

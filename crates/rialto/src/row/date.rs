@@ -104,9 +104,12 @@ fn number(text: &str) -> Option<u32> {
     (!text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
 }
 
+/// A year has at least three digits: PostgreSQL takes one of two for one of this century or the last, or for a day or a
+/// month, as it is set up, and never for one of the first century.
 fn parse_day(text: &str, before_christ: bool) -> Option<i64> {
     let mut parts = text.splitn(3, '-');
-    let year = i64::from(number(parts.next()?)?);
+    let year = parts.next().filter(|digits| digits.len() >= 3)?;
+    let year = i64::from(number(year)?);
     let (month, day) = (number(parts.next()?)?, number(parts.next()?)?);
     if year == 0 {
         return None;
@@ -184,11 +187,24 @@ mod tests {
             assert_eq!(text.parse::<Date>().unwrap(), Date(days));
             assert_eq!(Date(days).to_string(), text);
         }
-        for text in
-            ["1900-02-29", "2001-13-01", "2001-00-10", "2001-1", "yesterday", "0000-01-01", "2001-04-31"]
-        {
+        for text in [
+            "1900-02-29",
+            "2001-13-01",
+            "2001-00-10",
+            "2001-1",
+            "yesterday",
+            "0000-01-01",
+            "2001-04-31",
+            "01-02-03",
+            "99-01-08",
+            "1-2-3",
+            "26-01-05 BC",
+        ] {
             assert!(text.parse::<Date>().is_err(), "{text}");
+            assert!(text.parse::<Timestamp>().is_err(), "{text}");
+            assert!(format!("{text} 10:00").parse::<Timestamp>().is_err(), "{text}");
         }
+        assert_eq!("099-1-8".parse::<Date>().unwrap().to_string(), "0099-01-08");
     }
 
     #[test]

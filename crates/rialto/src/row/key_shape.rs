@@ -181,6 +181,9 @@ impl KeyShape {
 
     /// The most bytes that the columns can come to take in this row's key by changes to its fixed columns.
     fn bytes_with(&self, view: RowView<'_>) -> usize {
+        if self.is_row_number() {
+            return self.bytes_min;
+        }
         let bytes = |column: &KeyColumn| match key::bytes_of_column(&column.column) {
             (_, Some(most)) if column.slot.len > 0 => most,
             (least, _) => least - 1 + key::escaped_len(view.variable(column.position)),
@@ -302,11 +305,19 @@ impl Schema {
         })
     }
 
-    /// Whether two rows have the same bytes in the fixed columns of the primary key, and none of them NULL.
+    /// Whether two rows have the same primary key as far as its fixed columns go, and no NULL there. Bytes that differ can be one
+    /// key: 0 and -0 are, and all NaNs.
     pub(crate) fn same_key_fields(&self, row: &[u8], other: &[u8]) -> bool {
-        self.primary_shape.columns.iter().all(|KeyColumn { slot, .. }| {
+        let encoded = |KeyColumn { column, position, slot }: &KeyColumn, row: &[u8]| {
+            let mut out = Key::new();
+            key::append(column, view::value_at(self, row, *position, column.ty, *slot), &mut out);
+            out
+        };
+        self.primary_shape.columns.iter().all(|column| {
+            let slot = column.slot;
             let field = usize::from(slot.offset)..usize::from(slot.offset) + usize::from(slot.len);
-            row[field.clone()] == other[field] && !slot.is_null(row) && !slot.is_null(other)
+            let same = row[field.clone()] == other[field] || encoded(column, row) == encoded(column, other);
+            same && !slot.is_null(row) && !slot.is_null(other)
         })
     }
 

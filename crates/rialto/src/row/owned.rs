@@ -8,16 +8,25 @@ use super::{ColumnRef, Field, RowView, Schema, Value, ValueRef, encode};
 use crate::Result;
 
 /// A row of a table, owned: what the by-name interface returns.
+///
+/// Invariant: if `checked`, the bytes are a row of the schema: encoded for it, or read from a table.
 #[derive(Clone)]
 pub struct Row {
     schema: Arc<Schema>,
     bytes: Vec<u8>,
+    checked: bool,
 }
 
 impl Row {
-    /// The row of these bytes, which are known to be one (see [`RowView`]).
+    /// The row of these bytes, which are known to be one (see [`RowView`]): nothing looks before the row is inserted.
     pub fn new(schema: Arc<Schema>, bytes: Vec<u8>) -> Row {
-        Row { schema, bytes }
+        Row { schema, bytes, checked: false }
+    }
+
+    /// The row of these bytes, which were read from a table of this schema.
+    #[inline]
+    pub(crate) fn stored(schema: Arc<Schema>, bytes: Vec<u8>) -> Row {
+        Row { schema, bytes, checked: true }
     }
 
     /// The row of these values.
@@ -27,7 +36,7 @@ impl Row {
     pub fn from_values(schema: Arc<Schema>, values: &[Value]) -> Result<Row> {
         let mut bytes = Vec::new();
         encode(&schema, values, &mut bytes)?;
-        Ok(Row { schema, bytes })
+        Ok(Row { schema, bytes, checked: true })
     }
 
     /// The row, borrowed.
@@ -41,13 +50,27 @@ impl Row {
         &self.schema
     }
 
-    /// Makes this the row with these bytes, which are a row of `schema`; keeps the memory.
+    /// Makes this the row with these bytes, which are known to be a row of `schema`, as in [`Row::new`]; keeps the memory.
     pub fn replace(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
+        self.replace_by_stored(schema, bytes);
+        self.checked = false;
+    }
+
+    /// Makes this the row with these bytes, which were read from a table of this schema; keeps the memory.
+    #[inline]
+    pub(crate) fn replace_by_stored(&mut self, schema: &Arc<Schema>, bytes: &[u8]) {
+        self.checked = true;
         if !Arc::ptr_eq(&self.schema, schema) {
             self.schema = schema.clone();
         }
         self.bytes.clear();
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Whether the bytes are certainly a row of this schema.
+    #[inline]
+    pub(crate) fn is_row_of(&self, schema: &Arc<Schema>) -> bool {
+        self.checked && Arc::ptr_eq(&self.schema, schema)
     }
 
     /// The row's bytes.

@@ -3,8 +3,19 @@
 
 use super::key::{self, Key};
 use super::key_shape::{KeyColumn, KeyShape};
-use super::{ColumnType, RowView, Schema, ValueRef, WhichIndex};
+use super::{Column, ColumnType, RowView, Schema, ValueRef, WhichIndex};
 use crate::{Error, Result};
+
+impl Column {
+    /// Appends a value of this column of a table as keys have it: values that are one key have the same bytes.
+    ///
+    /// # Errors
+    /// As [`encode`](super::encode()) for a value that the column does not take.
+    pub(crate) fn append_to_key(&self, table: &str, value: ValueRef<'_>, out: &mut Key) -> Result<()> {
+        key::append(self, value.coerce(table, self)?, out);
+        Ok(())
+    }
+}
 
 impl Schema {
     /// Whether the keys of an index begin with the first so many routing fields: then all rows that have some values there
@@ -28,8 +39,7 @@ impl Schema {
             let index = self.key_shape(WhichIndex::Primary).name().to_owned();
             return Err(Error::KeyColumns { index, expected, found: nth + 1 });
         };
-        key::append(column, value.coerce(self.table(), column)?, out);
-        Ok(())
+        column.append_to_key(self.table(), value, out)
     }
 
     /// Replaces `out` by the first so many columns of a row, as [`Schema::append_column`] makes them.
@@ -115,7 +125,7 @@ impl KeyShape {
 mod tests {
     use super::*;
     use crate::ids::IndexId;
-    use crate::row::{Column, IndexDef, IntoKey, Value};
+    use crate::row::{IndexDef, IntoKey, Value};
 
     #[test]
     fn leading_columns_end_where_the_next_begin() {

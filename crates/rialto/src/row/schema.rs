@@ -12,6 +12,18 @@ pub const COLUMNS_MAX: usize = 1_600;
 /// The most columns that an index has.
 pub const INDEX_COLUMNS_MAX: usize = 32;
 
+const PRIMARY_SUFFIX: &str = "_pkey";
+
+/// The name of a table's primary index. It is the table's from its beginning, also while it has no primary key.
+pub(crate) fn primary_index_name(table: &str) -> String {
+    format!("{table}{PRIMARY_SUFFIX}")
+}
+
+/// The name of the table whose primary index would have this name.
+pub(crate) fn table_of_primary_index(index: &str) -> Option<&str> {
+    index.strip_suffix(PRIMARY_SUFFIX)
+}
+
 /// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Column {
@@ -157,7 +169,7 @@ impl Schema {
         check_name(&table, &table, "table")?;
         let positions = check_columns(&table, &columns)?;
         let (slots, null_bits, ends_at, body_at) = lay_out(&columns);
-        let primary_name = format!("{table}_pkey");
+        let primary_name = primary_index_name(&table);
         if let Some(key) = &primary_key {
             check_key(&primary_name, key, &columns)?;
             key.iter().for_each(|&position| columns[position].nullable = false);

@@ -265,6 +265,26 @@ fn a_table_without_a_primary_key_has_row_numbers() {
 }
 
 #[test]
+fn a_key_that_ends_in_a_row_number_has_room_for_it() {
+    for (unique, column) in
+        [(false, Column::new("line", ColumnType::Text)), (true, Column::nullable("line", ColumnType::Text))]
+    {
+        // In a unique index it is there for a NULL only, which a fixed column beside may become.
+        let columns = vec![column, Column::nullable("n", ColumnType::Int4)];
+        let schema = Schema::new("log", columns, None, vec![index("by_line", vec![0, 1], unique)]).unwrap();
+        let of_length = |length: usize| row(&schema, &["x".repeat(length).into(), Value::Int4(1)]);
+        let longest = (0..KEY_BYTES_MAX).rev().find(|&length| of_length(length).is_ok()).unwrap();
+        let mut bytes = of_length(longest).unwrap();
+        schema.write_fixed(&mut bytes, 1, &Value::Null).unwrap();
+        let (mut number, mut key) = (Key::new(), Key::new());
+        schema.primary_key_of_row(&bytes, 1, &mut number);
+        schema.index_key_of_row(0, &bytes, &number, &mut key);
+        assert!(key.len() <= KEY_BYTES_MAX, "a key of {} bytes was let in", key.len());
+        assert!(message(of_length(longest + 1)).contains("longer than the limit of 1024 bytes"));
+    }
+}
+
+#[test]
 fn definitions_that_make_no_sense_are_refused() {
     let id = || Column::new("id", ColumnType::Int8);
     let refused = |table: &str, columns: Vec<Column>, key: Option<Vec<usize>>, indexes: Vec<IndexDef>| {

@@ -8,8 +8,7 @@ use super::hooked::HookedDisk;
 use super::*;
 use crate::checkpoint::home::{HomeBlock, HomeFile};
 use crate::io::MemoryDisk;
-use crate::open::memory;
-use crate::recovery::{Calls, Recovery};
+use crate::recovery::{Calls, Recovery, memory};
 use crate::row::RowView;
 
 const PAIRS: i32 = 200;
@@ -86,7 +85,7 @@ pub(super) fn copy_alone<R, const TABLES: usize>(
     let home = || HomeFile::open(&**disk).ok().map(|home| *home.block());
     let (block, tables, segments) = loop {
         let Some(before) = home() else { continue };
-        let (segments, nodes) = memory(&options()).unwrap();
+        let (segments, nodes) = memory(options().memory_bytes, 0, 0).unwrap();
         let recovery =
             Recovery { disk, segments: &segments, nodes: &nodes, threads: 2, calls: Calls::Left, tell: None };
         let tables = recovery.without_log(&before);

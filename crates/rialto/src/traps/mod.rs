@@ -8,6 +8,7 @@ mod black_white;
 mod consistent;
 mod flights;
 mod followed;
+mod given_back;
 mod histories;
 mod hooked;
 mod operations;

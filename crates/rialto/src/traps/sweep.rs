@@ -1,5 +1,6 @@
 //! Sweeps that meet commits half way.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -206,4 +207,40 @@ fn a_level_1_commit_is_in_the_group_after_the_one_in_flight() {
     let (_, db) = crashed(&faulty, db);
     let table = db.table("t").unwrap();
     assert_eq!(db.read(|tx| tx.count(&table)).unwrap(), 9);
+}
+
+/// I5: a bit that a sweep has cleared is set again when the sweep ends by a panic, as by an error: else the next copy, which takes
+/// effect, would lack what the panic kept from being written.
+#[test]
+fn a_panic_amid_a_sweep_loses_no_change() {
+    let strategies = [
+        Checkpointing::Fuzzy,
+        Checkpointing::ActionCopyOnUpdate,
+        Checkpointing::TransactionCopyOnUpdate,
+        Checkpointing::ActionBlackWhite,
+        Checkpointing::TransactionBlackWhite,
+    ];
+    for (checkpoint, at_sync) in strategies.into_iter().flat_map(|it| [(it, false), (it, true)]) {
+        let faulty = FaultyDisk::new(seed());
+        let disk = HookedDisk::new(faulty.clone());
+        let checkpoint_interval = Duration::from_secs(3600);
+        let (db, table) = filled_with(disk.clone(), Options { checkpoint, checkpoint_interval, ..options() });
+        for id in [0, 20, ROWS - 1] {
+            db.transact(|tx| set_n(tx, &table, id, 7)).unwrap();
+        }
+        disk.before(move |file: &str, about: About| {
+            assert!(!file.starts_with("backup") || (about == About::Sync) != at_sync, "put in by the test");
+        });
+        let panicked = catch_unwind(AssertUnwindSafe(|| db.checkpoint()));
+        assert!(panicked.is_err(), "{checkpoint:?}: the test's own premise");
+        disk.unhook();
+        tick(&db);
+        assert!(!db.checkpoint().unwrap().skipped, "{checkpoint:?}");
+        let (_, db) = crashed(&faulty, db);
+        assert!(db.recovery().unwrap().fell_back.is_none(), "{checkpoint:?}");
+        let rows = rows(&db);
+        for id in [0, 20, ROWS - 1] {
+            assert_eq!(n_of(&rows, id), 7, "{checkpoint:?}, row {id}");
+        }
+    }
 }

@@ -7,16 +7,25 @@
 use std::sync::Arc;
 
 use super::redo;
+use super::seek::SlotClaims;
 use super::transaction::Context;
+use super::write_set::IndexAdd;
 use crate::checkpoint::image;
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::index::{Admit, Insert};
+use crate::store::memory::index::{Admit, Index, Insert};
 use crate::store::memory::{Heap, RecordRef};
 
 /// Rows that go into a private table by the packet before a bulk load begins.
 const ROWS_BEFORE_LOAD: usize = 256;
+
+/// Removes an entry if it leads to this record.
+fn remove_entry(index: &Index, key: &Key, record: RecordRef) {
+    if index.get(key).value == Some(record.0) {
+        index.remove(key, None);
+    }
+}
 
 /// The load into one table.
 pub(super) struct Load {
@@ -47,31 +56,28 @@ impl Context {
         true
     }
 
-    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table.
+    /// Puts the row in `self.body`, whose absent key is in `self.key`, straight into the table. Rolling back to a mark does not
+    /// take it back, so this is the last of an operation's steps, and what the operation has put into the packet fits by then.
     pub fn insert_direct(&mut self, slot: u32) -> Result<()> {
+        let written = self.packet_bytes().len();
+        if written > self.room {
+            return Err(self.too_large(written));
+        }
         let length = self.body.len();
-        let record = self
-            .with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims))
-            .ok_or_else(|| self.memory_limit())?;
+        let ask =
+            |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| heap.allocate(number, length, claims);
+        let record = match self.with_claims(slot, ask) {
+            Some(record) => record,
+            None => self.slot_at_bound(slot, ask)?,
+        };
         let table = self.tables.at(slot);
         table.segments().write(record, &self.body, Lsn::ZERO);
         table.heap.count_rows(self.number, 1);
-        let mut key = Key::new();
-        let mut failed =
-            table.primary.insert(&self.key, record.0, || Admit::Go).is_err().then(|| self.memory_limit());
-        for position in 0..table.secondaries.len() {
-            if failed.is_some() {
-                break;
-            }
-            table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, &mut key);
-            failed = match table.secondaries[position].insert(&key, record.0, || Admit::Go) {
-                Ok(Insert::Done) => None,
-                Ok(_) => Some(self.duplicate(slot, WhichIndex::Secondary(position), &key)),
-                Err(_) => Some(self.memory_limit()),
-            };
-        }
-        if let Some(error) = failed {
-            self.take_back_entries(slot, record);
+        let mark = self.mark();
+        if let Err(error) = self.enter_direct(slot, record) {
+            // First the entries that it has taken over from other rows of this transaction: these have them again.
+            self.roll_back_to(&mark);
+            self.take_back_direct(slot, record);
             return Err(error);
         }
         if !self.savepoints.is_empty() {
@@ -80,21 +86,34 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a row back that is in some of its indexes.
-    fn take_back_entries(&self, slot: u32, record: RecordRef) {
-        let table = self.tables.at(slot);
-        let mut key = Key::new();
-        for (position, index) in table.secondaries.iter().enumerate() {
-            table.schema.index_key_of_row(position, &self.body[table.row_at()..], &self.key, &mut key);
-            if index.get(&key).value == Some(record.0) {
-                index.remove(&key, None);
+    /// Puts the row in `self.body` into all indexes of the table, which no other transaction sees: so no key needs a lock,
+    /// and an entry
+    /// that is there already is of one of this transaction's rows, which has the key still, or has given it up.
+    fn enter_direct(&mut self, slot: u32, record: RecordRef) -> Result<()> {
+        let mut key = self.key.clone();
+        let entered = self.insert_entry(slot, WhichIndex::Primary, &key, record)?;
+        debug_assert!(!matches!(entered, Insert::Exists(_)), "the key was absent");
+        for position in 0..self.tables.at(slot).secondaries.len() {
+            let which = WhichIndex::Secondary(position);
+            self.secondary_key(slot, position, None, &mut key);
+            let Insert::Exists(there) = self.insert_entry(slot, which, &key, record)? else { continue };
+            if self.is_taken(slot, position, &key) {
+                return Err(self.duplicate(slot, which, &key));
+            }
+            self.tables.at(slot).index(which).replace(&key, there, record.0);
+            let replaced = Some(RecordRef(there));
+            self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
+        }
+        Ok(())
+    }
+
+    fn insert_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<Insert> {
+        loop {
+            match self.tables.at(slot).index(which).insert(key, record.0, || Admit::Go) {
+                Ok(inserted) => return Ok(inserted),
+                Err(_) => self.make_room_for_nodes(slot)?,
             }
         }
-        if table.primary.get(&self.key).value == Some(record.0) {
-            table.primary.remove(&self.key, None);
-        }
-        table.heap.release(self.number, record);
-        table.heap.count_rows(self.number, -1);
     }
 
     /// Writes and syncs the load files that the packet names.
@@ -106,7 +125,8 @@ impl Context {
         Ok(())
     }
 
-    /// Takes a loaded row back.
+    /// Takes back a loaded row, which may be in some of its indexes only. Entries that it has taken over from other rows, or that
+    /// others have from it, have been given back.
     pub(super) fn take_back_direct(&mut self, slot: u32, record: RecordRef) {
         let mut body = Vec::new();
         let table = self.tables.at(slot);
@@ -116,9 +136,9 @@ impl Context {
         table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
         for (position, index) in table.secondaries.iter().enumerate() {
             table.schema.index_key_of_row(position, row, &primary, &mut key);
-            index.remove(&key, None);
+            remove_entry(index, &key, record);
         }
-        table.primary.remove(&primary, None);
+        remove_entry(&table.primary, &primary, record);
         table.heap.release(self.number, record);
         table.heap.count_rows(self.number, -1);
     }

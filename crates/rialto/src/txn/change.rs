@@ -8,7 +8,8 @@ use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::Context;
 use super::write_set::{Effect, Target, Write, WriteKind};
-use crate::error::{Error, Result};
+use crate::catalog::ROW_NUMBER_BYTES;
+use crate::error::Result;
 use crate::lock::RecordMode;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key, WhichIndex};
@@ -77,7 +78,7 @@ impl Context {
     fn enter_patches(&mut self, slot: u32, previous: Option<u32>, record: RecordRef) -> Result<()> {
         let place = previous.map_or(Place::Stored(record), Place::Own);
         let operations = self.logs_operations(place);
-        let limit = self.core.options.write_set_bytes_max;
+        let room = self.room;
         let Context { tables, packet: Some(packet), writes, key, patches, .. } = self else {
             unreachable!("borrowed by check_write")
         };
@@ -89,9 +90,9 @@ impl Context {
             (WriteKind::Patch, redo::write_usual_patch(packet, table.id, key, patches))
         };
         let length = packet.len();
-        if rarely(length > limit) {
+        if rarely(length > room) {
             packet.truncate(before);
-            return Err(Error::WriteSetTooLarge { length, limit });
+            return Err(self.too_large(length));
         }
         writes.push(Write::new(table, Target { slot, place }, Effect::of(kind, record), placed), packet);
         Ok(())
@@ -212,10 +213,21 @@ impl Context {
         debug_assert!(deleted, "the row was just read");
         self.push_delete(target)?;
         self.body = body;
+        self.renumber_for_load(slot);
         let table = self.tables.at(slot);
         let row_number = table.row_number(&self.body);
         table.schema.primary_key_of_row(&self.body[table.row_at()..], row_number, &mut self.key);
         self.insert_body(slot)
+    }
+
+    /// Gives the row in `self.body` a hidden number of its own, if it may go into a load that has the row that it replaces, too:
+    /// a load that was begun before the table had a primary key is redone by these numbers.
+    fn renumber_for_load(&mut self, slot: u32) {
+        let Context { ddl: Some(_), tables, numbers, body, .. } = self else { return };
+        if tables.at(slot).numbered {
+            let number = numbers.take(|| tables.next_row_number(slot));
+            body[..ROW_NUMBER_BYTES].copy_from_slice(&number.to_le_bytes());
+        }
     }
 
     /// Pushes a delete of the row in `self.body`, whose key is in `self.key`.

@@ -17,7 +17,7 @@ use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::lock::{LockMode, LockTarget};
-use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode};
+use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
 use crate::store::memory::index::{Batch, Direction, Guard, Index, More, ScanRange};
 
 /// Makes an index key of a row and its primary key.
@@ -69,7 +69,6 @@ impl Context {
             let (slot, record) = ddl.direct_rows.pop().expect("longer than the mark");
             self.take_back_direct(slot, record);
         }
-        ddl.loads.retain(|load| load.packet_at < state.mark.packet);
         while ddl.changes.len() > state.ddl_changes {
             let change = ddl.changes.pop().expect("longer than the mark");
             change.take_back(self);
@@ -90,8 +89,7 @@ impl Context {
 
     /// Takes a table for a change of its definition.
     fn take_table(&mut self, name: &str) -> Result<u32> {
-        let made = self.ddl().table(name);
-        let table = match made {
+        let table = match self.made_table(name) {
             Some(table) => table?,
             None => self.core.catalog.table(name)?,
         };
@@ -100,6 +98,20 @@ impl Context {
             return Err(Error::Unsupported { what });
         }
         self.use_table(&table, LockMode::Exclusive)
+    }
+
+    /// The same of a handle's table: another one that has its name by now is not meant.
+    fn take_table_of(&mut self, handle: &Table) -> Result<u32> {
+        self.check_handle(handle)?;
+        let name = handle.name();
+        let slot = self.take_table(&name)?;
+        if self.tables.id(slot) == handle.id() { Ok(slot) } else { Err(Error::NoSuchTable { table: name }) }
+    }
+
+    /// What this transaction's own statements say about a name, if they say anything.
+    fn made_table(&mut self, name: &str) -> Option<Result<Table>> {
+        let Context { core, ddl, .. } = self;
+        ddl.get_or_insert_default().table(name, &core.catalog)
     }
 
     fn use_system(&mut self, id: TableId) -> Result<u32> {
@@ -127,12 +139,20 @@ impl Context {
         Ok(())
     }
 
-    fn check_name_is_free(&mut self, name: &str) -> Result<()> {
-        let taken = match self.ddl().table(name) {
+    fn has_table(&mut self, name: &str) -> bool {
+        match self.made_table(name) {
             Some(table) => table.is_ok(),
             None => self.core.catalog.table(name).is_ok(),
-        };
-        if taken || self.find_index(name).is_some() {
+        }
+    }
+
+    /// Tables, secondary indexes and primary indexes share one space of names. A table without a primary key has the name of
+    /// its primary index, too, so that it can be given one.
+    fn check_name_is_free(&mut self, name: &str) -> Result<()> {
+        let taken = self.has_table(name)
+            || self.find_index(name).is_some()
+            || table_of_primary_index(name).is_some_and(|table| self.has_table(table));
+        if taken {
             return Err(Error::NameTaken { name: name.to_owned() });
         }
         Ok(())
@@ -157,6 +177,7 @@ impl Context {
 
     fn create_table(&mut self, def: &TableDef) -> Result<Table> {
         self.check_name_is_free(&def.name)?;
+        self.check_name_is_free(&primary_index_name(&def.name))?;
         let description = Description::of(def, || self.core.catalog.new_id())?;
         let version = Arc::new(description.build(&self.storage())?);
         for row in system::rows(&description) {
@@ -165,7 +186,7 @@ impl Context {
         self.ddl().changes.push(DdlChange::Create(version.clone()));
         let slot = self.tables.supersede(version.clone());
         self.use_slot(slot, LockMode::Exclusive)?;
-        Ok(Table::new(version))
+        Ok(self.core.catalog.handle(version))
     }
 
     fn drop_table(&mut self, name: &str) -> Result<()> {
@@ -192,8 +213,8 @@ impl Context {
         new
     }
 
-    fn truncate(&mut self, name: &str) -> Result<()> {
-        let slot = self.take_table(name)?;
+    fn truncate(&mut self, table: &Table) -> Result<()> {
+        let slot = self.take_table_of(table)?;
         let old = self.tables.shared(slot).clone();
         let mut description = Description::of_version(&old);
         self.delete_system_row(&system::heap_row(&description))?;
@@ -334,9 +355,7 @@ impl Context {
             let record = write.lands_in();
             let room = body.len();
             self.key.clone_from(&key);
-            let moved = self
-                .with_claims(slot, |_, number, claims| table.heap.allocate_near(number, room, record, claims))
-                .ok_or_else(|| self.memory_limit())?;
+            let moved = self.reserve_near(slot, record, room)?;
             let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
             let placed = redo::write_put(packet, table.id, &key, table.numbered, &body);
             let length = packet.len();
@@ -427,10 +446,9 @@ impl Transaction {
     /// Removes all rows of a table, in time that does not depend on their number.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; what a lock can meet.
+    /// [`Error::NoSuchTable`], also if another table has its name by now; what a lock can meet.
     pub fn truncate(&mut self, table: &Table) -> Result<()> {
-        let name = table.name();
-        self.context().ddl_step(|context| context.truncate(&name))
+        self.context().ddl_step(|context| context.truncate(table))
     }
 
     /// Creates a secondary index over the rows that are there.

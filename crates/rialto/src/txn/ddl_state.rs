@@ -5,8 +5,8 @@ use std::sync::atomic::Ordering;
 
 use super::bulk_load::Load;
 use super::transaction::Context;
-use crate::catalog::{Table, TableVersion};
-use crate::checkpoint::image;
+use crate::catalog::{Catalog, Table, TableVersion};
+use crate::checkpoint::{Committed, image};
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
@@ -52,18 +52,32 @@ impl Part {
         parts
     }
 
+    /// Gives its memory back. The index of an identifier may be there still, in other storage: a table keeps the identifiers
+    /// of its indexes when it is emptied.
     pub(super) fn discard(&self, context: &Context) {
         match self {
             Part::Heap(heap) => heap.clear(),
             Part::Index(id, index) => {
                 index.clear();
-                context.core.locks.forget_index(*id);
+                context.core.locks.forget_intervals(*id);
             }
+        }
+    }
+
+    /// The same of storage that a committed change replaces by that of the table's `next` version, if there is one: what is
+    /// known of its index goes, too, unless that version has it.
+    fn retire(&self, next: Option<&TableVersion>, context: &Context) {
+        self.discard(context);
+        if let Part::Index(id, _) = self
+            && next.is_none_or(|next| !next.has_index(*id))
+        {
+            context.core.locks.forget_index(*id);
         }
     }
 }
 
 impl DdlChange {
+    /// Takes the change back. It waits for no lock table: routing rules are of indexes that a commit has made known, which stay.
     pub(super) fn take_back(&self, context: &Context) {
         match self {
             DdlChange::Create(version) => {
@@ -88,17 +102,23 @@ impl DdlState {
         self.direct_rows.len()
     }
 
+    /// Forgets the loads whose records lie from here on in the packet, which ends here now: the next row begins another load.
+    /// Their rows are taken back, or never came.
+    pub fn forget_loads(&mut self, packet_end: usize) {
+        self.loads.retain(|load| load.packet_at < packet_end);
+    }
+
     pub fn has_dropped(&self, id: TableId) -> bool {
         self.changes.iter().any(|change| matches!(change, DdlChange::Drop(old) if old.id == id))
     }
 
     /// What this transaction's DDL says about a name, if it says anything.
-    pub fn table(&self, name: &str) -> Option<Result<Table>> {
+    pub fn table(&self, name: &str, catalog: &Catalog) -> Option<Result<Table>> {
         self.changes.iter().rev().find_map(|change| match change {
             DdlChange::Create(version) | DdlChange::Replace { new: version, .. }
                 if version.name() == name =>
             {
-                Some(Ok(Table::new(version.clone())))
+                Some(Ok(catalog.handle(version.clone())))
             }
             DdlChange::Drop(old) if old.name() == name => {
                 Some(Err(Error::NoSuchTable { table: name.to_owned() }))
@@ -139,7 +159,7 @@ impl DdlState {
     pub fn publish(self, context: &mut Context, lsn: Lsn) {
         context.core.catalog.note_change(lsn);
         for load in &self.loads {
-            context.core.loads.lock().push(LoadFile { number: load.file, lsn });
+            context.core.loads.lock().push(LoadFile { number: load.file, committed: Committed::At(lsn) });
         }
         for change in &self.changes {
             match change {
@@ -152,12 +172,12 @@ impl DdlState {
                     new.floor.fetch_max(lsn.0, Ordering::Relaxed);
                     context.core.catalog.publish(new.clone());
                     old.retire_for(new.clone());
-                    replaced.iter().for_each(|part| part.discard(context));
+                    replaced.iter().for_each(|part| part.retire(Some(new), context));
                 }
                 DdlChange::Drop(old) => {
                     context.core.catalog.remove(old);
                     old.retire();
-                    Part::all_of(old).iter().for_each(|part| part.discard(context));
+                    Part::all_of(old).iter().for_each(|part| part.retire(None, context));
                 }
             }
         }

@@ -118,7 +118,7 @@ impl Transaction {
     ) -> Result<()> {
         let index = scan.index;
         let mut visit = |key: &RowKey, row: RowView<'_>| visit(key, IndexEntry::new(row, index));
-        self.context().scan_with_scratch(table, scan, Reads::Entries, &mut visit)
+        self.context().scan_with_scratch(table, None, scan, Reads::Entries, &mut visit)
     }
 }
 

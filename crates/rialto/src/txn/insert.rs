@@ -1,7 +1,7 @@
 //! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
 
 use super::redo;
-use super::seek::Place;
+use super::seek::{Place, SlotClaims};
 use super::transaction::Context;
 use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
 use crate::catalog::Followed;
@@ -9,8 +9,8 @@ use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::row::{Key, WhichIndex};
-use crate::store::memory::RecordRef;
 use crate::store::memory::index::{Admit, Insert};
+use crate::store::memory::{Heap, RecordRef};
 
 impl Context {
     /// Inserts a row.
@@ -78,7 +78,10 @@ impl Context {
         let length = self.body.len();
         let slot_of_row =
             self.with_claims(slot, |heap, number, claims| heap.allocate(number, length, claims));
-        let Some(record) = slot_of_row else { return Err(self.memory_limit()) };
+        let record = match slot_of_row {
+            Some(record) => record,
+            None => self.slot_at_bound(slot, |heap, number, claims| heap.allocate(number, length, claims))?,
+        };
         let Context { core, tables, owner, packet: Some(packet), key, body, writes, .. } = self else {
             unreachable!("borrowed by check_write")
         };
@@ -108,10 +111,18 @@ impl Context {
         if length <= self.core.segments.room(record) {
             return Ok(None);
         }
-        let moved = self
-            .with_claims(slot, |heap, number, claims| heap.allocate_near(number, length, record, claims))
-            .ok_or_else(|| self.memory_limit())?;
-        Ok(Some(moved))
+        self.reserve_near(slot, record, length).map(Some)
+    }
+
+    /// A slot for a body that is to leave the one where the row lies.
+    pub(super) fn reserve_near(&mut self, slot: u32, record: RecordRef, length: usize) -> Result<RecordRef> {
+        let ask = |heap: &Heap, number: usize, claims: &mut SlotClaims<'_>| {
+            heap.allocate_near(number, length, record, claims)
+        };
+        match self.with_claims(slot, ask) {
+            Some(moved) => Ok(moved),
+            None => self.slot_at_bound(slot, ask),
+        }
     }
 
     pub(super) fn duplicate(&self, slot: u32, which: WhichIndex, key: &[u8]) -> Error {
@@ -126,6 +137,7 @@ impl Context {
     /// Puts an entry into an index before the commit. Waits while another transaction has read an interval that the
     /// key falls into.
     fn add_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<()> {
+        let mut since = None;
         loop {
             let table = self.tables.at(slot);
             let index_id = table.index_id(which);
@@ -134,12 +146,8 @@ impl Context {
             let mut replaced = None;
             let inserted = match table.index(which).insert(key, record.0, admit) {
                 Ok(inserted) => inserted,
-                // Memory that the table's own free segments hold may do for an index node.
                 Err(_) => {
-                    let given_back = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
-                    if given_back == 0 {
-                        return Err(self.memory_limit());
-                    }
+                    self.make_room_for_nodes(slot)?;
                     continue;
                 }
             };
@@ -152,7 +160,8 @@ impl Context {
                     replaced = Some(RecordRef(there));
                 }
                 Insert::Refused => {
-                    self.lock(
+                    self.lock_since(
+                        &mut since,
                         |core, owner, _, _, wait| core.locks.wait_interval(owner, index_id, key, wait),
                         |_, _| LockTarget::Interval { index: index_id, key: key.to_vec() },
                     )?;
@@ -162,6 +171,39 @@ impl Context {
             self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
             return Ok(());
         }
+    }
+
+    /// A slot of the table's storage, which has just had none to give: once other tables have given up what they do not need; an
+    /// error if none has anything.
+    #[cold]
+    pub(super) fn slot_at_bound(
+        &mut self,
+        slot: u32,
+        ask: impl Fn(&Heap, usize, &mut SlotClaims<'_>) -> Option<RecordRef>,
+    ) -> Result<RecordRef> {
+        while self.take_from_others(slot) {
+            // Others may have been faster.
+            if let Some(record) = self.with_claims(slot, &ask) {
+                return Ok(record);
+            }
+        }
+        Err(self.memory_limit())
+    }
+
+    /// Gives back memory that free segments hold, the table's own or another's, for index nodes; an error if there is none.
+    #[cold]
+    pub(super) fn make_room_for_nodes(&mut self, slot: u32) -> Result<()> {
+        let own = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
+        if own > 0 || self.take_from_others(slot) { Ok(()) } else { Err(self.memory_limit()) }
+    }
+
+    /// Gives back the segments of another table in which there is no row any more. False if no table has any.
+    #[cold]
+    fn take_from_others(&mut self, slot: u32) -> bool {
+        let own = self.tables.at(slot).heap.id();
+        let heaps = self.core.catalog.heaps();
+        let others = heaps.iter().filter(|heap| heap.id() != own);
+        self.with_claims(slot, |_, _, claims| others.into_iter().any(|heap| heap.give_back_empty(claims) > 0))
     }
 
     /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.
@@ -227,24 +269,30 @@ impl Context {
         self.lock_key(index, key, RecordMode::Exclusive)
     }
 
-    /// Whether a row other than the one in `self.key` has this key, which is locked, in a unique index.
-    fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
+    /// Whether a row other than the one in `self.key` has this key in a unique index. The key is locked, or no other
+    /// transaction sees the
+    /// table.
+    pub(super) fn is_taken(&mut self, slot: u32, position: usize, key: &Key) -> bool {
         let table = self.tables.at(slot);
         let mut body = Vec::new();
         let Followed { record, lsn, removal, mut there } =
             table.read_by_entry(WhichIndex::Secondary(position), key, &mut body);
-        let own = self.writes.writes().iter().rposition(|write| {
-            write.heap == table.heap.id()
-                && record.is_some_and(|at| write.record == at || write.lands_in() == at)
-        });
+        // Whose entry it is: of a slot without a row the body is the primary key.
+        let mut primary = Key::new();
+        match there {
+            true => {
+                let row = &body[table.row_at()..];
+                table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            }
+            false => primary.extend_from_slice(&body),
+        }
+        let own = record.and_then(|_| self.writes.find(table.heap.id(), &primary, self.packet_bytes()));
         if let Some(own) = own {
-            there = self.read_place_into(slot, Place::Own(own as u32), &mut body);
+            there = self.read_place_into(slot, Place::Own(own), &mut body);
         }
         let mut taken = false;
         if there {
-            let row = &body[table.row_at()..];
-            let (mut primary, mut has) = (Key::new(), Key::new());
-            table.schema.primary_key_of_row(row, table.row_number(&body), &mut primary);
+            let (row, mut has) = (&body[table.row_at()..], Key::new());
             table.schema.index_key_of_row(position, row, &primary, &mut has);
             taken = has == *key && primary != self.key;
         }

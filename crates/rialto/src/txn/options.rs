@@ -26,7 +26,8 @@ pub struct TxOptions {
     pub isolation: Isolation,
     /// The longest wait for one lock; [`Options::lock_timeout`](crate::Options::lock_timeout) unless set.
     pub lock_timeout: Option<Duration>,
-    /// The longest that the transaction may take until its commit; unbounded unless set.
+    /// The longest that the transaction may take until its commit; unbounded unless set, and beyond
+    /// [`FOR_EVER`](crate::io::FOR_EVER).
     pub timeout: Option<Duration>,
     /// Whose time account it goes to; that of transactions without a name unless set.
     pub procedure: Option<ProcedureId>,

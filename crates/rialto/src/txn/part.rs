@@ -1,50 +1,274 @@
 //! Parts of a transaction: what actions of one phase do at the same time, each in a context of its own, until they meet.
+//!
+//! A part is a **view of one transaction**. Its own context has only what it needs to run beside the other parts: a lock owner,
+//! the packet and write set of this phase, scratch memory. Everything else is the transaction's and exists once:
+//! - *Choices* of actions (durability, waits, lock policy, whether to write) are noted with the action's position. When the parts meet they
+//!   are applied to the transaction in the flow's order ([`Choice`]). The same is done where one thread runs the actions in
+//!   another
+//!   order than the flow's. A choice that changes whether the transaction may write binds the actions behind it, so it needs
+//!   the whole.
+//! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
+//! - *Time limits* are one deadline. A doomed part dooms the transaction.
+//! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.
+//! - *Tables* are locked by the transaction before it is split, so their versions stay as they are. Only plain closures change
+//!   definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
+//! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a key that the
+//!   transaction claimed in an earlier phase (L14 in [`lock::local`](crate::lock)).
+//!
+//! **The whole transaction does what a part cannot do alone.** If two parts want one unique key, or a part has used up its share of
+//! room, the part is doomed, whatever its body makes of the error ([`Context::need_whole`]). The call then runs again with every
+//! phase whole, one action after the other, as on any other engine.
 
-use super::transaction::{Context, Transaction};
+use std::sync::Arc;
+use std::time::Duration;
+
+use smallvec::SmallVec;
+
+use super::canceller::Cancellation;
+use super::options::{CommitWaits, LockPolicy};
+use super::transaction::{Choices, Context, Transaction};
 use super::write_set::Mark;
-use crate::error::Result;
+use crate::error::{Error, Result};
+use crate::log::Durability;
+
+/// What an action chooses for its transaction.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Choice {
+    LockPolicy(LockPolicy),
+    Durability(Durability),
+    Waits(CommitWaits),
+    /// See [`Transaction::choose`].
+    All {
+        durability: Durability,
+        lock_timeout: Duration,
+        read_only: bool,
+        waits: CommitWaits,
+    },
+}
+
+/// What a context knows of its transaction while that runs in parts.
+#[derive(Default)]
+pub(crate) struct View {
+    is_on: bool,
+    /// The position in its phase of the action that runs.
+    action: u16,
+    /// What actions of this part have chosen.
+    chosen: SmallVec<[(u16, Choice); 2]>,
+    /// The transaction's choices before the phase. While they are there, or in a part, choices are noted.
+    before: Option<(Choices, CommitWaits)>,
+    needs_whole: bool,
+    /// The context's own cancellation flag, while the part uses the transaction's.
+    flag: Option<Arc<Cancellation>>,
+}
+
+impl View {
+    /// Whether the transaction runs in parts.
+    pub fn is_part(&self) -> bool {
+        self.is_on
+    }
+
+    /// Whether actions of the phase run in another order than the flow's.
+    #[inline]
+    pub fn is_out_of_order(&self) -> bool {
+        self.is_on || self.before.is_some()
+    }
+}
+
+/// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is dropped is
+/// rolled back.
+pub(crate) struct PartTransaction(Transaction);
+
+impl PartTransaction {
+    /// The handle for the part's bodies.
+    pub fn transaction(&mut self) -> &mut Transaction {
+        &mut self.0
+    }
+}
+
+impl Drop for PartTransaction {
+    fn drop(&mut self) {
+        let Some(mut context) = self.0.context.take() else { return };
+        context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
+        context.end_part();
+    }
+}
 
 impl Transaction {
-    /// It may wait for anybody from here on.
+    /// Gives up the executor lease, so that the transaction may wait.
     pub(crate) fn leave_stint(&mut self) {
         let context = self.context();
         context.core.locks.leave_stint(&mut context.owner);
     }
 
-    /// Begins a part of this transaction: whoever waits for a lock of the part's waits for the transaction. The part uses
-    /// tables by the intentions of the transaction, which has entered them before.
-    pub(crate) fn begin_part(&mut self) -> Result<Transaction> {
+    /// The owner of its locks, of a part's those of the part.
+    pub(crate) fn lock_owner(&mut self) -> u16 {
+        self.context().owner.id()
+    }
+
+    /// Splits the transaction into at most `parts` parts, of which its own context is one, and returns the others: fewer if the
+    /// contexts for parts run out. The transaction has locked its tables and given up its executor lease. A wait for a
+    /// part's lock is a wait
+    /// for the transaction.
+    pub(crate) fn split(&mut self, parts: usize) -> SmallVec<[PartTransaction; 4]> {
         let whole = self.context();
-        let mut context = whole.lease.core().lend()?;
-        if let Err(error) = context.begin_as_part(whole) {
-            whole.core.contexts.give_back(context);
-            return Err(error);
+        let mut others = SmallVec::new();
+        while others.len() + 1 < parts {
+            match whole.begin_part() {
+                Ok(part) => others.push(part),
+                Err(_) => break,
+            }
         }
-        whole.core.locks.follow(&mut context.owner, &whole.owner);
-        Ok(Transaction { context: Some(context) })
+        let written = whole.packet_bytes().len();
+        let share = whole.room.saturating_sub(written) / (others.len() + 1);
+        others.iter_mut().for_each(|part: &mut PartTransaction| part.0.context().room = share);
+        whole.room = written + share;
+        let before = Some((whole.choices, whole.waits));
+        whole.view = View { is_on: true, before, ..View::default() };
+        others
     }
 
-    /// The part has run: all that it did and holds is the transaction's from here on.
-    pub(crate) fn absorb(&mut self, mut part: Transaction) {
-        let mut context = part.context.take().expect("a part is open until it is absorbed");
-        self.context().absorb(&mut context);
-        self.context().core.contexts.give_back(context);
-    }
-
-    /// The part is given up; what it has read the transaction's error depends on (I3).
-    pub(crate) fn forget(&mut self, mut part: Transaction) {
-        let mut context = part.context.take().expect("a part is open until it is given up");
+    /// The actions of a phase are about to run one after the other in another order than the flow's. [`Transaction::end_split`]
+    /// ends it, as it ends parts.
+    pub(crate) fn begin_turns(&mut self) {
         let whole = self.context();
-        whole.depend(context.depends);
-        context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
-        context.packet = None;
-        context.finish();
-        whole.core.contexts.give_back(context);
+        whole.view = View { before: Some((whole.choices, whole.waits)), ..View::default() };
+    }
+
+    /// Ends the turns, if there are any, that a panic of the action that runs has cut short.
+    pub(crate) fn end_turns_early(&mut self) {
+        let view = &self.context().view;
+        if view.is_out_of_order() {
+            let action = view.action;
+            self.end_split(Some(action));
+        }
+    }
+
+    /// The action at this position of its phase begins.
+    pub(crate) fn begin_action(&mut self, position: u16) {
+        self.context().view.action = position;
+    }
+
+    /// Whether an action of this part needs the whole transaction.
+    pub(crate) fn needs_whole(&mut self) -> bool {
+        self.context().view.needs_whole
+    }
+
+    /// Takes over all that a part has done and holds.
+    pub(crate) fn absorb(&mut self, mut part: PartTransaction) {
+        let mut part = part.0.context.take().expect("a part is open until it is absorbed");
+        let whole = self.context();
+        whole.view.chosen.append(&mut part.view.chosen);
+        whole.absorb(&mut part);
+        part.end_part();
+    }
+
+    /// Rolls a part back. The transaction's error depends on what the part has read (I3).
+    pub(crate) fn forget(&mut self, mut part: PartTransaction) {
+        let (whole, part) = (self.context(), part.0.context());
+        whole.view.chosen.append(&mut part.view.chosen);
+        whole.depend(part.depends);
+    }
+
+    /// Ends the split, after all parts were absorbed or forgotten, or the turns: applies the actions' choices in the flow's order.
+    /// Choices behind the position of a failed action do not count, as if those actions had not run.
+    pub(crate) fn end_split(&mut self, failed_at: Option<u16>) {
+        let whole = self.context();
+        let View { mut chosen, before, .. } = whole.end_view();
+        if chosen.is_empty() {
+            return;
+        }
+        if let Some((choices, waits)) = before {
+            (whole.choices, whole.waits) = (choices, waits);
+        }
+        chosen.sort_by_key(|(action, _)| *action);
+        let ran = chosen.into_iter().filter(|(action, _)| failed_at.is_none_or(|failed| *action <= failed));
+        ran.for_each(|(_, choice)| whole.take_choice(choice));
     }
 }
 
 impl Context {
-    /// Takes over what a part has read, written and locked. The keys that it wrote are none of this context's own.
+    /// Begins a part of this transaction. It uses tables under the transaction's locks.
+    fn begin_part(&mut self) -> Result<PartTransaction> {
+        let core = self.lease.core();
+        let mut part = core.part_contexts.lend(core)?;
+        if let Err(error) = part.begin_as_part(self) {
+            core.part_contexts.give_back(part);
+            return Err(error);
+        }
+        let flag = std::mem::replace(&mut part.cancellation, self.cancellation.clone());
+        part.view = View { is_on: true, flag: Some(flag), ..View::default() };
+        self.core.locks.follow(&mut part.owner, &mut self.owner);
+        Ok(PartTransaction(Transaction { context: Some(part) }))
+    }
+
+    /// Ends a part that was rolled back or absorbed, and returns its context to the pool.
+    fn end_part(mut self: Box<Self>) {
+        self.packet = None;
+        self.finish();
+        let view = std::mem::take(&mut self.view);
+        if let Some(flag) = view.flag {
+            self.cancellation = flag;
+        }
+        self.lease.clone().part_contexts.give_back(self);
+    }
+
+    /// Forgets the view, and gives the context the whole room again.
+    pub fn end_view(&mut self) -> View {
+        self.room = self.core.options.write_set_bytes_max;
+        self.core.locks.end_parts(&mut self.owner);
+        std::mem::take(&mut self.view)
+    }
+
+    /// Makes a choice: for good, or until the phase is over where its actions run out of the flow's order.
+    pub(super) fn choose(&mut self, choice: Choice) {
+        if self.view.is_out_of_order() {
+            self.view.chosen.push((self.view.action, choice));
+        }
+        self.take_choice(choice);
+    }
+
+    /// A choice of whether the transaction may write binds the actions behind it in the flow. Where these may have run before
+    /// it, or run beside it, it is the whole transaction's to make: an error then.
+    pub(super) fn check_read_only_choice(&mut self, read_only: bool) -> Result<()> {
+        if !self.view.is_out_of_order() || read_only == self.scope.is_read_only_after() {
+            return Ok(());
+        }
+        Err(self.need_whole("an action has chosen whether its transaction may write".to_owned()))
+    }
+
+    fn take_choice(&mut self, choice: Choice) {
+        match choice {
+            Choice::LockPolicy(policy) => self.choices.lock_wait = policy,
+            Choice::Durability(durability) => self.choices.durability = durability,
+            Choice::Waits(waits) => self.set_waits(waits),
+            Choice::All { durability, lock_timeout, read_only, waits } => {
+                (self.choices.durability, self.choices.lock_timeout) = (durability, lock_timeout);
+                self.set_waits(waits);
+                self.set_read_only(read_only);
+            }
+        }
+    }
+
+    /// The error of a write set that has become too long. A part, which has only a share of the room, needs the whole instead.
+    #[cold]
+    pub(super) fn too_large(&mut self, length: usize) -> Error {
+        match self.view.is_on {
+            true => self.need_whole("its part of a phase has used up its share of the write set".to_owned()),
+            false => Error::WriteSetTooLarge { length, limit: self.core.options.write_set_bytes_max },
+        }
+    }
+
+    /// Dooms a part: the transaction has to run again as a whole, in the flow's order.
+    #[cold]
+    pub(super) fn need_whole(&mut self, why: String) -> Error {
+        debug_assert!(self.view.is_out_of_order(), "only a part needs the whole: {why}");
+        self.view.needs_whole = true;
+        let error = Error::Deadlock { waiting_for: format!("nothing: {why}; it runs again as a whole") };
+        self.doom(error.clone());
+        error
+    }
+
+    /// Takes over what a part has read, written and locked. The part wrote other rows than this context.
     fn absorb(&mut self, part: &mut Context) {
         self.depend(part.depends);
         self.share_doom(part);
@@ -63,7 +287,7 @@ impl Context {
                     *own = of_part;
                     0
                 }
-                (Some(_), None) => unreachable!("whoever has written has a packet"),
+                (Some(_), None) => unreachable!("a part that has written has a packet"),
             };
             let Context { writes, tables, packet, .. } = self;
             let slot_of = |slot| {
@@ -77,8 +301,6 @@ impl Context {
             writes.absorb(&mut part.writes, base as u32, slot_of, packet);
         }
         self.core.locks.hand_over(&mut part.owner, &mut self.owner);
-        part.packet = None;
-        part.finish();
     }
 
     fn forgets_parts(&self) -> bool {
@@ -92,19 +314,48 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use crate::io::MemoryDisk;
-    use crate::{Checkpointing, Database, Error, Options};
+    use crate::{Checkpointing, Database, Error, LockForm, Options};
 
     /// What a body made of it does not matter: a victim ends without effect.
     #[test]
     fn a_part_that_is_a_victim_dooms_its_transaction() {
-        let options =
-            Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+        let options = Options {
+            memory_bytes: 64 << 20,
+            checkpoint: Checkpointing::None,
+            locks: LockForm::Local,
+            executor_threads: 2,
+            ..Options::default()
+        };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let mut transaction = db.begin().unwrap();
-        let mut part = transaction.begin_part().unwrap();
+        let mut part = transaction.split(2).pop().unwrap();
         let victim = Error::Deadlock { waiting_for: "a row".to_owned() };
-        part.context().doom(victim.clone());
+        part.transaction().context().doom(victim.clone());
         transaction.absorb(part);
+        transaction.end_split(None);
         assert_eq!(transaction.commit(), Err(victim));
+    }
+
+    /// Parts have a pool of contexts of their own, and return to it when they are dropped.
+    #[test]
+    fn parts_take_no_contexts_of_transactions() {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            checkpoint: Checkpointing::None,
+            locks: LockForm::Local,
+            executor_threads: 3,
+            transactions_max: 2,
+            ..Options::default()
+        };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        for _ in 0..10 {
+            let mut both = [db.begin().unwrap(), db.begin().unwrap()];
+            assert_eq!(both[0].split(3).len(), 2);
+            let parts = both[1].split(3);
+            assert_eq!((parts.len(), db.metrics().aborted), (2, 0));
+            drop(parts);
+            both.iter_mut().for_each(|transaction| transaction.end_split(None));
+            both.into_iter().for_each(|transaction| transaction.commit().unwrap());
+        }
     }
 }

@@ -5,9 +5,8 @@ use std::ops::ControlFlow;
 use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
-use crate::catalog::{Table, TableVersion};
+use crate::catalog::{Table, TableKey, TableVersion};
 use crate::error::{Error, Result};
-use crate::ids::TableId;
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
@@ -25,9 +24,9 @@ impl Context {
     /// Locks the table and gives its place in the cache, with the version that holds under that lock.
     #[inline(always)]
     pub fn use_table(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        match self.use_again(table.id(), mode) {
+        match self.use_again(table.key(), mode) {
             Some(slot) => Ok(slot),
-            None => match self.used_by_action(table.id(), mode) {
+            None => match self.used_by_action(table.key(), mode) {
                 Some(slot) => Ok(slot),
                 None => self.use_table_slowly(table, mode),
             },
@@ -37,17 +36,17 @@ impl Context {
     /// The place of a table that the transaction has locked already, or locks again as this slot's last one did. None:
     /// there is more to it.
     #[inline(always)]
-    pub fn use_again(&mut self, table: TableId, mode: LockMode) -> Option<u32> {
+    pub fn use_again(&mut self, table: TableKey, mode: LockMode) -> Option<u32> {
         let Context { core, tables, owner, ddl: None, .. } = self else { return None };
-        let slot = tables.find(table)?;
-        let held = core.locks.form() != LockForm::Central && core.locks.intend_again(owner, table, mode);
+        let slot = tables.find_key(table)?;
+        let held = core.locks.form() != LockForm::Central && core.locks.intend_again(owner, table.id(), mode);
         // A version is retired under a lock on the whole table.
         (held && !tables.at(slot).is_retired()).then_some(slot)
     }
 
     /// The place of the table that the running action is on, if it is this one: its intention is held.
     #[inline(never)]
-    fn used_by_action(&self, table: TableId, mode: LockMode) -> Option<u32> {
+    fn used_by_action(&self, table: TableKey, mode: LockMode) -> Option<u32> {
         match mode {
             LockMode::IntentShared => self.scope.slot_of(table, RecordMode::Shared),
             LockMode::IntentExclusive => self.scope.slot_of(table, RecordMode::Exclusive),
@@ -57,16 +56,32 @@ impl Context {
 
     /// The place of a table in the cache, whatever version of it is there. It is not locked.
     #[inline]
-    pub fn find_table(&mut self, table: &Table) -> u32 {
-        match self.tables.find(table.id()) {
-            Some(slot) => slot,
-            None => self.tables.put(table.version()),
+    pub fn find_table(&mut self, table: &Table) -> Result<u32> {
+        match self.tables.find_key(table.key()) {
+            Some(slot) => Ok(slot),
+            None => self.get_to_know(table),
         }
+    }
+
+    /// Puts a table into the cache, if its handle is of this opening: the storage that another one leads to is none of this
+    /// database's, or is in use no more.
+    #[cold]
+    fn get_to_know(&mut self, table: &Table) -> Result<u32> {
+        self.check_handle(table)?;
+        Ok(self.tables.put(table.version()))
+    }
+
+    /// An error for a handle of another opening.
+    pub(super) fn check_handle(&self, table: &Table) -> Result<()> {
+        if table.key().opening() == self.tables.opening() {
+            return Ok(());
+        }
+        Err(Error::ForeignHandle { what: format!("the handle of table \"{}\"", table.name()) })
     }
 
     #[inline(never)]
     fn use_table_slowly(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
-        let slot = self.find_table(table);
+        let slot = self.find_table(table)?;
         self.use_slot(slot, mode)
     }
 
@@ -140,7 +155,7 @@ impl Context {
     #[inline(always)]
     pub fn get(&mut self, table: &Table, key: &impl IntoKey, mode: RecordMode) -> Result<Option<u32>> {
         if mode == RecordMode::Shared
-            && let Some(slot) = self.encode_at_once(table.id(), key)
+            && let Some(slot) = self.encode_at_once(table.key(), key)
         {
             let is_read = match self.reads.is_active() {
                 true => self.reach_unlocked(slot),
@@ -198,7 +213,7 @@ impl Context {
     /// The row that the last read left in `self.body`.
     pub fn row(&self, slot: u32) -> Row {
         let table = self.tables.at(slot);
-        Row::new(table.schema.clone(), self.body[table.row_at()..].to_vec())
+        Row::stored(table.schema.clone(), self.body[table.row_at()..].to_vec())
     }
 }
 
@@ -215,7 +230,7 @@ impl Transaction {
     pub fn table(&mut self, name: &str) -> Result<Table> {
         let context = self.context();
         if let Some(ddl) = &context.ddl
-            && let Some(answer) = ddl.table(name)
+            && let Some(answer) = ddl.table(name, &context.core.catalog)
         {
             return answer;
         }
@@ -262,7 +277,7 @@ impl Transaction {
             return Ok(false);
         };
         let table = context.tables.at(slot);
-        row.replace(&table.schema, &context.body[table.row_at()..]);
+        row.replace_by_stored(&table.schema, &context.body[table.row_at()..]);
         Ok(true)
     }
 

@@ -1,6 +1,7 @@
 //! Reads of a range, by any index, in either direction.
 
 use std::ops::{Bound, ControlFlow};
+use std::sync::Arc;
 
 use super::read::{RowKey, view};
 use super::scope::Touch;
@@ -8,15 +9,15 @@ use super::seek::{Place, Probe};
 use super::transaction::{Context, Transaction};
 use crate::canary;
 use crate::catalog::{Followed, Table, TableVersion};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::ids::Lsn;
-use crate::lock::{LockForm, LockMode, LockTarget, RecordMode, Span};
-use crate::row::{IntoKey, Key, RowView, Value, WhichIndex};
+use crate::lock::{LockForm, LockMode, LockPolicy, LockTarget, RecordMode, Span};
+use crate::row::{IntoKey, Key, RowView, Schema, Value, WhichIndex};
 use crate::store::memory::RecordRef;
 pub use crate::store::memory::index::Direction;
 use crate::store::memory::index::{Batch, Guard, Leaf, More, ScanRange};
 
-/// A scan that has locked this many rows one by one asks for the table instead.
+/// Each time that a scan has locked so many more rows one by one, it asks for the table instead.
 const ESCALATE_ROWS: u64 = 4_096;
 
 /// One end of a scan. The values are of the index's columns, or of the first of them: all keys with that prefix are
@@ -303,7 +304,23 @@ impl Transaction {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        self.context().scan_with_scratch(table, scan, Reads::Rows, &mut visit)
+        self.context().scan_with_scratch(table, None, scan, Reads::Rows, &mut visit)
+    }
+
+    /// As [`Transaction::scan`], with a scan that was planned for this schema, as [`Table::schema`] gave it. A scan names
+    /// its index by position, which another schema of the table may give to another index: so the schema is compared
+    /// under the table's lock, before anything is read by the scan.
+    ///
+    /// # Errors
+    /// As [`Transaction::scan`]; [`Error::TableChanged`] if the table has another schema by now. Nothing was visited then.
+    pub fn scan_planned(
+        &mut self,
+        table: &Table,
+        schema: &Arc<Schema>,
+        scan: &Scan,
+        mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
+    ) -> Result<()> {
+        self.context().scan_with_scratch(table, Some(schema), scan, Reads::Rows, &mut visit)
     }
 }
 
@@ -329,12 +346,13 @@ impl Context {
     pub(super) fn scan_with_scratch(
         &mut self,
         table: &Table,
+        planned: Option<&Arc<Schema>>,
         scan: &Scan,
         reads: Reads,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         let mut scratch = self.scan_scratch.take().unwrap_or_default();
-        let outcome = self.scan(table, scan, reads, &mut scratch, visit);
+        let outcome = self.scan(table, planned, scan, reads, &mut scratch, visit);
         self.scan_scratch = Some(scratch);
         outcome
     }
@@ -342,15 +360,19 @@ impl Context {
     fn scan(
         &mut self,
         table: &Table,
+        planned: Option<&Arc<Schema>>,
         scan: &Scan,
         reads: Reads,
         scratch: &mut ScanScratch,
         visit: &mut impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
         if self.scope.is_on() {
-            self.stay_in_table(table.id(), Touch::Read)?;
+            self.stay_in_table(table, Touch::Read)?;
         }
         let slot = self.lock_for_scan(table, scan)?;
+        if planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema)) {
+            return Err(Error::TableChanged { table: table.name() });
+        }
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {
             return Ok(());
         };
@@ -382,7 +404,9 @@ impl Context {
         if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
             if self.core.locks.form() == LockForm::Local {
                 let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
-                if !self.scope.has_locked_span(slot, scan.index, span.borrow()) {
+                let is_locked = |mode| self.scope.has_locked_span(slot, scan.index, span.borrow(), mode);
+                let (spanned, rows_too) = (is_locked(RecordMode::Shared), is_locked(mode));
+                if !spanned {
                     self.lock(
                         |core, owner, _, _, wait| {
                             core.locks.local(owner, index_id, span.borrow(), RecordMode::Shared, wait)
@@ -391,7 +415,7 @@ impl Context {
                     )?;
                 }
                 locks = match (scan.index, scan.reads) {
-                    (WhichIndex::Primary, _) if mode == RecordMode::Shared => RowLocks::Spanned,
+                    (WhichIndex::Primary, _) if mode == RecordMode::Shared || rows_too => RowLocks::Spanned,
                     (WhichIndex::Secondary(_), Reads::Entries) => RowLocks::None,
                     _ => RowLocks::Each,
                 };
@@ -413,8 +437,14 @@ impl Context {
             batch.limit(usize::try_from(limit).unwrap_or(usize::MAX));
         }
         let range = ScanRange { low: as_bytes(lower), high: as_bytes(upper) };
-        let mut rows = 0;
+        let (mut rows, mut escalates_at) = (0, ESCALATE_ROWS);
         loop {
+            // Between two leaves: under a lock on the table a row is read where its entry leads, without a second look, so no
+            // entry may be older than that lock.
+            if rows >= escalates_at && locks == RowLocks::Each {
+                escalates_at = rows + ESCALATE_ROWS;
+                self.escalate(slot, mode)?;
+            }
             let more = version.index(scan.index).read_leaf(&range, scan.direction, guard, batch);
             self.depend_on_removal(batch.removal());
             let leaf = batch.leaf();
@@ -431,9 +461,6 @@ impl Context {
                 rows += 1;
                 if visit(key, view(&version, body))?.is_break() || Some(rows) == scan.limit {
                     return Ok(());
-                }
-                if rows == ESCALATE_ROWS && locks != RowLocks::None {
-                    self.escalate(slot, mode)?;
                 }
             }
             if more == More::No {
@@ -452,12 +479,23 @@ impl Context {
         }
     }
 
-    /// Swaps locks on many rows for one on their table.
+    /// Locks the table instead of further rows, if it is free at once. Escalation only saves locks, so it neither waits nor
+    /// fails: where others use the table, the scan goes on row by row. Nor does a part of a phase escalate: its locks on tables
+    /// end with it, and its transaction's intention would be in its way.
     fn escalate(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
+        if self.owner.is_part() {
+            return Ok(());
+        }
         let whole = match mode {
             RecordMode::Shared => LockMode::Shared,
             RecordMode::Exclusive => LockMode::Exclusive,
         };
-        self.use_slot(slot, whole).map(drop)
+        let policy = std::mem::replace(&mut self.choices.lock_wait, LockPolicy::Refuse);
+        let asked = self.use_slot(slot, whole);
+        self.choices.lock_wait = policy;
+        match asked {
+            Ok(_) | Err(Error::WouldWait { .. }) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 }

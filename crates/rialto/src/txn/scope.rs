@@ -5,6 +5,7 @@
 use std::ops::Bound;
 
 use super::transaction::Context;
+use crate::catalog::{Table, TableKey};
 use crate::error::{Error, Result};
 use crate::ids::TableId;
 use crate::lock::{RecordMode, SpanRef};
@@ -20,7 +21,7 @@ pub(crate) enum Touch {
 /// What an action is on.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Reach {
-    pub table: TableId,
+    pub table: TableKey,
     /// Where the table stands in the transaction's list of tables.
     pub slot: u32,
     /// Whether it writes; the table is locked by such an intention.
@@ -32,6 +33,10 @@ pub(crate) struct Reach {
     pub by_columns: bool,
     /// How its identifier is locked; none: it is not.
     pub locked: Option<RecordMode>,
+    /// How many savepoints there were when it began, which are none of its own.
+    pub savepoints: usize,
+    /// Whether the transaction is read-only after the action.
+    pub read_only: bool,
 }
 
 /// See the [module's documentation](self). Off, anything may be touched.
@@ -56,7 +61,7 @@ impl Scope {
         match &self.on {
             None => true,
             Some(reach) => {
-                reach.table == table
+                reach.table.id() == table
                     && reach.which == WhichIndex::Primary
                     && !reach.by_columns
                     && key.starts_with(&self.prefix)
@@ -73,9 +78,15 @@ impl Scope {
 
     /// The place of a table that the action is on, whose intention is of this mode or a stronger one.
     #[inline(always)]
-    pub fn slot_of(&self, table: TableId, mode: RecordMode) -> Option<u32> {
+    pub fn slot_of(&self, table: TableKey, mode: RecordMode) -> Option<u32> {
         let reach = self.on.as_ref()?;
         (reach.table == table && suffices(reach.mode, mode)).then_some(reach.slot)
+    }
+
+    /// Whether the action is on the table at this place, with such an intention or a stronger one.
+    #[inline(always)]
+    pub fn is_at(&self, slot: u32, mode: RecordMode) -> bool {
+        self.on.as_ref().is_some_and(|reach| reach.slot == slot && suffices(reach.mode, mode))
     }
 
     /// Whether the row of a primary key needs no lock in this mode.
@@ -89,14 +100,32 @@ impl Scope {
         })
     }
 
-    /// Whether a span of an index's keys needs no lock in shared mode.
-    pub fn has_locked_span(&self, slot: u32, which: WhichIndex, span: SpanRef<'_>) -> bool {
+    /// Whether a span of an index's keys needs no lock in this mode.
+    pub fn has_locked_span(&self, slot: u32, which: WhichIndex, span: SpanRef<'_>, mode: RecordMode) -> bool {
         self.on.as_ref().is_some_and(|reach| {
             reach.slot == slot
                 && reach.which == which
-                && reach.locked.is_some()
+                && reach.locked.is_some_and(|locked| suffices(locked, mode))
                 && SpanRef::prefix(&self.prefix).covers(span)
         })
+    }
+
+    /// Notes a choice of whether the transaction may write. Returns whether it is read-only now: so is a shared action, whatever
+    /// it chooses.
+    pub fn set_read_only(&mut self, read_only: bool) -> bool {
+        let Some(reach) = &mut self.on else { return read_only };
+        reach.read_only = read_only;
+        read_only || reach.mode == RecordMode::Shared
+    }
+
+    /// Whether the transaction is read-only after the action that runs.
+    pub fn is_read_only_after(&self) -> bool {
+        self.on.is_some_and(|reach| reach.read_only)
+    }
+
+    /// How many savepoints were made before the action that runs.
+    pub fn savepoints_before(&self) -> usize {
+        self.on.map_or(0, |reach| reach.savepoints)
     }
 
     /// It has ended. What it has strayed to, whatever it made of the error.
@@ -145,8 +174,8 @@ impl Context {
     #[inline(never)]
     fn check_key(&mut self, slot: u32, touch: Touch) -> Result<()> {
         let Scope { on: Some(reach), prefix, .. } = &self.scope else { return Ok(()) };
-        if self.tables.id(slot) != reach.table {
-            return self.stray_to_table(reach.table, slot, touch);
+        if self.tables.id(slot) != reach.table.id() {
+            return self.stray_to_table(slot, touch);
         }
         if reach.which != WhichIndex::Primary {
             return self.stray(format!("{} {}, {ENTRIES_ONLY}", verb(touch), self.print_row(slot)));
@@ -167,7 +196,7 @@ impl Context {
     #[inline(never)]
     fn check_row(&mut self, slot: u32) -> Result<()> {
         let Scope { on: Some(reach), prefix, .. } = &self.scope else { return Ok(()) };
-        if !reach.by_columns || self.tables.id(slot) != reach.table {
+        if !reach.by_columns || self.tables.id(slot) != reach.table.id() {
             return self.check_key(slot, Touch::Write);
         }
         let (table, mut first) = (self.tables.at(slot), Key::new());
@@ -180,15 +209,12 @@ impl Context {
     }
 
     /// An error unless the table may be touched at all; before anything of it is locked.
-    pub fn stay_in_table(&mut self, table: TableId, touch: Touch) -> Result<()> {
+    pub fn stay_in_table(&mut self, table: &Table, touch: Touch) -> Result<()> {
         match self.scope.on {
-            Some(reach) if reach.table != table => match self.core.catalog.by_id(table) {
-                Some(other) => {
-                    let slot = self.tables.find(table).unwrap_or_else(|| self.tables.put(other.version()));
-                    self.stray_to_table(reach.table, slot, touch)
-                }
-                None => Ok(()),
-            },
+            Some(reach) if reach.table != table.key() => {
+                let slot = self.find_table(table)?;
+                self.stray_to_table(slot, touch)
+            }
             _ => Ok(()),
         }
     }
@@ -235,10 +261,9 @@ impl Context {
         }
     }
 
-    fn stray_to_table<T>(&mut self, own: TableId, slot: u32, touch: Touch) -> Result<T> {
+    fn stray_to_table<T>(&mut self, slot: u32, touch: Touch) -> Result<T> {
         let to = if touch == Touch::Write { " to" } else { "" };
         let (other, verb) = (self.tables.at(slot).name().to_owned(), verb(touch));
-        debug_assert_ne!(own, self.tables.id(slot));
         self.stray(format!("{verb}{to} table \"{other}\": make that an action of its own"))
     }
 
@@ -246,7 +271,7 @@ impl Context {
     #[inline(never)]
     fn stray<T>(&mut self, what: String) -> Result<T> {
         let reach = self.scope.on.expect("only an action strays");
-        let table = self.tables.find(reach.table).map(|slot| &self.tables.at(slot).schema);
+        let table = self.tables.find_key(reach.table).map(|slot| &self.tables.at(slot).schema);
         let action = match table {
             Some(schema) => {
                 let on = match reach.which {

@@ -4,15 +4,15 @@
 //! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
 //! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::scope::Scope;
 use super::transaction::Context;
 use crate::canary;
-use crate::catalog::TableVersion;
+use crate::catalog::{TableKey, TableVersion};
 use crate::core::Core;
 use crate::error::Result;
-use crate::ids::{IndexId, Lsn, TableId};
+use crate::ids::{IndexId, Lsn};
 use crate::lock::{
     Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner,
     RecordMode, SpanRef, Wait,
@@ -133,14 +133,14 @@ impl Context {
     /// competes for, in the row's own word. The key is in `self.key` then. None: go the long way from its beginning, which
     /// may find a part of this done, and tells what is wrong if something is.
     #[inline(always)]
-    pub fn reach_to_change(&mut self, table: TableId, key: &impl IntoKey) -> Option<(u32, RecordRef)> {
+    pub fn reach_to_change(&mut self, table: TableKey, key: &impl IntoKey) -> Option<(u32, RecordRef)> {
         let slot = self.encode_at_once(table, key)?;
         self.reach_key_to_change(slot).map(|record| (slot, record))
     }
 
     /// The key of a table that is found at the first look, in `self.key`.
     #[inline(always)]
-    pub fn encode_at_once(&mut self, table: TableId, key: &impl IntoKey) -> Option<u32> {
+    pub fn encode_at_once(&mut self, table: TableKey, key: &impl IntoKey) -> Option<u32> {
         let (slot, version) = self.tables.find_at_once(table)?;
         key.encode_into(version.schema.key_shape(WhichIndex::Primary), &mut self.key).ok()?;
         Some(slot)
@@ -193,7 +193,7 @@ impl Context {
         }
         let Context { tables, key, scope, colours, .. } = self;
         let version = tables.at(slot);
-        if scope.slot_of(version.id, mode)? != slot || !scope.has_locked(slot, key, mode) || colours.noted {
+        if !scope.is_at(slot, mode) || !scope.has_locked(slot, key, mode) || colours.noted {
             return None;
         }
         let record = RecordRef(version.primary.get(key).value?);
@@ -258,22 +258,30 @@ impl Context {
         if let Some(position) = self.find_own(slot) {
             return Ok(Place::Own(position));
         }
+        let mut since = None;
         let Some(record) = found.value.map(RecordRef) else {
-            return self.seek_absent(slot, found.leaf, found.removal, mode);
+            return self.seek_absent(slot, (found.leaf, found.removal), mode, &mut since);
         };
-        match self.lock_present(slot, WhichIndex::Primary, None, Some((record, found.leaf)), mode)? {
+        let known = Some((record, found.leaf));
+        match self.lock_present_since(slot, (WhichIndex::Primary, None), known, mode, &mut since)? {
             Probe::Present(record) => Ok(self.stored(slot, record)),
-            Probe::Absent { leaf, removal } => self.seek_absent(slot, leaf, removal, mode),
+            Probe::Absent { leaf, removal } => self.seek_absent(slot, (leaf, removal), mode, &mut since),
         }
     }
 
     /// Locks a key by name that was absent in `leaf`. If it is there by now, its record is locked too.
-    fn seek_absent(&mut self, slot: u32, leaf: Leaf, removal: Lsn, mode: RecordMode) -> Result<Place> {
-        self.lock_name(slot, mode)?;
+    fn seek_absent(
+        &mut self,
+        slot: u32,
+        (leaf, removal): (Leaf, Lsn),
+        mode: RecordMode,
+        since: &mut Option<Instant>,
+    ) -> Result<Place> {
+        self.lock_name_since(slot, mode, since)?;
         if self.tables.at(slot).primary.unchanged(&leaf) {
             return Ok(self.absent(slot, removal));
         }
-        match self.lock_present(slot, WhichIndex::Primary, None, None, mode)? {
+        match self.lock_present_since(slot, (WhichIndex::Primary, None), None, mode, since)? {
             Probe::Present(record) => Ok(self.stored(slot, record)),
             Probe::Absent { removal, .. } => Ok(self.absent(slot, removal)),
         }
@@ -281,8 +289,13 @@ impl Context {
 
     /// Locks the key in `self.key` by name, which holds whether there is a row of it or not.
     pub fn lock_name(&mut self, slot: u32, mode: RecordMode) -> Result<()> {
+        self.lock_name_since(slot, mode, &mut None)
+    }
+
+    fn lock_name_since(&mut self, slot: u32, mode: RecordMode, since: &mut Option<Instant>) -> Result<()> {
         let index = self.tables.at(slot).primary_id;
-        self.lock(
+        self.lock_since(
+            since,
             |core, owner, _, key, wait| core.lock_key(owner, index, key, mode, wait),
             |_, key| LockTarget::Record { index, key: key.to_vec() },
         )
@@ -314,7 +327,18 @@ impl Context {
         known: Option<(RecordRef, Leaf)>,
         mode: RecordMode,
     ) -> Result<Probe> {
-        let mut known = known;
+        self.lock_present_since(slot, (which, entry), known, mode, &mut None)
+    }
+
+    /// The same, by an operation whose waits began then.
+    fn lock_present_since(
+        &mut self,
+        slot: u32,
+        (which, entry): (WhichIndex, Option<&[u8]>),
+        mut known: Option<(RecordRef, Leaf)>,
+        mode: RecordMode,
+        since: &mut Option<Instant>,
+    ) -> Result<Probe> {
         loop {
             let index = self.tables.at(slot).index(which);
             let (record, leaf) = match known.take() {
@@ -327,7 +351,7 @@ impl Context {
                     }
                 }
             };
-            let acquired = self.lock_record(slot, which, entry, record, mode)?;
+            let acquired = self.lock_record(slot, (which, entry), record, mode, since)?;
             let index = self.tables.at(slot).index(which);
             if canary::skips_recheck()
                 || index.unchanged(&leaf)
@@ -347,13 +371,14 @@ impl Context {
     fn lock_record(
         &mut self,
         slot: u32,
-        which: WhichIndex,
-        entry: Option<&[u8]>,
+        (which, entry): (WhichIndex, Option<&[u8]>),
         record: RecordRef,
         mode: RecordMode,
+        since: &mut Option<Instant>,
     ) -> Result<Acquired> {
         let index = self.tables.at(slot).index_id(which);
-        self.lock(
+        self.lock_since(
+            since,
             |core, owner, _, key, wait| {
                 let word = Segments::lock_word(&core.segments, record);
                 core.locks.record_thin(owner, word, record.0, index, entry.unwrap_or(key), mode, wait)

@@ -2,22 +2,23 @@
 
 use std::sync::Arc;
 
-use crate::catalog::TableVersion;
+use crate::catalog::{Opening, TableKey, TableVersion};
 use crate::ids::TableId;
 
 /// A power of two; of tables whose numbers agree in the low bits, one is found at the first look.
 const PLACES: usize = 16;
 
 /// Table versions by a small number. Which of them the running transaction has locked, its lock slot knows.
-#[derive(Default)]
 pub(crate) struct TableCache {
+    /// Which handles' tables there can be.
+    opening: Opening,
     entries: Vec<Entry>,
     /// By the low bits of the table's number: where the last one of these was put.
     places: [u32; PLACES],
 }
 
 struct Entry {
-    id: TableId,
+    key: TableKey,
     version: Arc<TableVersion>,
     /// Hidden row numbers at hand: next, end.
     numbers: (u64, u64),
@@ -27,6 +28,16 @@ struct Entry {
 const ENTRIES_MAX: usize = 256;
 
 impl TableCache {
+    pub fn new(opening: Opening) -> TableCache {
+        TableCache { opening, entries: Vec::new(), places: [0; PLACES] }
+    }
+
+    /// Which handles' tables there can be.
+    #[inline]
+    pub fn opening(&self) -> Opening {
+        self.opening
+    }
+
     /// Begins a transaction.
     #[inline]
     pub fn begin(&mut self) {
@@ -38,30 +49,36 @@ impl TableCache {
     /// The newest version of the table.
     #[inline]
     pub fn find(&self, id: TableId) -> Option<u32> {
-        let place = self.places[id.0 as usize % PLACES];
+        self.find_key(self.opening.key(id))
+    }
+
+    /// The newest version of a handle's table.
+    #[inline]
+    pub fn find_key(&self, key: TableKey) -> Option<u32> {
+        let place = self.places[key.id().0 as usize % PLACES];
         match self.entries.get(place as usize) {
             // No other version of it was put in later: that would have taken its place.
-            Some(entry) if entry.id == id => Some(place),
-            _ => self.search(id),
+            Some(entry) if entry.key == key => Some(place),
+            _ => self.search(key),
         }
     }
 
     /// The same, and the version, if it is found at the first look.
     #[inline(always)]
-    pub fn find_at_once(&self, id: TableId) -> Option<(u32, &TableVersion)> {
-        let place = self.places[id.0 as usize % PLACES];
+    pub fn find_at_once(&self, key: TableKey) -> Option<(u32, &TableVersion)> {
+        let place = self.places[key.id().0 as usize % PLACES];
         let entry = self.entries.get(place as usize)?;
-        (entry.id == id).then_some((place, &*entry.version))
+        (entry.key == key).then_some((place, &*entry.version))
     }
 
     #[cold]
-    fn search(&self, id: TableId) -> Option<u32> {
-        self.entries.iter().rposition(|entry| entry.id == id).map(|slot| slot as u32)
+    fn search(&self, key: TableKey) -> Option<u32> {
+        self.entries.iter().rposition(|entry| entry.key == key).map(|slot| slot as u32)
     }
 
     #[inline]
     pub fn id(&self, slot: u32) -> TableId {
-        self.entries[slot as usize].id
+        self.entries[slot as usize].key.id()
     }
 
     #[inline]
@@ -89,8 +106,9 @@ impl TableCache {
     /// Puts a version in beside an older one of the same table, which writes of this transaction may still name.
     pub fn supersede(&mut self, version: Arc<TableVersion>) -> u32 {
         let slot = self.entries.len() as u32;
+        let key = self.opening.key(version.id);
         self.places[version.id.0 as usize % PLACES] = slot;
-        self.entries.push(Entry { id: version.id, version, numbers: (0, 0) });
+        self.entries.push(Entry { key, version, numbers: (0, 0) });
         slot
     }
 

@@ -2,14 +2,16 @@
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use crate::account::ProcedureId;
-use crate::core::Lease;
+use crate::core::{Core, Lease};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::Moment;
-use crate::log::{Durability, Patience};
+use crate::log::{Durability, Listener, Patience};
+use crate::txn::options::TxOptions;
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
 ///
@@ -41,6 +43,13 @@ impl Ticket {
         Ticket { core, lsn, durability, patience, account: None, waited: false }
     }
 
+    /// Done when all that has its place by now is as durable as the options ask: for what was read of that, where it is not known
+    /// what was.
+    pub(crate) fn of_all_placed(core: &Arc<Core>, options: &TxOptions) -> Ticket {
+        let durability = core.choices(options).durability;
+        Ticket::new(Lease::new(core), core.log.place(), durability, Patience::default())
+    }
+
     pub(crate) fn with_account(mut self, account: TicketAccount) -> Ticket {
         self.account = Some(account);
         self
@@ -61,6 +70,22 @@ impl Ticket {
         if let Some(TicketAccount { procedure, placed, before_ns }) = self.account.take() {
             let waited_ns = Moment::now().ns_since(placed);
             self.core.accounts.ticket_waited(procedure, waited_ns, before_ns);
+        }
+    }
+
+    /// The outcome, if it is there; if it is not, the listener is woken when it is.
+    pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
+        match self.core.log.register(self.lsn, self.durability, listener) {
+            Some(outcome) => {
+                if self.waited {
+                    self.account_wait();
+                }
+                Poll::Ready(outcome)
+            }
+            None => {
+                self.waited = true;
+                Poll::Pending
+            }
         }
     }
 
@@ -92,19 +117,7 @@ impl Future for Ticket {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        let ticket = self.get_mut();
-        match ticket.core.log.register_waker(ticket.lsn, ticket.durability, context.waker()) {
-            Some(outcome) => {
-                if ticket.waited {
-                    ticket.account_wait();
-                }
-                Poll::Ready(outcome)
-            }
-            None => {
-                ticket.waited = true;
-                Poll::Pending
-            }
-        }
+        self.get_mut().poll_by(|| Listener::foreign(context.waker()))
     }
 }
 

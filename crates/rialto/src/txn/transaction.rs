@@ -1,16 +1,18 @@
 //! [`Transaction`]: from `begin` to its place in the log.
 
+use std::cell::Cell;
 use std::hint::cold_path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 
 use super::calls::NumberSource;
+use super::canceller::{Cancellation, Canceller};
 use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
+use super::part::{Choice, View};
 use super::scan::ScanScratch;
 use super::scope::Scope;
 use super::tables::TableCache;
@@ -20,12 +22,14 @@ use super::write_set::{Mark, WriteSet, key_of};
 use crate::account::waits::{Waiting, Waits};
 use crate::account::{Ledger, ProcedureId};
 use crate::canary;
+use crate::catalog::Opening;
 use crate::core::{Core, Lease};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
+use crate::foreign::check_may_wait;
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
-use crate::io::Moment;
+use crate::io::{FOR_EVER, Moment};
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, HomeSlot, PacketKind, PacketSlot, Patience};
@@ -58,12 +62,15 @@ pub(crate) struct Context {
     pub core: Arc<Core>,
     /// The same, behind a count that only this context's transactions and their tickets touch.
     pub lease: Lease,
-    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max).
+    /// This context's number, below [`Options::transactions_max`](crate::Options::transactions_max); of a part's, among those
+    /// of parts.
     pub number: usize,
     /// The lock slot.
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
+    /// Its transaction has ended, but holds its locks still: see [`Releases`](super::releases::Releases).
+    pub owes_release: bool,
     /// Whether it writes: it was seen that it may, and its packet is there.
     pub writing: bool,
     pub writes: WriteSet,
@@ -74,7 +81,7 @@ pub(crate) struct Context {
     /// The highest place of anything read, absence included (I3).
     pub depends: Lsn,
     pub choices: Choices,
-    pub cancelled: Arc<AtomicBool>,
+    pub cancellation: Arc<Cancellation>,
     /// Scratch, so that operations allocate nothing.
     pub key: Key,
     pub body: Vec<u8>,
@@ -95,8 +102,14 @@ pub(crate) struct Context {
     pub scope: Scope,
     /// Its side of a black/white sweep.
     pub colours: Colours,
+    /// What it has of its transaction while that runs in parts.
+    pub view: View,
+    /// How long the packet may become.
+    pub room: usize,
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
+    /// Its commit has passed the gate of [`Definitions`](crate::in_flight::Definitions), and keeps others there.
+    defines: bool,
     /// Where hidden row numbers come from.
     pub numbers: NumberSource,
     /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
@@ -106,8 +119,8 @@ pub(crate) struct Context {
     /// Chosen as a deadlock's victim: nothing but an abort is left.
     doomed: Option<Error>,
     limit: Option<TimeLimit>,
-    waits: CommitWaits,
-    /// Whether it has a limit or is doomed.
+    pub(super) waits: CommitWaits,
+    /// Whether it has a limit, is doomed, or has written and may write no more.
     has_limits: bool,
     /// Whether it has a limit, waits of its own, or is doomed.
     has_times: bool,
@@ -141,26 +154,12 @@ pub(crate) struct SavepointState {
 }
 
 /// A point in a transaction to which it can be rolled back. Good until the transaction ends, or the savepoint or one
-/// before it is released or rolled back.
+/// before it is released or rolled back; one that an action of a flow makes is good in that action only, and none of before is
+/// good there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Savepoint {
+    opening: Opening,
     id: u64,
-}
-
-/// Cancels a transaction from another thread.
-#[derive(Clone)]
-pub struct Canceller {
-    cancelled: Arc<AtomicBool>,
-    core: Arc<Core>,
-    owner: u16,
-}
-
-impl Canceller {
-    /// Makes the transaction's running or next operation fail with [`Error::Cancelled`].
-    pub fn cancel(&self) {
-        self.cancelled.store(true, Ordering::Release);
-        self.core.locks.interrupt(self.owner);
-    }
 }
 
 impl Context {
@@ -168,7 +167,9 @@ impl Context {
     pub fn new(core: Arc<Core>, number: usize) -> Option<Context> {
         let owner = core.locks.take()?;
         let (choices, began) = (core.choices(&TxOptions::default()), Moment::now());
+        let opening = core.catalog.opening();
         let waited_before_ns = core.locks.waited_ns(&owner);
+        let room = core.options.write_set_bytes_max;
         Some(Context {
             home: None,
             packet: None,
@@ -177,15 +178,16 @@ impl Context {
             number,
             owner,
             open: false,
+            owes_release: false,
             writing: false,
             writes: WriteSet::default(),
-            tables: TableCache::default(),
+            tables: TableCache::new(opening),
             ddl: None,
             savepoints: Vec::new(),
             savepoint_counter: 0,
             depends: Lsn::ZERO,
             choices,
-            cancelled: Arc::new(AtomicBool::new(false)),
+            cancellation: Cancellation::new(),
             key: Key::new(),
             body: Vec::new(),
             other_body: Vec::new(),
@@ -198,7 +200,10 @@ impl Context {
             reads: UnlockedReads::default(),
             scope: Scope::default(),
             colours: Colours::default(),
+            view: View::default(),
+            room,
             promised: 0,
+            defines: false,
             numbers: NumberSource::Next,
             call_from: 0,
             forget_tables: false,
@@ -215,7 +220,7 @@ impl Context {
     #[inline(always)]
     pub fn begin(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         if rarely(options.has_times() || self.has_times) {
-            self.begin_with_times(options)?;
+            self.begin_with_times(options, started)?;
         }
         self.began = Moment::now();
         let owner = &mut self.owner;
@@ -230,17 +235,22 @@ impl Context {
         }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
-        if rarely(self.cancelled.load(Ordering::Relaxed) || Arc::strong_count(&self.cancelled) > 1) {
-            self.cancelled = Arc::new(AtomicBool::new(false));
+        if rarely(self.cancellation.is_asked() || self.cancellation.is_shared()) {
+            self.cancellation = Cancellation::new();
         }
         Ok(())
     }
 
     /// What [`Context::begin`] does of times and of what an earlier transaction has left of them.
     #[cold]
-    fn begin_with_times(&mut self, options: &TxOptions) -> Result<()> {
+    fn begin_with_times(&mut self, options: &TxOptions, started: Option<Moment>) -> Result<()> {
         let waits = options.waits()?;
-        let limit = options.timeout.map(|timeout| TimeLimit { timeout, deadline: Instant::now() + timeout });
+        // All its runs have one limit.
+        let spent = started.map_or(0, |started| Moment::now().ns_since(started));
+        let limit = options.timeout.map(|timeout| TimeLimit {
+            timeout,
+            deadline: Instant::now() + timeout.min(FOR_EVER).saturating_sub(Duration::from_nanos(spent)),
+        });
         (self.waits, self.limit, self.doomed) = (waits, limit, None);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
         Ok(())
@@ -249,7 +259,7 @@ impl Context {
     /// Makes the context a fresh one for a part of this transaction.
     pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
         self.begin(&TxOptions::default(), Some(whole.began))?;
-        self.choices = whole.choices;
+        (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
         (self.waits, self.limit) = (whole.waits, whole.limit);
         (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
         self.colours.patient = whole.colours.patient;
@@ -271,12 +281,12 @@ impl Context {
     /// Whether there is something to be checked.
     #[inline]
     pub fn is_hindered(&self) -> bool {
-        self.has_limits || self.cancelled.load(Ordering::Relaxed)
+        self.has_limits || self.cancellation.is_asked()
     }
 
     #[cold]
     fn check_slowly(&self) -> Result<()> {
-        if self.cancelled.load(Ordering::Relaxed) {
+        if self.cancellation.is_asked() {
             return Err(Error::Cancelled);
         }
         if let Some(limit) = self.limit
@@ -287,6 +297,28 @@ impl Context {
         match &self.doomed {
             None => Ok(()),
             Some(error) => Err(error.clone()),
+        }
+    }
+
+    pub(super) fn set_waits(&mut self, waits: CommitWaits) {
+        // The next transaction of the context begins without them.
+        (self.waits, self.has_times) = (waits, true);
+    }
+
+    /// Decides whether the transaction may write from here on.
+    pub(super) fn set_read_only(&mut self, read_only: bool) {
+        self.choices.read_only = self.scope.set_read_only(read_only);
+        // A transaction that has written may not write on unless each write is checked.
+        let gives_up = self.writing && read_only;
+        self.has_limits = self.limit.is_some() || self.doomed.is_some() || gives_up;
+    }
+
+    /// Ends an action in shared mode: whether the transaction may write is the transaction's choice again.
+    pub fn end_shared_action(&mut self) {
+        let read_only = self.scope.is_read_only_after();
+        self.choices.read_only = read_only;
+        if rarely(read_only && self.writing) {
+            self.has_limits = true;
         }
     }
 
@@ -343,7 +375,7 @@ impl Context {
                     Some(packet) => packet,
                     None => {
                         self.core.locks.leave_stint(&mut self.owner);
-                        self.core.log.borrow_packet()?
+                        self.wait_for_packet()?
                     }
                 });
             }
@@ -352,20 +384,48 @@ impl Context {
         Ok(())
     }
 
+    /// A part may wait for the packets of other parts of its phase, which are there until all have met.
+    #[cold]
+    fn wait_for_packet(&mut self) -> Result<PacketSlot> {
+        let borrowed = self.core.log.borrow_packet();
+        match borrowed {
+            Err(Error::TooManyPackets { .. }) if self.view.is_part() => {
+                Err(self.need_whole("its part of a phase got no packet".to_owned()))
+            }
+            borrowed => borrowed,
+        }
+    }
+
     /// Runs a lock request, keeps its waiting time and puts the lock's name into its error.
+    #[inline]
     pub fn lock<T>(
         &mut self,
         request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
         target: impl FnOnce(&TableCache, &Key) -> LockTarget,
     ) -> Result<T> {
+        self.lock_since(&mut None, request, target)
+    }
+
+    /// The same of an operation that may have to ask again, for the same lock or for another one: `since` is when the first of
+    /// its requests began to wait, so that all of them have one time-out.
+    #[inline]
+    pub fn lock_since<T>(
+        &mut self,
+        since: &mut Option<Instant>,
+        request: impl FnOnce(&Core, &mut Owner, &TableCache, &Key, &Wait<'_>) -> Result<T, LockError>,
+        target: impl FnOnce(&TableCache, &Key) -> LockTarget,
+    ) -> Result<T> {
         let wait = Wait {
             policy: self.choices.lock_wait,
+            since: Cell::new(*since),
             timeout: Some(self.choices.lock_timeout),
             deadline: self.limit.map(|limit| limit.deadline),
-            cancelled: &self.cancelled,
+            cancelled: self.cancellation.flag(),
         };
         let owner = &mut self.owner;
-        match request(&self.core, owner, &self.tables, &self.key, &wait) {
+        let outcome = request(&self.core, owner, &self.tables, &self.key, &wait);
+        *since = wait.since.get();
+        match outcome {
             Ok(granted) => Ok(granted),
             Err(error) => Err(self.lock_error(error, target)),
         }
@@ -390,6 +450,10 @@ impl Context {
             LockError::Deadline { .. } => self.timed_out(),
             LockError::WouldWait => Error::WouldWait { lock: lock() },
             LockError::Cancelled => Error::Cancelled,
+            LockError::Split => {
+                let what = format!("another part of a phase has changed {}", lock());
+                self.need_whole(what)
+            }
             LockError::Shutdown => Error::Closed,
         }
     }
@@ -441,10 +505,16 @@ impl Context {
         if let Some(packet) = &mut self.packet {
             packet.bytes_mut().truncate(mark.packet);
         }
+        if let Some(ddl) = &mut self.ddl {
+            ddl.forget_loads(mark.packet);
+        }
     }
 
     /// Ends the transaction without effect.
     pub fn abort(&mut self) {
+        if rarely(self.view.is_out_of_order()) {
+            self.end_view();
+        }
         if let Some(ddl) = self.ddl.take() {
             self.core.locks.leave_stint(&mut self.owner);
             // The index entries of rows in tables that go away need no taking back one by one, but do no harm.
@@ -456,6 +526,8 @@ impl Context {
         if self.open && !self.reads.runs_again() {
             self.core.accounts.aborted(self.number, self.choices.procedure);
         }
+        // Whether it writes is not to be known here: a panic in a shared action leaves that as it is in the action.
+        self.packet = None;
         self.finish_unapplied();
     }
 
@@ -484,13 +556,40 @@ impl Context {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
         if std::mem::take(&mut self.open) {
-            let Context { core, owner, .. } = self;
-            let waited_ns = core.locks.finish(owner, &*core.segments);
-            self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);
+            let is_held_up =
+                self.owner.holds_at_executors() && self.core.locks.is_beside_own_lease(self.owner.id());
+            if rarely(is_held_up) {
+                self.owes_release = true;
+                self.note_waits(self.core.locks.waited_ns(&self.owner));
+            } else {
+                self.release_locks();
+            }
         }
         if rarely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();
         }
+    }
+
+    #[inline(always)]
+    fn release_locks(&mut self) {
+        let Context { core, owner, .. } = self;
+        let waited_ns = core.locks.finish(owner, &*core.segments);
+        self.note_waits(waited_ns);
+    }
+
+    /// The transaction has waited for locks for as long as its slot's waits in all have grown to this.
+    #[inline(always)]
+    fn note_waits(&mut self, waited_ns: u64) {
+        self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);
+    }
+
+    /// Releases the locks of a transaction that has ended in a body of another one ([`Releases`](super::releases::Releases)), then
+    /// gives the context back.
+    pub fn release_owed(mut self: Box<Self>) {
+        self.owes_release = false;
+        self.release_locks();
+        let core = self.core.clone();
+        core.contexts.give_back(self);
     }
 
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -573,8 +672,17 @@ impl Context {
     #[inline(never)]
     fn place_among_others(&mut self) -> Result<(Lsn, bool)> {
         self.reserve()?;
+        if rarely(self.ddl.is_some()) {
+            self.enter_definitions();
+        }
         // I5: in flight from before its push until the last of its writes is applied.
-        let owes = self.enter_flight()?;
+        let owes = match self.enter_flight() {
+            Ok(owes) => owes | self.defines,
+            Err(error) => {
+                self.leave_definitions();
+                return Err(error);
+            }
+        };
         if canary::releases_before_place() {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &*self.core.segments);
@@ -657,9 +765,27 @@ impl Context {
         Ok(owes)
     }
 
-    /// Gives back what the commit had of a sweep on its way.
+    /// Passes the gate that checkpoints hold while they take what they need of the catalog. After the log's room is reserved,
+    /// which may take a checkpoint, and with no executor's locks in hand.
+    #[cold]
+    fn enter_definitions(&mut self) {
+        let _waiting = Waiting::for_latch();
+        self.core.definitions.enter();
+        self.defines = true;
+    }
+
+    /// The DDL is visible, or has no place after all.
+    #[cold]
+    fn leave_definitions(&mut self) {
+        if std::mem::take(&mut self.defines) {
+            self.core.definitions.leave();
+        }
+    }
+
+    /// Gives back what the commit had of a sweep, and of the gate before DDL, on its way.
     #[cold]
     fn end_flight(&mut self) {
+        self.leave_definitions();
         self.core.segments.snapshots().keep_promise(std::mem::take(&mut self.promised));
         self.end_colour();
     }
@@ -678,6 +804,10 @@ impl Context {
                         return Ok(needed > 0);
                     }
                     self.core.in_flight.leave(self.number);
+                    if let Err(nested) = check_may_wait() {
+                        self.end_flight();
+                        return Err(nested);
+                    }
                     let _waiting = Waiting::for_latch();
                     let _blocked = Blocked::enter();
                     segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
@@ -736,16 +866,19 @@ impl Context {
     /// Reserves log space for the packet.
     #[inline(always)]
     fn reserve(&mut self) -> Result<()> {
-        let Context { core, packet: Some(packet), .. } = self else { return Ok(()) };
-        if core.log.reserves_at_once(packet) { Ok(()) } else { self.reserve_slowly() }
+        let Context { core, packet: Some(packet), call_from, .. } = self else { return Ok(()) };
+        // Of a call what comes before it stays here.
+        let length = packet.bytes().len() - *call_from as usize;
+        if core.log.reserves_at_once(packet, length) { Ok(()) } else { self.reserve_slowly(length) }
     }
 
     #[cold]
-    fn reserve_slowly(&mut self) -> Result<()> {
+    fn reserve_slowly(&mut self, length: usize) -> Result<()> {
         let Some(packet) = &mut self.packet else { return Ok(()) };
-        if !self.core.log.try_reserve(packet, 0)? {
+        let length = if self.core.packet_kind() == PacketKind::Unlogged { 0 } else { length };
+        if !self.core.log.try_reserve_record(packet, length)? {
             self.core.locks.leave_stint(&mut self.owner);
-            self.core.log.reserve(packet, 0)?;
+            self.core.log.reserve_record(packet, length)?;
         }
         Ok(())
     }
@@ -779,18 +912,32 @@ impl Transaction {
     /// Commits and waits until the outcome is as durable as the transaction asked.
     ///
     /// # Errors
-    /// Those that keep a transaction from taking its place, after which it is aborted; [`Error::OutcomeUnknown`] if the
-    /// log fails after that.
+    /// Those that keep a transaction from taking its place, after which it is aborted, told when what it read is durable (I3);
+    /// [`Error::OutcomeUnknown`] if the log fails before the answer.
     pub fn commit(mut self) -> Result<()> {
-        self.take_place(None)?.wait_here()
+        match self.take_place(None) {
+            Ok(mut committed) => committed.wait_here(),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Commits without waiting: the ticket tells when the outcome is durable. Dropping the ticket cancels nothing.
     ///
     /// # Errors
-    /// Those that keep a transaction from taking its place; it is then aborted.
+    /// Those that keep a transaction from taking its place; it is then aborted, and the error told when what it read is durable
+    /// (I3), as [`Transaction::commit`] does.
     pub fn submit(mut self) -> Result<Ticket> {
-        Ok(self.take_place(None)?.ticket())
+        match self.take_place(None) {
+            Ok(mut committed) => Ok(committed.ticket()),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// Aborts, and tells the error that the commit met. The error rests on what the transaction has read: it is told when that is
+    /// durable; if it never will be, the log's error is.
+    fn fail<T>(self, error: Error) -> Result<T> {
+        self.abort()?;
+        Err(error)
     }
 
     /// Aborts: nothing of the transaction is kept. Waits until what it read is durable, since the caller may act on it.
@@ -819,13 +966,29 @@ impl Transaction {
 
     /// Changes how the transaction waits for locks from here on.
     pub fn set_lock_policy(&mut self, policy: LockPolicy) {
-        self.context().choices.lock_wait = policy;
+        self.context().choose(Choice::LockPolicy(policy));
     }
 
     /// Changes how durable the transaction's commit will be.
     pub fn set_durability(&mut self, durability: Durability) {
         let context = self.context();
-        context.choices.durability = context.core.durability(durability);
+        let durability = context.core.durability(durability);
+        context.choose(Choice::Durability(durability));
+    }
+
+    /// Changes what the transaction has chosen, from here on, as if it had begun with these options: how durable its commit
+    /// is, the limit of its waits for locks, whether it may write, and the waits of its commit. Its isolation, time-out,
+    /// lock policy and procedure stay as they are.
+    ///
+    /// # Errors
+    /// [`Error::BadDefinition`] for waits that are too long; nothing is changed then.
+    pub fn choose(&mut self, options: &TxOptions) -> Result<()> {
+        let waits = options.waits()?;
+        let context = self.context();
+        let Choices { durability, lock_timeout, read_only, .. } = context.core.choices(options);
+        context.check_read_only_choice(read_only)?;
+        context.choose(Choice::All { durability, lock_timeout, read_only, waits });
+        Ok(())
     }
 
     /// Changes how long the transaction stalls at its commit ([`TxOptions::commit_stall`]) and how long it is willing to
@@ -834,8 +997,7 @@ impl Transaction {
     pub fn set_waits(&mut self, commit_stall: Option<Duration>, willing_to_wait: Option<Duration>) {
         let bounded = |wait: Option<Duration>| wait.map(|wait| wait.min(WAIT_MAX));
         let waits = CommitWaits { stall: bounded(commit_stall), willing_to_wait: bounded(willing_to_wait) };
-        let context = self.context();
-        (context.waits, context.has_times) = (waits, true);
+        self.context().choose(Choice::Waits(waits));
     }
 
     /// How durable the transaction's commit will be.
@@ -854,11 +1016,8 @@ impl Transaction {
     /// A handle that cancels this transaction from another thread.
     pub fn canceller(&mut self) -> Canceller {
         let context = self.context();
-        Canceller {
-            cancelled: context.cancelled.clone(),
-            core: context.core.clone(),
-            owner: context.owner.id(),
-        }
+        context.cancellation.follow(context.owner.transaction());
+        Canceller { cancellation: context.cancellation.clone(), core: context.core.clone() }
     }
 
     /// A point to roll back to.
@@ -866,19 +1025,24 @@ impl Transaction {
         let context = self.context();
         context.savepoint_counter += 1;
         let state = SavepointState {
-            id: context.savepoint_counter,
+            // No other context has it, a part's neither.
+            id: context.savepoint_counter << 16 | u64::from(context.owner.id()),
             mark: context.mark(),
             ddl_changes: context.ddl.as_ref().map_or(0, |ddl| ddl.changes()),
             direct_rows: context.ddl.as_ref().map_or(0, |ddl| ddl.direct_rows()),
         };
         context.savepoints.push(state);
-        Savepoint { id: state.id }
+        Savepoint { opening: context.tables.opening(), id: state.id }
     }
 
     fn find_savepoint(&mut self, savepoint: &Savepoint) -> Result<usize> {
-        let savepoints = &self.context().savepoints;
+        let context = self.context();
         let missing = || Error::NoSuchSavepoint { name: format!("number {}", savepoint.id) };
-        savepoints.iter().rposition(|state| state.id == savepoint.id).ok_or_else(missing)
+        if savepoint.opening != context.tables.opening() {
+            return Err(missing());
+        }
+        let found = context.savepoints.iter().rposition(|state| state.id == savepoint.id);
+        found.filter(|&position| position >= context.scope.savepoints_before()).ok_or_else(missing)
     }
 
     /// Takes back everything since the savepoint, which stays. Locks are kept.

@@ -54,7 +54,7 @@ impl Context {
     ) -> Result<Option<T>> {
         let mode = mode.record_mode();
         if self.scope.is_on() {
-            self.stay_in_table(table.id(), Touch::Read)?;
+            self.stay_in_table(table, Touch::Read)?;
         }
         let slot = self.use_for(table, mode)?;
         let mut entry = Key::new();
@@ -101,7 +101,9 @@ impl Context {
         entry: &[u8],
         (mode, reads): (RecordMode, Reads),
     ) -> Result<bool> {
-        if reads == Reads::Entries && self.scope.has_locked_span(slot, which, SpanRef::point(entry)) {
+        if reads == Reads::Entries
+            && self.scope.has_locked_span(slot, which, SpanRef::point(entry), RecordMode::Shared)
+        {
             let mut body = std::mem::take(&mut self.body);
             let there = self.row_of_locked_entry(slot, which, entry, &mut body);
             self.body = body;

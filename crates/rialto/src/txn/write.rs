@@ -2,7 +2,6 @@
 //! `insert`, changes and deletes in `change`: into the write set, with all that applying them will need (I10).
 
 use std::hint::cold_path;
-use std::sync::Arc;
 
 use super::fields::Fields;
 use super::read::RowKey;
@@ -25,7 +24,7 @@ impl Context {
             self.check_write()?;
         }
         if !self.core.catalog.is_system(table.id())
-            && let Some(slot) = self.use_again(table.id(), LockMode::IntentExclusive)
+            && let Some(slot) = self.use_again(table.key(), LockMode::IntentExclusive)
         {
             return Ok(slot);
         }
@@ -72,7 +71,7 @@ impl Context {
     pub(super) fn step(&mut self, work: impl FnOnce(&mut Context) -> Result<()>) -> Result<()> {
         let mark = self.mark();
         match work(self) {
-            Ok(()) if self.packet_bytes().len() <= self.core.options.write_set_bytes_max => Ok(()),
+            Ok(()) if self.packet_bytes().len() <= self.room => Ok(()),
             outcome => self.take_step_back(&mark, outcome),
         }
     }
@@ -80,10 +79,11 @@ impl Context {
     /// Takes an operation back that failed, or made the write set too large.
     #[cold]
     fn take_step_back(&mut self, mark: &Mark, outcome: Result<()>) -> Result<()> {
-        let (length, limit) = (self.packet_bytes().len(), self.core.options.write_set_bytes_max);
+        let length = self.packet_bytes().len();
         self.roll_back_to(mark);
         self.colours.note_anything_absent();
-        outcome.and(Err(Error::WriteSetTooLarge { length, limit }))
+        outcome?;
+        Err(self.too_large(length))
     }
 
     /// Enters a write, whose redo record is in the packet.
@@ -208,16 +208,17 @@ impl Transaction {
     }
 
     /// Inserts a row of the table: one that was read from it, or made by [`Row::from_values`] with its
-    /// [schema](Table::schema). One row can be [set](Row::set) and inserted again and again, without an allocation.
+    /// [schema](Table::schema). One row can be [set](Row::set) and inserted again and again, without an allocation. A row of
+    /// another table, or made of bytes by [`Row::new`] or [`Row::replace`], is checked first.
     ///
     /// # Errors
-    /// As [`Transaction::insert`]; [`Error::Corrupt`] for a row of another table that is none of this one.
+    /// As [`Transaction::insert`]; [`Error::Corrupt`] for bytes that are no row of the table.
     #[inline]
     pub fn insert_row(&mut self, table: &Table, row: &Row) -> Result<()> {
         let context = self.context();
         let slot = context.use_for_write(table)?;
         let schema = &context.tables.at(slot).schema;
-        if !Arc::ptr_eq(schema, row.schema()) {
+        if !row.is_row_of(schema) {
             RowView::validate_new(schema, row.bytes())?;
         }
         context.insert_row(slot, row.bytes())
@@ -258,7 +259,7 @@ impl Transaction {
             context.check_write()?;
         }
         let reached = match rarely(context.core.catalog.is_system(table.id())) {
-            false => context.reach_to_change(table.id(), &key),
+            false => context.reach_to_change(table.key(), &key),
             true => None,
         };
         // The edit is named once, so that it is a part of this function.

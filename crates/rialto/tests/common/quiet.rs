@@ -53,6 +53,17 @@ pub fn unique_n(db: &Database) -> Table {
     .unwrap()
 }
 
+/// A table "t" of ten rows with a number each, which is 0.
+pub fn numbers(db: &Database) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+        (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)]))?;
+        Ok(table)
+    })
+    .unwrap()
+}
+
 pub fn things(db: &Database) -> Table {
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
     db.transact(|tx| tx.create_table(&TableDef::new("things", columns.clone()).with_primary_key(&["id"])))

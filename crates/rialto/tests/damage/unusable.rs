@@ -13,22 +13,27 @@ use super::{change, database, refused};
 
 #[test]
 fn data_of_another_version_is_refused() {
-    let disk = database(2);
-    for block in [0, 4096] {
-        change(&*disk, "home", block, 4096, |bytes| {
-            bytes[8..12].copy_from_slice(&3u32.to_le_bytes());
-            let checksum = xxh3_64(&bytes[..4088]);
-            bytes[4088..].copy_from_slice(&checksum.to_le_bytes());
-        });
-    }
-    assert_eq!(
-        refused(disk),
+    let directory = "\"memory (lost when the process ends)\"";
+    for (version, expected) in [
+        (4u32, format!("{directory} has format version 4, this program reads up to 3: use a newer one")),
         (
-            "\"memory (lost when the process ends)\" has format version 3, this program reads up to 2: use a newer one"
-                .to_owned(),
-            3
-        )
-    );
+            2,
+            format!(
+                "{directory} has format version 2, this program reads version 3: open it with the Rialto that wrote it, and \
+                 copy its tables to a new directory"
+            ),
+        ),
+    ] {
+        let disk = database(2);
+        for block in [0, 4096] {
+            change(&*disk, "home", block, 4096, |bytes| {
+                bytes[8..12].copy_from_slice(&version.to_le_bytes());
+                let checksum = xxh3_64(&bytes[..4088]);
+                bytes[4088..].copy_from_slice(&checksum.to_le_bytes());
+            });
+        }
+        assert_eq!(refused(disk), (expected, 3));
+    }
     let disk = database(2);
     change(&*disk, "log-0000000001", 0, 64, |bytes| {
         bytes[8..12].copy_from_slice(&1u32.to_le_bytes());

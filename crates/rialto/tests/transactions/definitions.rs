@@ -160,3 +160,45 @@ fn a_truncated_table_keeps_no_locks_of_its_old_rows() {
         other.abort().unwrap();
     }
 }
+
+/// Tables, their indexes and their primary indexes share one space of names, whichever is made first.
+#[test]
+fn a_primary_index_has_its_name_to_itself() {
+    let db = database();
+    let columns = || vec![Column::new("a", ColumnType::Int4)];
+    let create = |name: &str, keyed: bool| {
+        let def = TableDef::new(name, columns());
+        let def = if keyed { def.with_primary_key(&["a"]) } else { def };
+        db.transact(|tx| tx.create_table(&def).map(drop))
+    };
+    let index = |table: &str, name: &str| db.transact(|tx| tx.create_index(table, name, &["a"], false));
+    let taken = |outcome: Result<(), Error>, name: &str| {
+        assert_eq!(outcome, Err(Error::NameTaken { name: name.to_owned() }));
+    };
+    create("u", true).unwrap();
+    index("u", "t_pkey").unwrap();
+    for keyed in [true, false] {
+        taken(create("t", keyed), "t_pkey");
+    }
+    db.transact(|tx| tx.drop_index("t_pkey")).unwrap();
+    for keyed in [false, true] {
+        create("t", keyed).unwrap();
+        for table in ["t", "u"] {
+            taken(index(table, "t_pkey"), "t_pkey");
+        }
+        taken(create("t_pkey", true), "t_pkey");
+        if !keyed {
+            db.transact(|tx| tx.add_primary_key("t", &["a"])).unwrap();
+        }
+        taken(index("u", "t_pkey"), "t_pkey");
+        db.transact(|tx| tx.drop_table("t")).unwrap();
+    }
+    create("t_pkey", true).unwrap();
+    taken(create("t", false), "t_pkey");
+    // Within one transaction, too.
+    let both = db.transact(|tx| {
+        tx.create_index("u", "v_pkey", &["a"], false)?;
+        tx.create_table(&TableDef::new("v", columns())).map(drop)
+    });
+    taken(both, "v_pkey");
+}

@@ -83,6 +83,15 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
     }
 }
 
+/// Carried by a panic.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("the destructor of what a panic carries");
+    }
+}
+
 #[test]
 fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
     let db = database();
@@ -96,7 +105,8 @@ fn a_panic_of_a_spoiled_reader_is_forgotten_and_any_other_is_not() {
             let mut writer = db.begin()?;
             writer.update(&table, 1, &[(1, Value::Int8(51))])?;
             writer.commit()?;
-            panic!("on what was");
+            // What it carries is forgotten, too.
+            std::panic::panic_any(PanicsWhenDropped);
         }
         Ok(seen)
     });

@@ -1,5 +1,6 @@
 //! m-4.4: what basic operations take (table 4.4).
 
+use std::cell::Cell;
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64};
@@ -61,7 +62,8 @@ fn lock_request() -> f64 {
     let locks = LockManager::new(LockOptions::default());
     let mut owner = locks.begin().expect("nobody else has one");
     let cancelled = AtomicBool::new(false);
-    let wait = Wait { policy: LockPolicy::Wait, timeout: None, deadline: None, cancelled: &cancelled };
+    let (policy, since) = (LockPolicy::Wait, Cell::new(None));
+    let wait = Wait { policy, since, timeout: None, deadline: None, cancelled: &cancelled };
     let mut key = 0u64;
     let took = least(|| {
         key += 1;

@@ -16,6 +16,7 @@ fn next(home: &HomeFile) -> NewHome {
         sweep,
         clearance,
         transaction_consistent: sequence.is_multiple_of(2),
+        digest: sequence * 7,
     }
 }
 
@@ -106,6 +107,7 @@ fn every_flipped_bit_is_noticed() {
         sweep: 3,
         clearance: Lsn(1 << 41),
         transaction_consistent: true,
+        digest: 5,
         retired: false,
     };
     let good = block.encode();
@@ -130,6 +132,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         sweep: 0,
         clearance: Lsn::ZERO,
         transaction_consistent: false,
+        digest: 0,
         retired: false,
     };
     let decoded =
@@ -141,16 +144,21 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
 }
 
 #[test]
-fn a_newer_format_is_an_error_of_its_own() {
+fn another_format_is_an_error_of_its_own() {
     let disk = MemoryDisk::new();
     let home = HomeFile::create(&*disk, 77, 64).unwrap();
-    let mut bytes = home.block().encode();
-    bytes[8..12].copy_from_slice(&(FORMAT_VERSION + 3).to_le_bytes());
-    let checksum = xxh3_64(&bytes[..CHECKSUM_AT]);
-    bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
-    home.file.write_at(&bytes, 0).unwrap();
-    let newer = HomeError::NewerVersion { found: FORMAT_VERSION + 3, supported: FORMAT_VERSION };
-    assert_eq!(opened(&*disk).unwrap_err(), newer);
+    let supported = FORMAT_VERSION;
+    for (found, expected) in [
+        (FORMAT_VERSION + 3, HomeError::NewerVersion { found: FORMAT_VERSION + 3, supported }),
+        (FORMAT_VERSION - 1, HomeError::OlderVersion { found: FORMAT_VERSION - 1, supported }),
+    ] {
+        let mut bytes = home.block().encode();
+        bytes[8..12].copy_from_slice(&found.to_le_bytes());
+        let checksum = xxh3_64(&bytes[..CHECKSUM_AT]);
+        bytes[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+        home.file.write_at(&bytes, 0).unwrap();
+        assert_eq!(opened(&*disk).unwrap_err(), expected);
+    }
 }
 
 #[test]

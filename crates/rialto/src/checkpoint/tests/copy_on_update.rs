@@ -50,15 +50,17 @@ fn backup_alone(at_cut: bool, seed: u64) -> (BTreeMap<u32, Vec<u8>>, BTreeMap<u3
         };
         let (began, log) = (engine.contents(), engine.log.lock().clone());
         let whole = sweep_of(&engine, &*file, sweep::Pace::Unpaced, &clock, &control);
-        let sweep = sweep::Sweep { copy, end, ..whole };
+        let mut sweep = sweep::Sweep { end, ..whole };
+        sweep.target.copy = copy;
+        let catalog = engine.catalog(&sweep.target);
         let between = |_| {
             for _ in 0..1 + random.below(3) {
                 engine.commit(changes(&mut random));
             }
         };
         let stats = match at_cut {
-            true => sweep.run(&mut Between(CopyOnUpdate::default(), between)),
-            false => sweep.run(&mut Between(fuzzy::Fuzzy::default(), between)),
+            true => sweep.run(catalog, &mut Between(CopyOnUpdate::default(), between)),
+            false => sweep.run(catalog, &mut Between(fuzzy::Fuzzy::default(), between)),
         };
         if at_cut {
             engine.forget_cut();

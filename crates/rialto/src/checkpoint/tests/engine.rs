@@ -28,8 +28,14 @@ pub(super) struct Engine {
     commits: Mutex<()>,
     pub(super) log_broken: AtomicBool,
     pub(super) loads: Mutex<Vec<LoadFile>>,
+    /// Of the images that sweeps write without a checkpointer.
+    pub(super) sums: ImageSums,
+    /// Of the images that recovery has loaded.
+    loaded: Mutex<ImageSums>,
     /// What the user was told.
     pub(super) told: Mutex<Vec<String>>,
+    /// Why the archive takes nothing.
+    pub(super) archive_failure: Mutex<Option<String>>,
 }
 
 impl Engine {
@@ -46,8 +52,26 @@ impl Engine {
             commits: Mutex::default(),
             log_broken: AtomicBool::new(false),
             loads: Mutex::default(),
+            sums: ImageSums::default(),
+            loaded: Mutex::default(),
             told: Mutex::default(),
+            archive_failure: Mutex::default(),
         })
+    }
+
+    /// The storage that there is.
+    pub(super) fn heaps(&self) -> HashSet<HeapId> {
+        HashSet::from([HEAP])
+    }
+
+    /// What a checkpointer begins with.
+    pub(super) fn copies(&self, home: HomeFile) -> (HomeFile, ImageSums) {
+        (home, std::mem::take(&mut *self.loaded.lock()))
+    }
+
+    /// The catalog that a sweep to this target begins with.
+    pub(super) fn catalog(&self, target: &ImageTarget<'_>) -> CatalogCopy<'_> {
+        CatalogCopy::take(&self.segments, self.heaps(), u64::MAX, target).unwrap()
     }
 
     /// Takes a place.
@@ -133,7 +157,13 @@ impl Engine {
         freed_before: u64,
         home: &mut HomeFile,
     ) -> Result<(Arc<Engine>, Option<FellBack>)> {
-        recover_either(home, |block| Engine::recover_from(disk, durable_log, freed_before, block))
+        let recovered = recover_either(home.block(), home.older(), |start| {
+            Engine::recover_from(disk, durable_log, freed_before, &start.home)
+        })?;
+        if recovered.1.is_some() {
+            home.fall_back();
+        }
+        Ok(recovered)
     }
 
     fn recover_from(
@@ -144,7 +174,8 @@ impl Engine {
     ) -> Result<Arc<Engine>> {
         let engine = Engine::new();
         assert!(block.redo_start.0 >= freed_before, "the log from {} on is gone", block.redo_start);
-        let loaded = load::load(disk, block, &engine.segments, 2, &Progress::new(None))?;
+        let mut loaded = load::load(disk, block, &engine.segments, 2, &Progress::new(None))?;
+        *engine.loaded.lock() = std::mem::take(&mut loaded.sums);
         let mut body = Vec::new();
         for (id, heap) in loaded.segments {
             assert_eq!(heap, HEAP);
@@ -201,6 +232,12 @@ impl CheckpointSource for Engine {
         Cut { redo_start: self.redo_start(), end: self.segments.paint(), held: Duration::ZERO }
     }
 
+    fn hold_definitions(&self) -> Defined {
+        Defined { redo_start: self.redo_start(), heaps: self.heaps() }
+    }
+
+    fn release_definitions(&self) {}
+
     fn forget_cut(&self) {
         self.segments.forget_cut();
     }
@@ -224,6 +261,18 @@ impl CheckpointSource for Engine {
 
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
         (self.place().0 + 1).saturating_sub(lsn.0.max(self.freed_before.load(Ordering::SeqCst))) * 100
+    }
+
+    fn log_bytes_used(&self) -> u64 {
+        self.log_bytes_since(Lsn::ZERO)
+    }
+
+    fn archive_failure(&self) -> Option<String> {
+        self.archive_failure.lock().clone()
+    }
+
+    fn log_is_short(&self) -> bool {
+        false
     }
 
     fn published(&self, _: &HomeBlock) {}

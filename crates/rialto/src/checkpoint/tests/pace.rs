@@ -18,7 +18,8 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
         let look_every = Duration::from_millis(50);
         let pace = Pace::Bytes { a_second: 100_000, look_every, log_presses: &log_presses };
         let sweep = sweep_of(&engine, &*file, pace, &clock, &control);
-        let stats = sweep.run(&mut Fuzzy::default()).unwrap();
+        let run = || sweep.run(engine.catalog(&sweep.target), &mut Fuzzy::default());
+        let stats = run().unwrap();
         let took = clock.now().as_secs_f64();
         let paced = stats.written_bytes as f64 / 100_000.0;
         assert!(paced > 4.0, "the test's own premise: {paced}");
@@ -30,7 +31,7 @@ fn the_sweep_keeps_its_pace_unless_someone_waits() {
         assert!((expected - 0.01..expected + 0.06).contains(&took), "{took}, expected {expected}");
         control.stop();
         engine.commit(vec![(3, Some(vec![1]))]);
-        assert_eq!(sweep.run(&mut Fuzzy::default()), Err(Error::Closed));
+        assert_eq!(run(), Err(Error::Closed));
     }
 }
 
@@ -49,9 +50,26 @@ fn a_sweep_without_a_pace_of_its_own_takes_its_time_unless_the_log_runs_out_of_r
             look_every: Duration::from_millis(50),
             log_used: &log_used,
         };
-        sweep_of(&engine, &*file, pace, &clock, &control).run(&mut Fuzzy::default()).unwrap();
+        let sweep = sweep_of(&engine, &*file, pace, &clock, &control);
+        sweep.run(engine.catalog(&sweep.target), &mut Fuzzy::default()).unwrap();
         assert!((now() - expected).abs() < 0.1, "{} s, expected {expected}", now());
     }
+}
+
+/// A backup hurries the sweep that it waits for, and no later one: its stream may have panicked.
+#[test]
+fn a_sweep_makes_its_pauses_after_a_backup_that_panicked() {
+    let paced = CheckpointOptions { sweep_bytes_per_s: Some(100_000), interval: Duration::ZERO, ..options() };
+    let (engine, checkpointer) = create_with(MemoryDisk::new(), paced).unwrap();
+    (0..60).for_each(|key| {
+        engine.commit(vec![(key, Some(vec![1; 8000]))]);
+    });
+    let panics = || checkpointer.between_checkpoints(|_, _| -> Result<()> { panic!("the stream panics") });
+    std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).unwrap_err();
+    checkpointer.choose(Checkpointing::Fuzzy);
+    checkpointer.look();
+    let swept = checkpointer.stats().last.expect("it was due");
+    assert!(swept.took >= Duration::from_secs(4), "{swept:?}");
 }
 
 /// Pauses lie between runs, so a sweep of long runs has few; and it copies a run's segments together.
@@ -68,7 +86,10 @@ fn a_sweep_rests_once_for_each_run() {
     };
     let sweep = Sweep { run: RunLength::Segments(4), ..sweep_of(&engine, &*file, pace, &clock, &control) };
     let mut times = Vec::new();
-    let stats = sweep.run(&mut Between(Fuzzy::default(), |_| times.push(clock.now()))).unwrap();
+    let stats = {
+        let policy = &mut Between(Fuzzy::default(), |_| times.push(clock.now()));
+        sweep.run(engine.catalog(&sweep.target), policy).unwrap()
+    };
     // The policy is asked before the rest, so the first segment of a run is seen at the end of the run before.
     let all = engine.segments.high_water() as usize;
     assert_eq!((times.len(), stats.segments), (all, all as u64));
@@ -94,8 +115,8 @@ fn a_resting_sweep_is_woken() {
             };
             let pace = Pace::Follow { within: hour, look_every: hour, log_used: &log_used };
             let unused = VirtualClock::new();
-            Sweep { clock: &clock, ..sweep_of(&engine, &*file, pace, &unused, &control) }
-                .run(&mut Fuzzy::default())
+            let sweep = Sweep { clock: &clock, ..sweep_of(&engine, &*file, pace, &unused, &control) };
+            sweep.run(engine.catalog(&sweep.target), &mut Fuzzy::default())
         };
         std::thread::scope(|scope| {
             let sweep = scope.spawn(run);
@@ -139,7 +160,7 @@ fn the_thread_makes_checkpoints_when_they_are_due() {
     let engine = Engine::new();
     let clock = Arc::new(VirtualClock::new());
     let options = CheckpointOptions { log_bytes_max: 1000, ..options() };
-    let checkpointer = Checkpointer::new(disk, clock.clone(), home, engine.clone(), options);
+    let checkpointer = Checkpointer::new(disk, clock.clone(), engine.copies(home), engine.clone(), options);
     checkpointer.start().unwrap();
     let wait_for = |count: u64| {
         let until = std::time::Instant::now() + Duration::from_secs(20);
@@ -169,7 +190,7 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     let engine = Engine::new();
     let options = CheckpointOptions { log_bytes_max: 400_000, ..options() };
     let clock = Arc::new(VirtualClock::new());
-    let checkpointer = Checkpointer::new(disk.clone(), clock, home, engine.clone(), options);
+    let checkpointer = Checkpointer::new(disk.clone(), clock, engine.copies(home), engine.clone(), options);
     let commit = |keys: std::ops::Range<u32>| {
         for key in keys {
             engine.commit(vec![(key % 100, Some(vec![key as u8; 100]))]);

@@ -1,7 +1,6 @@
 //! [`Call`]: what a caller sends to the executors, and where he finds what became of it.
 
 use std::sync::Arc;
-use std::task::Waker;
 
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64;
@@ -16,9 +15,11 @@ use crate::engine::identifier::Given;
 use crate::engine::procedure::Registered;
 use crate::engine::sent::{Landed, Until};
 use crate::error::Result;
+use crate::foreign::{Panic, catch};
 use crate::lock::SpanRef;
+use crate::log::Listener;
 use crate::row::{Key, Value};
-use crate::txn::TxOptions;
+use crate::txn::{Ticket, TxOptions};
 
 /// A call of a procedure, shared by its caller, who may go away, and whoever runs it.
 pub(crate) struct Call {
@@ -30,7 +31,7 @@ pub(crate) struct Call {
 
 enum Landing {
     /// On its way; whom to wake, if somebody waits.
-    Flying(Option<(Waker, Until)>),
+    Flying(Option<(Listener, Until)>),
     Landed(Landed),
     /// The caller knows.
     Told,
@@ -45,16 +46,23 @@ impl Call {
         let Landing::Flying(waiter) = std::mem::replace(&mut *landing, Landing::Landed(landed)) else {
             unreachable!("a call lands once")
         };
-        let Some((waker, until)) = waiter else { return };
+        let Some((listener, until)) = waiter else { return };
         let place = match (&mut *landing, until) {
             (Landing::Landed(landed), Until::Durable) => landed.await_log(),
             _ => None,
         };
-        // A waker is somebody else's code, which may come back here.
         drop(landing);
         match place {
-            Some((lsn, durability)) if here.core.log.register_waker(lsn, durability, &waker).is_none() => {}
-            _ => waker.wake(),
+            Some((lsn, durability)) => here.core.log.wake_when_done(lsn, durability, listener),
+            None => here.core.log.wake(listener),
+        }
+    }
+
+    /// A panic outside of its bodies, a bug of ours, has ended the task that it was: the caller is told, unless it has its
+    /// outcome already. What the task held was given back as the panic dropped it, what it had read is not known.
+    pub(super) fn lost(&self, panic: Panic, here: &Here<'_>) {
+        if matches!(&*self.landing.lock(), Landing::Flying(_)) {
+            self.land(Landed::Panicked(Ticket::of_all_placed(here.core, &self.options), panic), here);
         }
     }
 
@@ -63,13 +71,25 @@ impl Call {
         Call::take(&mut self.landing.lock())
     }
 
-    /// As [`Call::take_landed`]; if it is on its way, the waker is woken in the end.
-    pub(crate) fn take_landed_or_wake(&self, waker: &Waker, until: Until) -> Option<Landed> {
+    /// As [`Call::take_landed`]; if it is on its way, the listener is woken in the end, and no earlier one.
+    pub(crate) fn take_landed_or_wake(
+        &self,
+        listener: impl FnOnce() -> Listener,
+        until: Until,
+    ) -> Option<Landed> {
+        if let Some(landed) = self.take_landed() {
+            return Some(landed);
+        }
+        // Wakers are foreign code, when they are cloned and dropped, too: no latch is held around them.
+        let listener = listener();
         let mut landing = self.landing.lock();
         let landed = Call::take(&mut landing);
-        if landed.is_none() {
-            *landing = Landing::Flying(Some((waker.clone(), until)));
-        }
+        let unused = match landed {
+            Some(_) => Landing::Flying(Some((listener, until))),
+            None => std::mem::replace(&mut *landing, Landing::Flying(Some((listener, until)))),
+        };
+        drop(landing);
+        drop(unused);
         landed
     }
 
@@ -83,7 +103,8 @@ impl Call {
         }
     }
 
-    /// The queue to begin at: that of the first action that names a key, as the plan has it; the first queue if none does.
+    /// The queue to begin at: that of the first action of the call that names a key, as the plan has it; the first queue if none
+    /// does.
     fn first_queue(&self, core: &Core, queues: &Queues) -> usize {
         let given = Given { arguments: &self.arguments, earlier: &[] };
         let place = |action: &Action| {
@@ -102,7 +123,8 @@ impl Call {
             Plan::Parallel => None,
         };
         let actions = first.into_iter().chain(0..actions.len()).map(|at| &actions[at]);
-        let mut identified = actions.filter(|action| !action.identifier().is_empty());
+        let named = |action: &&Action| !action.identifier().is_empty();
+        let mut identified = actions.filter(named).filter(|it| it.is_part_of(&self.arguments, given.earlier));
         let Some((executor, key)) = identified.next().and_then(place) else { return 0 };
         let owner = queues.owner_of(executor, core).or_else(|| {
             let mut places = identified.filter_map(place);
@@ -126,10 +148,12 @@ pub(crate) fn send(
     arguments: Vec<Value>,
 ) -> Result<Arc<Call>> {
     drop(InBody::enter()?);
-    queues.admit()?;
     let landing = Mutex::new(Landing::Flying(None));
     let call = Arc::new(Call { procedure, options, arguments, landing });
-    let queue = call.first_queue(core, queues);
+    // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
+    // outcome the panic is, as a body's is.
+    let queue = catch(|| call.first_queue(core, queues)).unwrap_or(0);
+    queues.admit()?;
     queues.put(core, queue, Task::Call(call.clone(), None));
     Ok(call)
 }

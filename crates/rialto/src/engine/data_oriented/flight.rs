@@ -9,18 +9,26 @@
 //! whose actions belong to several is shared out, each thread's actions merged into one part, with a context, locks and a
 //! write set of its own. All parts of a phase are put on their queues at one time. Who comes last to the rendezvous point
 //! makes one transaction of them again, and goes on. A phase whose plan is serial ([`Plan`]) is run whole by one thread, the
-//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever.
+//! action that is the most likely to abort first; all its identifiers are locked before the first body, as ever. Actions whose
+//! result depends on the order keep the flow's order ([`in_turn`]); where a plan cannot keep it, the call runs again whole.
+//!
+//! Some phases **run whole**, on one thread in the flow's order: a phase with a plain closure, and every phase after a definition
+//! has changed. A call whose parts could not go on alone (two of them want one key of a unique index, or one has used up its room,
+//! [`txn::part`](crate::txn)) runs again with all phases whole. The procedure's next calls then run that phase whole, too
+//! ([`Plans`](super::plans::Plans)).
 //!
 //! Kept here: **one meaning**. Actions of one phase whose identifiers overlap are in one part, in their order; so is, with
-//! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whoever was first.
+//! the transaction itself, whatever overlaps what earlier phases wrote. Outputs come in the flow's order, whichever part
+//! ended first; so
+//! are choices applied. If actions fail, the first of them in the flow gives the call's error: actions before a failed one run all
+//! the same. Those behind it are not begun, and wait for no lock any more.
 //! **Tables stay as they are** until the transaction ends: it enters the intentions of a phase itself before it shares the
 //! phase out, and its parts use those. **All that a phase names is locked before it is shared out**, by the transaction, in the
 //! order of all: parts that each asked for several keys, one after the other, were on cycles with each other.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -28,17 +36,21 @@ use super::call::Call;
 use super::placing::{Part as Placed, in_turn, place, place_in_turn};
 use super::planner::Plan;
 use super::plans::PhaseCounts;
+#[cfg(test)]
+use super::queues::Bug;
 use super::queues::Queues;
 use super::rendezvous::Rendezvous;
 use crate::core::Core;
 use crate::database::{Run, Runs, begin_run, end_run};
 use crate::engine::identifier::Given;
-use crate::engine::phase::{Ready, ReadyActions, lock, make_ready};
+use crate::engine::phase::{Ready, ReadyActions, has_plain, lock, make_ready};
 use crate::engine::procedure::{Outputs, Registered};
 use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
+use crate::foreign::{Panic, catch, run_caught};
 use crate::row::Value;
 use crate::txn::Transaction;
+use crate::txn::part::PartTransaction;
 
 /// Where a task is run.
 pub(super) struct Here<'a> {
@@ -65,6 +77,8 @@ pub(super) struct Flight {
     transaction: Transaction,
     outputs: Outputs,
     next_phase: usize,
+    /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the phase is.
+    is_whole: bool,
 }
 
 /// What the parts of a phase have in common.
@@ -73,14 +87,25 @@ struct Meeting {
     phase: usize,
     /// What earlier phases gave.
     earlier: Vec<Value>,
-    /// One of them has failed, so that the others need not begin what they have not begun.
-    failed: AtomicBool,
+    /// The lowest position of an action that has failed so far. Actions behind it need not begin, nor wait for locks.
+    failed_at: AtomicU32,
+    parts: SmallVec<[UnderWay; 4]>,
     rendezvous: Rendezvous<Arrival>,
+}
+
+/// How far a part is, for the others.
+struct UnderWay {
+    /// The lock owner of its context.
+    owner: u16,
+    /// The position of the action that it runs; 0 before the first. It ascends.
+    action: AtomicU32,
 }
 
 /// The actions of a phase that one thread runs.
 pub(super) struct Part {
     meeting: Arc<Meeting>,
+    /// Which of the parts it is.
+    nth: usize,
     /// Their positions in the phase, ascending.
     actions: SmallVec<[u16; 8]>,
     run: PartOf,
@@ -91,7 +116,7 @@ enum PartOf {
     /// The transaction's own.
     Flight(Box<Flight>),
     /// One of its own.
-    Own(Transaction, Outputs),
+    Own(PartTransaction, Outputs),
 }
 
 /// A part at the rendezvous point.
@@ -105,16 +130,32 @@ struct Arrival {
 
 enum Failure {
     Error(Error),
-    Panic(Box<dyn Any + Send>),
+    Panic(Panic),
 }
 
 impl Task {
-    /// Runs it as far as it goes here.
+    /// Runs it as far as it goes here. A panic ends the call that it is of, whose caller is told, and not the thread: the
+    /// thread owns executors, and others wait for these.
     pub fn run(self, here: &Here<'_>) {
-        match self {
+        let call = self.call().clone();
+        let ended = catch(|| match self {
             Task::Call(call, runs) => Flight::begin(call, runs, here),
             Task::Flight(flight) => flight.fly(here, true),
             Task::Part(part) => part.run(here),
+        });
+        // The last to have the call drops it, and with it what bodies of an older version have captured.
+        run_caught(move || {
+            if let Err(panic) = ended {
+                call.lost(panic, here);
+            }
+        });
+    }
+
+    fn call(&self) -> &Arc<Call> {
+        match self {
+            Task::Call(call, _) => call,
+            Task::Flight(flight) => &flight.call,
+            Task::Part(part) => &part.meeting.call,
         }
     }
 }
@@ -123,33 +164,33 @@ impl Flight {
     fn begin(call: Arc<Call>, runs: Option<Runs>, here: &Here<'_>) {
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
+        #[cfg(test)]
+        here.queues.panic_at(Bug::Begin);
         match begin_run(here.core, &call.options, &mut runs) {
             Ok(transaction) => {
                 let outputs = call.procedure.new_outputs();
-                Box::new(Flight { call, runs, transaction, outputs, next_phase: 0 }).fly(here, false);
+                Box::new(Flight { call, runs, transaction, outputs, next_phase: 0, is_whole: false })
+                    .fly(here, false);
             }
             Err(error) => call.land(Landed::NotBegun(error), here),
         }
     }
 
     /// Goes on; a panic of a body ends it. The next phase `is_here` if it was sent here for it.
-    fn fly(mut self: Box<Self>, here: &Here<'_>, is_here: bool) {
+    fn fly(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
         self.runs = self.runs.on_this_thread();
-        let call = self.call.clone();
-        if let Err(panic) = catch_unwind(AssertUnwindSafe(|| self.go_on(here, is_here))) {
-            call.land(Landed::Panicked(panic), here);
-        }
-    }
-
-    fn go_on(mut self: Box<Self>, here: &Here<'_>, mut is_here: bool) {
         loop {
             let call = self.call.clone();
             if self.next_phase == call.procedure.flow().phases().len() {
                 return self.end(Ok(()), here);
             }
-            match self.run_phase(&call, here, is_here) {
-                Ok(None) => self.meet_alone(),
-                Ok(Some(parts)) => {
+            let ended = catch(|| self.run_phase(&call, here, is_here));
+            if self.transaction.needs_whole() {
+                return self.run_whole(here);
+            }
+            match ended {
+                Ok(Ok(None)) => self.meet_alone(),
+                Ok(Ok(Some(parts))) => {
                     // On a queue it waits (L12).
                     self.transaction.leave_stint();
                     return match &parts[..] {
@@ -157,7 +198,11 @@ impl Flight {
                         _ => self.share_out(parts, here),
                     };
                 }
-                Err(error) => return self.end(Err(error), here),
+                Ok(Err(error)) => return self.end(Err(error), here),
+                Err(panic) => {
+                    self.transaction.end_turns_early();
+                    return self.end_by_panic(panic, here);
+                }
             }
             is_here = false;
         }
@@ -176,7 +221,7 @@ impl Flight {
         here: &Here<'_>,
         is_here: bool,
     ) -> Result<Option<SmallVec<[Placed; 4]>>> {
-        let Flight { transaction, outputs, next_phase, .. } = self;
+        let Flight { transaction, runs, outputs, next_phase, is_whole, .. } = self;
         let (procedure, arguments) = (&*call.procedure, &call.arguments[..]);
         let phase = &procedure.flow().phases()[*next_phase];
         let (context, given) = (transaction.context(), Given { arguments, earlier: outputs.earlier() });
@@ -185,16 +230,23 @@ impl Flight {
         let positions = phase.iter().enumerate();
         let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
         let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
-        let order = match procedure.plans().plan(*next_phase) {
-            Plan::Serial { first } => Some(in_turn(&actions, &positions, &first)),
-            Plan::Parallel => None,
+        if !is_here {
+            *is_whole =
+                runs.is_whole() || context.ddl.is_some() || procedure.plans().takes_whole(*next_phase);
+        }
+        let first = match procedure.plans().plan(*next_phase) {
+            Plan::Serial { first } if !*is_whole => Some(first),
+            _ => None,
         };
         if !is_here {
-            let mut parts = match &order {
-                Some(order) => {
-                    let queue = place_in_turn(context, &actions, order, here);
-                    SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }])
+            let one = |queue| SmallVec::from_iter([Placed { queue, actions: SmallVec::new() }]);
+            let mut parts = match &first {
+                Some(first) => {
+                    let order = in_turn(context, &actions, &positions, first);
+                    let in_order = order.iter().map(|&nth| &actions[usize::from(nth)]);
+                    one(place_in_turn(context, in_order, here))
                 }
+                None if has_plain(&actions) || *is_whole => one(place_in_turn(context, actions.iter(), here)),
                 None => place(context, &actions, positions.iter().copied(), here),
             };
             if parts.len() > 1 {
@@ -210,6 +262,9 @@ impl Flight {
             }
         }
         lock(procedure, context, &mut actions, given)?;
+        // By the tables as they are now that they are locked. In the flow's order no action lacks what those before it chose.
+        let order = first.map(|first| in_turn(context, &actions, &positions, &first));
+        let order = order.filter(|order| !order.is_sorted());
         let counts = procedure.plans().counts(here.queue, *next_phase);
         counts.begun();
         let mut run = Running { procedure, transaction, arguments, outputs, counts };
@@ -224,38 +279,47 @@ impl Flight {
 
     /// Puts the parts of the next phase on their queues; the first one has the transaction's own context.
     fn share_out(mut self: Box<Self>, mut parts: SmallVec<[Placed; 4]>, here: &Here<'_>) {
-        let mut contexts: SmallVec<[Transaction; 4]> = SmallVec::new();
-        while contexts.len() + 1 < parts.len() {
-            match self.transaction.begin_part() {
-                Ok(part) => contexts.push(part),
-                Err(_) => {
-                    // There is no context left: the transaction does it itself.
-                    let last = parts.pop().expect("there are several");
-                    parts[0].actions.extend(last.actions);
-                    parts[0].actions.sort_unstable();
-                }
-            }
+        #[cfg(test)]
+        here.queues.panic_at(Bug::ShareOut);
+        let mut contexts = self.transaction.split(parts.len());
+        // The transaction itself runs the actions of parts for which there is no context.
+        for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
+            parts[0].actions.extend(part.actions);
+            parts[0].actions.sort_unstable();
         }
         self.call.procedure.plans().counts(here.queue, self.next_phase).begun();
+        let owners = contexts.iter_mut().map(|part| part.transaction().lock_owner());
+        let owners = std::iter::once(self.transaction.lock_owner()).chain(owners);
         let meeting = Arc::new(Meeting {
             call: self.call.clone(),
             phase: self.next_phase,
             earlier: self.outputs.earlier().to_vec(),
-            failed: AtomicBool::new(false),
+            failed_at: AtomicU32::new(u32::MAX),
+            parts: owners.map(|owner| UnderWay { owner, action: AtomicU32::new(0) }).collect(),
             rendezvous: Rendezvous::new(parts.len()),
         });
         let outputs = || Outputs::after(meeting.earlier.clone());
-        let own = contexts.into_iter().map(|transaction| PartOf::Own(transaction, outputs()));
+        let own = contexts.into_iter().map(|part| PartOf::Own(part, outputs()));
         let runs = std::iter::once(PartOf::Flight(self)).chain(own);
-        let tasks = parts.into_iter().zip(runs).map(|(Placed { queue, actions }, run)| {
-            (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), actions, run })))
+        let tasks = parts.into_iter().zip(runs).enumerate().map(|(nth, (Placed { queue, actions }, run))| {
+            (queue, Task::Part(Box::new(Part { meeting: meeting.clone(), nth, actions, run })))
         });
         here.queues.put_all(here.core, tasks.collect());
+    }
+
+    /// Restarts the call, to run whole.
+    fn run_whole(self, here: &Here<'_>) {
+        let Flight { call, mut runs, transaction, next_phase, .. } = self;
+        call.procedure.plans().run_whole(next_phase);
+        runs.end_parts(transaction);
+        here.queues.restart(here.queue, Task::Call(call, Some(runs)), Duration::ZERO);
     }
 
     /// Has its outcome, or runs again.
     fn end(self, outcome: Result<()>, here: &Here<'_>) {
         let Flight { call, mut runs, transaction, outputs, .. } = self;
+        #[cfg(test)]
+        here.queues.panic_at(Bug::End);
         let outcome = outcome.map(|()| outputs.into_values());
         let landed = match end_run(here.core, transaction, outcome, &mut runs, false) {
             Run::Placed(values, mut committed) => {
@@ -269,35 +333,81 @@ impl Flight {
             }
             // What it read has to be durable before its error is told (I3).
             Run::Failed(mut transaction, error) => Landed::Failed(transaction.settled(), error),
+            Run::Panicked(mut transaction, panic) => Landed::Panicked(transaction.settled(), panic),
             Run::NotBegun(error) => Landed::NotBegun(error),
         };
         call.land(landed, here);
+    }
+
+    /// A body has panicked. What the panic carries may rest on what the transaction has read (I3).
+    fn end_by_panic(self, panic: Panic, here: &Here<'_>) {
+        let Flight { call, mut transaction, .. } = self;
+        let settled = transaction.settled();
+        // The caller finds nothing held when it is told.
+        drop(transaction);
+        call.land(Landed::Panicked(settled, panic), here);
     }
 }
 
 impl Part {
     fn run(self, here: &Here<'_>) {
-        let Part { meeting, actions, mut run } = self;
+        let Part { meeting, nth, actions, mut run } = self;
         let mut ends = SmallVec::new();
         let (transaction, outputs) = match &mut run {
             PartOf::Flight(flight) => (&mut flight.transaction, &mut flight.outputs),
-            PartOf::Own(transaction, outputs) => (transaction, outputs),
+            PartOf::Own(part, outputs) => (part.transaction(), outputs),
         };
-        let outcome = catch_unwind(AssertUnwindSafe(|| {
-            run_actions(&meeting, &actions, transaction, outputs, &mut ends, here.queue)
-        }));
-        // Until all have met it may wait for anybody.
-        transaction.leave_stint();
+        let outcome =
+            catch(|| run_actions(&meeting, nth, &actions, transaction, outputs, &mut ends, here.queue));
+        // Until all parts have met it may wait for any lock. A part arrives whatever happens: the others wait for it with what
+        // they hold.
+        let left = catch(|| {
+            #[cfg(test)]
+            here.queues.panic_at(Bug::PartDone);
+            transaction.leave_stint();
+        });
+        let outcome = left.and(outcome);
         let failure = match outcome {
             Ok(Ok(())) => None,
             Ok(Err(error)) => Some(Failure::Error(error)),
             Err(panic) => Some(Failure::Panic(panic)),
         };
-        if failure.is_some() {
-            meeting.failed.store(true, Ordering::Relaxed);
+        let mut arrival = Arrival { run, actions, ends, failure };
+        // What needs the whole runs again, whatever the others come to.
+        let failed_at = if arrival.needs_whole() { Some(0) } else { arrival.failed_at() };
+        if let Some(position) = failed_at {
+            meeting.fail(position, here.core);
         }
-        if let Some(arrivals) = meeting.rendezvous.arrive(Arrival { run, actions, ends, failure }) {
+        if let Some(arrivals) = meeting.rendezvous.arrive(arrival) {
             meet(arrivals, here);
+        }
+    }
+}
+
+impl Meeting {
+    /// An action has failed: those behind it in the flow end their waits for locks. Their transaction ends without effect, and the
+    /// error of one before them is told.
+    fn fail(&self, position: u16, core: &Core) {
+        let position = u32::from(position);
+        // Either a part sees this before its next action, or its action is seen here.
+        self.failed_at.fetch_min(position, Ordering::SeqCst);
+        let behind = self.parts.iter().filter(|part| part.action.load(Ordering::SeqCst) > position);
+        behind.for_each(|part| core.locks.end_waits_of_part(part.owner));
+    }
+}
+
+impl Arrival {
+    /// The position of its failed action, if it has failed.
+    fn failed_at(&self) -> Option<u16> {
+        let at = self.actions.get(self.ends.len()).or(self.actions.last());
+        self.failure.as_ref().and(at.copied())
+    }
+
+    /// Whether one of its actions needs the whole transaction.
+    fn needs_whole(&mut self) -> bool {
+        match &mut self.run {
+            PartOf::Flight(flight) => flight.transaction.needs_whole(),
+            PartOf::Own(part, _) => part.transaction().needs_whole(),
         }
     }
 }
@@ -314,24 +424,33 @@ struct Running<'a> {
 impl Running<'_> {
     /// Runs one, and counts how it ends.
     fn action(&mut self, action: &mut Ready<'_>, position: u16) -> Result<()> {
+        self.transaction.begin_action(position);
         let ended = action.run(self.procedure, self.transaction, self.arguments, self.outputs);
         self.counts.ran(position, ended.as_ref().err());
         ended
     }
 
-    /// Runs them in this order; their outputs stand in the flow's all the same.
+    /// Runs them in this order; their outputs and choices stand in the flow's all the same.
     fn in_turn(&mut self, actions: &mut [Ready<'_>], positions: &[u16], order: &[u16]) -> Result<()> {
         let (mut ran, mut ends): (SmallVec<[u16; 16]>, SmallVec<[usize; 16]>) = Default::default();
+        self.transaction.begin_turns();
         for &nth in order {
             let position = positions[usize::from(nth)];
-            self.action(&mut actions[usize::from(nth)], position)?;
+            let ended = self.action(&mut actions[usize::from(nth)], position);
+            if self.transaction.needs_whole() {
+                // Whatever its body made of the error.
+                return ended;
+            }
+            if ended.is_err() {
+                self.transaction.end_split(Some(position));
+                return ended;
+            }
             ran.push(position);
             ends.push(self.outputs.values().len());
         }
-        if !ran.is_sorted() {
-            let given = self.outputs.take_own(&ran, &ends);
-            give(self.outputs, given);
-        }
+        self.transaction.end_split(None);
+        let given = self.outputs.take_own(&ran, &ends);
+        give(self.outputs, given);
         Ok(())
     }
 }
@@ -345,6 +464,7 @@ fn give(outputs: &mut Outputs, mut given: Vec<(u16, Vec<Value>)>) {
 /// Runs some actions of a phase on a thread, and notes how many outputs there are behind each.
 fn run_actions(
     meeting: &Meeting,
+    part: usize,
     positions: &[u16],
     transaction: &mut Transaction,
     outputs: &mut Outputs,
@@ -363,8 +483,9 @@ fn run_actions(
     let counts = procedure.plans().counts(thread, meeting.phase);
     let mut run = Running { procedure, transaction, arguments, outputs, counts };
     for (action, &at) in ready.iter_mut().zip(positions) {
-        // Before each: what a part that has failed makes needless.
-        if meeting.failed.load(Ordering::Relaxed) {
+        meeting.parts[part].action.store(u32::from(at), Ordering::SeqCst);
+        // An action before the failed one runs: it may fail, too, and then gives the error.
+        if meeting.failed_at.load(Ordering::SeqCst) < u32::from(at) {
             break;
         }
         run.action(action, at)?;
@@ -375,36 +496,38 @@ fn run_actions(
 
 /// All parts of a phase have arrived: makes one transaction of them again, and goes on with it.
 fn meet(mut arrivals: Vec<Arrival>, here: &Here<'_>) {
+    #[cfg(test)]
+    here.queues.panic_at(Bug::Meet);
     // What comes first in the flow tells what went wrong.
-    let failed_at = |arrival: &Arrival| arrival.actions.get(arrival.ends.len()).copied();
-    let failed = arrivals.iter_mut().filter(|arrival| arrival.failure.is_some());
-    let failure = failed.min_by_key(|arrival| failed_at(arrival)).and_then(|arrival| arrival.failure.take());
+    let needs_whole = arrivals.iter_mut().any(Arrival::needs_whole);
+    let failed = arrivals.iter_mut().filter_map(|arrival| Some((arrival.failed_at()?, arrival)));
+    let first = failed.min_by_key(|(position, _)| *position);
+    let (failed_at, failure) =
+        first.map_or((None, None), |(position, arrival)| (Some(position), arrival.failure.take()));
+    let goes_on = failure.is_none() && !needs_whole;
     let own = arrivals.iter().position(|arrival| matches!(arrival.run, PartOf::Flight(_)));
     let own = arrivals.swap_remove(own.expect("one part has the transaction's own context"));
     let PartOf::Flight(mut flight) = own.run else { unreachable!("it was just found to be") };
     let mut given = flight.outputs.take_own(&own.actions, &own.ends);
     for Arrival { run, actions, ends, .. } in arrivals {
         let PartOf::Own(part, mut outputs) = run else { unreachable!("only one has the flight") };
-        match failure {
-            None => {
-                flight.transaction.absorb(part);
-                given.extend(outputs.take_own(&actions, &ends));
-            }
-            Some(_) => flight.transaction.forget(part),
+        if goes_on {
+            flight.transaction.absorb(part);
+            given.extend(outputs.take_own(&actions, &ends));
+        } else {
+            flight.transaction.forget(part);
         }
     }
+    flight.transaction.end_split(failed_at);
     match failure {
+        // An error of a part counts for nothing: the whole may succeed.
+        _ if needs_whole => flight.run_whole(here),
         None => {
             give(&mut flight.outputs, given);
             flight.meet_alone();
             flight.fly(here, false);
         }
         Some(Failure::Error(error)) => flight.end(Err(error), here),
-        Some(Failure::Panic(panic)) => {
-            let call = flight.call.clone();
-            // Who is told finds nothing held.
-            drop(flight);
-            call.land(Landed::Panicked(panic), here);
-        }
+        Some(Failure::Panic(panic)) => flight.end_by_panic(panic, here),
     }
 }

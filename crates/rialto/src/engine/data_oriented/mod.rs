@@ -32,6 +32,8 @@ mod rendezvous;
 mod resource_manager;
 mod routing;
 mod sync;
+#[cfg(test)]
+mod tests;
 
 pub(crate) use call::{Call, send};
 pub(crate) use numbers::Bounds;

@@ -27,7 +27,7 @@ enum Whose {
 }
 
 /// Shares the actions of a phase out to the threads that own the executors of their identifiers; the first part is the
-/// transaction's own. Those that overlap are in one part.
+/// transaction's own. Those that overlap are in one part. None of them is a plain closure, which overlaps all.
 pub(super) fn place(
     context: &mut Context,
     actions: &[Ready<'_>],
@@ -37,14 +37,10 @@ pub(super) fn place(
     let mut whose: SmallVec<[Whose; 16]> = SmallVec::new();
     let mut first = None;
     for action in actions {
-        let Ready::Targeted(targeted) = action else {
+        let Some(targeted) = action.targeted().filter(|targeted| targeted.is_span()) else {
             whose.push(Whose::Its);
             continue;
         };
-        if !targeted.is_span() {
-            whose.push(Whose::Its);
-            continue;
-        }
         let wanted = targeted.wanted();
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
         whose.push(match here.queues.owner_of(executor, here.core) {
@@ -81,44 +77,48 @@ pub(super) fn place(
 
 /// Actions of a phase in the order of a serial plan, by where they stand in `actions`: those at the positions `first` before
 /// the others, but none before one that overlaps it and stands before it in the flow.
-pub(super) fn in_turn(actions: &[Ready<'_>], positions: &[u16], first: &[u8]) -> SmallVec<[u16; 16]> {
-    fn put(actions: &[Ready<'_>], nth: usize, order: &mut SmallVec<[u16; 16]>) {
+pub(super) fn in_turn(
+    context: &Context,
+    actions: &[Ready<'_>],
+    positions: &[u16],
+    first: &[u8],
+) -> SmallVec<[u16; 16]> {
+    fn put(context: &Context, actions: &[Ready<'_>], nth: usize, order: &mut SmallVec<[u16; 16]>) {
         if order.contains(&(nth as u16)) {
             return;
         }
         for before in 0..nth {
-            if overlap(&actions[before], &actions[nth]) {
-                put(actions, before, order);
+            if overlap(context, &actions[before], &actions[nth]) {
+                put(context, actions, before, order);
             }
         }
         order.push(nth as u16);
     }
     let mut order = SmallVec::new();
     let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
-    first.chain(0..actions.len()).for_each(|nth| put(actions, nth, &mut order));
+    first.chain(0..actions.len()).for_each(|nth| put(context, actions, nth, &mut order));
     order
 }
 
 /// Whether one of them may see what the other does, or whether that is hard to tell: then they keep the flow's order.
-fn overlap(one: &Ready<'_>, other: &Ready<'_>) -> bool {
+fn overlap(context: &Context, one: &Ready<'_>, other: &Ready<'_>) -> bool {
     let (Ready::Targeted(one), Ready::Targeted(other)) = (one, other) else { return true };
     let is_apart = one.is_span() && other.is_span() && one.index == other.index && {
         !one.key.starts_with(&other.key) && !other.key.starts_with(&one.key)
     };
-    one.table_id() == other.table_id() && !is_apart
+    // Rows apart may have one unique key after the other.
+    let may_meet = || one.writes() && other.writes() && one.has_unique_keys(context);
+    one.table_id() == other.table_id() && (!is_apart || may_meet())
 }
 
 /// The thread that runs a phase one action after the other: that of the first one whose identifier says whose it is.
-pub(super) fn place_in_turn(
+pub(super) fn place_in_turn<'a>(
     context: &mut Context,
-    actions: &[Ready<'_>],
-    order: &[u16],
+    in_order: impl Iterator<Item = &'a Ready<'a>>,
     here: &Here<'_>,
 ) -> usize {
-    let targeted = order.iter().filter_map(|&nth| match &actions[usize::from(nth)] {
-        Ready::Targeted(targeted) if targeted.is_span() => Some(targeted.wanted()),
-        _ => None,
-    });
+    let spans = in_order.filter_map(Ready::targeted).filter(|targeted| targeted.is_span());
+    let targeted = spans.map(Targeted::wanted);
     let mut owners = targeted.filter_map(|wanted| {
         let executor = here.core.locks.first_executor(&mut context.owner, wanted.index, wanted.span);
         here.queues.owner_of(executor, here.core)
@@ -128,16 +128,11 @@ pub(super) fn place_in_turn(
 
 /// Gives the transaction itself what overlaps its writes, and those that overlap each other to one of them.
 fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) {
-    let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = actions
-        .iter()
-        .enumerate()
-        .filter_map(|(at, action)| match action {
-            Ready::Targeted(targeted) => Some((at, targeted)),
-            Ready::Plain(_) => None,
-        })
-        .collect();
+    let targeted = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.targeted()?)));
+    let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = targeted.collect();
     for &(at, action) in &targeted {
         let is_whole = |other: &Targeted<'_>| !other.is_span() && other.table_id() == action.table_id();
+        let is_whole = |other: &Targeted<'_>| is_whole(other) || changes_entries(action, other);
         if has_written(context, action) || targeted.iter().any(|(_, other)| is_whole(other)) {
             whose[at] = Whose::Its;
         }
@@ -165,6 +160,13 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
             (whose[one], whose[other]) = (both, both);
         }
     }
+}
+
+/// Whether one action reads entries of an index and the other changes rows of its table, which may have such entries or get them.
+fn changes_entries(one: &Targeted<'_>, other: &Targeted<'_>) -> bool {
+    let reads_and_writes =
+        |one: &Targeted<'_>, other: &Targeted<'_>| one.which() != WhichIndex::Primary && other.writes();
+    one.table_id() == other.table_id() && (reads_and_writes(one, other) || reads_and_writes(other, one))
 }
 
 /// Whether the transaction has written what the action may read.

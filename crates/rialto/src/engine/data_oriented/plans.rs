@@ -1,7 +1,7 @@
 //! [`Plans`]: how a procedure's phases are run on threads that own executors, and what tells how they should be.
 
 use std::sync::OnceLock;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -12,6 +12,10 @@ use crate::error::Error;
 /// Threads whose numbers differ by a multiple of this count in the same cells; of two that do so at one time one count may
 /// be lost, which a rate bears.
 const SETS: usize = 16;
+
+/// How many calls run a phase whole after one whose parts could not go on alone. If all calls are such, few run twice; if few are,
+/// few run whole.
+const WHOLE_CALLS: u32 = 63;
 
 /// An action's counters, or with the first alone a phase's.
 #[derive(Debug, Default)]
@@ -43,6 +47,8 @@ pub(crate) struct Plans {
 #[derive(Debug)]
 struct Phase {
     plan: AtomicU64,
+    /// How many of the next calls run the phase whole.
+    whole: AtomicU32,
     /// Where its actions' cells begin.
     first: usize,
     actions: usize,
@@ -103,7 +109,12 @@ impl Plans {
         let phase = |actions: &Vec<_>| {
             let first = cells;
             cells += actions.len();
-            Phase { plan: AtomicU64::new(Plan::Parallel.pack()), first, actions: actions.len() }
+            Phase {
+                plan: AtomicU64::new(Plan::Parallel.pack()),
+                whole: AtomicU32::new(0),
+                first,
+                actions: actions.len(),
+            }
         };
         let phases: Box<[Phase]> = flow.phases().iter().map(phase).collect();
         let planners = phases.iter().map(|phase| Planner::new(phase.actions)).collect();
@@ -117,6 +128,24 @@ impl Plans {
         match self.phases[phase].plan.load(Ordering::Relaxed) {
             0 => Plan::Parallel,
             word => Plan::unpack(word),
+        }
+    }
+
+    /// The parts of a call could not go on alone: the next calls run the phase whole.
+    pub fn run_whole(&self, phase: usize) {
+        self.phases[phase].whole.store(WHOLE_CALLS, Ordering::Relaxed);
+    }
+
+    /// Whether a call is to run the phase whole. Counts the call.
+    #[inline]
+    pub fn takes_whole(&self, phase: usize) -> bool {
+        let whole = &self.phases[phase].whole;
+        match whole.load(Ordering::Relaxed) {
+            0 => false,
+            left => {
+                whole.store(left - 1, Ordering::Relaxed);
+                true
+            }
         }
     }
 

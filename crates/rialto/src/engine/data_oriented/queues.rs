@@ -47,6 +47,20 @@ pub(crate) struct Queues {
     admitted_max: usize,
     /// All that were started, standbys too.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// A bug that tests put in.
+    #[cfg(test)]
+    pub(super) bug: Mutex<Option<Bug>>,
+}
+
+/// Where tests have a task panic outside of any body, once.
+#[cfg(test)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bug {
+    Begin,
+    ShareOut,
+    PartDone,
+    Meet,
+    End,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -76,7 +90,16 @@ impl Queues {
             empty: Condvar::new(),
             admitted_max: calls_max,
             threads: Mutex::default(),
+            #[cfg(test)]
+            bug: Mutex::default(),
         }
+    }
+
+    /// Panics if tests have that bug put in here.
+    #[cfg(test)]
+    pub(super) fn panic_at(&self, here: Bug) {
+        let bug = self.bug.lock().take_if(|bug| *bug == here);
+        assert_eq!(bug, None, "put in by a test");
     }
 
     /// How many threads own executors now.
@@ -130,9 +153,11 @@ impl Queues {
             // What it runs are bodies: they must not begin transactions of their own.
             let Ok(_in_body) = InBody::enter() else { unreachable!("the thread is new") };
             let here = Here { core: &core, queues: &queues, queue };
+            let unseated = EndsProcess;
             while let Some(task) = queues.queues.at(queue).next(seat, || ()) {
                 task.run(&here);
             }
+            std::mem::forget(unseated);
         })?;
         self.threads.lock().push(thread);
         Ok(())
@@ -207,9 +232,22 @@ impl Queues {
         self.queues.all().for_each(Dispatch::close);
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads {
-            // It catches the panics of bodies; its own would be ours, and has been printed.
+            // It ends without a panic, or with the process.
             let _ = thread.join();
         }
+    }
+}
+
+/// Held while a thread has a seat. Tasks end by themselves, by a panic too; a panic between them is one of the hand-over of
+/// tasks (a bug of ours), after which what is on the queue would never be run and its callers never told: the process ends.
+struct EndsProcess;
+
+impl Drop for EndsProcess {
+    fn drop(&mut self) {
+        eprintln!(
+            "rialto: a panic while tasks were handed to executors; ending the process, reopen the database to recover"
+        );
+        std::process::abort();
     }
 }
 

@@ -95,6 +95,8 @@ impl Managing {
 
     fn look(&mut self) {
         let core = &self.core;
+        core.releases.release_all();
+        core.locks.forget_rules_of_dropped();
         let looks = core.locks.look_at_executors();
         if looks.len() != self.executors {
             // All is shared out anew.
@@ -304,6 +306,31 @@ mod tests {
         assert_eq!(executors("by_hand"), 2);
         insert(5_000..9_000);
         until(&|| executors("by_hand") == 8);
+    }
+
+    #[test]
+    fn the_rule_of_a_dropped_index_is_forgotten() {
+        let options = Options { memory_bytes: 64 << 20, locks: LockForm::Local, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+        let table = db
+            .transact(|tx| {
+                let table =
+                    tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+                tx.create_index("t", "t_n", &["n"], false)?;
+                Ok(table)
+            })
+            .unwrap();
+        let secondary = WhichIndex::Secondary(0);
+        db.set_routing_by_hash("t", secondary, 1).unwrap();
+        let index = table.version().index_id(secondary);
+        assert!(db.core().locks.is_routed(index));
+        db.transact(|tx| tx.drop_index("t_n")).unwrap();
+        let began = Instant::now();
+        while db.core().locks.is_routed(index) {
+            assert!(began.elapsed() < Duration::from_secs(60), "it is there still");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
 
     #[test]

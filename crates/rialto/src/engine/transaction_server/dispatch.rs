@@ -160,9 +160,10 @@ impl<J, W> State<J, W> {
         self.allowed() > 0 || self.restart_is_due()
     }
 
-    /// There is something to run, and nobody to run it.
+    /// There is something to run, now or when its rest is over, and no executor to run it. An idle executor sleeps until then.
     fn wants_hand(&self) -> bool {
-        self.running.is_none() && self.has_work() && self.first_idle().is_none()
+        let has_some = self.allowed() > 0 || !self.restarts.is_empty();
+        self.running.is_none() && has_some && self.first_idle().is_none()
     }
 
     /// Everything that was put on the queue has been run, and nothing more will be.

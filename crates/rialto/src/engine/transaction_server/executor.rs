@@ -1,7 +1,9 @@
 //! An executor's life: take a request, run it to its place, go on to the next.
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::task::{Wake, Waker};
+
+use parking_lot::Mutex;
 
 use super::blocked::{Turns, take_turns};
 use super::dispatch::Dispatch;
@@ -12,8 +14,9 @@ use crate::account::processor;
 use crate::core::{Core, Lease};
 use crate::database::{Database, InBody, Run, Runs};
 use crate::error::Error;
+use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
-use crate::log::Durability;
+use crate::log::{Durability, Listener, Log};
 use crate::txn::Ticket;
 
 /// After so many requests without a sleep an executor counts its processor time.
@@ -50,7 +53,8 @@ impl Places for LogPlaces {
 
     fn call(&self, (lsn, durability): (Lsn, Durability), forwarder: &Arc<Forwarder<Self>>) -> bool {
         // While there are requests to run; then the log is hurried.
-        self.0.log.register_patient_waker(lsn, durability, &forwarder.clone().into()).is_none()
+        let listener = || Listener::own(&forwarder.clone().into());
+        self.0.log.register_patient(lsn, durability, listener).is_none()
     }
 
     fn send(&self, reply: Reply) {
@@ -59,11 +63,11 @@ impl Places for LogPlaces {
         if is_counted {
             ticket.account_wait();
         }
-        answer(letter, outcome.err());
+        answer(&self.0.log, letter, outcome.err());
     }
 }
 
-impl std::task::Wake for Forwarder<LogPlaces> {
+impl Wake for Forwarder<LogPlaces> {
     fn wake(self: Arc<Self>) {
         self.forward();
     }
@@ -74,12 +78,28 @@ impl std::task::Wake for Forwarder<LogPlaces> {
 }
 
 /// Puts a response on the queue of who asked. An error of the log's goes before the transaction's own.
-fn answer(mut letter: Box<Letter>, error: Option<Error>) {
+fn answer(log: &Log, mut letter: Box<Letter>, error: Option<Error>) {
     if let Some(error) = error {
         letter.outcome = Err(error);
     }
     let sender = letter.sender.clone();
-    sender.put(letter);
+    if let Err(letter) = sender.put(letter) {
+        drop_elsewhere(log, letter);
+    }
+}
+
+/// No message server takes the response. The last to have a procedure drops what its bodies have captured, which is foreign code: the thread
+/// that does so is the one that runs foreign wakers, and not one that writes the log, or an executor.
+#[cold]
+fn drop_elsewhere(log: &Log, letter: Box<Letter>) {
+    struct Unclaimed(#[expect(dead_code, reason = "it is dropped")] Mutex<Box<Letter>>);
+    impl Wake for Unclaimed {
+        fn wake(self: Arc<Self>) {}
+    }
+    let waker = Waker::from(Arc::new(Unclaimed(Mutex::new(letter))));
+    let listener = Listener::foreign(&waker);
+    drop(waker);
+    log.wake(listener);
 }
 
 /// What a transaction server's executors share.
@@ -112,7 +132,7 @@ impl Shared {
     /// Sends the response when its ticket is done.
     fn answer_when_durable(&self, ticket: Ticket, letter: Box<Letter>, is_counted: bool) {
         if let Some(outcome) = ticket.poll_done() {
-            return answer(letter, outcome.err());
+            return answer(&self.core.log, letter, outcome.err());
         }
         let forwarder = match ticket.durability() {
             Durability::Memory => &self.forwarders[0],
@@ -171,7 +191,7 @@ impl Executor {
         // What its thread waits for is counted by thread.
         let mut runs = runs.map_or_else(Runs::new, Runs::on_this_thread);
         let Letter { procedure, options, arguments, outputs, .. } = &mut *letter;
-        let ended = catch_unwind(AssertUnwindSafe(|| {
+        let ended = catch(|| {
             loop {
                 let mut body = |transaction: &mut _| procedure.run(transaction, arguments, outputs);
                 match database.run_once(options, &mut runs, &mut body) {
@@ -179,12 +199,12 @@ impl Executor {
                     ended => return ended,
                 }
             }
-        }));
+        });
         match ended {
             Ok(Run::Placed((), committed)) => {
                 letter.outcome = Ok(());
                 match committed.finish_or_ticket() {
-                    Ok(()) => answer(letter, None),
+                    Ok(()) => answer(&self.shared.core.log, letter, None),
                     Err(ticket) => self.shared.answer_when_durable(ticket, letter, true),
                 }
             }
@@ -197,13 +217,24 @@ impl Executor {
                 drop(transaction);
                 self.shared.answer_when_durable(settled, letter, false);
             }
-            Ok(Run::NotBegun(error)) => answer(letter, Some(error)),
+            Ok(Run::NotBegun(error)) => answer(&self.shared.core.log, letter, Some(error)),
+            Ok(Run::Panicked(mut transaction, panic)) => {
+                let settled = transaction.settled();
+                drop(transaction);
+                self.answer_panic(letter, &panic, settled);
+            }
+            // A bug of ours, outside of the body; what it had read is not known.
             Err(panic) => {
-                let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let said = said.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-                let error = letter.procedure.error(format!("its body panicked: {said}"));
-                answer(letter, Some(error));
+                let settled = Ticket::of_all_placed(&self.shared.core, &letter.options);
+                self.answer_panic(letter, &panic, settled);
             }
         }
+    }
+
+    /// The text of a panic may be what the body read (I3).
+    fn answer_panic(&self, mut letter: Box<Letter>, panic: &Panic, settled: Ticket) {
+        let said = panic.text().unwrap_or_default();
+        letter.outcome = Err(letter.procedure.error(format!("its body panicked: {said}")));
+        self.shared.answer_when_durable(settled, letter, false);
     }
 }

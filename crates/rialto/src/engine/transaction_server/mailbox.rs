@@ -22,6 +22,8 @@ struct Inbox<R> {
     has_room: bool,
     /// What its server sleeps for, if it sleeps.
     awaited: Option<Awaited>,
+    /// Its server has gone.
+    is_closed: bool,
 }
 
 /// Of one message server; others put into it.
@@ -51,18 +53,30 @@ impl<R> Inbox<R> {
 
 impl<R> Mailbox<R> {
     pub fn new() -> Mailbox<R> {
-        let inbox = Inbox { responses: VecDeque::new(), has_room: false, awaited: None };
+        let inbox = Inbox { responses: VecDeque::new(), has_room: false, awaited: None, is_closed: false };
         Mailbox { inbox: Mutex::new(inbox), bell: Condvar::default() }
     }
 
-    /// Puts a response into it.
-    pub fn put(&self, response: R) {
+    /// Puts a response into it, or gives it back if its message server has gone.
+    pub fn put(&self, response: R) -> Result<(), R> {
         let mut inbox = self.inbox.lock();
+        if inbox.is_closed {
+            return Err(response);
+        }
         inbox.responses.push_back(response);
         if inbox.is_to_wake() {
             drop(inbox);
             self.bell.notify_all();
         }
+        Ok(())
+    }
+
+    /// Its server goes: gives what is there, and takes nothing more. A response keeps the mailbox that it lies in, so neither
+    /// would ever go otherwise.
+    pub fn close(&self) -> VecDeque<R> {
+        let mut inbox = self.inbox.lock();
+        inbox.is_closed = true;
+        std::mem::take(&mut inbox.responses)
     }
 
     /// The oldest response.

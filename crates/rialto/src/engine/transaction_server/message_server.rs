@@ -20,7 +20,8 @@ const REQUESTS_A_LAP: u32 = 64;
 /// Puts requests on a [`TransactionServer`](super::TransactionServer)'s queue and takes responses from its own.
 ///
 /// Its thread is the message server: what the thread uses of processors from the first call on, between the calls too, is
-/// [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing.
+/// [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing: its requests run, and their responses are
+/// dropped.
 pub struct MessageServer {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox<Box<Letter>>>,
@@ -62,7 +63,8 @@ impl MessageServer {
     /// Puts a request on the queue; waits while that is full.
     ///
     /// # Errors
-    /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::Closed`] if the server is.
+    /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::ForeignHandle`] if it is another database's;
+    /// [`Error::Closed`] if the server is.
     pub fn put(&mut self, request: Request) -> Result<()> {
         let mut request = request;
         while let Some(refused) = self.try_put(request)? {
@@ -80,6 +82,13 @@ impl MessageServer {
     pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
         self.count();
         let Request(mut letter) = request;
+        if letter.opening != self.shared.core.catalog.opening() {
+            return Err(Error::ForeignHandle { what: format!("procedure \"{}\"", letter.procedure.name()) });
+        }
+        if !Arc::ptr_eq(&letter.sender, &self.mailbox) {
+            // Another message server has made it: the response comes to this one, which waits for it.
+            letter.sender = self.mailbox.clone();
+        }
         if let Cow::Owned(arguments) = letter.procedure.check(&letter.arguments)? {
             letter.arguments = arguments;
         }
@@ -168,6 +177,12 @@ impl MessageServer {
             }
         }
         self.requests = (self.requests + 1) % REQUESTS_A_LAP;
+    }
+}
+
+impl Drop for MessageServer {
+    fn drop(&mut self) {
+        drop(self.mailbox.close());
     }
 }
 

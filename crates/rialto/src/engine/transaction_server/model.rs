@@ -201,7 +201,7 @@ fn serve(case: Case) {
                         rerun.push(job);
                         dispatch.restart(job, Duration::ZERO);
                     } else {
-                        mailboxes[job.sender].put(job);
+                        assert!(mailboxes[job.sender].put(job).is_ok());
                     }
                 }
             })
@@ -367,10 +367,55 @@ struct Hiring {
     /// What the first task waits for, and the last one gives.
     given: sync::Mutex<bool>,
     told: sync::Condvar,
+    /// Whether the task that rests has rested.
+    rested: sync::Mutex<bool>,
     hands: sync::Mutex<Vec<thread::JoinHandle<()>>>,
 }
 
+/// The task that rests before it gives what the first one waits for.
+const RESTS: u32 = 9;
+/// Longer than the first task takes until it waits, in most schedules.
+const REST: Duration = Duration::from_micros(200);
+
 impl Hiring {
+    /// With room for three threads, of which there is one.
+    fn new() -> Arc<Hiring> {
+        let all = Arc::new(Hiring {
+            dispatch: Dispatch::unbounded(2, 3),
+            running: AtomicU32::new(0),
+            done: sync::Mutex::new(Vec::new()),
+            given: sync::Mutex::new(false),
+            told: sync::Condvar::default(),
+            rested: sync::Mutex::new(false),
+            hands: sync::Mutex::new(Vec::new()),
+        });
+        assert!(all.dispatch.reopen());
+        all.work(0);
+        all
+    }
+
+    /// Puts each of these on the queue, on a thread of its own; gives what was done in the end.
+    fn serve<const N: usize>(self: Arc<Hiring>, groups: [(&'static [u32], Standing); N]) -> Vec<u32> {
+        let putters = groups.map(|(tasks, standing)| {
+            let all = self.clone();
+            thread::spawn(move || {
+                let is_served = all.dispatch.lock_to_put().put(tasks.iter().copied(), standing);
+                if !is_served {
+                    all.hire();
+                }
+            })
+        });
+        putters.into_iter().for_each(|putter| putter.join().unwrap());
+        self.dispatch.close();
+        loop {
+            let Some(hand) = self.hands.lock().pop() else { break };
+            hand.join().unwrap();
+        }
+        let mut done = self.done.lock().clone();
+        done.sort_unstable();
+        done
+    }
+
     fn work(self: &Arc<Hiring>, me: usize) {
         let all = self.clone();
         let hand = thread::spawn(move || {
@@ -380,7 +425,11 @@ impl Hiring {
                 all.running.fetch_sub(1, Ordering::SeqCst);
                 match task {
                     0 => all.wait(me),
-                    3 => {
+                    RESTS if !std::mem::replace(&mut *all.rested.lock(), true) => {
+                        all.dispatch.restart(task, REST);
+                        continue;
+                    }
+                    3 | RESTS => {
                         *all.given.lock() = true;
                         all.told.notify_all();
                     }
@@ -416,34 +465,19 @@ impl Hiring {
 #[test]
 fn tasks_behind_one_that_waits_are_run_by_those_who_are_hired() {
     let serve = || {
-        let all = Arc::new(Hiring {
-            dispatch: Dispatch::unbounded(2, 3),
-            running: AtomicU32::new(0),
-            done: sync::Mutex::new(Vec::new()),
-            given: sync::Mutex::new(false),
-            told: sync::Condvar::default(),
-            hands: sync::Mutex::new(Vec::new()),
-        });
-        assert!(all.dispatch.reopen());
-        all.work(0);
-        let putters = [([0, 1], Standing::New), ([2, 3], Standing::Begun)].map(|(tasks, standing)| {
-            let all = all.clone();
-            thread::spawn(move || {
-                let is_served = all.dispatch.lock_to_put().put(tasks, standing);
-                if !is_served {
-                    all.hire();
-                }
-            })
-        });
-        putters.into_iter().for_each(|putter| putter.join().unwrap());
-        all.dispatch.close();
-        loop {
-            let Some(hand) = all.hands.lock().pop() else { break };
-            hand.join().unwrap();
-        }
-        let mut done = all.done.lock().clone();
-        done.sort_unstable();
+        let done = Hiring::new().serve([(&[0, 1], Standing::New), (&[2, 3], Standing::Begun)]);
         assert_eq!(done, [0, 1, 2, 3]);
+    };
+    shuttle::check_random(serve, SCHEDULES);
+    shuttle::check_pct(serve, SCHEDULES, 3);
+}
+
+/// The first task waits for one that rests: when it waits, no other executor may be there to sleep until the rest is over.
+#[test]
+fn a_task_that_rests_is_run_by_one_who_is_hired() {
+    let serve = || {
+        let done = Hiring::new().serve([(&[RESTS], Standing::New), (&[0], Standing::New)]);
+        assert_eq!(done, [0, RESTS]);
     };
     shuttle::check_random(serve, SCHEDULES);
     shuttle::check_pct(serve, SCHEDULES, 3);

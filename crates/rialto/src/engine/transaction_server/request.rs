@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use super::mailbox::Mailbox;
 use super::server::ServedProcedure;
+use crate::catalog::Opening;
 use crate::error::Result;
 use crate::log::Durability;
 use crate::row::Value;
@@ -15,6 +16,8 @@ use super::super::procedure::{Outputs, Registered};
 
 /// What goes from a message server to an executor and back. It is used again, with its memory.
 pub(super) struct Letter {
+    /// Of which database the procedure is.
+    pub opening: Opening,
     pub procedure: Arc<Registered>,
     pub options: TxOptions,
     pub arguments: Vec<Value>,
@@ -35,6 +38,7 @@ impl Request {
     pub(super) fn new(to: &ServedProcedure, sender: &Arc<Mailbox<Box<Letter>>>) -> Request {
         let now = Instant::now();
         Request(Box::new(Letter {
+            opening: to.opening,
             procedure: to.procedure.clone(),
             options: to.options.clone(),
             arguments: Vec::new(),
@@ -51,6 +55,7 @@ impl Request {
     pub(super) fn renew(&mut self, to: &ServedProcedure) {
         let letter = &mut *self.0;
         if !Arc::ptr_eq(&letter.procedure, &to.procedure) {
+            letter.opening = to.opening;
             letter.procedure = to.procedure.clone();
         }
         letter.options.clone_from(&to.options);

@@ -6,7 +6,8 @@ use std::thread::JoinHandle;
 
 use super::MessageServer;
 use super::executor::{Executor, Shared};
-use crate::database::Database;
+use crate::catalog::Opening;
+use crate::database::{Database, InBody};
 use crate::engine::ActionMode;
 use crate::engine::procedure::Registered;
 use crate::error::{Error, Result};
@@ -67,6 +68,8 @@ pub struct TransactionServer {
 /// A registered procedure that a transaction server runs. Versions registered later are not meant.
 #[derive(Debug, Clone)]
 pub struct ServedProcedure {
+    /// Of which database it is.
+    pub(super) opening: Opening,
     pub(super) procedure: Arc<Registered>,
     pub(super) options: TxOptions,
 }
@@ -135,7 +138,8 @@ impl TransactionServer {
         let mut actions = procedure.flow().phases().iter().flatten();
         let read_only = actions.all(|action| action.mode() == ActionMode::Shared);
         let options = procedure.options(&TxOptions { read_only, ..TxOptions::default() });
-        Ok(ServedProcedure { procedure, options })
+        let opening = self.database.core().catalog.opening();
+        Ok(ServedProcedure { opening, procedure, options })
     }
 
     /// Another message server, with a response queue of its own.
@@ -163,13 +167,17 @@ impl TransactionServer {
     }
 
     /// Takes no more requests; runs those that are on the queue, and waits until all responses are in their response queues.
-    /// Message servers can take them there still.
+    /// Message servers can take them there still. Inside a body it waits for nothing: the body may be one of its requests'.
     pub fn close(mut self) {
         self.end();
     }
 
     fn end(&mut self) {
         self.shared.dispatch.close();
+        if InBody::is_inside() {
+            // It may be a body that one of the executors is running: they end when they have run what is there.
+            return;
+        }
         for thread in self.threads.drain(..) {
             // A panic of an executor's own is a bug of ours; bodies' are answered.
             let _ = thread.join();

@@ -308,6 +308,83 @@ fn errors_and_panics_are_answered_and_nothing_of_them_is_kept() {
     assert_eq!(own.take().unwrap().outputs(), [Value::Int8(7)]);
 }
 
+/// Carried by a panic.
+struct PanicsWhenDropped;
+
+impl Drop for PanicsWhenDropped {
+    fn drop(&mut self) {
+        panic!("the destructor of what a panic carries");
+    }
+}
+
+#[test]
+fn a_panic_that_carries_what_panics_when_it_is_dropped_ends_no_executor() {
+    let database = database();
+    let action = Action::exclusive("rows", |_, _, _| std::panic::panic_any(PanicsWhenDropped));
+    database.register(Procedure::new("burst", [ColumnType::Int4], action.by_argument(0))).unwrap();
+    let server = start(&database, 4, 0);
+    let [add, burst] = ["add", "burst"].map(|name| server.procedure(name).unwrap());
+    let mut own = server.message_server();
+    for nth in 1..4 {
+        let mut bursting = own.request(&burst);
+        bursting.push(0);
+        own.put(bursting).unwrap();
+        let adding = request(&mut own, &add, 0, 1);
+        own.put(adding).unwrap();
+        // Without an executor they never come.
+        let mut responses = Vec::new();
+        let since = Instant::now();
+        while responses.len() < 2 {
+            assert!(since.elapsed() < Duration::from_secs(30), "{} responses", responses.len());
+            responses.extend(own.try_take());
+        }
+        let error = responses[0].outcome().clone().unwrap_err().to_string();
+        assert!(error.contains("its body panicked"), "{error}");
+        assert_eq!(responses[1].outputs(), [Value::Int8(nth)]);
+    }
+}
+
+/// Counts when it goes.
+struct Counts(Arc<AtomicU64>);
+
+impl Drop for Counts {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+/// What a body has captured goes with the last response to a call of it, among other things.
+#[test]
+fn responses_that_no_message_server_takes_go_away() {
+    let database = database();
+    let dropped = Arc::new(AtomicU64::new(0));
+    let counts = Counts(dropped.clone());
+    let waits = Action::exclusive("rows", move |transaction, arguments, _| {
+        let Counts(_) = &counts;
+        transaction.modify(arguments.table()?, arguments.get::<i32>(0)?, |_| Ok(())).map(drop)
+    });
+    database.register(Procedure::new("waits", [ColumnType::Int4], waits.by_argument(0))).unwrap();
+    let server = start(&database, 8, 1);
+    let [add, waits] = ["add", "waits"].map(|name| server.procedure(name).unwrap());
+    let [mut own, mut other] = [(); 2].map(|()| server.message_server());
+    let held = hold(&database, 1);
+    // One response lies in the queue when the message server goes, one comes later.
+    for row in [0, 1] {
+        let mut request = own.request(&waits);
+        request.push(row);
+        own.put(request).unwrap();
+    }
+    let behind = request(&mut other, &add, 2, 1);
+    other.put(behind).unwrap();
+    assert_eq!(other.take().unwrap().outcome(), &Ok(()));
+    drop((own, waits));
+    drop(held);
+    server.close();
+    drop((other, add));
+    database.close().unwrap();
+    until("the drop of what the body has captured", || dropped.load(Ordering::SeqCst) == 1);
+}
+
 #[test]
 fn deadlocked_requests_run_again() {
     let database = database();

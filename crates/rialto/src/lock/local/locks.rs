@@ -43,6 +43,8 @@ pub(in super::super) enum Answer {
     Wait,
     /// The routing rules have changed since the request was routed.
     Rerouted,
+    /// Another owner of the same transaction holds keys of it exclusively (L14).
+    Split,
 }
 
 /// One span, with its holders.
@@ -116,11 +118,13 @@ struct Blocked {
     mode: RecordMode,
     part: bool,
     hash: u64,
+    /// The number of its owner's wait.
+    wait: u64,
 }
 
 impl Blocked {
     fn request(&self) -> Request<'_> {
-        let Blocked { owner, transaction, index, ref span, mode, part, hash } = *self;
+        let Blocked { owner, transaction, index, ref span, mode, part, hash, .. } = *self;
         Request { owner, transaction, index, span: span.borrow(), mode, version: 0, part, hash }
     }
 }
@@ -360,6 +364,16 @@ impl LocalLocks {
         })
     }
 
+    /// Whether another owner of the same transaction holds exclusively what the request is for (L14).
+    #[cold]
+    pub fn is_kins(&self, request: Request<'_>) -> bool {
+        self.overlapping(request).flat_map(|lock| lock.holders.iter()).any(|holder| {
+            holder.transaction == request.transaction
+                && holder.owner != request.owner
+                && holder.mode == RecordMode::Exclusive
+        })
+    }
+
     /// Those who hold what the request conflicts with.
     fn holders_against<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = u16> + 'a {
         self.conflicts(request).map(|holder| holder.owner)
@@ -395,10 +409,11 @@ impl LocalLocks {
         self.holders_against(request).next().is_some() || self.ahead_of(request, ahead).next().is_some()
     }
 
-    /// Lists a request whose answer was to wait.
-    pub fn enqueue(&mut self, request: Request<'_>) {
+    /// Lists a request whose answer was to wait, and the number of its owner's wait.
+    pub fn enqueue(&mut self, request: Request<'_>, wait: u64) {
         let Request { owner, transaction, index, span, mode, part, hash, .. } = request;
-        self.blocked.push(Blocked { owner, transaction, index, span: span.to_owned(), mode, part, hash });
+        let span = span.to_owned();
+        self.blocked.push(Blocked { owner, transaction, index, span, mode, part, hash, wait });
     }
 
     /// Takes a request off the list; false: it was granted before.
@@ -519,9 +534,9 @@ impl LocalLocks {
     }
 
     /// Takes the requests for keys of an index, or of all, off the list, and tells whose: they are to be routed anew.
-    pub fn turn_away(&mut self, index: Option<IndexId>, turned_away: impl FnMut(u16)) {
+    pub fn turn_away(&mut self, index: Option<IndexId>, mut turned_away: impl FnMut(u16, u64)) {
         let gone = self.blocked.extract_if(.., |blocked| index.is_none_or(|index| blocked.index == index));
-        gone.map(|blocked| blocked.owner).for_each(turned_away);
+        gone.for_each(|blocked| turned_away(blocked.owner, blocked.wait));
     }
 
     /// The routing rules in force from now on.
@@ -534,8 +549,14 @@ impl LocalLocks {
         !self.blocked.is_empty()
     }
 
-    /// Grants the blocked requests that nobody keeps any more, in their order, and tells whose.
-    pub fn grant_waiting(&mut self, mut granted: impl FnMut(u16)) {
+    /// Takes the requests off the list whose owners have left their waits.
+    pub fn drop_left(&mut self, has_left: impl Fn(u16, u64) -> bool) {
+        self.blocked.retain(|blocked| !has_left(blocked.owner, blocked.wait));
+    }
+
+    /// Grants the blocked requests that no other request keeps any more, in their order. `tell` says whether the owner, who is told, waits
+    /// still; if not, its request is only dropped.
+    pub fn grant_waiting(&mut self, mut tell: impl FnMut(u16, u64) -> bool) {
         let mut at = 0;
         while at < self.blocked.len() {
             if self.is_blocked(self.blocked[at].request(), at) {
@@ -543,12 +564,14 @@ impl LocalLocks {
                 continue;
             }
             let blocked = self.blocked.remove(at);
+            if !tell(blocked.owner, blocked.wait) {
+                continue;
+            }
             let (lock, was_holder) = match self.find(&blocked.request()) {
                 Some(lock) => (lock, self.grant(lock, &blocked.request())),
                 None => (self.add(blocked.request()), false),
             };
             self.granted.push(NewlyGranted { owner: blocked.owner, lock, was_holder });
-            granted(blocked.owner);
         }
     }
 

@@ -8,11 +8,23 @@
 //! The invariants L1 to L5 hold for them as for heads, the executor's latch being the partition's. It comes after those of
 //! heads and intervals (L4). Waits are the slot's, so that the waits-for graph is one.
 //!
-//! A transaction that runs in place has tables for itself for a while: [`stint`], L12.
+//! A transaction that runs in place has tables for itself for a while: [`stint`], L12; [`own_lease`] has what that means for the
+//! other transactions of its thread.
+//!
+//! Invariant **L14**: while a transaction runs in parts, a span that one of its owners holds exclusively is not granted to another.
+//! Owners of one transaction do not block each other, but a part does not see what another part does under its lock: a key of a
+//! unique index could be given to two rows. The second owner gets [`LockError::Split`], and the transaction runs again as a whole.
+//!
+//! Invariant **L15**: an owner whose wait ends while the lock table is out, which can be for as long as a body runs, leaves its
+//! request listed and marks its own slot: the wait of that number is left, and can be granted no more. Such a request is dropped
+//! before the table grants anything, before another request is listed behind it, and before the deadlock detector reads the table.
+//! It holds for the request that waited. An owner that already holds something at an executor whose table is out, by an earlier
+//! request or by another part of a span, still waits for that table when it releases this.
 
 mod changes;
 mod executor;
 mod locks;
+mod own_lease;
 mod routing;
 mod span;
 mod stint;
@@ -30,6 +42,7 @@ pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
 use self::locks::{Answer, Copied, Granted, Request, hash_of};
+pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
 pub use self::span::{Span, SpanRef};
@@ -40,7 +53,7 @@ use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
 use super::options::LockForm;
-use super::slot::{HeldTable, Owner, TableForm, WaitRecord, WaitsFor};
+use super::slot::{HeldTable, Owner, Slot, TableForm, WaitRecord, WaitsFor};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
@@ -76,6 +89,8 @@ pub(super) struct LocalTables {
     /// How many executors these are for.
     in_use: AtomicU32,
     changes: Mutex<RoutingChanges>,
+    /// Indexes that are no more, and whose rules may still be there.
+    pub(super) dropped: Mutex<Vec<IndexId>>,
 }
 
 impl LocalTables {
@@ -89,6 +104,7 @@ impl LocalTables {
             rules: Mutex::new(Arc::new(RoutingRules::new(executors as u16))),
             in_use: AtomicU32::new(executors as u32),
             changes: Mutex::default(),
+            dropped: Mutex::default(),
         }
     }
 
@@ -107,15 +123,7 @@ impl LocalTables {
         self.executor(executor).lock()
     }
 
-    /// To ask for a lock of this mode.
-    fn lock_to_ask(&self, executor: u16, mode: RecordMode) -> Latch<'_> {
-        match mode {
-            RecordMode::Shared => self.executor(executor).lock(),
-            RecordMode::Exclusive => self.executor(executor).lock_alone(),
-        }
-    }
-
-    /// As [`LocalTables::lock_to_ask`]; none if the table stays away for about so long.
+    /// To ask for a lock of this mode; none if the table stays away for about so long.
     #[inline]
     fn lock_to_ask_for(&self, executor: u16, mode: RecordMode, limit: Duration) -> Option<Latch<'_>> {
         match mode {
@@ -208,21 +216,24 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
         let (mut executors, hash) = (Executors::new(), hash_of(index, span));
-        let before = owner.body.locals.len();
+        let (before, mut in_parts) = (owner.body.locals.len(), false);
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
+            in_parts |= part;
             let (id, transaction) = (owner.body.id, owner.body.transaction);
             let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for (nth, &executor) in executors.iter().enumerate() {
-                let asked =
-                    self.latch_to_ask(owner, executor, mode, wait).map(|mut locks| locks.ask(request));
+                let shares = owner.body.shares;
+                let asked = self.latch_to_ask(owner, executor, mode, wait).map(|mut locks| {
+                    if shares && locks.is_kins(request) { Answer::Split } else { locks.ask(request) }
+                });
                 let answer = match asked {
                     Ok(answer) => answer,
                     Err(error) => {
                         // Here it has got nothing.
-                        self.give_up(owner, before, &executors[..nth], request);
+                        self.give_up(owner, before, &executors[..nth], Request { part: in_parts, ..request });
                         return Err(error);
                     }
                 };
@@ -230,7 +241,12 @@ impl LockManager {
                     Answer::Wait => match self.wait_local(owner, executor, request, wait) {
                         Ok(answer) => answer,
                         Err(error) => {
-                            self.give_up(owner, before, &executors, request);
+                            // Beside its thread's own lease no rule has changed meanwhile, and the next ones may be out for it.
+                            let asked = match self.is_beside_own_lease(id) {
+                                true => &executors[..=nth],
+                                false => &executors[..],
+                            };
+                            self.give_up(owner, before, asked, Request { part: in_parts, ..request });
                             return Err(error);
                         }
                     },
@@ -244,6 +260,10 @@ impl LockManager {
                     Answer::Upgraded => Acquired::Upgraded,
                     Answer::Held => continue,
                     Answer::Rerouted | Answer::Wait => continue 'route,
+                    Answer::Split => {
+                        self.give_up(owner, before, &executors, Request { part: in_parts, ..request });
+                        return Err(LockError::Split);
+                    }
                 };
             }
             if part && !self.make_whole(&executors, request) {
@@ -280,24 +300,51 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Latch<'_>, LockError> {
         let slot = self.slot(owner);
+        // Met by an owner that does not wait, too: without the lease it may get what it asks for.
+        let meets = self.meets_own_lease(owner.id());
         if wait.policy == LockPolicy::Refuse {
             slot.counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
+        if meets {
+            slot.counters.deadlocks.add(1);
+            return Err(LockError::Deadlock);
+        }
         let since = Instant::now();
-        let blocked = Blocked::enter();
+        wait.since();
         let outcome = loop {
-            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
-                break Ok(());
-            }
-            if let Some(error) = self.why_not_wait(since, wait) {
+            if let Err(error) = self.wait_until_in(slot, executor, mode, wait) {
                 break Err(error);
+            }
+            // Its turn is waited for without a latch: by now the table may be out again.
+            if let Some(latch) = self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN) {
+                break Ok(latch);
             }
         };
         self.account_wait(slot, since, outcome.as_ref().err());
-        // Its turn is waited for without a latch.
-        drop(blocked);
-        outcome.map(|()| self.local.lock_to_ask(executor, mode))
+        outcome
+    }
+
+    /// Waits until an executor's lock table is in.
+    fn wait_until_in(
+        &self,
+        slot: &Slot,
+        executor: u16,
+        mode: RecordMode,
+        wait: &Wait<'_>,
+    ) -> Result<(), LockError> {
+        let _blocked = Blocked::enter();
+        loop {
+            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
+                return Ok(());
+            }
+            if slot.gives_up() {
+                return Err(LockError::Cancelled);
+            }
+            if let Some(error) = self.why_not_wait(wait) {
+                return Err(error);
+            }
+        }
     }
 
     /// Waits until each executor's lock table has been in once, without readers.
@@ -322,19 +369,23 @@ impl LockManager {
             slot.counters.refused.add(1);
             return Err(LockError::WouldWait);
         }
+        // Before any table is waited for (L12).
+        self.leave_stint(owner);
         let since = Instant::now();
-        let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
-        self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
         {
-            let mut locks = self.local.lock_to_ask(executor, request.mode);
-            let answer = locks.ask(request);
+            let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
+            self.see_to_those_who_left(&mut locks);
+            let split = owner.body.shares && locks.is_kins(request);
+            let answer = if split { Answer::Split } else { locks.ask(request) };
             if answer != Answer::Wait {
-                slot.end_wait();
                 return Ok(answer);
             }
-            locks.enqueue(request);
+            let target = LockTarget::Record { index: request.index, key: request.span.lower().to_vec() };
+            wait.since();
+            self.begin_wait(owner, WaitRecord { waits_for: WaitsFor::Local(executor), target, since });
+            locks.enqueue(request, self.slot(owner).wait_number());
         }
-        let outcome = match self.sleep(request.owner, since, wait) {
+        let outcome = match self.sleep(request.owner, wait) {
             Woke::Granted => Ok(()),
             Woke::Not(error) if self.withdraw_local(request.owner, executor) => Err(error),
             // Granted between the decision to leave and the latch: a granted lock is held, so take it.
@@ -343,8 +394,16 @@ impl LockManager {
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome?;
         // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
-        let Granted { new, in_force } = self.local.lock(executor).take_granted(request);
+        let (Granted { new, in_force }, split) = {
+            let mut locks = self.local.lock(executor);
+            // Two parts of one transaction that waited for the span were granted it together.
+            (locks.take_granted(request), owner.body.shares && locks.is_kins(request))
+        };
         Ok(match new {
+            _ if split => {
+                owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
+                Answer::Split
+            }
             _ if !in_force => {
                 owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
                 Answer::Rerouted
@@ -354,15 +413,17 @@ impl LockManager {
         })
     }
 
-    /// Gives back what a request that failed has been granted at some executors; `before` it the owner had so many locks.
+    /// Gives back what a request that failed, maybe of several parts, has been granted at some executors; `before` it the owner had
+    /// so many locks.
     fn give_up(&self, owner: &mut Owner, before: usize, executors: &[u16], request: Request<'_>) {
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
         self.release_locals(owner.body.id, &mut parts);
-        for &executor in executors {
+        // Who has asked for no part has nowhere more of the span than of all of it.
+        for &executor in executors.iter().filter(|_| request.part) {
             let mut woken = Woken::new();
             let mut locks = self.local.lock(executor);
             if locks.fall_back(request) {
-                locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+                self.grant_local(&mut locks, &mut woken);
             }
             drop(locks);
             self.wake(&woken);
@@ -375,15 +436,42 @@ impl LockManager {
         tables.iter_mut().all(|table| table.make_whole(request))
     }
 
-    /// Takes a blocked request off its list and grants those that it stood before; false: it has been granted.
+    /// Grants the blocked requests of an executor that no other request keeps any more.
+    fn grant_local(&self, locks: &mut LocalLocks, woken: &mut Woken) {
+        locks.drop_left(|owner, wait| self.slots[usize::from(owner)].has_left(wait));
+        locks.grant_waiting(|owner, wait| self.tell_local(owner, wait, woken));
+    }
+
+    /// Tells an owner that this wait of its is over. False: it has left it.
+    fn tell_local(&self, owner: u16, wait: u64, woken: &mut Woken) -> bool {
+        let waits = self.slots[usize::from(owner)].set_granted_in(wait);
+        if waits {
+            woken.push(owner);
+        }
+        waits
+    }
+
+    /// Drops the requests of those who have left their waits while the table was out, and grants those that they stood before.
+    pub(super) fn see_to_those_who_left(&self, locks: &mut LocalLocks) {
+        if locks.has_blocked() {
+            let mut woken = Woken::new();
+            self.grant_local(locks, &mut woken);
+            self.wake(&woken);
+        }
+    }
+
+    /// Takes a blocked request off its list and grants those that it stood before; false: it has been granted. If the table stays
+    /// out, the owner only leaves its wait (L15).
     fn withdraw_local(&self, owner: u16, executor: u16) -> bool {
         let mut woken = Woken::new();
         {
-            let mut locks = self.local.lock(executor);
+            let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else {
+                return self.slots[usize::from(owner)].leave_wait();
+            };
             if !locks.withdraw(owner) {
                 return false;
             }
-            locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+            self.grant_local(&mut locks, &mut woken);
         }
         self.wake(&woken);
         true
@@ -404,7 +492,7 @@ impl LockManager {
                     });
                 }
                 if locks.has_blocked() {
-                    locks.grant_waiting(|granted| self.mark_granted(granted, &mut woken));
+                    self.grant_local(&mut locks, &mut woken);
                 }
                 drop(locks);
                 self.wake(&woken);
@@ -436,8 +524,9 @@ impl LockManager {
 
     /// Owner `part` runs a part of a phase of `leader`'s transaction: whoever waits for the one waits for both. It uses tables
     /// by the leader's locks on them.
-    pub fn follow(&self, part: &mut Owner, leader: &Owner) {
+    pub fn follow(&self, part: &mut Owner, leader: &mut Owner) {
         part.body.transaction = leader.body.id;
+        (part.body.shares, leader.body.shares) = (true, true);
         let leaders = |held: &HeldTable| HeldTable { form: TableForm::Leaders, wanted: false, ..*held };
         part.body.tables.extend(leader.body.tables.iter().map(leaders));
         self.slot(part).follow(Some(leader.body.id));
@@ -449,9 +538,17 @@ impl LockManager {
     pub(super) fn part_from_leader(&self, owner: &mut Owner) {
         if owner.body.transaction != owner.body.id {
             owner.body.transaction = owner.body.id;
+            owner.body.shares = false;
             self.slot(owner).follow(None);
+            self.slot(owner).give_up(false);
             self.followers.fetch_sub(1, Ordering::AcqRel);
         }
+    }
+
+    /// The leader's transaction runs in parts no more.
+    pub fn end_parts(&self, leader: &mut Owner) {
+        leader.body.shares = false;
+        self.slot(leader).give_up(false);
     }
 
     /// The part is over: what it holds at executors is the leader's from here on.
@@ -566,7 +663,9 @@ impl LockManager {
                 }
             }
             for table in &mut tables {
-                table.turn_away(index, |turned_away| self.mark_granted(turned_away, &mut woken));
+                table.turn_away(index, |owner, wait| {
+                    self.tell_local(owner, wait, &mut woken);
+                });
                 table.set_version(changed.version);
             }
             let version = changed.version;

@@ -303,6 +303,14 @@ impl RoutingRules {
 }
 
 impl LockManager {
+    /// Takes the routing rules of indexes that were dropped out of force. It waits for all lock tables if there is one.
+    pub fn forget_rules_of_dropped(&self) {
+        let dropped = std::mem::take(&mut *self.local.dropped.lock());
+        for index in dropped.into_iter().filter(|&index| self.local.has_rule(index)) {
+            self.route(index, None);
+        }
+    }
+
     /// Whether an index has a routing rule.
     pub fn is_routed(&self, index: IndexId) -> bool {
         self.local.has_rule(index)

@@ -12,6 +12,7 @@ mod stress;
 mod thin;
 mod waits;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -29,12 +30,18 @@ fn patient() -> Wait<'static> {
 
 /// Waits for `timeout`.
 fn within(timeout: Duration) -> Wait<'static> {
-    Wait { policy: LockPolicy::Wait, timeout: Some(timeout), deadline: None, cancelled: &NOT_CANCELLED }
+    Wait {
+        policy: LockPolicy::Wait,
+        since: Cell::new(None),
+        timeout: Some(timeout),
+        deadline: None,
+        cancelled: &NOT_CANCELLED,
+    }
 }
 
 /// Does not wait.
 fn refusing() -> Wait<'static> {
-    Wait { policy: LockPolicy::Refuse, timeout: None, deadline: None, cancelled: &NOT_CANCELLED }
+    Wait { policy: LockPolicy::Refuse, timeout: None, ..patient() }
 }
 
 fn manager() -> Arc<LockManager> {

@@ -44,7 +44,7 @@ mod sync {
     use std::time::Duration;
 
     pub(super) use shuttle::sync::MutexGuard;
-    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64};
+    pub(super) use shuttle::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, fence};
 
     #[derive(Debug, Default)]
     pub(super) struct Mutex<T>(shuttle::sync::Mutex<T>);
@@ -82,6 +82,7 @@ mod sync {
     }
 }
 
+use std::cell::Cell;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,15 +106,15 @@ use wait::{LockError, LockPolicy, Wait};
 
 static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
 
-const FOREVER: Wait<'static> =
-    Wait { policy: LockPolicy::Wait, timeout: None, deadline: None, cancelled: &NOT_CANCELLED };
+fn forever() -> Wait<'static> {
+    let since = Cell::new(None);
+    Wait { policy: LockPolicy::Wait, since, timeout: None, deadline: None, cancelled: &NOT_CANCELLED }
+}
+
 /// Leaves the queue as soon as it has entered it, unless it was granted meanwhile.
-const IMPATIENT: Wait<'static> = Wait {
-    policy: LockPolicy::Wait,
-    timeout: Some(Duration::ZERO),
-    deadline: None,
-    cancelled: &NOT_CANCELLED,
-};
+fn impatient() -> Wait<'static> {
+    Wait { timeout: Some(Duration::ZERO), ..forever() }
+}
 
 /// Looks for a deadlock when a wait begins (`Detect::AtOnce`), or never.
 #[derive(Clone, Copy)]
@@ -208,7 +209,7 @@ fn every_waiter_is_woken_and_none_is_inside_with_an_enemy() {
             let task = move |manager: &LockManager| {
                 for _ in 0..2 {
                     let mut owner = manager.begin().unwrap();
-                    record(manager, &mut owner, 1, mode, &FOREVER).unwrap();
+                    record(manager, &mut owner, 1, mode, &forever()).unwrap();
                     inside.visit(mode);
                     manager.end(owner);
                 }
@@ -225,10 +226,10 @@ fn who_leaves_a_queue_leaves_no_gap() {
         let manager = manager(Detect::Never);
         let inside = Arc::new(Inside::default());
         let tasks = [
-            (RecordMode::Shared, FOREVER),
-            (RecordMode::Exclusive, IMPATIENT),
-            (RecordMode::Shared, FOREVER),
-            (RecordMode::Exclusive, FOREVER),
+            (RecordMode::Shared, forever()),
+            (RecordMode::Exclusive, impatient()),
+            (RecordMode::Shared, forever()),
+            (RecordMode::Exclusive, forever()),
         ]
         .map(|(mode, wait)| {
             let inside = inside.clone();
@@ -253,8 +254,10 @@ fn who_closes_a_cycle_finds_it() {
         let tasks = (0..3).map(|at| {
             let task = move |manager: &LockManager| {
                 let mut owner = manager.begin().unwrap();
-                record(manager, &mut owner, at, RecordMode::Exclusive, &FOREVER)
-                    .and_then(|_| record(manager, &mut owner, (at + 1) % 3, RecordMode::Exclusive, &FOREVER))
+                record(manager, &mut owner, at, RecordMode::Exclusive, &forever())
+                    .and_then(|_| {
+                        record(manager, &mut owner, (at + 1) % 3, RecordMode::Exclusive, &forever())
+                    })
                     .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
                 manager.end(owner);
             };
@@ -272,8 +275,8 @@ fn upgraders_do_not_hang() {
         let tasks = (0..3).map(|_| {
             let task = move |manager: &LockManager| {
                 let mut owner = manager.begin().unwrap();
-                record(manager, &mut owner, 1, RecordMode::Shared, &FOREVER)
-                    .and_then(|_| record(manager, &mut owner, 1, RecordMode::Exclusive, &FOREVER))
+                record(manager, &mut owner, 1, RecordMode::Shared, &forever())
+                    .and_then(|_| record(manager, &mut owner, 1, RecordMode::Exclusive, &forever()))
                     .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
                 manager.end(owner);
             };
@@ -289,13 +292,13 @@ fn a_cancelled_sleeper_wakes() {
         let manager = manager(Detect::Never);
         let cancelled = Arc::new(AtomicBool::new(false));
         let mut holder = manager.begin().unwrap();
-        record(&manager, &mut holder, 1, RecordMode::Exclusive, &FOREVER).unwrap();
+        record(&manager, &mut holder, 1, RecordMode::Exclusive, &forever()).unwrap();
         let mut waiter = manager.begin().unwrap();
         let id = waiter.id();
         let sleeper = {
             let (manager, cancelled) = (manager.clone(), cancelled.clone());
             thread::spawn(move || {
-                let wait = Wait { cancelled: &cancelled, ..FOREVER };
+                let wait = Wait { cancelled: &cancelled, ..forever() };
                 let answer = record(&manager, &mut waiter, 1, RecordMode::Shared, &wait);
                 manager.end(waiter);
                 answer
@@ -328,14 +331,14 @@ fn scan(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf) -> Result<
         leaf.keys.clone()
     };
     for &key in &keys {
-        record(manager, owner, key, RecordMode::Shared, &FOREVER)?;
+        record(manager, owner, key, RecordMode::Shared, &forever())?;
     }
     Ok(keys)
 }
 
 /// What the store's insert does: lock the name, ask if the leaf is guarded, wait outside the latch.
 fn insert(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf, key: u8) -> Result<(), LockError> {
-    record(manager, owner, key, RecordMode::Exclusive, &FOREVER)?;
+    record(manager, owner, key, RecordMode::Exclusive, &forever())?;
     loop {
         {
             let mut leaf = leaf.lock().unwrap();
@@ -346,7 +349,7 @@ fn insert(manager: &LockManager, owner: &mut Owner, leaf: &LatchedLeaf, key: u8)
                 return Ok(());
             }
         }
-        manager.wait_interval(owner, INDEX, &[key], &FOREVER)?;
+        manager.wait_interval(owner, INDEX, &[key], &forever())?;
     }
 }
 
@@ -418,10 +421,10 @@ fn thin_locks_inflate_and_deflate_without_losing_anybody() {
         let words = Words::new();
         let inside = Arc::new(Inside::default());
         let tasks = [
-            (RecordMode::Exclusive, FOREVER),
-            (RecordMode::Shared, FOREVER),
-            (RecordMode::Exclusive, IMPATIENT),
-            (RecordMode::Shared, FOREVER),
+            (RecordMode::Exclusive, forever()),
+            (RecordMode::Shared, forever()),
+            (RecordMode::Exclusive, impatient()),
+            (RecordMode::Shared, forever()),
         ]
         .map(|(mode, wait)| {
             let (inside, words) = (inside.clone(), words.clone());
@@ -452,8 +455,8 @@ fn thin_upgraders_and_rings_do_not_hang() {
             let task = move |manager: &LockManager| {
                 let mut owner = manager.begin().unwrap();
                 words
-                    .lock(manager, &mut owner, first, RecordMode::Shared, &FOREVER)
-                    .and_then(|_| words.lock(manager, &mut owner, second, RecordMode::Exclusive, &FOREVER))
+                    .lock(manager, &mut owner, first, RecordMode::Shared, &forever())
+                    .and_then(|_| words.lock(manager, &mut owner, second, RecordMode::Exclusive, &forever()))
                     .map_or_else(|error| assert_eq!(error, LockError::Deadlock), drop);
                 manager.release_all_thin(&mut owner, &words);
                 manager.end(owner);
@@ -482,9 +485,9 @@ fn thin_intentions_and_whole_tables_exclude_each_other() {
                 for _ in 0..2 {
                     let mut owner = manager.begin().unwrap();
                     if raised {
-                        manager.table(&mut owner, TableId(1), LockMode::IntentShared, &FOREVER).unwrap();
+                        manager.table(&mut owner, TableId(1), LockMode::IntentShared, &forever()).unwrap();
                     }
-                    match manager.table(&mut owner, TableId(1), mode, &FOREVER) {
+                    match manager.table(&mut owner, TableId(1), mode, &forever()) {
                         Ok(acquired) => {
                             let expected = if raised { Acquired::Upgraded } else { Acquired::New };
                             assert_eq!(acquired, expected, "an intention was lost");
@@ -528,7 +531,7 @@ fn locks_go_along_with_their_keys() {
             tasks.push(Box::new(move |manager: &LockManager| {
                 let mut owner = manager.begin().unwrap();
                 for (span, mode) in plan {
-                    match manager.local(&mut owner, INDEX, SPANS[span]().borrow(), mode, &FOREVER) {
+                    match manager.local(&mut owner, INDEX, SPANS[span]().borrow(), mode, &forever()) {
                         Ok(_) if span == 2 => inside.iter().for_each(|key| key.visit(mode)),
                         Ok(_) => inside[span].visit(mode),
                         Err(error) => {
@@ -565,7 +568,7 @@ fn stints_and_locks_exclude_each_other() {
                 let span = SPANS[first]();
                 let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
                 let mut has = manager.stint(&mut owner, std::iter::once(wanted))
-                    || manager.local(&mut owner, INDEX, span.borrow(), mode, &FOREVER).is_ok();
+                    || manager.local(&mut owner, INDEX, span.borrow(), mode, &forever()).is_ok();
                 if has && first == 2 {
                     inside.iter().for_each(|key| key.visit(mode));
                 } else if has {
@@ -574,7 +577,7 @@ fn stints_and_locks_exclude_each_other() {
                 if let Some(then) = then
                     && has
                 {
-                    has = manager.local(&mut owner, INDEX, SPANS[then]().borrow(), mode, &FOREVER).is_ok();
+                    has = manager.local(&mut owner, INDEX, SPANS[then]().borrow(), mode, &forever()).is_ok();
                     if has {
                         inside[then].visit(mode);
                     }
@@ -605,7 +608,7 @@ fn readers_and_writers_exclude_each_other() {
                     let span = SPANS[at]();
                     let wanted = Wanted { index: INDEX, span: span.borrow(), mode };
                     if !manager.stint(&mut owner, std::iter::once(wanted)) {
-                        match manager.local(&mut owner, INDEX, span.borrow(), mode, &FOREVER) {
+                        match manager.local(&mut owner, INDEX, span.borrow(), mode, &forever()) {
                             Ok(_) => {}
                             Err(LockError::Deadlock) => break,
                             Err(other) => panic!("{other}"),
@@ -649,7 +652,7 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
                     manager.leave_stint(&mut owner);
                 } else {
                     manager.leave_stint(&mut owner);
-                    manager.table(&mut owner, TABLE, intention, &FOREVER).unwrap();
+                    manager.table(&mut owner, TABLE, intention, &forever()).unwrap();
                 }
                 inside.visit(RecordMode::Shared);
                 manager.end(owner);
@@ -659,7 +662,7 @@ fn a_table_used_in_a_stint_is_not_had_as_a_whole() {
             let inside = inside.clone();
             tasks.push(Box::new(move |manager: &LockManager| {
                 let mut owner = manager.begin().unwrap();
-                manager.table(&mut owner, TABLE, mode, &FOREVER).unwrap();
+                manager.table(&mut owner, TABLE, mode, &forever()).unwrap();
                 inside.visit(RecordMode::Exclusive);
                 manager.end(owner);
             }));
@@ -677,10 +680,10 @@ fn who_asks_for_a_table_in_a_stint_is_in_nobodys_way_who_breaks_a_cycle() {
         let manager = manager_of(LockForm::Local, Detect::AtOnce);
         let key = || SPANS[0]();
         let lock_key = move |manager: &LockManager, owner: &mut Owner| {
-            manager.local(owner, INDEX, key().borrow(), RecordMode::Exclusive, &FOREVER)
+            manager.local(owner, INDEX, key().borrow(), RecordMode::Exclusive, &forever())
         };
         let lock_table =
-            |manager: &LockManager, owner: &mut Owner, mode| manager.table(owner, TABLE, mode, &FOREVER);
+            |manager: &LockManager, owner: &mut Owner, mode| manager.table(owner, TABLE, mode, &forever());
         let one = move |manager: &LockManager| {
             let mut owner = manager.begin().unwrap();
             let outcome = lock_key(manager, &mut owner)
@@ -721,7 +724,7 @@ fn a_cycle_over_two_executors_is_found() {
                 for span in order {
                     let span = SPANS[span]();
                     let locked =
-                        manager.local(&mut owner, INDEX, span.borrow(), RecordMode::Exclusive, &FOREVER);
+                        manager.local(&mut owner, INDEX, span.borrow(), RecordMode::Exclusive, &forever());
                     if let Err(error) = locked {
                         assert_eq!(error, LockError::Deadlock);
                         break;

@@ -4,9 +4,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{INDEX, NOT_CANCELLED, manager, name, patient, refusing, until_waiting, within};
+use super::{INDEX, manager, name, patient, refusing, until_waiting, within};
 use crate::ids::TableId;
-use crate::lock::{Acquired, LockError, LockMode, LockPolicy, LockTarget, RecordMode, Wait};
+use crate::lock::{Acquired, LockError, LockMode, LockTarget, RecordMode, Wait};
 
 #[test]
 fn a_wait_ends_at_its_timeout_and_leaves_nothing_behind() {
@@ -41,7 +41,7 @@ fn a_wait_ends_at_the_transactions_deadline() {
     let (mut holder, mut waiter) = (manager.begin().unwrap(), manager.begin().unwrap());
     manager.table(&mut holder, TableId(1), LockMode::Exclusive, &patient()).unwrap();
     let deadline = Some(Instant::now() + Duration::from_millis(10));
-    let wait = Wait { policy: LockPolicy::Wait, timeout: None, deadline, cancelled: &NOT_CANCELLED };
+    let wait = Wait { timeout: None, deadline, ..patient() };
     let answer = manager.table(&mut waiter, TableId(1), LockMode::IntentShared, &wait);
     assert!(matches!(answer, Err(LockError::Deadline { .. })), "{answer:?}");
     manager.end(holder);
@@ -82,8 +82,7 @@ fn a_wait_can_be_cancelled() {
     let id = waiter.id();
     thread::scope(|scope| {
         let answer = scope.spawn(|| {
-            let wait =
-                Wait { policy: LockPolicy::Wait, timeout: None, deadline: None, cancelled: &cancelled };
+            let wait = Wait { timeout: None, cancelled: &cancelled, ..patient() };
             manager.record(&mut waiter, name(b"k"), b"k", RecordMode::Exclusive, &wait)
         });
         until_waiting(&manager, 1);

@@ -83,6 +83,68 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
     assert!((0..20).any(|_| rests()), "nothing is written or woken while nothing happens: {:?}", log.stats());
 }
 
+/// Designs in which the stand-in stalls for so long for a ticket without a waiter.
+fn that_stall(time: Duration) -> [GroupCommitOptions; 4] {
+    let time = Some(time);
+    [
+        GroupCommitOptions { stall: time, ..GroupCommitDesign::HiberStall.into() },
+        GroupCommitOptions { willing_to_wait: time, ..GroupCommitDesign::WillingToWait.into() },
+        GroupCommitOptions { willing_to_wait: time, ..GroupCommitDesign::HiberWillingToWait.into() },
+        GroupCommitOptions { wake_delay: time, ..GroupCommitDesign::Hiber.into() },
+    ]
+}
+
+const LONG_STALL: Duration = Duration::from_secs(60);
+
+/// A commit that is left to the stand-in.
+fn leave_one(log: &Log) {
+    let lsn = commit(log, b"ticket");
+    log.leave(lsn, Durability::Disk);
+}
+
+/// I3.
+#[test]
+fn level_1_is_bounded_beside_a_ticket_that_stalls() {
+    for group_commit in that_stall(LONG_STALL) {
+        for ticket_first in [true, false] {
+            let disk: Arc<dyn Disk> = MemoryDisk::new();
+            let options =
+                LogOptions { memory_flush_interval: Duration::from_millis(40), group_commit, ..small() };
+            let log = Log::create(&disk, DATABASE, &options).unwrap();
+            if ticket_first {
+                leave_one(&log);
+                // The stand-in stalls by now.
+                std::thread::sleep(Duration::from_millis(20));
+            }
+            let began = Instant::now();
+            let lsn = commit(&log, b"level 1");
+            log.wait(lsn, Durability::Memory, &Patience::default()).unwrap();
+            if !ticket_first {
+                leave_one(&log);
+            }
+            while log.durable_position() < lsn {
+                assert!(began.elapsed() < LONG_STALL / 3, "{group_commit}, the ticket first: {ticket_first}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_close_waits_for_no_stall() {
+    for group_commit in that_stall(LONG_STALL) {
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        let options = LogOptions { memory_flush_interval: Duration::from_secs(600), group_commit, ..small() };
+        let log = Log::create(&disk, DATABASE, &options).unwrap();
+        leave_one(&log);
+        std::thread::sleep(Duration::from_millis(20));
+        let began = Instant::now();
+        log.close().unwrap();
+        assert!(began.elapsed() < LONG_STALL / 3, "{group_commit}");
+        assert_eq!(log.durable_position(), Lsn(1), "{group_commit}");
+    }
+}
+
 #[derive(Default)]
 struct CountWakes(AtomicU64);
 

@@ -170,3 +170,100 @@ fn lone_committers_leave_the_last_of_the_room_to_others() {
     assert!(alone > 10 && others > 10, "{alone} and {others}: {reason}");
     assert_eq!(promised(), 0, "after {alone} and {others}");
 }
+
+/// What an earlier process of the same boot left in the ring may go on over the beginnings of several files, none of whose blocks
+/// has been written.
+#[test]
+fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
+    let disk = FaultyDisk::new(7);
+    let options = LogOptions { first_file_bytes: 64 << 10, file_bytes: 64 << 10, ..alone() };
+    let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &options).unwrap();
+    let first = commit(&log, b"on disk");
+    log.wait(first, Durability::Disk, &Patience::default()).unwrap();
+    // A packet in parts, which one of the files begins in the middle of, and small ones.
+    let lengths = [30_000, 100_000, 100, 40_000];
+    let mut last = first;
+    for length in lengths {
+        last = commit(&log, &packet(last.0 + 1, length));
+        log.wait(last, Durability::Memory, &Patience::default()).unwrap();
+    }
+    assert_eq!(log.durable_position(), first);
+    let files = log.file_count() as u64;
+    disk.kill();
+    drop(log);
+
+    let disk: Arc<dyn Disk> = disk.restart();
+    let (packets, end) = read_all(&disk, 1);
+    assert_eq!(packets.len(), 1 + lengths.len());
+    let firsts: Vec<_> = end.files.iter().map(|file| file.first()).take(3).collect();
+    assert_eq!(firsts, [1, 4, 4].map(|first| Some(Lsn(first))), "from where on each file is needed");
+    let log = Log::open(&disk, DATABASE, &options, end).unwrap();
+    let next = commit(&log, b"next");
+    log.wait(next, Durability::Disk, &Patience::default()).unwrap();
+    // All but the one that the log ends in, and what is prepared behind it.
+    assert!(log.free_before(next).unwrap() >= 2, "of {files} files");
+    assert!(log.bytes_used() <= 64 << 10, "{} bytes", log.bytes_used());
+    drop(log);
+    assert_eq!(read_all(&disk, next.0).0, [(next.0, b"next".to_vec())]);
+}
+
+/// The largest packet that a log has room for needs all of it but the file that the log ends in. It gets that also when lone
+/// committers have an allotment open in what is left of that file.
+#[test]
+fn the_largest_packet_has_room_beside_lone_committers() {
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let (file_bytes, bytes_max) = (256 << 10, 1 << 20);
+    let options = LogOptions { first_file_bytes: file_bytes, file_bytes, bytes_max, ..small() };
+    let log = Log::create(&disk, DATABASE, &options).unwrap();
+    let most = gather::longest_within(3 * file_bytes) - HELD_BY_BYTES;
+    let mut slot = log.borrow_packet().unwrap();
+    assert_eq!(
+        log.reserve(&mut slot, most + 1).unwrap_err(),
+        Error::LogTooSmall { length: most + 1, limit: most, log_bytes_max: bytes_max }
+    );
+    // To just before the second file's end, so that the first one has to be freed.
+    while 2 * file_bytes - log.durable_bytes().0 > 16 << 10 {
+        let lsn = commit(&log, &packet(1, 3_000));
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    }
+    let (weak, once) = (Arc::downgrade(&log), std::sync::Once::new());
+    log.when_full(Box::new(move || {
+        let log = weak.upgrade().expect("it is open");
+        once.call_once(|| {
+            let mut slot = log.borrow_packet().unwrap();
+            slot.bytes_mut().extend_from_slice(b"alone");
+            let lsn = loop {
+                // The log server may be at it just now.
+                if let Some(lsn) = log.place_alone(&slot, PacketKind::Commit) {
+                    break lsn;
+                }
+            };
+            assert!(log.promised() > 0, "for what comes next");
+            // Back to where it ends: the checkpoint that is waited for.
+            log.free_before(lsn).unwrap();
+        });
+        None
+    }));
+    log.reserve(&mut slot, most).unwrap();
+    slot.bytes_mut().resize(most, 7);
+    let lsn = log.push(&mut slot, PacketKind::Commit);
+    log.applied(slot);
+    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+}
+
+/// What `Options::log_bytes_max` says.
+#[test]
+fn a_packet_of_three_fifths_of_the_bound_has_room() {
+    for bytes_max in [16, 17, 24, 31, 67, 131, 512, 575, 700, 4 << 10, 64 << 10].map(|mib| mib << 20) {
+        let file_bytes = LogOptions::file_bytes_under(bytes_max);
+        let options = LogOptions { file_bytes, bytes_max, ..LogOptions::default() };
+        let table =
+            files::FileTable::new(MemoryDisk::new(), DATABASE, &options, Caching::Buffered, Vec::new())
+                .unwrap();
+        let (most, bound) = (table.most_for_one(), bytes_max as usize);
+        assert!(most + file_bytes <= bytes_max, "{most} of {bytes_max}");
+        let longest = gather::longest_within(most);
+        assert!(gather::cost(longest) <= most && gather::cost(longest + 1) > most);
+        assert!(longest - HELD_BY_BYTES >= bound / 5 * 3, "{longest} of {bound}");
+    }
+}

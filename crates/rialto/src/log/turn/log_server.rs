@@ -30,6 +30,14 @@ enum Asked {
     Overdue,
 }
 
+/// Until when what is durable at level 1 alone has to be in a group (I3), for a log server that stalls.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Level1Bound {
+    interval: Duration,
+    /// What is asked for is due then, or later; not known before the first look.
+    due: Option<Duration>,
+}
+
 impl<M: Machine> Writer<M> {
     /// Asks the log server to write a group at once.
     pub(crate) fn ask_now(&self) {
@@ -43,6 +51,10 @@ impl<M: Machine> Writer<M> {
 
     /// Asks the log server to write a group within the flush interval.
     pub(crate) fn ask_soon(&self) {
+        // Beside the request, which one for a group now would hide from a stand-in that stalls.
+        if self.owes_level_1.load(Ordering::SeqCst) == 0 {
+            self.owes_level_1.store(1, Ordering::SeqCst);
+        }
         self.ask(request::SOON);
     }
 
@@ -59,10 +71,18 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Ends [`Writer::next_request`].
+    /// Ends [`Writer::next_request`], and the log server's stalls.
     pub(crate) fn close(&self) {
         self.request.fetch_max(request::CLOSED);
         self.request.wake_all();
+        for bucket in self.buckets.iter().chain([&self.stalling]) {
+            bucket.epoch.fetch_add(1);
+            bucket.epoch.wake_all();
+        }
+    }
+
+    pub(super) fn is_closed(&self) -> bool {
+        self.request.load() == request::CLOSED
     }
 
     /// The log server's life: sleeps until it is asked for, and then writes, or sees to it that somebody does. Ends when
@@ -77,8 +97,8 @@ impl<M: Machine> Writer<M> {
         place: impl Fn() -> u64,
         mut write: impl FnMut(Turn<'a, M>),
     ) {
-        let mut arrived = None;
-        while let Some(asked) = self.next_request(interval) {
+        let (mut arrived, mut bound) = (None, None);
+        while let Some((asked, due)) = self.next_request(interval) {
             match self.design.committer() {
                 GroupCommitter::Elected if asked == Asked::Overdue => {
                     // I3's bound on level 1 knows no stall.
@@ -89,26 +109,32 @@ impl<M: Machine> Writer<M> {
                 GroupCommitter::Elected => {
                     // Taken back before the place is read: who asks from here on is served next time.
                     self.request.exchange(request::NOW, request::NONE);
-                    let _ = self.wait(&committer(), &place, &mut write);
+                    let level_1 = Some(Level1Bound { interval, due });
+                    let _ = self.wait(&Committer { level_1, ..committer() }, &place, &mut write);
                 }
                 GroupCommitter::LogServer => {
                     let stand_in = committer();
                     let flight = self.flight.load(Ordering::SeqCst);
                     let view = self.view(&stand_in, 0, &mut arrived, &place);
+                    let mut asked = asked;
                     if let (Choice::Sleep(Some(time)), Asked::Now) = (self.design.choose(&view), asked) {
-                        // Those who asked rely on the request, which stays.
-                        self.sleep(stand_in.lsn, flight, Some(time));
-                        if self.durable() >= stand_in.lsn {
-                            arrived = None;
-                            self.request.exchange(request::NOW, request::NONE);
-                            if place() > self.durable() {
-                                // Who asked meanwhile relies on the request that was just taken back.
-                                self.ask_now();
+                        let bound = bound.get_or_insert(Level1Bound { interval, due });
+                        if let Some(left) = self.left_of(bound) {
+                            // Those who asked rely on the request, which stays.
+                            self.sleep_within(stand_in.lsn, flight, Some(time), Some(left));
+                            if self.durable() >= stand_in.lsn || self.stopped() {
+                                arrived = None;
+                                self.request.exchange(request::NOW, request::NONE);
+                                if place() > self.durable() && !self.stopped() {
+                                    // Who asked meanwhile relies on the request that was just taken back.
+                                    self.ask_now();
+                                }
                             }
+                            continue;
                         }
-                        continue;
+                        asked = Asked::Overdue;
                     }
-                    arrived = None;
+                    (arrived, bound) = (None, None);
                     if let Some(turn) = self.try_take() {
                         // Taken back before the drain: who asks from here on is served by the next group.
                         self.request.exchange(request::NOW, request::NONE);
@@ -128,13 +154,30 @@ impl<M: Machine> Writer<M> {
         }
     }
 
-    /// Sleeps until something is asked for now; `None` when closed.
-    fn next_request(&self, interval: Duration) -> Option<Asked> {
+    /// How long the log server may sleep until it has to look again; none if it has to write now, because level 1's interval
+    /// is over.
+    pub(super) fn left_of(&self, bound: &mut Level1Bound) -> Option<Duration> {
+        let now = self.machine.now();
+        let due = bound.due.get_or_insert(now + bound.interval);
+        if now < *due {
+            return Some(*due - now);
+        }
+        if self.owes_level_1.load(Ordering::SeqCst) != 0 {
+            return None;
+        }
+        // What is asked for from here on is due no earlier.
+        *due = now + bound.interval;
+        Some(bound.interval)
+    }
+
+    /// Sleeps until something is asked for now, and says until when what was asked for before has to be written, if anything
+    /// was; `None` when closed.
+    fn next_request(&self, interval: Duration) -> Option<(Asked, Option<Duration>)> {
         let mut due: Option<Duration> = None;
         loop {
             match self.request.load() {
                 request::CLOSED => return None,
-                request::NOW => return Some(Asked::Now),
+                request::NOW => return Some((Asked::Now, due)),
                 asked @ (request::SOON | request::LINGER) => {
                     let now = self.machine.now();
                     // Who asks for less than what is asked for already relies on that.
@@ -144,7 +187,10 @@ impl<M: Machine> Writer<M> {
                     if now < *due {
                         self.server_sleep(asked, Some(*due - now));
                     } else if self.request.exchange(asked, request::NOW) {
-                        return Some(if asked == request::SOON { Asked::Overdue } else { Asked::Now });
+                        return Some((
+                            if asked == request::SOON { Asked::Overdue } else { Asked::Now },
+                            None,
+                        ));
                     }
                 }
                 _ => {

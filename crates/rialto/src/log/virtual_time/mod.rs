@@ -254,6 +254,7 @@ impl World {
                     started: Some(waited.began),
                     stall: patience.stall,
                     willing_to_wait: patience.willing_to_wait,
+                    level_1: None,
                 };
                 self.writer.wait(&committer, || self.place(), |turn| self.write(turn));
             }

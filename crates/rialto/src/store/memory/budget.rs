@@ -4,17 +4,35 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A bound on bytes that several parts take from, in chunks large enough that its counter is rarely touched.
 ///
-/// Invariant: `used <= limit`, whatever threads do; bytes are given back only by who took them.
+/// Invariant: nothing is taken that would make `used` pass `limit` and what there is of a reserve, whatever threads do; bytes are
+/// given back only by the part that took them.
 #[derive(Debug)]
 pub struct Budget {
     limit: u64,
+    /// What a recovery may take beyond the limit; 0 otherwise.
+    reserve: AtomicU64,
     used: AtomicU64,
 }
 
 impl Budget {
     /// A budget of `limit` bytes, all of them free.
     pub const fn new(limit: u64) -> Budget {
-        Budget { limit, used: AtomicU64::new(0) }
+        Budget::with_reserve(limit, 0)
+    }
+
+    /// A budget of `limit` bytes, and `reserve` more until [`Budget::end_reserve`].
+    pub const fn with_reserve(limit: u64, reserve: u64) -> Budget {
+        Budget { limit, reserve: AtomicU64::new(reserve), used: AtomicU64::new(0) }
+    }
+
+    /// From here on nothing is lent beyond the limit. What is taken already stays.
+    pub fn end_reserve(&self) {
+        self.reserve.store(0, Ordering::Relaxed);
+    }
+
+    /// The most that can be taken now, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.limit.saturating_add(self.reserve.load(Ordering::Relaxed))
     }
 
     /// A budget that never refuses.
@@ -26,9 +44,10 @@ impl Budget {
     #[must_use]
     pub fn take(&self, bytes: u64) -> bool {
         // Relaxed: the counter guards no other memory.
+        let capacity = self.capacity();
         self.used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(bytes).filter(|&sum| sum <= self.limit)
+                used.checked_add(bytes).filter(|&sum| sum <= capacity)
             })
             .is_ok()
     }
@@ -66,6 +85,18 @@ mod tests {
         assert_eq!(budget.used(), 40);
         assert!(budget.take(1));
         assert_eq!(budget.limit(), 100);
+    }
+
+    #[test]
+    fn a_reserve_is_lent_until_it_ends() {
+        let budget = Budget::with_reserve(100, 50);
+        assert!(budget.take(140) && !budget.take(20));
+        budget.end_reserve();
+        budget.give(30);
+        assert!(!budget.take(1), "110 are taken yet");
+        budget.give(11);
+        assert!(budget.take(1) && !budget.take(1));
+        assert_eq!((budget.limit(), budget.capacity()), (100, 100));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! A table's records: which segments hold them and where the next one goes.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crossbeam_utils::CachePadded;
 use hashbrown::HashSet;
@@ -9,6 +10,7 @@ use parking_lot::Mutex;
 
 use super::segments::{IMAGE_HEADER_BYTES, RECORD_HEADER_BYTES, UNIT_BYTES};
 use super::{RecordRef, SEGMENT_BYTES, SegmentId, Segments};
+use crate::catalog::system::is_system_heap;
 use crate::growth::Growing;
 use crate::ids::HeapId;
 
@@ -16,6 +18,17 @@ use crate::ids::HeapId;
 const STRIPES: usize = 8;
 
 /// The records of one table.
+///
+/// Who owns a segment is decided under the locks of the stripes. These hold for all of them:
+///
+/// - A slot is marked free exactly while it is on the free list of a stripe, or in a segment that
+///   [`Heap::give_back_empty`] has taken out of use. Mark and list change together, under that stripe's lock.
+/// - A segment is taken out of use under the locks of *all* stripes, if every slot in it is free, and with it go its slots
+///   from the free lists and the segment from everything that inserts fill. One that is taken into use again comes under
+///   the lock of the stripe that gets its slots, slots and all.
+///
+/// So a slot on a free list, and an open segment, are certainly this heap's, and a segment without a row, a placeholder or
+/// a reserved slot in it can be given to another heap: nothing that was freed in it is still on its way to a list.
 ///
 /// Inserts leave a share of each segment free, so that a record that grows can stay in its segment (System M, section
 /// 2.6): moving inside one segment, it can neither be missed by a sweep nor be caught twice.
@@ -26,8 +39,10 @@ pub struct Heap {
     fill_bytes: usize,
     stripes: Box<[CachePadded<Mutex<Stripe>>]>,
     owned: Mutex<Vec<SegmentId>>,
-    /// Segments with room that recovery has adopted and no stripe fills yet: so that restarts do not waste any.
-    partial: Mutex<Vec<SegmentId>>,
+    /// How often all segments were given back. Written under the lock of `owned`.
+    clears: AtomicU64,
+    /// Segments with room that no stripe fills: recovery has adopted them, or a row did not fit in there.
+    partial: Mutex<VecDeque<SegmentId>>,
     rows: Box<[CachePadded<AtomicI64>]>,
 }
 
@@ -62,6 +77,8 @@ impl Claims for Unclaimed {
 
 /// How many free slots of one size are tried before a new one is made.
 const CLAIMS_TRIED: usize = 8;
+/// How many segments with room are tried for a row before a new one is taken into use.
+const PARTIAL_TRIED: usize = 8;
 
 #[derive(Default)]
 struct Stripe {
@@ -108,7 +125,8 @@ impl Heap {
             fill_bytes: IMAGE_HEADER_BYTES + (SEGMENT_BYTES - IMAGE_HEADER_BYTES) * fill_percent / 100,
             stripes: (0..STRIPES).map(|_| CachePadded::new(Mutex::new(Stripe::default()))).collect(),
             owned: Mutex::new(Vec::new()),
-            partial: Mutex::new(Vec::new()),
+            clears: AtomicU64::new(0),
+            partial: Mutex::default(),
             rows: (0..STRIPES).map(|_| CachePadded::new(AtomicI64::new(0))).collect(),
         }
     }
@@ -144,27 +162,32 @@ impl Heap {
         let units = units(length.max(claims.placeholder().len()));
         let mut stripe = self.stripes[hint % STRIPES].lock();
         if let Some(record) = stripe.pop(units, claims) {
-            self.segments.reclaim(record, claims.placeholder());
+            self.take_off_list(record, claims);
             return Some(record);
         }
         let mut fits = |id| self.extend(id, units, self.limit_for(units), claims);
         if let Some(record) = stripe.open.and_then(&mut fits) {
             return Some(record);
         }
-        while let Some(id) = self.pop_partial() {
-            if let Some(record) = fits(id) {
-                stripe.open = Some(id);
-                return Some(record);
-            }
+        if let Some(record) = self.fill_partial(&mut stripe, PARTIAL_TRIED, &mut fits) {
+            return Some(record);
         }
         if let Some(id) = self.segments.allocate(self.id) {
-            let _growing = Growing::begin();
-            self.owned.lock().push(id);
-            stripe.open = Some(id);
+            self.take_into_use(&mut stripe, id);
             return fits(id);
+        }
+        if let Some(record) = self.fill_partial(&mut stripe, usize::MAX, &mut fits) {
+            return Some(record);
         }
         drop(stripe);
         self.scrape(hint, units, claims)
+    }
+
+    /// The mark of a free slot that was on the list of a stripe, whose lock is held, goes with it.
+    #[inline]
+    fn take_off_list(&self, record: RecordRef, claims: &impl Claims) {
+        debug_assert_eq!(self.segments.heap(record.segment()), Some(self.id), "the segment of a free slot");
+        self.segments.reclaim(record, claims.placeholder());
     }
 
     /// Up to where a segment is filled by a slot of so many units: one that needs a segment gets one.
@@ -197,7 +220,7 @@ impl Heap {
                 if let Some(rest) = self.segments.split(record, units) {
                     stripe.push(self.segments.units(rest), rest);
                 }
-                self.segments.reclaim(record, claims.placeholder());
+                self.take_off_list(record, claims);
                 return Some(record);
             }
         }
@@ -206,8 +229,7 @@ impl Heap {
         }
         let mut stripe = self.stripes[hint % STRIPES].lock();
         let id = self.segments.allocate(self.id)?;
-        self.owned.lock().push(id);
-        stripe.open = Some(id);
+        self.take_into_use(&mut stripe, id);
         self.extend(id, units, SEGMENT_BYTES, claims)
     }
 
@@ -216,20 +238,38 @@ impl Heap {
     ///
     /// Where one of their slots began, another table's row may lie soon: so they go only when nobody seeks a record by
     /// an address in them any more.
+    ///
+    /// Anybody may call it for any table, with no lock on that: beside transactions that use the table, and one that drops it.
+    ///
+    /// A system table keeps its segments: a checkpoint copies these at its begin, and takes them for the system table's until its
+    /// end.
     #[cold]
     pub fn give_back_empty(&self, claims: &mut impl Claims) -> usize {
-        let empty = self.take_empty();
+        if is_system_heap(self.id) {
+            return 0;
+        }
+        let (empty, clears) = self.take_empty();
         if empty.is_empty() {
             return 0;
         }
         let go = claims.quiesce();
-        let (free, kept): (Vec<_>, Vec<_>) = empty.into_iter().partition(|&id| go && self.is_empty(id));
+        let (mut free, kept): (Vec<_>, Vec<_>) = empty.into_iter().partition(|&id| go && self.is_empty(id));
         for id in kept {
-            self.owned.lock().push(id);
+            // The stripe's lock first: a segment is in use only with its free slots on a list.
             let mut stripe = self.stripes[id.0 as usize % STRIPES].lock();
+            let mut owned = self.owned.lock();
+            if self.clears.load(Ordering::Relaxed) != clears {
+                // The clearing of the heap did not find it.
+                free.push(id);
+                continue;
+            }
+            owned.push(id);
             for record in self.segments.slots(id).flatten() {
+                debug_assert!(self.segments.is_free(record), "nobody has filled it meanwhile");
                 stripe.push(self.segments.units(record), record);
             }
+            // Last: from here on other stripes may fill it, and what they take is on no list.
+            self.put_aside(id);
         }
         free.iter().for_each(|&id| self.segments.free(id));
         free.len()
@@ -240,8 +280,8 @@ impl Heap {
         self.segments.slots(id).all(|slot| slot.is_ok_and(|record| self.segments.is_free_of_locks(record)))
     }
 
-    /// Takes the segments in which every slot is free out of use.
-    fn take_empty(&self) -> HashSet<SegmentId> {
+    /// Takes the segments in which every slot is free out of use. Says how often the heap had been cleared then.
+    fn take_empty(&self) -> (HashSet<SegmentId>, u64) {
         // With all stripes locked no slot is taken or freed.
         let mut stripes: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
         let mut owned = self.owned.lock();
@@ -254,7 +294,7 @@ impl Heap {
         }
         self.partial.lock().retain(|id| !empty.contains(id));
         owned.retain(|id| !empty.contains(id));
-        empty
+        (empty, self.clears.load(Ordering::Relaxed))
     }
 
     /// An absent slot for a record that has outgrown its own: in its own segment if the share kept free allows, else
@@ -273,19 +313,67 @@ impl Heap {
 
     /// Frees a slot that nothing points to.
     pub fn release(&self, hint: usize, record: RecordRef) {
-        self.segments.vacate(record, true);
-        self.stripes[hint % STRIPES].lock().push(self.segments.units(record), record);
+        let mut stripe = self.stripes[hint % STRIPES].lock();
+        // Under the stripe's lock: a slot that says that it is free, and is on no list yet, would let its segment go.
+        self.segments.vacate(record);
+        stripe.push(self.segments.units(record), record);
     }
 
-    fn pop_partial(&self) -> Option<SegmentId> {
-        self.partial.lock().pop()
+    /// A slot in one of the next `tried` segments with room, which the stripe fills from then on.
+    #[cold]
+    fn fill_partial(
+        &self,
+        stripe: &mut Stripe,
+        tried: usize,
+        mut fits: impl FnMut(SegmentId) -> Option<RecordRef>,
+    ) -> Option<RecordRef> {
+        let mut partial = self.partial.lock();
+        for _ in 0..tried.min(partial.len()) {
+            let id = partial.pop_back()?;
+            if let Some(record) = fits(id) {
+                drop(partial);
+                self.open(stripe, id);
+                return Some(record);
+            }
+            if self.has_room(id) {
+                partial.push_front(id);
+            }
+        }
+        None
+    }
+
+    /// A new segment of the heap's, which the stripe fills from now on.
+    fn take_into_use(&self, stripe: &mut Stripe, id: SegmentId) {
+        let _growing = Growing::begin();
+        self.owned.lock().push(id);
+        self.open(stripe, id);
+    }
+
+    /// The stripe fills this segment from now on. The one that it has filled until now is not full if a long row did not fit.
+    fn open(&self, stripe: &mut Stripe, id: SegmentId) {
+        if let Some(before) = stripe.open.replace(id) {
+            self.put_aside(before);
+        }
+    }
+
+    /// Whether a segment in which a row did not fit has room that is worth another look.
+    fn has_room(&self, id: SegmentId) -> bool {
+        self.segments.used(id) + self.fill_bytes / 8 <= self.fill_bytes
+    }
+
+    /// No stripe fills the segment any more. Its room is used later.
+    fn put_aside(&self, id: SegmentId) {
+        if self.has_room(id) {
+            let _growing = Growing::begin();
+            self.partial.lock().push_front(id);
+        }
     }
 
     /// Takes over a segment that recovery has filled.
     pub fn adopt_segment(&self, id: SegmentId) {
         self.owned.lock().push(id);
         if self.segments.used(id) < self.fill_bytes {
-            self.partial.lock().push(id);
+            self.partial.lock().push_back(id);
         }
     }
 
@@ -296,13 +384,13 @@ impl Heap {
 
     /// Gives all segments back. The caller sees to it that no index points here any more.
     pub fn clear(&self) {
-        for stripe in &self.stripes {
-            *stripe.lock() = Stripe::default();
-        }
+        // With all of it locked no segment is taken into use again.
+        let mut stripes: Vec<_> = self.stripes.iter().map(|stripe| stripe.lock()).collect();
+        let mut owned = self.owned.lock();
+        stripes.iter_mut().for_each(|stripe| **stripe = Stripe::default());
         self.partial.lock().clear();
-        for id in self.owned.lock().drain(..) {
-            self.segments.free(id);
-        }
+        self.clears.fetch_add(1, Ordering::Relaxed);
+        owned.drain(..).for_each(|id| self.segments.free(id));
         for rows in &self.rows {
             rows.store(0, Ordering::Relaxed);
         }
@@ -311,13 +399,17 @@ impl Heap {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicBool;
+    use std::time::Instant;
+
     use super::*;
     use crate::ids::Lsn;
+    use crate::io::Random;
     use crate::store::memory::Budget;
 
     fn heap(fill_percent: u8) -> Heap {
         let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap());
-        Heap::new(segments, HeapId(3), fill_percent)
+        Heap::new(segments, HeapId(73), fill_percent)
     }
 
     #[test]
@@ -329,6 +421,51 @@ mod tests {
         assert!(heap.segments().is_free(record));
         assert_eq!(heap.allocate(0, 90, &mut Unclaimed), Some(record));
         assert!(!heap.segments().is_free(record) && heap.segments().is_absent(record));
+    }
+
+    #[test]
+    fn a_segment_that_is_taken_into_use_again_is_filled_by_others_when_its_slots_are_listed() {
+        let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(2 << 20))).unwrap());
+        let (heap, over) = (Heap::new(segments, HeapId(73), 100), AtomicBool::new(false));
+        let end = Instant::now() + Random::test_time_from_environment();
+        std::thread::scope(|scope| {
+            let (heap, over) = (&heap, &over);
+            for _ in 0..2 {
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        heap.give_back_empty(&mut Busy { locked: Vec::new(), quiet: false });
+                    }
+                });
+            }
+            let allocating: Vec<_> = (0..6_u8)
+                .map(|thread| scope.spawn(move || allocate_and_release(heap, thread, end)))
+                .collect();
+            let outcomes: Vec<_> = allocating.into_iter().map(|thread| thread.join()).collect();
+            over.store(true, Ordering::Relaxed);
+            outcomes.into_iter().for_each(|outcome| outcome.unwrap());
+        });
+    }
+
+    /// Nobody else writes to a slot that was allocated.
+    fn allocate_and_release(heap: &Heap, thread: u8, end: Instant) {
+        let (segments, mut read) = (heap.segments(), Vec::new());
+        for round in 1.. {
+            if Instant::now() >= end {
+                return;
+            }
+            // Of many lengths: a listed slot seldom fits.
+            let length = 200 + round % 40 * 50;
+            let Some(record) = heap.allocate(thread.into(), length, &mut Unclaimed) else {
+                heap.give_back_empty(&mut Unclaimed);
+                continue;
+            };
+            segments.write(record, &vec![thread; length], Lsn(round as u64));
+            (0..3).for_each(|_| std::thread::yield_now());
+            segments.read(record, &mut read);
+            let is_mine = !segments.is_free(record) && read == vec![thread; length];
+            assert!(is_mine, "round {round}: {record:?} was given to another thread, too");
+            heap.release(thread.into(), record);
+        }
     }
 
     #[test]
@@ -361,6 +498,34 @@ mod tests {
         small[1..].iter().for_each(|&record| heap.release(1, record));
         assert!(heap.allocate(2, 30_000, &mut Unclaimed).is_some(), "small free slots make a segment again");
         assert!(!heap.segments().is_free(small[0]) && heap.segments().units(small[0]) == 5);
+    }
+
+    /// Segments that recovery has found half full, and a row that fits in none of them.
+    #[test]
+    fn a_row_that_fits_nowhere_leaves_the_room_to_smaller_ones() {
+        let heap = heap(100);
+        for _ in 0..4 {
+            let id = heap.segments().allocate(heap.id()).unwrap();
+            heap.segments().extend(id, units(30_000), SEGMENT_BYTES, &[]).unwrap();
+            heap.adopt_segment(id);
+        }
+        assert!(heap.allocate(0, 50_000, &mut Unclaimed).is_some());
+        for _ in 0..120 {
+            assert!(heap.allocate(0, 1_000, &mut Unclaimed).is_some());
+        }
+        assert_eq!(heap.owned().len(), 5);
+    }
+
+    #[test]
+    fn a_segment_that_a_row_did_not_fit_in_is_filled_later() {
+        let heap = heap(100);
+        for length in [40_000, 30_000, 40_000] {
+            assert!(heap.allocate(0, length, &mut Unclaimed).is_some());
+        }
+        for _ in 0..70 {
+            assert!(heap.allocate(0, 1_000, &mut Unclaimed).is_some());
+        }
+        assert_eq!(heap.owned().len(), 3);
     }
 
     #[test]
@@ -416,5 +581,90 @@ mod tests {
         again.iter().for_each(|&record| heap.release(0, record));
         busy.quiet = true;
         assert!(heap.allocate(0, 30_000, &mut busy).is_some());
+    }
+
+    /// A table is dropped while another one's insert looks for segments that are empty.
+    #[test]
+    fn a_heap_that_is_cleared_keeps_no_segment_that_was_out_of_use() {
+        struct Clears<'a>(&'a Heap);
+        impl Claims for Clears<'_> {
+            fn claim(&mut self, _record: RecordRef) -> bool {
+                true
+            }
+
+            fn quiesce(&mut self) -> bool {
+                self.0.clear();
+                false
+            }
+        }
+        let heap = heap(100);
+        let record = heap.allocate(0, 1_000, &mut Unclaimed).unwrap();
+        heap.release(0, record);
+        heap.give_back_empty(&mut Clears(&heap));
+        assert_eq!((heap.owned().len(), heap.segments().budget().used()), (0, 0));
+    }
+
+    #[test]
+    fn a_system_table_keeps_its_empty_segments() {
+        for (id, given_back) in [(HeapId(73), 1), (HeapId(3), 0)] {
+            let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(1 << 20))).unwrap());
+            let heap = Heap::new(segments, id, 100);
+            let record = heap.allocate(0, 1_000, &mut Unclaimed).unwrap();
+            heap.release(0, record);
+            assert_eq!(heap.give_back_empty(&mut Unclaimed), given_back, "{id:?}");
+        }
+    }
+
+    /// Allocates and releases slots for a while, beside threads that give empty segments back: those that find all quiet, and
+    /// those that do not and take the segments into use again.
+    fn while_segments_are_given_back(quiet: &[bool], length: usize) {
+        let segments = Arc::new(Segments::reserve(Arc::new(Budget::new(16 << 20))).unwrap());
+        let heap = Heap::new(segments.clone(), HeapId(73), 100);
+        // Takes what the heap gives back.
+        let other = Heap::new(segments.clone(), HeapId(74), 100);
+        let stop = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let (heap, other, segments, stop) = (&heap, &other, &segments, &stop);
+            for &quiet in quiet {
+                scope.spawn(move || {
+                    let mut busy = Busy { locked: Vec::new(), quiet };
+                    while !stop.load(Ordering::Relaxed) {
+                        heap.give_back_empty(&mut busy);
+                    }
+                });
+            }
+            let allocating = scope.spawn(move || {
+                let end = Instant::now() + Random::test_time_from_environment();
+                let mut rounds = 0;
+                let mut other_one = other.allocate(0, 100, &mut Unclaimed).unwrap();
+                while Instant::now() < end {
+                    rounds += 1;
+                    let record = heap.allocate(0, length, &mut Unclaimed).unwrap();
+                    let owner = segments.heap(record.segment());
+                    if owner != Some(HeapId(73)) || segments.is_free(record) {
+                        return Err((rounds, record, owner));
+                    }
+                    segments.write(record, &[7; 30_000][..length], Lsn(rounds));
+                    heap.release(0, record);
+                    other.release(0, other_one);
+                    other.give_back_empty(&mut Unclaimed);
+                    other_one = other.allocate(0, 100, &mut Unclaimed).unwrap();
+                }
+                Ok(())
+            });
+            let outcome = allocating.join();
+            stop.store(true, Ordering::Relaxed);
+            assert_eq!(outcome.unwrap(), Ok(()), "a slot of a segment that is not the heap's was handed out");
+        });
+    }
+
+    #[test]
+    fn a_slot_that_is_being_released_keeps_its_segment() {
+        while_segments_are_given_back(&[true], 30_000);
+    }
+
+    #[test]
+    fn a_segment_that_is_taken_into_use_again_has_its_slots_listed() {
+        while_segments_are_given_back(&[false, true], 3_000);
     }
 }

@@ -163,7 +163,8 @@ impl Drop for Latched<'_> {
     }
 }
 
-/// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand.
+/// The arena: address space for all segments that the memory bound allows, reserved once and filled on demand. How many are in
+/// use the budget decides.
 pub struct Segments {
     words: Region,
     metas: Box<[SegmentMeta]>,
@@ -180,9 +181,14 @@ struct FreeSegments {
 }
 
 impl Segments {
-    /// Reserves address space for as many segments as the budget's limit allows.
+    /// Reserves address space for as many segments as the budget allows.
     pub fn reserve(budget: Arc<Budget>) -> std::io::Result<Segments> {
-        let count = (budget.limit() as usize / SEGMENT_BYTES).max(1);
+        Segments::reserve_numbers(budget, 0)
+    }
+
+    /// The same, and for at least so many: of a database that has shrunk the numbers are higher than the budget allows segments.
+    pub fn reserve_numbers(budget: Arc<Budget>, numbers: u32) -> std::io::Result<Segments> {
+        let count = (budget.capacity() as usize / SEGMENT_BYTES).max(numbers as usize).max(1);
         let words = Region::reserve(count * SEGMENT_BYTES)?;
         // Dirty from the start: a segment that a sweep meets between its number and its claim gets an image too.
         let fresh = || SegmentMeta { marks: AtomicU8::new(ALL_COPIES), ..SegmentMeta::default() };
@@ -565,8 +571,8 @@ impl Segments {
         words.finish_write(length, lsn);
     }
 
-    /// Marks a slot whose row is gone: absent, and free when `free`.
-    pub fn vacate(&self, record: RecordRef, free: bool) {
+    /// Marks a slot whose row is gone, or never came, as absent and free. Its heap, which lists it, calls this.
+    pub fn vacate(&self, record: RecordRef) {
         let latched = self.latch(record.segment());
         let word = self.word(record, 0);
         if word.load(Ordering::Relaxed) & ABSENT == 0 {
@@ -574,7 +580,7 @@ impl Segments {
         } else {
             self.mark_dirty(&latched);
         }
-        word.fetch_or(if free { ABSENT | FREE } else { ABSENT }, Ordering::AcqRel);
+        word.fetch_or(ABSENT | FREE, Ordering::AcqRel);
         word.fetch_add(VERSION_ONE, Ordering::AcqRel);
     }
 

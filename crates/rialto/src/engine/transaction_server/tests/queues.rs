@@ -164,7 +164,7 @@ fn no_more_requests_are_begun_while_too_many_rest() {
 fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     let mailbox = Mailbox::new();
     assert_eq!(mailbox.take(), None);
-    (1..=3).for_each(|response| mailbox.put(response));
+    (1..=3).for_each(|response| mailbox.put(response).unwrap());
     let naps = Cell::new(0);
     let wait = |awaited| mailbox.wait(awaited, || naps.set(naps.get() + 1));
     wait(Awaited::Response);
@@ -179,7 +179,7 @@ fn responses_come_in_order_and_nothing_that_is_there_is_waited_for() {
     assert_eq!(naps.get(), 0);
     mailbox.forget_room();
     std::thread::scope(|scope| {
-        scope.spawn(|| mailbox.put(4));
+        scope.spawn(|| mailbox.put(4).unwrap());
         wait_for(&mailbox, Awaited::Response);
         scope.spawn(|| mailbox.tell_of_room());
         wait_for(&mailbox, Awaited::Room);

@@ -91,6 +91,12 @@ impl Segments {
         self.painting.painted();
     }
 
+    /// Makes the segment black, whatever it holds: a black/white sweep that begins is not about it.
+    pub fn paint_black(&self, id: SegmentId) {
+        let latched = self.latch(id);
+        latched.set_marks(latched.marks() & !PAINT);
+    }
+
     /// Whether a black/white sweep goes on.
     pub fn is_painted(&self) -> bool {
         self.snapshots.stage() == Stage::Painting

@@ -1,5 +1,6 @@
 //! Tests of the index as a whole: against a model, by many threads, and the latch under a model checker.
 
+mod guard;
 mod latch;
 mod measure;
 mod model;

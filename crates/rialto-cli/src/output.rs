@@ -1,0 +1,67 @@
+//! What the program tells: results on stdout, all else on stderr. A reader of either may have gone
+//! (`rialto inspect DIR | head -1`): the program then ends as it would have, and says nothing more.
+
+use std::fmt;
+use std::io::{self, ErrorKind, Stdout, Write};
+use std::process::ExitCode;
+
+/// Standard output. What is written behind the end of its reader goes nowhere, without an error.
+pub struct Results {
+    out: Stdout,
+    is_read: bool,
+}
+
+impl Results {
+    pub fn new() -> Results {
+        Results { out: io::stdout(), is_read: true }
+    }
+
+    /// Writes, as long as there is a reader; `instead` is the result without one.
+    fn while_read<T>(
+        &mut self,
+        instead: T,
+        write: impl FnOnce(&mut Stdout) -> io::Result<T>,
+    ) -> io::Result<T> {
+        if !self.is_read {
+            return Ok(instead);
+        }
+        match write(&mut self.out) {
+            Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+                self.is_read = false;
+                Ok(instead)
+            }
+            written => written,
+        }
+    }
+}
+
+impl Write for Results {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.while_read(bytes.len(), |out| out.write(bytes))
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.while_read((), |out| out.flush())
+    }
+}
+
+/// Prints a result, and gives the exit code: this one, or that of an output that takes nothing.
+pub fn print(result: impl fmt::Display, code: ExitCode) -> ExitCode {
+    let mut out = Results::new();
+    match writeln!(out, "{result}").and_then(|()| out.flush()) {
+        Ok(()) => code,
+        Err(error) => fail(format_args!("standard output: {error}"), 4),
+    }
+}
+
+/// Tells something on stderr.
+pub fn tell(text: impl fmt::Display) {
+    // There is no output left for this error.
+    let _ = writeln!(io::stderr(), "{text}");
+}
+
+/// Tells an error, and gives its exit code.
+pub fn fail(error: impl fmt::Display, code: u8) -> ExitCode {
+    tell(format_args!("error: {error}"));
+    ExitCode::from(code)
+}

@@ -1,0 +1,296 @@
+//! [`Portals`]: a client's statements with their arguments, and the rows that are still to be handed out.
+//!
+//! Kept here: what the portals of a session keep is bounded. A portal ends with its transaction, and with the savepoint
+//! that it was opened behind.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use rialto::row::Value;
+use rialto_sql::{SqlError, SqlState, Tag};
+
+use super::extended::{arguments, describe_rows, formats};
+use super::output::{OutputFormats, check_room};
+use super::statements::Statement;
+use crate::protocol::frontend::Bind;
+
+/// The most bytes of rows and arguments that the portals of a session keep; a named one counts [`PORTAL_BYTES`] more.
+pub(super) const KEPT_BYTES_MAX: usize = 64 << 20;
+/// What a named portal takes beside its arguments and rows.
+const PORTAL_BYTES: usize = 1 << 10;
+/// The unnamed portal's arguments of up to so many bytes stay when it is closed, as room for the next ones.
+const ROOM_BYTES_MAX: usize = 64 << 10;
+
+/// A statement with its arguments.
+pub(super) struct Portal {
+    /// `None` if there is no such portal.
+    pub(super) statement: Option<Arc<Statement>>,
+    pub(super) params: Vec<Value>,
+    /// Those of its rows, for as long as the portal is there.
+    pub(super) formats: OutputFormats,
+    pub(super) state: PortalState,
+    /// The number of the savepoint that it was opened behind.
+    savepoint: u64,
+    /// What it takes: its arguments, and the rows that it keeps; a named one's name and [`PORTAL_BYTES`], too.
+    bytes: usize,
+}
+
+pub(super) enum PortalState {
+    New,
+    /// It ran, and these DataRow messages from `at` on are left.
+    Suspended {
+        rows: Vec<u8>,
+        at: usize,
+        tag: Tag,
+    },
+    /// It ran to its end.
+    Ran(Tag),
+    /// It runs, or has failed: it cannot be run again.
+    Done,
+}
+
+impl Default for Portal {
+    fn default() -> Portal {
+        Portal {
+            statement: None,
+            params: Vec::new(),
+            formats: OutputFormats::TEXT,
+            state: PortalState::Done,
+            savepoint: 0,
+            bytes: 0,
+        }
+    }
+}
+
+impl Portal {
+    /// Makes it one that is not there; its room for arguments stays, unless that is much.
+    pub(super) fn close(&mut self) {
+        self.statement = None;
+        self.state = PortalState::Done;
+        if std::mem::take(&mut self.bytes) > ROOM_BYTES_MAX {
+            self.params = Vec::new();
+        }
+    }
+
+    /// Whether there is such a portal.
+    fn is_there(&self) -> bool {
+        self.statement.is_some()
+    }
+
+    /// Whether its statement gives rows.
+    pub(super) fn has_columns(&self) -> bool {
+        self.statement.as_ref().is_some_and(|statement| statement.has_columns())
+    }
+
+    /// Answers a Describe of it.
+    pub(super) fn describe(&self, out: &mut Vec<u8>) {
+        let Some(statement) = &self.statement else { return };
+        match self.formats {
+            OutputFormats::TEXT => out.extend_from_slice(&statement.description),
+            _ => describe_rows(out, statement.prepared.as_deref(), &self.formats),
+        }
+    }
+
+    /// Makes it a statement's, with these arguments, opened behind this savepoint; it takes so many bytes.
+    fn bind(
+        &mut self,
+        statement: Arc<Statement>,
+        bind: &Bind<'_>,
+        savepoint: u64,
+        bytes: usize,
+    ) -> Result<(), SqlError> {
+        let bound = arguments(bind, statement.params(), &mut self.params).and_then(|()| {
+            let columns = statement.prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
+            formats(bind.result_formats, columns)
+        });
+        match bound {
+            Ok(formats) => {
+                self.formats = formats;
+                (self.state, self.bytes) = (PortalState::New, bytes);
+                self.savepoint = savepoint;
+                self.statement = Some(statement);
+                Ok(())
+            }
+            Err(error) => {
+                self.bytes = bytes;
+                self.close();
+                Err(error)
+            }
+        }
+    }
+
+    /// The bytes of rows that it keeps.
+    fn kept_bytes(&self) -> usize {
+        match &self.state {
+            PortalState::Suspended { rows, .. } => rows.len(),
+            _ => 0,
+        }
+    }
+}
+
+/// A client's portals.
+#[derive(Default)]
+pub(super) struct Portals {
+    /// The one without a name, which stays to be used again.
+    pub(super) unnamed: Portal,
+    named: HashMap<String, Portal>,
+    /// What the named ones take.
+    named_bytes: usize,
+}
+
+impl Portals {
+    /// The portal of this name.
+    #[inline]
+    pub(super) fn get(&mut self, name: &str) -> Result<&mut Portal, SqlError> {
+        let portal = if name.is_empty() { Some(&mut self.unnamed) } else { self.named.get_mut(name) };
+        portal
+            .filter(|portal| portal.is_there())
+            .ok_or_else(|| SqlError::new(SqlState::NoSuchPortal, format!("portal \"{name}\" does not exist")))
+    }
+
+    /// Opens a portal.
+    #[inline]
+    pub(super) fn open(
+        &mut self,
+        bind: &Bind<'_>,
+        statement: Arc<Statement>,
+        savepoint: u64,
+    ) -> Result<(), SqlError> {
+        let values = bind.arguments.count() * size_of::<Value>();
+        let bytes = bind.arguments.bytes() + values;
+        match bind.portal {
+            "" => {
+                // The arguments that it has go first.
+                if self.unnamed.bytes > ROOM_BYTES_MAX {
+                    self.unnamed.close();
+                }
+                check_room(KEPT_BYTES_MAX.saturating_sub(self.named_bytes), bytes)?;
+                self.unnamed.bind(statement, bind, savepoint, bytes)
+            }
+            name => self.open_named(name, bind, statement, savepoint, bytes),
+        }
+    }
+
+    fn open_named(
+        &mut self,
+        name: &str,
+        bind: &Bind<'_>,
+        statement: Arc<Statement>,
+        savepoint: u64,
+        bytes: usize,
+    ) -> Result<(), SqlError> {
+        let bytes = PORTAL_BYTES + name.len() + bytes;
+        check_room(self.room(), bytes)?;
+        let mut portal = Portal::default();
+        portal.bind(statement, bind, savepoint, bytes)?;
+        self.named.insert(name.to_string(), portal);
+        self.named_bytes += bytes;
+        Ok(())
+    }
+
+    /// Refuses a name that is taken.
+    #[inline]
+    pub(super) fn check_is_free(&self, name: &str) -> Result<(), SqlError> {
+        if name.is_empty() || !self.named.contains_key(name) {
+            return Ok(());
+        }
+        let message = format!("cursor \"{name}\" already exists");
+        Err(SqlError::new(SqlState::DuplicatePortal, message))
+    }
+
+    /// The bytes that portals may take beside those that they do.
+    pub(super) fn room(&self) -> usize {
+        KEPT_BYTES_MAX.saturating_sub(self.named_bytes + self.unnamed.bytes)
+    }
+
+    /// Has a portal that has run keep the rows that are left.
+    pub(super) fn keep(&mut self, name: &str, mut rows: Vec<u8>, tag: Tag) -> Result<(), SqlError> {
+        rows.shrink_to_fit();
+        let bytes = rows.len();
+        let portal = self.get(name)?;
+        portal.state = PortalState::Suspended { rows, at: 0, tag };
+        portal.bytes += bytes;
+        if !name.is_empty() {
+            self.named_bytes += bytes;
+        }
+        Ok(())
+    }
+
+    /// After a portal has run to its end. Its room for arguments is its own: the unnamed portal uses it again, and a named
+    /// one has no more use for it.
+    #[inline]
+    pub(super) fn ran(&mut self, name: &str, tag: Tag, params: Vec<Value>) {
+        if name.is_empty() {
+            self.unnamed.state = PortalState::Ran(tag);
+            self.unnamed.params = params;
+        } else if let Some(portal) = self.named.get_mut(name) {
+            portal.state = PortalState::Ran(tag);
+        }
+    }
+
+    /// After a portal has handed out its last row.
+    pub(super) fn end(&mut self, name: &str, tag: Tag) -> Result<(), SqlError> {
+        let portal = self.get(name)?;
+        let bytes = portal.kept_bytes();
+        portal.state = PortalState::Ran(tag);
+        portal.bytes -= bytes;
+        if !name.is_empty() {
+            self.named_bytes -= bytes;
+        }
+        Ok(())
+    }
+
+    /// Closes one.
+    pub(super) fn close(&mut self, name: &str) {
+        match name {
+            "" => self.unnamed.close(),
+            name => {
+                if let Some(portal) = self.named.remove(name) {
+                    self.named_bytes -= portal.bytes;
+                }
+            }
+        }
+    }
+
+    /// Closes all of them.
+    #[inline]
+    pub(super) fn clear(&mut self) {
+        self.unnamed.close();
+        if !self.named.is_empty() {
+            self.named.clear();
+            self.named_bytes = 0;
+        }
+    }
+
+    /// Closes those that were opened behind this savepoint, 0 for all: the transaction took back what they have read.
+    #[inline]
+    pub(super) fn close_behind(&mut self, savepoint: u64) {
+        if self.unnamed.savepoint >= savepoint {
+            self.unnamed.close();
+        }
+        if !self.named.is_empty() {
+            let Portals { named, named_bytes, .. } = self;
+            named.retain(|_, portal| {
+                let stays = portal.savepoint < savepoint;
+                if !stays {
+                    *named_bytes -= portal.bytes;
+                }
+                stays
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_portal_that_is_closed_keeps_little() {
+        for (bytes, keeps) in [(0, true), (ROOM_BYTES_MAX, true), (ROOM_BYTES_MAX + 1, false)] {
+            let mut portal = Portal { params: vec![Value::Null], bytes, ..Portal::default() };
+            portal.close();
+            assert_eq!((portal.params.capacity() > 0, portal.bytes), (keeps, 0), "{bytes}");
+        }
+    }
+}

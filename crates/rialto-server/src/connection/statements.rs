@@ -1,0 +1,104 @@
+//! [`Statements`]: a client's prepared statements.
+
+use std::sync::Arc;
+
+use hashbrown::HashMap;
+use rialto_sql::{Prepared, SqlError, SqlState, SqlType};
+
+use super::extended::describe_rows;
+use super::output::OutputFormats;
+
+/// The most bytes of a session's prepared statements, texts and plans, each of which counts at least [`STATEMENT_BYTES`].
+const BYTES_MAX: usize = 64 << 20;
+/// What a short statement counts: it takes about as much, with its plan.
+const STATEMENT_BYTES: usize = 4 << 10;
+
+/// A prepared statement of the client's.
+pub(super) struct Statement {
+    /// `None` for an empty statement.
+    pub(super) prepared: Option<Arc<Prepared>>,
+    /// The answer to a Describe of a portal whose columns are all text: RowDescription or NoData.
+    pub(super) description: Vec<u8>,
+    bytes: usize,
+}
+
+impl Statement {
+    fn new(prepared: Option<Arc<Prepared>>, bytes: usize) -> Statement {
+        let mut description = Vec::new();
+        describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
+        Statement { prepared, description, bytes }
+    }
+
+    pub(super) fn params(&self) -> &[SqlType] {
+        self.prepared.as_ref().map_or(&[], |prepared| &prepared.params)
+    }
+
+    /// Whether it gives rows.
+    pub(super) fn has_columns(&self) -> bool {
+        self.prepared.as_ref().is_some_and(|prepared| !prepared.columns.is_empty())
+    }
+}
+
+/// A client's prepared statements, by their names' bytes. They are bounded.
+#[derive(Default)]
+pub(super) struct Statements {
+    by_name: HashMap<Vec<u8>, Arc<Statement>>,
+    bytes: usize,
+}
+
+impl Statements {
+    #[inline]
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Arc<Statement>> {
+        self.by_name.get(name)
+    }
+
+    /// Refuses a name that is taken, and a text that finds no room beside the others.
+    pub(super) fn check_new(&self, name: &str, text_bytes: usize) -> Result<(), SqlError> {
+        if self.by_name.contains_key(name.as_bytes()) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(SqlState::DuplicateStatement, message));
+        }
+        self.check_room(text_bytes).map(drop)
+    }
+
+    /// What a statement counts that takes so many bytes, if there is room for it.
+    fn check_room(&self, bytes: usize) -> Result<usize, SqlError> {
+        let bytes = bytes.max(STATEMENT_BYTES);
+        if self.bytes + bytes <= BYTES_MAX {
+            return Ok(bytes);
+        }
+        let message = format!(
+            "the prepared statements of this session would take more than {} MiB: it has {}",
+            BYTES_MAX >> 20,
+            self.by_name.len()
+        );
+        let error = SqlError::new(SqlState::OutOfMemory, message);
+        Err(error.hint(format!(
+            "Close some. Each counts what its text and its plan take, at least {} KiB.",
+            STATEMENT_BYTES >> 10
+        )))
+    }
+
+    /// Adds one whose name was checked, if there is room for its plan beside the others.
+    pub(super) fn insert(
+        &mut self,
+        name: &str,
+        prepared: Option<Arc<Prepared>>,
+        text_bytes: usize,
+    ) -> Result<(), SqlError> {
+        let plan_bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes);
+        // The plan's bytes count its text.
+        let bytes = self.check_room(plan_bytes.max(text_bytes))?;
+        self.bytes += bytes;
+        self.by_name.insert(name.as_bytes().to_vec(), Arc::new(Statement::new(prepared, bytes)));
+        Ok(())
+    }
+
+    /// Forgets one; portals of it stay.
+    #[inline]
+    pub(super) fn remove(&mut self, name: &[u8]) {
+        if let Some(statement) = self.by_name.remove(name) {
+            self.bytes -= statement.bytes;
+        }
+    }
+}

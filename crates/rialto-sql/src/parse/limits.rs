@@ -1,0 +1,117 @@
+//! What a statement may be at most: its text, its tokens, and how deep its tree is.
+//!
+//! Parsing, binding, planning, running and dropping a statement recurse over its tree. So the tree that leaves this module
+//! is at most [`HEIGHT_MAX`] high. sqlparser's own tree may be higher: its parser bounds what it recurses for, but loops
+//! over chains (`a + b + c`, `a::int::text`, `int[][]`), which become trees as high as they are long. [`chain`] bounds
+//! that height from the tokens, before the parser runs; where it is more than a stack surely takes, the statement is parsed
+//! on a thread with a stack that fits it ([`on_a_stack_for`]), and only what is lowered leaves that thread.
+
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan};
+
+use crate::error::{Result, SqlError, SqlState};
+
+/// The longest text of a statement, in bytes.
+pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
+/// The most tokens of a statement.
+pub const TOKENS_MAX: usize = 4 << 20;
+/// The most operators in a chain.
+pub const CHAIN_MAX: usize = 32_000;
+/// The height of an expression's tree.
+pub const HEIGHT_MAX: u16 = 500;
+/// How deep the parser recurses.
+pub(super) const NESTING_MAX: usize = 200;
+
+/// The longest chain that is parsed on the session's own stack.
+const CHAIN_IN_PLACE_MAX: usize = 150;
+/// The stack that parsing takes without chains.
+const STACK_BYTES: usize = 8 << 20;
+/// What one level of sqlparser's tree takes of a stack when it is walked or dropped, generously.
+const STACK_BYTES_PER_LEVEL: usize = 8 << 10;
+
+/// Refuses a text that is too long.
+pub(super) fn check_length(text: &str) -> Result<()> {
+    if text.len() <= STATEMENT_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!("statement of {} bytes: the limit is {STATEMENT_BYTES_MAX} bytes", text.len());
+    Err(SqlError::new(SqlState::LimitExceeded, message)
+        .hint("Split it, give values as parameters, or use COPY."))
+}
+
+/// Refuses a statement of too many tokens.
+pub(super) fn check_tokens(tokens: &[TokenWithSpan]) -> Result<()> {
+    if tokens.len() <= TOKENS_MAX {
+        return Ok(());
+    }
+    let message = format!("statement of {} tokens: the limit is {TOKENS_MAX}", tokens.len());
+    Err(SqlError::new(SqlState::LimitExceeded, message).hint("Split it, or use COPY."))
+}
+
+/// An expression, or a statement, whose tree is too high.
+pub(super) fn too_complex(what: &str) -> SqlError {
+    SqlError::new(SqlState::TooComplex, format!("statement too complex: {what}"))
+}
+
+/// How high sqlparser's tree can be at most, less what it recurses for: each level takes a token that is no name and no
+/// literal, and a comma begins anew, but for chains of queries.
+pub(super) fn chain(tokens: &[TokenWithSpan]) -> usize {
+    /// One level of brackets: what is counted since the last comma, and of chains that no comma ends.
+    #[derive(Default, Clone, Copy)]
+    struct Level {
+        count: usize,
+        queries: usize,
+    }
+    let mut outer: Vec<Level> = Vec::new();
+    let (mut level, mut below, mut most) = (Level::default(), 0, 0);
+    for token in tokens {
+        match &token.token {
+            Token::Whitespace(_) | Token::EOF => continue,
+            Token::LParen | Token::LBracket | Token::LBrace => {
+                level.count += 1;
+                below += level.count + level.queries;
+                outer.push(std::mem::take(&mut level));
+            }
+            Token::RParen | Token::RBracket | Token::RBrace => {
+                if let Some(last) = outer.pop() {
+                    below -= last.count + last.queries;
+                    level = last;
+                }
+            }
+            Token::Comma => level.count = 0,
+            Token::Word(word) => match word.keyword {
+                Keyword::NoKeyword => {}
+                Keyword::UNION | Keyword::EXCEPT | Keyword::INTERSECT | Keyword::MINUS => level.queries += 1,
+                // The parser recurses for each, which is more than a level of a tree takes.
+                Keyword::JOIN => level.count += 4,
+                _ => level.count += 1,
+            },
+            Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => {}
+            _ => level.count += 1,
+        }
+        most = most.max(below + level.count + level.queries);
+    }
+    most
+}
+
+/// Runs `parse`, whose trees are at most so high, on a stack that takes them.
+pub(super) fn on_a_stack_for<T: Send>(chain: usize, parse: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    if chain <= CHAIN_IN_PLACE_MAX {
+        return parse();
+    }
+    if chain > CHAIN_MAX {
+        return Err(too_complex(&format!("a chain of more than {CHAIN_MAX} operators")));
+    }
+    let bytes = STACK_BYTES + chain * STACK_BYTES_PER_LEVEL;
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().name("rialto-parse".to_owned()).stack_size(bytes);
+        match thread.spawn_scoped(scope, parse) {
+            Ok(parsing) => parsing.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+            Err(error) => {
+                let message =
+                    format!("no thread with a stack of {bytes} bytes to parse the statement on: {error}");
+                Err(SqlError::new(SqlState::OutOfMemory, message))
+            }
+        }
+    })
+}

@@ -1,0 +1,181 @@
+//! What a statement keeps of the rows that it reads: bounded, so that one statement cannot take all memory.
+
+use std::cmp::Ordering;
+
+use rialto::row::Value;
+
+use crate::bind::Order;
+use crate::error::{Result, SqlError, SqlState};
+
+/// The most bytes of rows that one statement keeps: to sort them, or to change them once all are found.
+pub const KEPT_BYTES_MAX: usize = 512 << 20;
+
+/// What an allocation takes besides its bytes.
+const ALLOCATION_BYTES: usize = 16;
+
+/// How much a statement may still keep.
+pub(super) struct Budget {
+    used: usize,
+    max: usize,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { used: 0, max: KEPT_BYTES_MAX }
+    }
+}
+
+impl Budget {
+    /// Takes so many bytes of it.
+    #[inline]
+    pub(super) fn take(&mut self, bytes: usize) -> Result<()> {
+        self.used += bytes;
+        if self.used <= self.max { Ok(()) } else { Err(self.exceeded()) }
+    }
+
+    #[cold]
+    fn exceeded(&self) -> SqlError {
+        let message = format!("the statement would keep more than {} bytes of rows", self.max);
+        SqlError::new(SqlState::OutOfMemory, message)
+            .hint("Add a LIMIT, an index that has the order, or a condition; change fewer rows at a time.")
+    }
+}
+
+/// The bytes that these values take beside their own place.
+pub(super) fn bytes_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> usize {
+    let bytes = |value: &Value| match value {
+        Value::Text(text) => text.len() + ALLOCATION_BYTES,
+        Value::Bytes(bytes) => bytes.len() + ALLOCATION_BYTES,
+        _ => 0,
+    };
+    values.into_iter().map(bytes).sum()
+}
+
+/// A row that is sorted: its keys and its values.
+type Row = (Vec<Value>, Vec<Value>);
+
+/// Rows that come in any order and are wanted in another, the first of them only if there is a limit. Rows whose keys are
+/// equal stay in the order that they came in.
+pub(super) struct Sorted<'o> {
+    rows: Vec<Row>,
+    order: &'o [Order],
+    /// No more than the first so many are wanted.
+    wanted: usize,
+    budget: Budget,
+}
+
+impl<'o> Sorted<'o> {
+    /// In this order, for so many rows.
+    pub(super) fn new(order: &'o [Order], wanted: usize) -> Sorted<'o> {
+        Sorted { rows: Vec::new(), order, wanted, budget: Budget::default() }
+    }
+
+    /// One more row.
+    pub(super) fn push(&mut self, keys: Vec<Value>, values: Vec<Value>) -> Result<()> {
+        let taken = self.budget.take(row_bytes(&keys, &values));
+        self.rows.push((keys, values));
+        // Twice as many as are wanted are kept at most, so a row is sorted a few times in all.
+        if taken.is_err() || self.rows.len() >= self.wanted.saturating_mul(2).max(1_024) {
+            self.cut();
+            self.budget.take(0)?;
+        }
+        Ok(())
+    }
+
+    fn cut(&mut self) {
+        if self.rows.len() <= self.wanted {
+            return;
+        }
+        self.sort();
+        self.rows.truncate(self.wanted);
+        self.budget.used = self.rows.iter().map(|(keys, values)| row_bytes(keys, values)).sum();
+    }
+
+    fn sort(&mut self) {
+        self.rows.sort_by(|(left, _), (right, _)| sort_order(self.order, left, right));
+    }
+
+    /// The rows in their order.
+    pub(super) fn finish(mut self) -> impl Iterator<Item = Vec<Value>> + use<> {
+        self.sort();
+        self.rows.into_iter().map(|(_, values)| values)
+    }
+}
+
+fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
+    for (item, (left, right)) in order.iter().zip(left.iter().zip(right)) {
+        let by_null = |first: Ordering| if item.nulls_first { first } else { first.reverse() };
+        let ordering = match (left.is_null(), right.is_null()) {
+            (true, true) => Ordering::Equal,
+            (true, false) => by_null(Ordering::Less),
+            (false, true) => by_null(Ordering::Greater),
+            (false, false) => {
+                let ordering = left.compare(right).unwrap_or(Ordering::Equal);
+                if item.descending { ordering.reverse() } else { ordering }
+            }
+        };
+        if ordering.is_ne() {
+            return ordering;
+        }
+    }
+    Ordering::Equal
+}
+
+fn row_bytes(keys: &[Value], values: &[Value]) -> usize {
+    let places = (keys.len() + values.len()) * size_of::<Value>();
+    size_of::<Row>() + 2 * ALLOCATION_BYTES + places + bytes_of(keys) + bytes_of(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::expr::Expr;
+
+    fn by_key() -> [Order; 1] {
+        [Order { expr: Expr::Column(0), descending: false, nulls_first: false }]
+    }
+
+    fn row(key: i32, number: i32) -> (Vec<Value>, Vec<Value>) {
+        (vec![Value::Int4(key)], vec![Value::Int4(number)])
+    }
+
+    /// The first rows of a sort with a limit are those of one without, equal keys in the order that they came in.
+    #[test]
+    fn a_limit_keeps_the_first_rows_and_no_others() {
+        let order = by_key();
+        for wanted in [1, 2, 7, 1_000, 100_000] {
+            let mut limited = Sorted::new(&order, wanted);
+            let mut all = Sorted::new(&order, usize::MAX);
+            for number in 0..20_000 {
+                let key = (number * 7_919) % 101;
+                let (keys, values) = row(key, number);
+                limited.push(keys.clone(), values.clone()).unwrap();
+                all.push(keys, values).unwrap();
+                assert!(limited.rows.len() <= (2 * wanted).max(1_024));
+            }
+            let expected: Vec<_> = all.finish().take(wanted).collect();
+            assert_eq!(limited.finish().take(wanted).collect::<Vec<_>>(), expected);
+        }
+    }
+
+    #[test]
+    fn rows_are_kept_up_to_a_bound() {
+        let order = by_key();
+        let mut sorted = Sorted::new(&order, usize::MAX);
+        sorted.budget.max = 100_000;
+        let error = (0..10_000).find_map(|number| {
+            let (keys, values) = row(number, number);
+            sorted.push(keys, values).err()
+        });
+        assert_eq!(error.expect("the bound was passed").sqlstate, SqlState::OutOfMemory);
+        assert!(sorted.rows.len() < 1_000);
+        // Where a limit asks for few of them, any number passes.
+        let mut sorted = Sorted::new(&order, 10);
+        sorted.budget.max = 100_000;
+        for number in 0..100_000 {
+            let (keys, values) = row(-number, number);
+            sorted.push(keys, values).unwrap();
+        }
+        assert_eq!(sorted.finish().next(), Some(vec![Value::Int4(99_999)]));
+    }
+}

@@ -1,0 +1,243 @@
+//! What one statement may take: depth, length, columns, memory; and that a request ends it while it is read.
+
+use std::time::{Duration, Instant};
+
+use rialto::io::MemoryDisk;
+use rialto::{Database, Options};
+use rialto_sql::run::{Collected, KEPT_BYTES_MAX};
+use rialto_sql::{Session, SqlError};
+
+fn session() -> Session {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
+    let mut session = Session::new(database, "ann", "bank");
+    run(&mut session, "create table t (k int primary key, c text)").unwrap();
+    run(&mut session, "insert into t values (1, 'a'), (2, 'b')").unwrap();
+    session
+}
+
+/// Runs a statement as a simple query does; gives the number of rows, or the error's code.
+fn run(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
+    let mut rows = Collected::default();
+    let answer = session
+        .read(sql)
+        .and_then(|read| session.prepare_read(sql, read))
+        .and_then(|ready| session.execute(&ready.prepared, &ready.arguments, &mut rows))
+        .and_then(|_| session.finish());
+    if let Err(error) = &answer {
+        let _ = session.fail(error);
+    }
+    answer.map(|()| rows.0.len()).map_err(|error| error.sqlstate.code())
+}
+
+/// Chains of everything that may be repeated, far longer than any stack takes: an answer or an error, on this small stack.
+#[test]
+fn chains_of_any_length_end_in_an_answer_or_an_error() {
+    let mut session = session();
+    let repeated =
+        |first: &str, part: &str, count: usize, last: &str| format!("{first}{}{last}", part.repeat(count));
+    let keys: String = (0..10_000).map(|key| format!(" or k = {key}")).collect();
+    assert_eq!(run(&mut session, &format!("select * from t where k = -1{keys}")), Ok(2));
+    assert_eq!(run(&mut session, &repeated("select * from t where k > 0", " and k < 5", 10_000, "")), Ok(2));
+    assert_eq!(run(&mut session, &repeated("select c || 'a'", " || 'a'", 10_000, " from t")), Ok(2));
+    assert_eq!(run(&mut session, &repeated("select k in (1", ", 2", 100_000, ") from t")), Ok(2));
+    // Served at a length that is sensible, if at all; beyond that the depth is what is wrong, unless the parser gives up before it
+    // is counted.
+    const FINE: &str = "00000";
+    const DEEP: &str = "54001";
+    const UNSERVED: &str = "0A000";
+    const SYNTAX: &str = "42601";
+    const OPERATOR: &str = "42883";
+    const TYPE: &str = "42804";
+    for (first, part, last, expected) in [
+        ("select k", " + 1", " from t", [FINE, DEEP, DEEP]),
+        ("select k", "::int::bigint", " from t", [FINE, DEEP, DEEP]),
+        ("select k", " is null", " from t", [FINE, DEEP, DEEP]),
+        ("select true", " = true", "", [FINE, DEEP, DEEP]),
+        ("select true", " between true and true", "", [FINE, DEEP, DEEP]),
+        ("select true", " in (true)", "", [FINE, DEEP, DEEP]),
+        ("select ", "- ", "1", [FINE, DEEP, DEEP]),
+        ("select k", " is not true", " from t", [TYPE, DEEP, DEEP]),
+        ("select 'a'", " like 'a'", "", [OPERATOR, DEEP, DEEP]),
+        ("select now()", " at time zone 'UTC'", "", [UNSERVED, UNSERVED, DEEP]),
+        ("select k", "[1]", " from t", [UNSERVED, UNSERVED, DEEP]),
+        ("select k", ".a", " from t", [UNSERVED, UNSERVED, DEEP]),
+        ("select 1", " union select 1, 2", "", [UNSERVED, UNSERVED, DEEP]),
+        ("select 1", " union all select 1", "", [UNSERVED, UNSERVED, DEEP]),
+        ("select * from t", " join t", "", [UNSERVED, UNSERVED, DEEP]),
+        ("select * from t", " join t on true", "", [UNSERVED, UNSERVED, DEEP]),
+        ("create table a (a int", "[]", ")", [UNSERVED, UNSERVED, DEEP]),
+        ("select case when true", " or true", " then 1 end", [UNSERVED, UNSERVED, DEEP]),
+        ("select k", " collate \"C\"", " from t", [SYNTAX, SYNTAX, DEEP]),
+        ("select ", "case when ", "1", [SYNTAX, SYNTAX, DEEP]),
+        ("select * from t", ", t", "", [UNSERVED, UNSERVED, UNSERVED]),
+        ("", "explain ", "select 1", [UNSERVED, UNSERVED, UNSERVED]),
+        ("grant ", "select, ", "select on t to x", [UNSERVED, UNSERVED, UNSERVED]),
+        ("select 1", "::int[]", "", [UNSERVED, DEEP, DEEP]),
+        ("set lock_timeout = ", "- ", "1", [SYNTAX, SYNTAX, SYNTAX]),
+        ("select ", "not ", "true", [FINE, SYNTAX, DEEP]),
+        ("select ", "(", "1", [SYNTAX, DEEP, DEEP]),
+        ("select ", "coalesce(", "1", [SYNTAX, DEEP, DEEP]),
+        ("select * from ", "(", "t", [SYNTAX, DEEP, DEEP]),
+        ("select ", "k[", "1", [SYNTAX, DEEP, DEEP]),
+        ("create index i on t (", "(", "k", [SYNTAX, DEEP, DEEP]),
+        ("create table a (a ", "array<", "int", [SYNTAX, DEEP, DEEP]),
+    ] {
+        for (count, expected) in [150, 1_000, 40_000].into_iter().zip(expected) {
+            let sql = repeated(first, part, count, last);
+            let code = run(&mut session, &sql).err().unwrap_or("00000");
+            assert_eq!(code, expected, "{first}{part}... ({count})");
+        }
+    }
+    assert_eq!(run(&mut session, &repeated("select k", " + 1", 1_000, " from t")), Err("54001"));
+    assert_eq!(run(&mut session, &repeated("select k", " + 1", 400, " from t")), Ok(2));
+    assert_eq!(run(&mut session, &repeated("explain select k", " + 1", 400, " from t")), Ok(1));
+}
+
+/// The tree of a BETWEEN holds what is tested once, else it would double with each link.
+#[test]
+fn a_chain_of_between_does_not_double() {
+    let mut session = session();
+    let sql = format!("select k between k and k{} from t", " between true and true".repeat(200));
+    assert_eq!(run(&mut session, &sql), Ok(2));
+}
+
+/// Four times as many rows on lines of their own take about four times as long, not sixteen times.
+#[test]
+fn binding_takes_time_in_proportion_to_the_text() {
+    let prepare = |rows: usize| {
+        // A new one each time, that has no plan of it yet.
+        let mut session = session();
+        let rows: Vec<String> = (0..rows).map(|row| format!("({row}, 'x')")).collect();
+        let sql = format!("insert into t values {}", rows.join(",\n"));
+        let begin = Instant::now();
+        let read = session.read(&sql).unwrap();
+        session.prepare_read(&sql, read).unwrap();
+        begin.elapsed()
+    };
+    let few = (0..3).map(|_| prepare(3_000)).min().unwrap();
+    let many = prepare(24_000);
+    assert!(many < few * 32 + Duration::from_millis(200), "3,000 rows took {few:?}, 24,000 rows {many:?}");
+}
+
+#[test]
+fn a_request_ends_a_statement_that_is_parsed_or_bound() {
+    let mut session = session();
+    let cancel = session.cancel();
+    let rows: Vec<String> = (0..100_000).map(|row| format!("({row}, 'x')")).collect();
+    let sql = format!("insert into t values {}", rows.join(","));
+    let cancelled = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            // A request that comes between two of these meets none of them.
+            (0..20).find_map(|_| session.prepare(&sql, &[]).err())
+        });
+        while !running.is_finished() {
+            cancel.request();
+            std::thread::yield_now();
+        }
+        running.join().unwrap()
+    });
+    assert_eq!(cancelled.map(|error: SqlError| error.sqlstate.code()), Some("57014"));
+    // The request was that statement's alone.
+    assert_eq!(run(&mut session, "select * from t"), Ok(2));
+}
+
+#[test]
+fn results_and_tables_have_so_many_columns_at_most() {
+    let mut session = session();
+    let list = |item: &str, count: usize| vec![item; count].join(", ");
+    assert_eq!(run(&mut session, &format!("select {}", list("7", 1_664))), Ok(1));
+    for count in [1_665, 65_536, 65_537] {
+        assert_eq!(run(&mut session, &format!("select {}", list("7", count))), Err("54011"));
+    }
+    assert_eq!(run(&mut session, &format!("select {} from t", list("*", 833))), Err("54011"));
+    let sql = format!("insert into t values (3, 'c') returning {}", list("k", 1_665));
+    assert_eq!(run(&mut session, &sql), Err("54011"));
+    let sql = format!("select k from t order by {}", list("k", 1_665));
+    assert_eq!(run(&mut session, &sql), Err("54011"));
+    let columns: Vec<String> = (0..1_601).map(|number| format!("c{number} int")).collect();
+    assert_eq!(run(&mut session, &format!("create table wide ({})", columns.join(", "))), Err("54011"));
+    assert_eq!(run(&mut session, "select * from t"), Ok(2), "nothing was run");
+}
+
+#[test]
+fn a_text_that_is_too_long_is_refused() {
+    let mut session = session();
+    let sql = format!("select '{}'", "x".repeat(17 << 20));
+    assert_eq!(run(&mut session, &sql), Err("54000"));
+}
+
+/// A limit keeps the rows that it asks for, whatever the number of those that are sorted: all of them would take more than a
+/// statement may keep.
+#[test]
+fn a_limit_bounds_what_a_sort_keeps() {
+    let mut session = session();
+    let text = "x".repeat(16 << 10);
+    let rows = KEPT_BYTES_MAX / text.len() + 1_000;
+    let sql =
+        format!("select n, '{text}' || n from generate_series(1, {rows}) n order by -n limit 3 offset 1");
+    assert_eq!(run(&mut session, &sql), Ok(3));
+}
+
+/// Each of the texts is within its own bound; together they would take what no machine has.
+#[test]
+fn the_expressions_of_one_row_come_to_so_much_text_at_most() {
+    let mut session = session();
+    run(&mut session, "create table w (k int primary key, a text)").unwrap();
+    run(&mut session, "insert into w values (1, 'a')").unwrap();
+    let long = vec!["$1"; 64].join(" || ");
+    let list = |item: &str| vec![item; 20].join(", ");
+    // Each level holds its text while the next one is computed.
+    let mut nested = "'a'".to_string();
+    for _ in 0..20 {
+        nested = format!("length({long} || {nested})::text");
+    }
+    let columns: Vec<String> = (0..20).map(|column| format!("c{column} text")).collect();
+    run(&mut session, &format!("create table wide ({})", columns.join(", "))).unwrap();
+    let keys: Vec<String> = (0..20).map(|key| format!("{long} || g || '{key}'")).collect();
+    let assigned: Vec<String> = (0..20).map(|column| format!("c{column} = {long}")).collect();
+    run(&mut session, "insert into wide (c0) values ('a')").unwrap();
+    for sql in [
+        format!("select {nested}"),
+        format!("select 1 where {nested} = 'b'"),
+        format!("select {}", list(&format!("length({long})"))),
+        format!("select g from generate_series(1, 2) g order by {}", keys.join(", ")),
+        format!("insert into wide values ({})", list(&long)),
+        format!("update wide set {}", assigned.join(", ")),
+        format!("delete from wide where {nested} = 'b'"),
+    ] {
+        let prepared = session.prepare(&sql, &[]).unwrap();
+        let value = [rialto::row::Value::Text("x".repeat(1 << 20))];
+        let error = session.execute(&prepared, &value, &mut Collected::default()).unwrap_err();
+        session.fail(&error).unwrap();
+        assert_eq!(error.sqlstate.code(), "54000");
+        assert!(error.message.contains("the expressions of one row"), "{}", error.message);
+    }
+    // It is each row's own.
+    let sql = format!("select count(*) from generate_series(1, 20) g where length({long} || g) > 0");
+    let prepared = session.prepare(&sql, &[]).unwrap();
+    let value = [rialto::row::Value::Text("x".repeat(1 << 20))];
+    session.execute(&prepared, &value, &mut Collected::default()).unwrap();
+}
+
+/// A long text against a long pattern takes hours: a request ends it.
+#[test]
+fn a_request_ends_a_comparison_with_a_pattern() {
+    let mut session = session();
+    let cancel = session.cancel();
+    let prepared = session.prepare("select $1 like $2", &[]).unwrap();
+    let text = |text: String| rialto::row::Value::Text(text);
+    let values = [text("a".repeat(4 << 20)), text(format!("%{}b", "a".repeat(1 << 20)))];
+    let code = std::thread::scope(|scope| {
+        let running = scope.spawn(|| {
+            let error = session.execute(&prepared, &values, &mut Collected::default()).unwrap_err();
+            session.fail(&error).unwrap();
+            error.sqlstate.code()
+        });
+        while !running.is_finished() {
+            cancel.request();
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        running.join().unwrap()
+    });
+    assert_eq!(code, "57014");
+}

@@ -1,0 +1,217 @@
+//! Types of literals and parameters: what is open takes the type of what it stands beside, and has one.
+
+use rialto::io::MemoryDisk;
+use rialto::row::Value;
+use rialto::{Database, Options};
+use rialto_sql::run::Collected;
+use rialto_sql::values::text;
+use rialto_sql::{Session, SqlError, SqlType};
+
+fn session() -> Session {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
+    let mut session = Session::new(database, "ann", "bank");
+    for sql in [
+        "create table t (id int primary key, v int, b bytea, x text, big bigint, c char(5), d date, f float8)",
+        "create index t_v on t (v)",
+        "insert into t values (1, 5, '\\x6162', '5', 7, 'ab', '2026-01-31', 0.5)",
+        "insert into t values (2, 6, null, '6', 8, 'cd', '2026-02-01', 1.5)",
+        "insert into t (id, big) values (3, 9007199254740993)",
+        "create table pv (id bigint primary key, nxt int, x text)",
+    ] {
+        run(&mut session, sql, &[]).expect(sql);
+    }
+    session
+}
+
+/// Runs one statement with these arguments, as text; the rows as text, values by a bar.
+fn try_run(
+    session: &mut Session,
+    sql: &str,
+    declared: &[SqlType],
+    arguments: &[&str],
+) -> Result<Vec<String>, SqlError> {
+    let answer = (|| {
+        let prepared = session.prepare(sql, declared)?;
+        let params = arguments.iter().zip(&prepared.params).map(|(text, to)| text::parse(*to, text));
+        let params = params.collect::<Result<Vec<Value>, _>>()?;
+        let mut rows = Collected::default();
+        session.execute(&prepared, &params, &mut rows)?;
+        session.finish()?;
+        let print = |(value, column): (&Value, &rialto_sql::OutputColumn)| {
+            let mut out = Vec::new();
+            match text::write(value, column.sql_type, &mut out) {
+                Some(()) => String::from_utf8(out).unwrap(),
+                None => "NULL".to_string(),
+            }
+        };
+        let print_row = |row: &Vec<Value>| {
+            let values: Vec<String> = row.iter().zip(prepared.row_columns()).map(print).collect();
+            values.join("|")
+        };
+        Ok(rows.0.iter().map(print_row).collect())
+    })();
+    answer.inspect_err(|error| drop(session.fail(error)))
+}
+
+fn run(session: &mut Session, sql: &str, arguments: &[&str]) -> Result<Vec<String>, &'static str> {
+    try_run(session, sql, &[], arguments).map_err(|error| error.sqlstate.code())
+}
+
+/// As a simple query, whose literals may be lifted out of it.
+fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
+    let mut rows = Collected::default();
+    let read = session.read(sql).and_then(|read| session.prepare_read(sql, read));
+    let answer = read.and_then(|ready| session.execute(&ready.prepared, &ready.arguments, &mut rows));
+    let answer = answer.and_then(|_| session.finish());
+    answer.inspect_err(|error| drop(session.fail(error))).map_err(|error| error.sqlstate.code())?;
+    Ok(rows.0.len())
+}
+
+#[test]
+fn a_parameter_has_one_type() {
+    let mut session = session();
+    for (sql, argument) in [
+        ("insert into pv values ($1, $1 + 1, 'x')", "5"),
+        ("insert into pv (id, x, nxt) values ($1, 'y', -($1::int))", "6"),
+        ("select $1, $1 + 1", "7"),
+        ("select $1, $1::int", "7"),
+        ("select $1 || ($1 + 1)", "5"),
+        ("select coalesce($1, abs($1::int)::text)", "5"),
+    ] {
+        let answer = run(&mut session, sql, &[argument]);
+        assert!(matches!(answer, Err("42P08" | "42804" | "42883")), "{sql}: {answer:?}");
+    }
+    let error = try_run(&mut session, "insert into pv values ($1, $1 + 1, 'x')", &[], &["5"]).unwrap_err();
+    assert_eq!(error.message, "inconsistent types deduced for parameter $1");
+    assert_eq!(error.detail.as_deref(), Some("integer versus bigint"));
+    assert_eq!(run(&mut session, "select * from pv", &[]), Ok(vec![]), "nothing was stored");
+    // A type that the client gives, or the first that it takes, holds.
+    let insert = "insert into pv values ($1, $1 + 1, 'x') returning *";
+    let told = try_run(&mut session, insert, &[SqlType::Int8], &["5"]).map_err(|error| error.sqlstate.code());
+    assert_eq!(told, Ok(vec!["5|6|x".to_string()]));
+    for (sql, argument, expected) in [
+        ("select $1 + 1, $1", "7", "8|7"),
+        ("select $1::int, $1 + 1", "7", "7|8"),
+        ("select $1::text, $1::int", "7", "7|7"),
+        ("select coalesce($1, $1 + 1)", "7", "7"),
+        ("select nullif($1, $1 + 1)", "7", "7"),
+        ("select $1 = ($1 + 1)", "7", "f"),
+        ("select $1 + $1 * $1", "7", "56"),
+        ("select id from t where v = $1 or big = $1 order by id", "5", "1"),
+        ("select id from t where $1 in (id, $1 + 1)", "2", "2"),
+        ("select id from t where $1 between v and big", "6", "1"),
+        ("select id from t where v = $1 + 0 and big = $1 + 2", "5", "1"),
+        ("select id from t where $1 is null or id = $1", "2", "2"),
+        ("update t set v = $1, big = $1 where id = 2 returning v, big", "6", "6|6"),
+    ] {
+        let answer = run(&mut session, sql, &[argument]);
+        let answer = answer.map(|rows| rows.first().cloned().unwrap_or_default());
+        assert_eq!(answer.as_deref(), Ok(expected), "{sql}");
+    }
+}
+
+#[test]
+fn an_open_literal_of_in_takes_a_type_in_each_comparison() {
+    let mut session = session();
+    let ids = |rows: &[&str]| Ok(rows.iter().map(|row| row.to_string()).collect::<Vec<_>>());
+    for (sql, expected) in [
+        ("select id from t where '5' in ('5', v) order by 1", &["1", "2", "3"][..]),
+        ("select id from t where '5' in ('7', v) order by 1", &["1"]),
+        ("select id from t where '5' not in ('7', v) order by 1", &["2"]),
+        ("select id from t where '7' in ('8', '9', v, big) order by 1", &["1"]),
+        ("select id from t where '5' in (v, x) order by 1", &["1"]),
+        ("select id from t where v in ('5', 6) order by 1", &["1", "2"]),
+        ("select id from t where v in ('5', '6', 7.5) order by 1", &["1", "2"]),
+        ("select id from t where x in ('5', '6') order by 1", &["1", "2"]),
+        // A literal beside a moment is a moment.
+        ("select id from t where d in ('2026-01-31 12:00', timestamp '2026-02-01 00:00') order by 1", &["2"]),
+        ("select id from t where d in ('2026-01-31 12:00', date '2026-02-01') order by 1", &["1", "2"]),
+        // Beside a float all are floats, and these two integers are one.
+        ("select id from t where big in (1.5::float8, 9007199254740992) order by 1", &["3"]),
+        ("select id from t where big in (1.5, 9007199254740992) order by 1", &[]),
+        // Beside text a char's blanks count for nothing, and text's for what they are.
+        ("select id from t where c in ('ab  ', 'x') order by 1", &["1"]),
+        ("select id from t where c in ('ab  ', 'x'::text) order by 1", &[]),
+        ("select id from t where c in ('ab', 'x'::text) order by 1", &["1"]),
+        ("select id from t where 1e40 in (1, v)", &[]),
+        ("select id from t where id in (1, 99999999999999999999999999999999999999999999)", &["1"]),
+    ] {
+        assert_eq!(run(&mut session, sql, &[]), ids(expected), "{sql}");
+        assert_eq!(run_lifted(&mut session, sql), Ok(expected.len()), "{sql}");
+        assert_eq!(run_lifted(&mut session, sql), Ok(expected.len()), "{sql}");
+    }
+    for (sql, argument, expected) in [
+        ("select id from t where $1 in ('5', v) order by 1", "5", &["1"][..]),
+        ("select id from t where $1 in (v, 7) order by 1", "6", &["2"]),
+        ("select id from t where $1 in (6, 7) order by 1", "6", &["1", "2", "3"]),
+    ] {
+        let answer = run(&mut session, sql, &[argument]);
+        // Beside '5' it is text, which is not compared with a column of integers.
+        let refused = sql.contains("'5'") && matches!(answer, Err("42P08" | "42883"));
+        assert!(answer == ids(expected) || refused, "{sql}: {answer:?}");
+    }
+    assert_eq!(run(&mut session, "select 1 in (2, 'x')", &[]), Err("22P02"));
+    assert_eq!(run(&mut session, "select 1 in (2, true)", &[]), Err("42883"));
+    assert_eq!(run(&mut session, "select 1 in (2, 'x'::text)", &[]), Err("42883"));
+    let plan = run(&mut session, "explain select id from t where v = 5", &[]).unwrap();
+    assert!(plan[0].contains("t_v"), "{plan:?}");
+}
+
+#[test]
+fn bytes_beside_an_open_literal_are_bytes() {
+    let mut session = session();
+    for (sql, expected) in [
+        ("select b || 'abc' from t where id = 1", "\\x6162616263"),
+        ("select 'abc' || b from t where id = 1", "\\x6162636162"),
+        ("select b || b from t where id = 1", "\\x61626162"),
+        ("select b || null from t where id = 1", "NULL"),
+        ("select b || 'c' || 'd'::text from t where id = 1", "\\x616263d"),
+        ("select b || 'c'::text from t where id = 1", "\\x6162c"),
+        ("select 'a' || 1 || true", "a1true"),
+        ("select 'a' || 'b' || null", "NULL"),
+    ] {
+        assert_eq!(run(&mut session, sql, &[]), Ok(vec![expected.to_string()]), "{sql}");
+    }
+    assert_eq!(run(&mut session, "select 1 || 2", &[]), Err("42883"));
+    assert_eq!(run(&mut session, "select 1 || '\\x61'::bytea", &[]), Err("42883"));
+}
+
+#[test]
+fn abs_takes_the_sign_of_zero() {
+    let mut session = session();
+    let sql = "select abs('-0'::float8), abs('-1.5'::float8), abs(-3), abs(null::int)";
+    assert_eq!(run(&mut session, sql, &[]), Ok(vec!["0|1.5|3|NULL".to_string()]));
+}
+
+#[test]
+fn coalesce_of_chars_keeps_the_blanks_of_each() {
+    let mut session = session();
+    for (sql, expected) in [
+        ("select coalesce(c, 'x') like 'ab   ', coalesce(c, 'x') = 'ab' from t where id = 1", "t|t"),
+        ("select coalesce(c, 'xy') like 'xy' from t where id = 3", "t"),
+        ("select '<' || coalesce(c, 'xy') || '>', coalesce(c, 'xy') from t where id = 1", "<ab>|ab   "),
+        ("select length(coalesce(c, 'xy')) from t where id = 1", "2"),
+        ("select coalesce('ab'::char(5), coalesce('a', c)) like 'ab   ' from t where id = 1", "t"),
+    ] {
+        assert_eq!(run(&mut session, sql, &[]), Ok(vec![expected.to_string()]), "{sql}");
+    }
+}
+
+#[test]
+fn a_year_has_at_least_three_digits() {
+    let mut session = session();
+    for text in ["01-02-03", "99-01-08", "1-2-3", "26-01-05 10:00"] {
+        for to in ["date", "timestamp"] {
+            assert_eq!(run(&mut session, &format!("select '{text}'::{to}"), &[]), Err("22007"), "{text}");
+        }
+    }
+    assert_eq!(run(&mut session, "select '100-1-2'::date", &[]), Ok(vec!["0100-01-02".to_string()]));
+}
+
+#[test]
+fn a_copy_has_no_delimiter_in_its_null_string() {
+    let mut session = session();
+    for copy in ["delimiter ',', null 'a,b'", "null 'xZ', delimiter 'Z'", "delimiter 'N'"] {
+        assert_eq!(run(&mut session, &format!("copy t to stdout ({copy})"), &[]), Err("0A000"), "{copy}");
+    }
+}

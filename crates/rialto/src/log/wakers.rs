@@ -1,0 +1,276 @@
+//! [`Listener`]: what is woken when a place is durable; [`Listeners`]: those that wait; [`WakerThreads`]: where they are woken.
+//!
+//! A waker that a user registers is foreign code, and so are its clone and its drop: it may panic, sleep, commit, wait for the
+//! log, take a lock that the thread which commits has, or drop the last handle of the database. Kept here:
+//!
+//! - **W1** A foreign waker is cloned by the thread that registers it, before any latch is taken, and is run and dropped by
+//!   the waker thread, which holds nothing. A thread that advances the log's position, between the place and the apply of a
+//!   commit or with the writer's turn, only hands it over.
+//! - **W2** A panic of a waker is caught: the next one is run all the same. One that sleeps delays the other foreign wakers,
+//!   and nothing else: no commit, no response, no close waits for the waker thread, nor for anything behind which a foreign
+//!   waker may run.
+//! - **W3** Each listener is woken once, when its place is durable or the log has stopped.
+//!
+//! Listeners of the engine's own (the response lines of transaction servers, the bells of threads that sleep for a call) are
+//! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other thread hands
+//! them over to a thread that runs the engine's own listeners only: behind a foreign one they would wait for it (W2), and a
+//! response line may gather, or register once more, which a committer between its place and its apply must not do.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Waker;
+
+use parking_lot::{Condvar, Mutex};
+use smallvec::SmallVec;
+
+use super::Durability;
+use crate::Lsn;
+use crate::account::processor::ProcessorTime;
+use crate::foreign::run_caught;
+
+/// So many of the newest listeners are looked at for one that is registered again.
+const NEWEST: usize = 16;
+
+/// Whose code a waker is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Origin {
+    /// The engine's.
+    Own,
+    /// A user's.
+    Foreign,
+}
+
+/// What is woken.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    waker: Waker,
+    origin: Origin,
+}
+
+impl Listener {
+    /// A waker of the engine's, that is short and waits for nothing.
+    pub(crate) fn own(waker: &Waker) -> Listener {
+        Listener { waker: waker.clone(), origin: Origin::Own }
+    }
+
+    /// A user's waker. For a thread that holds no latch (W1).
+    pub(crate) fn foreign(waker: &Waker) -> Listener {
+        Listener { waker: waker.clone(), origin: Origin::Foreign }
+    }
+
+    fn run(self) {
+        run_caught(|| self.waker.wake());
+    }
+}
+
+#[derive(Debug)]
+struct Waiting {
+    lsn: Lsn,
+    listener: Listener,
+}
+
+/// Listeners that wait, by level of durability.
+#[derive(Debug, Default)]
+pub(super) struct Listeners {
+    levels: [Level; 2],
+}
+
+#[derive(Debug, Default)]
+struct Level {
+    /// How many wait, for threads that advance the position: read without the latch.
+    count: AtomicUsize,
+    waiting: Mutex<Vec<Waiting>>,
+}
+
+/// What has been taken off, to be woken by the thread that took it.
+pub(super) type Woken = SmallVec<[Listener; 4]>;
+
+impl Listeners {
+    fn level(&self, durability: Durability) -> &Level {
+        &self.levels[durability as usize]
+    }
+
+    /// Whether any wait at this level.
+    #[inline]
+    pub(super) fn wait_for(&self, durability: Durability) -> bool {
+        self.level(durability).count.load(Ordering::SeqCst) != 0
+    }
+
+    /// Adds one, unless it waits for the place already.
+    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) {
+        let level = self.level(durability);
+        let mut waiting = level.waiting.lock();
+        // A future may be polled often before it is done.
+        let again = |other: &Waiting| other.lsn == lsn && other.listener.waker.will_wake(&listener.waker);
+        if waiting.iter().rev().take(NEWEST).any(again) {
+            drop(waiting);
+            return;
+        }
+        level.count.fetch_add(1, Ordering::SeqCst);
+        waiting.push(Waiting { lsn, listener });
+    }
+
+    /// Takes off those whose places `have_passed`. Foreign ones go to their thread; the engine's own are the caller's to run, or
+    /// to hand over.
+    pub(super) fn take(
+        &self,
+        durability: Durability,
+        has_passed: impl Fn(Lsn) -> bool,
+        threads: &WakerThreads,
+    ) -> Woken {
+        let (mut own, level) = (Woken::new(), self.level(durability));
+        let mut waiting = level.waiting.lock();
+        let passed = waiting.extract_if(.., |waiting| has_passed(waiting.lsn));
+        let foreign = passed.filter_map(|Waiting { listener, .. }| {
+            level.count.fetch_sub(1, Ordering::SeqCst);
+            match listener.origin {
+                Origin::Own => {
+                    own.push(listener);
+                    None
+                }
+                Origin::Foreign => Some(listener),
+            }
+        });
+        threads.foreign.hand_over(foreign);
+        own
+    }
+}
+
+/// Runs listeners of the engine's own that [`Listeners::take`] gave. For a thread that holds nothing.
+pub(super) fn run_all(own: Woken) {
+    own.into_iter().for_each(Listener::run);
+}
+
+/// The threads that wake what others hand over, one for each origin (W2). Where the log has no threads, the thread that hands
+/// listeners over wakes them.
+#[derive(Debug, Default)]
+pub(super) struct WakerThreads {
+    own: Arc<WakerThread>,
+    foreign: Arc<WakerThread>,
+}
+
+impl WakerThreads {
+    /// The name of the thread that runs the engine's own listeners, and of the one that runs foreign ones.
+    const NAMES: [&str; 2] = ["rialto-replies", "rialto-wakers"];
+
+    /// Starts the threads; the name of the one that could not be started.
+    pub(super) fn start(&self) -> Result<(), (&'static str, std::io::Error)> {
+        let threads = WakerThreads::NAMES.into_iter().zip([&self.own, &self.foreign]);
+        threads.into_iter().try_for_each(|(name, thread)| thread.start(name).map_err(|error| (name, error)))
+    }
+
+    /// Has this one woken now: a foreign one by its thread, one of the engine's own here.
+    pub(super) fn wake(&self, listener: Listener) {
+        match listener.origin {
+            Origin::Own => listener.run(),
+            Origin::Foreign => self.foreign.hand_over(std::iter::once(listener)),
+        }
+    }
+
+    /// Has listeners of the engine's own woken that [`Listeners::take`] gave.
+    pub(super) fn hand_over_own(&self, own: Woken) {
+        self.own.hand_over(own.into_iter());
+    }
+
+    /// Without threads: wakes what was handed over. For a thread that holds nothing.
+    pub(super) fn wake_here(&self) {
+        self.own.wake_here();
+        self.foreign.wake_here();
+    }
+
+    /// Ends the threads once they have woken what was handed over.
+    pub(super) fn close(&self) {
+        self.own.close();
+        self.foreign.close();
+    }
+
+    /// Processor time of the threads.
+    pub(super) fn time(&self) -> std::time::Duration {
+        self.own.time.read() + self.foreign.time.read()
+    }
+}
+
+/// Runs the listeners of one origin, one after the other.
+#[derive(Debug, Default)]
+struct WakerThread {
+    handed: Mutex<Handed>,
+    changed: Condvar,
+    time: ProcessorTime,
+}
+
+#[derive(Debug, Default)]
+struct Handed {
+    listeners: Vec<Listener>,
+    /// Whether the thread sleeps, or is about to.
+    is_asleep: bool,
+    /// Whether the thread is there.
+    runs: bool,
+    closed: bool,
+}
+
+impl WakerThread {
+    /// Starts the thread. Nothing waits for its end: a waker that sleeps must not keep a database from being closed.
+    fn start(self: &Arc<WakerThread>, name: &str) -> std::io::Result<()> {
+        let thread = self.clone();
+        self.handed.lock().runs = true;
+        let started = std::thread::Builder::new().name(name.to_owned()).spawn(move || thread.serve());
+        if started.is_err() {
+            self.handed.lock().runs = false;
+        }
+        started.map(drop)
+    }
+
+    fn serve(&self) {
+        let mut batch = Vec::new();
+        let mut handed = self.handed.lock();
+        loop {
+            if !handed.listeners.is_empty() {
+                std::mem::swap(&mut batch, &mut handed.listeners);
+                drop(handed);
+                batch.drain(..).for_each(Listener::run);
+                handed = self.handed.lock();
+            } else if handed.closed {
+                handed.runs = false;
+                return;
+            } else {
+                self.time.lap();
+                handed.is_asleep = true;
+                self.changed.wait(&mut handed);
+                handed.is_asleep = false;
+            }
+        }
+    }
+
+    fn hand_over(&self, listeners: impl Iterator<Item = Listener>) {
+        let mut listeners = listeners.peekable();
+        if listeners.peek().is_none() {
+            return;
+        }
+        let mut handed = self.handed.lock();
+        handed.listeners.extend(listeners);
+        if handed.runs {
+            let is_asleep = handed.is_asleep;
+            drop(handed);
+            if is_asleep {
+                self.changed.notify_one();
+            }
+        }
+    }
+
+    /// Without a thread: wakes what was handed over.
+    fn wake_here(&self) {
+        let mut handed = self.handed.lock();
+        if handed.runs {
+            return;
+        }
+        let listeners = std::mem::take(&mut handed.listeners);
+        drop(handed);
+        listeners.into_iter().for_each(Listener::run);
+    }
+
+    /// Ends the thread once it has woken what was handed over.
+    fn close(&self) {
+        self.handed.lock().closed = true;
+        self.changed.notify_one();
+    }
+}

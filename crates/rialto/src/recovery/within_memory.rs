@@ -1,0 +1,78 @@
+//! [`within_memory`]: recoveries of databases that fill their memory.
+
+use std::sync::Arc;
+
+use super::load;
+use crate::checkpoint::home::HomeBlock;
+use crate::error::{Error, Result};
+use crate::io::Disk;
+use crate::store::memory::index::NodePool;
+use crate::store::memory::{Budget, Segments};
+
+/// What a recovery by one thread may keep beyond the bound, as a part of it.
+const RESERVE: u64 = 4;
+
+/// What one attempt at a recovery has.
+pub(crate) struct Room {
+    pub threads: usize,
+    pub segments: Arc<Segments>,
+    pub nodes: Arc<NodePool>,
+}
+
+/// Runs a recovery of this home block with so many threads and no reserve; if that comes to the memory bound, again with one
+/// thread and a reserve, and then with room for the rows of the copy on top. Each attempt begins anew.
+///
+/// A database opens again with the memory that it was used with. Several threads can need more than the transactions did: one of
+/// them redoes later inserts while another has yet to come to earlier deletes. One thread redoes the packets in their order: at
+/// each place the tables have the rows that they had then, without placeholders and secondary indexes, and what the copy has of
+/// later places: it is fuzzy, so it may have rows that were inserted while it was made beside those that were deleted, at most as
+/// many as fit into it. And rows of different lengths may share segments in another way, which is not logged. The reserve is for
+/// these. At its end a recovery gives back the segments that have become empty, and has to be within its bound and a quarter of it
+/// again. The database may keep that: it lends nothing more until less than its bound is in use.
+pub(crate) fn within_memory<T>(
+    (disk, home): (&dyn Disk, &HomeBlock),
+    threads: usize,
+    memory_bytes: u64,
+    mut attempt: impl FnMut(Room) -> Result<T>,
+) -> Result<T> {
+    let segments = load::segments_there(disk, home);
+    let mut try_with = |threads, kept: u64, given_back: u64| {
+        let (segments, nodes) = memory(memory_bytes, kept + given_back, segments)?;
+        let budget = segments.budget().clone();
+        let done = attempt(Room { threads, segments, nodes })?;
+        match budget.used() {
+            used if used > memory_bytes.saturating_add(kept) => {
+                Err(Error::MemoryLimit { used, limit: memory_bytes })
+            }
+            _ => Ok(done),
+        }
+    };
+    // The next one only if the bound kept it from the end: with more room less of it is used again, and more is left in use.
+    let (kept, later_rows) = (memory_bytes / RESERVE, load::copy_bytes(home).min(memory_bytes));
+    let mut done = try_with(threads, 0, 0);
+    for given_back in [0, later_rows] {
+        if !matches!(done, Err(Error::MemoryLimit { .. })) {
+            break;
+        }
+        done = try_with(1, kept, given_back);
+    }
+    done
+}
+
+/// Memory for the tables of a database within a bound, and a reserve beyond it. There are numbers for at least so many segments.
+pub(crate) fn memory(
+    memory_bytes: u64,
+    reserve: u64,
+    segments_min: u32,
+) -> Result<(Arc<Segments>, Arc<NodePool>)> {
+    let failed = |error: std::io::Error| Error::Io {
+        file: "memory".to_owned(),
+        offset: 0,
+        operation: "reserving address space for the tables".to_owned(),
+        cause: error.to_string(),
+    };
+    let budget = Arc::new(Budget::with_reserve(memory_bytes, reserve));
+    let segments = Arc::new(Segments::reserve_numbers(budget.clone(), segments_min).map_err(failed)?);
+    let nodes = NodePool::new(budget.capacity() as usize, budget).map_err(failed)?;
+    Ok((segments, nodes))
+}

@@ -1,0 +1,325 @@
+//! Every engine against a plain model: random flows over tables with unique indexes, whose actions insert, delete, move keys,
+//! catch errors, take steps back and choose for their transaction, beside closures and definitions. What a call gives, and what
+//! the tables hold by each index, is what the flow's actions come to one after the other; and the database opens again.
+
+#[path = "engines/generate.rs"]
+mod generate;
+#[path = "engines/model.rs"]
+mod model;
+#[path = "engines/views.rs"]
+mod views;
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use generate::{Plan, any_aborting_plan, any_arguments, any_plan, define};
+use model::{Model, Outcome, Row};
+use rialto::io::{Disk, MemoryDisk, Random};
+use rialto::recovery::check::check;
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Checkpointing, Database, Durability, Error, Flow, LockForm, Options, Planning, Procedure, Result, Scan,
+    TableDef,
+};
+
+const TABLES: [&str; 2] = ["one", "two"];
+/// What moves between the rows of this table adds up to nothing.
+const SUMS: &str = "sums";
+const MEMORY: u64 = 64 << 20;
+
+/// The form of locks, and how many threads own executors.
+type Engine = (LockForm, usize);
+
+const ENGINES: [Engine; 7] = [
+    (LockForm::Thin, 0),
+    (LockForm::Central, 0),
+    (LockForm::Local, 0),
+    (LockForm::Local, 1),
+    (LockForm::Local, 2),
+    (LockForm::Local, 4),
+    (LockForm::Local, 8),
+];
+
+/// Engines whose plans follow how often actions abort.
+const PLANNERS: [Engine; 2] = [(LockForm::Local, 2), (LockForm::Local, 4)];
+
+fn options((locks, executor_threads): Engine) -> Options {
+    Options {
+        memory_bytes: MEMORY,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
+        locks,
+        executors: 8,
+        executor_threads,
+        // Where an action that aborts often runs first, another error is told of several.
+        planning: Planning::Parallel,
+        ..Options::default()
+    }
+}
+
+/// A database on this disk with empty tables, whose keys are of many executors.
+fn make(disk: Arc<MemoryDisk>, engine: Engine, planning: Planning) -> Database {
+    let db = Database::open_on(disk, Options { planning, ..options(engine) }).unwrap();
+    for table in TABLES {
+        db.transact(|tx| define(tx, table)).unwrap();
+    }
+    db
+}
+
+fn route(db: &Database) -> Result<()> {
+    if db.executors() < 2 {
+        return Ok(());
+    }
+    for table in TABLES {
+        let version = db.table(table)?;
+        let bounds = |step: i32| (1..8).map(|nth| vec![Value::Int4(nth * step)]).collect::<Vec<_>>();
+        db.set_routing(table, WhichIndex::Primary, &bounds(1))?;
+        for position in 0..version.schema().indexes().len() {
+            db.set_routing(table, WhichIndex::Secondary(position), &bounds(2))?;
+        }
+    }
+    Ok(())
+}
+
+/// The rows of a table, which are the same by each index.
+fn rows_of(db: &Database, table: &str, context: &str) -> BTreeMap<(i32, i32), Row> {
+    let handle = db.table(table).unwrap();
+    let secondaries = (0..handle.schema().indexes().len()).map(WhichIndex::Secondary);
+    let mut found: Option<BTreeMap<(i32, i32), Row>> = None;
+    for which in [WhichIndex::Primary].into_iter().chain(secondaries) {
+        let mut rows = BTreeMap::new();
+        db.transact(|tx| {
+            rows.clear();
+            tx.scan(&handle, &Scan::prefix(which, vec![]), |_, row| {
+                let key = (row.get_i32(0)?, row.get_i32(1)?);
+                let of = Row { u: row.read(2)?, n: row.get_i32(3)?, length: row.get_str(4)?.len() };
+                assert_eq!(rows.insert(key, of), None, "{context}: {table} has {key:?} twice by {which:?}");
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        match &found {
+            None => found = Some(rows),
+            Some(primary) => assert_eq!(&rows, primary, "{context}: {table} by {which:?}"),
+        }
+    }
+    found.unwrap()
+}
+
+fn contents(db: &Database, context: &str) -> Model {
+    Model { tables: TABLES.map(|table| rows_of(db, table, context)) }
+}
+
+/// What tells outcomes apart that a model knows of.
+fn outcome_of(outcome: Result<Vec<Value>>) -> Outcome {
+    match outcome {
+        Ok(values) => Outcome::Given(values),
+        Err(Error::DuplicateKey { .. }) => Outcome::Duplicate,
+        Err(Error::Aborted { .. }) => Outcome::Aborted,
+        Err(Error::ReadOnly) => Outcome::ReadOnly,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+fn register(db: &Database, plans: &[Plan], flow: fn(&Plan) -> Flow) {
+    for (nth, plan) in plans.iter().enumerate() {
+        let arguments = [ColumnType::Int4; generate::ARGUMENTS];
+        db.register(Procedure::new(format!("p{nth}"), arguments, flow(plan))).unwrap();
+    }
+}
+
+/// Twelve, of which the first three come to be run in another order than the flow's where plans follow what aborts.
+fn any_plans(random: &mut Random) -> Vec<Plan> {
+    let any = |nth| if nth < 3 { any_aborting_plan(random) } else { any_plan(random) };
+    (0..12).map(any).collect()
+}
+
+/// Calls the first three until the engine runs a phase of each of them serially, and empties the tables. How many of the calls
+/// have committed.
+fn learn(db: &Database, random: &mut Random, context: &str) -> u64 {
+    let (began, mut committed) = (Instant::now(), 0);
+    let is_serial = |name: &str| {
+        let plans = db.metrics().plans;
+        plans.iter().any(|plan| plan.procedure == name && plan.plan != rialto::Plan::Parallel)
+    };
+    for name in ["p0", "p1", "p2"] {
+        while !is_serial(name) {
+            for _ in 0..50 {
+                let outcome = outcome_of(db.call(name, &any_arguments(random).map(Value::Int4)));
+                committed += u64::from(matches!(outcome, Outcome::Given(_)));
+            }
+            assert!(began.elapsed() < Duration::from_secs(60), "{context}: {:?}", db.metrics().plans);
+        }
+    }
+    for table in TABLES {
+        db.transact(|tx| {
+            let table = tx.table(table)?;
+            tx.truncate(&table)
+        })
+        .unwrap();
+    }
+    committed
+}
+
+/// The database is closed, its directory is sound, and it opens again as it was.
+fn opens_again(db: Database, disk: Arc<MemoryDisk>, engine: Engine, context: &str) {
+    let before = contents(&db, context);
+    db.close().unwrap();
+    let report = check(&(disk.clone() as Arc<dyn Disk>), MEMORY, 2).unwrap();
+    assert!(report.is_sound(), "{context}: {report}");
+    let db = Database::open_on(disk, options(engine)).unwrap_or_else(|error| panic!("{context}: {error}"));
+    assert_eq!(contents(&db, context), before, "{context}: opened again");
+}
+
+#[test]
+fn every_engine_does_what_the_flow_says() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut random, mut calls, mut refused) = (Random::new(seed), 0, 0);
+    while calls == 0 || began.elapsed() < time {
+        let plans = any_plans(&mut random);
+        let engines = ENGINES.map(|engine| (engine, Planning::Parallel));
+        let planners = PLANNERS.map(|engine| (engine, Planning::Adaptive));
+        let dbs: Vec<_> = engines
+            .into_iter()
+            .chain(planners)
+            .map(|(engine, planning)| {
+                let disk = MemoryDisk::new();
+                let db = make(disk.clone(), engine, planning);
+                register(&db, &plans, Plan::flow);
+                if planning == Planning::Adaptive {
+                    learn(&db, &mut random, &format!("RIALTO_SEED={seed}, {engine:?}"));
+                }
+                (engine, planning, disk, db)
+            })
+            .collect();
+        let mut model = Model::default();
+        for nth in 0..60 {
+            if nth % 10 == 0 {
+                dbs.iter().for_each(|(.., db)| route(db).unwrap());
+            }
+            let plan = random.below(plans.len() as u64) as usize;
+            let arguments = any_arguments(&mut random);
+            let expected = model.call(&plans[plan], &arguments);
+            refused += u32::from(!matches!(expected, Outcome::Given(_)));
+            for (engine, planning, _, db) in &dbs {
+                let context =
+                    format!("RIALTO_SEED={seed}, call {nth}, {engine:?}, {planning:?}, {:?}", plans[plan]);
+                let outcome = outcome_of(db.call(&format!("p{plan}"), &arguments.map(Value::Int4)));
+                match (&expected, planning) {
+                    (Outcome::Given(_), _) | (_, Planning::Parallel) => {
+                        assert_eq!(outcome, expected, "{context}, {arguments:?}");
+                    }
+                    // Which of several errors is told follows the plan.
+                    _ => assert!(
+                        !matches!(outcome, Outcome::Given(_)),
+                        "{context}, {arguments:?}: {outcome:?}"
+                    ),
+                }
+                assert_eq!(contents(db, &context), model, "{context}, {arguments:?}");
+            }
+            calls += 1;
+        }
+        for (engine, _, disk, db) in dbs {
+            opens_again(db, disk, engine, &format!("RIALTO_SEED={seed}, {engine:?}"));
+        }
+    }
+    println!("tally: engines against a model, {calls} calls, {refused} refused, RIALTO_SEED={seed}");
+}
+
+/// The table of [`SUMS`].
+fn define_sums(db: &Database) {
+    let columns = ["id", "amount", "calls"].map(|name| match name {
+        "id" => Column::new(name, ColumnType::Int4),
+        _ => Column::new(name, ColumnType::Int8),
+    });
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new(SUMS, columns.to_vec()).with_primary_key(&["id"]))?;
+        (0..8).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int8(0), Value::Int8(0)]))
+    })
+    .unwrap();
+    if db.executors() > 1 {
+        let bounds: Vec<_> = (1..8).map(|nth| vec![Value::Int4(nth)]).collect();
+        db.set_routing(SUMS, WhichIndex::Primary, &bounds).unwrap();
+    }
+}
+
+/// The amounts of [`SUMS`], and the calls, added up.
+fn sums(db: &Database) -> (i64, i64) {
+    let (table, mut sums) = (db.table(SUMS).unwrap(), (0, 0));
+    db.transact(|tx| {
+        sums = (0, 0);
+        tx.scan(&table, &Scan::all(), |_, row| {
+            sums = (sums.0 + row.get_i64(1)?, sums.1 + row.get_i64(2)?);
+            Ok(ControlFlow::Continue(()))
+        })
+    })
+    .unwrap();
+    sums
+}
+
+/// The same flows from several clients at a time: whatever they come to, each row is found by each index, and each call that
+/// commits has done all that it does, once, and no other call anything.
+#[test]
+fn rows_add_up_and_indexes_agree_after_calls_at_the_same_time() {
+    let seed = Random::seed_from_environment();
+    println!("RIALTO_SEED={seed}");
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut random, mut rounds) = (Random::new(seed), 0);
+    while rounds == 0 || began.elapsed() < time {
+        let plans = any_plans(&mut random);
+        let (threads, planning) = [
+            (0, Planning::Parallel),
+            (2, Planning::Adaptive),
+            (4, Planning::Parallel),
+            (8, Planning::Parallel),
+            (4, Planning::Adaptive),
+        ][rounds % 5];
+        let engine = (LockForm::Local, threads);
+        let context = format!("RIALTO_SEED={seed}, round {rounds}, {engine:?}, {planning:?}");
+        let disk = MemoryDisk::new();
+        let db = make(disk.clone(), engine, planning);
+        define_sums(&db);
+        register(&db, &plans, Plan::flow_with_sums);
+        let learned = if planning == Planning::Adaptive { learn(&db, &mut random, &context) } else { 0 };
+        let committed = AtomicU64::new(learned);
+        std::thread::scope(|scope| {
+            for _ in 0..3 {
+                let (db, committed, mut random, plans) = (&db, &committed, random.fork(), plans.len() as u64);
+                scope.spawn(move || {
+                    for _ in 0..40 {
+                        let arguments = any_arguments(&mut random).map(Value::Int4);
+                        match db.call(&format!("p{}", random.below(plans)), &arguments) {
+                            // Another client has made the table anew meanwhile.
+                            Err(Error::NoSuchTable { .. }) => {}
+                            outcome => {
+                                let is_given = matches!(outcome_of(outcome), Outcome::Given(_));
+                                committed.fetch_add(u64::from(is_given), Ordering::Relaxed);
+                            }
+                        }
+                    }
+                });
+            }
+            for _ in 0..5 {
+                match route(&db) {
+                    // Meanwhile a client has made the table anew, or dropped the index that comes and goes.
+                    Ok(()) | Err(Error::NoSuchTable { .. }) => {}
+                    Err(Error::BadDefinition { reason, .. })
+                        if reason == "it has no secondary index 2, it has 2" => {}
+                    Err(error) => panic!("{context}: {error}"),
+                }
+                std::thread::yield_now();
+            }
+        });
+        assert!(db.lock_waits().is_empty());
+        assert_eq!(sums(&db), (0, committed.into_inner() as i64), "{context}");
+        opens_again(db, disk, engine, &context);
+        rounds += 1;
+    }
+    println!("tally: calls at the same time on all engines, {rounds} rounds, RIALTO_SEED={seed}");
+}

@@ -1,0 +1,282 @@
+//! Clients, each on a thread of its own: writers that commit in every way there is, readers, the definer.
+
+use std::collections::VecDeque;
+
+use rialto::engine::transaction_server::{MessageServer, ServedProcedure};
+use rialto::io::Random;
+use rialto::row::{ColumnType, Value};
+use rialto::{
+    Action, Database, Durability, Error, Flow, Procedure, Table, Ticket, TransactionServer, TxOptions,
+};
+
+use super::contents::{COUNT, Contents, DEFINER, SIDES, WRITERS, count, count_of, define, write};
+use super::told::Told;
+
+/// Tickets that a writer keeps before it looks at them.
+const TICKETS: usize = 8;
+
+/// What an error says of a transaction.
+enum Verdict {
+    /// It is not there and never will be; another may be tried.
+    Never,
+    /// The same, and the log takes no more.
+    Over,
+    /// It may be there or not.
+    Unknown,
+}
+
+fn verdict(error: &Error, about: &str) -> Verdict {
+    match error {
+        Error::OutcomeUnknown { .. } => Verdict::Unknown,
+        Error::Stopped { .. } | Error::Io { .. } | Error::Closed => Verdict::Over,
+        Error::Deadlock { .. }
+        | Error::LockTimeout { .. }
+        | Error::MixedColours
+        | Error::TooManyTransactions { .. }
+        | Error::TooManyPackets { .. }
+        | Error::MemoryLimit { .. }
+        | Error::LogFull { .. } => Verdict::Never,
+        other => panic!("{about}: {other}"),
+    }
+}
+
+/// `write` is a writer's transaction with its number, which sees another writer's count; `peek` sees one, and may fail then.
+pub fn procedures() -> Vec<Procedure> {
+    let side = |name: &str| {
+        let run =
+            |tx: &mut rialto::Transaction, arguments: &rialto::Arguments<'_>, _: &mut rialto::Outputs| {
+                let (writer, number) = (arguments.get::<i32>(0)? as usize, arguments.get(1)?);
+                write(tx, arguments.table()?, writer, number)
+            };
+        Action::exclusive(name, run).by_argument(0)
+    };
+    let counts = Action::exclusive(COUNT, |tx, arguments, _| {
+        count(tx, arguments.table()?, arguments.get::<i32>(0)? as usize, arguments.get(1)?)
+    });
+    let sees = Action::shared(COUNT, |tx, arguments, outputs| {
+        outputs.push(count_of(tx, arguments.table()?, arguments.get::<i32>(2)? as usize)?);
+        Ok(())
+    });
+    let phase = [side(SIDES[0]), counts.by_argument(0), side(SIDES[1]), sees.by_argument(2)];
+    let types = [ColumnType::Int4, ColumnType::Int8, ColumnType::Int4];
+    let peeks = Action::shared(COUNT, |tx, arguments, outputs| {
+        let seen = count_of(tx, arguments.table()?, arguments.get::<i32>(0)? as usize)?;
+        if arguments.get::<i32>(1)? == 1 {
+            return Err(Error::aborted(seen.to_string()));
+        }
+        outputs.push(seen);
+        Ok(())
+    });
+    vec![
+        Procedure::new("write", types, Flow::new().phase(phase)).deterministic(1),
+        Procedure::new("peek", [ColumnType::Int4; 2], peeks.by_argument(0)),
+    ]
+}
+
+fn seen_in(outputs: &[Value], about: &str) -> i64 {
+    match outputs {
+        [Value::Int8(seen)] => *seen,
+        other => panic!("{about}: {other:?}"),
+    }
+}
+
+/// A client of a database.
+pub struct Client<'a> {
+    pub db: &'a Database,
+    pub told: &'a [Told],
+    pub random: Random,
+    pub about: &'a str,
+    count: Table,
+    sides: [Table; 2],
+    server: MessageServer,
+    served: [ServedProcedure; 2],
+    tickets: VecDeque<(i64, Durability, Ticket)>,
+}
+
+impl<'a> Client<'a> {
+    pub fn new(
+        db: &'a Database,
+        server: &TransactionServer,
+        told: &'a [Told],
+        random: Random,
+        about: &'a str,
+    ) -> Client<'a> {
+        let served = ["write", "peek"].map(|name| server.procedure(name).unwrap());
+        let server = server.message_server();
+        let (count, sides) = (db.table(COUNT).unwrap(), SIDES.map(|name| db.table(name).unwrap()));
+        Client { db, told, random, about, count, sides, server, served, tickets: VecDeque::new() }
+    }
+
+    fn any_level(&mut self) -> (Durability, TxOptions) {
+        let level = if self.random.chance(1, 2) { Durability::Disk } else { Durability::Memory };
+        (level, TxOptions { durability: Some(level), ..TxOptions::default() })
+    }
+
+    /// Makes so many of a writer's transactions, or as many as the log takes.
+    pub fn write(mut self, writer: usize, first: i64, transactions: i64) {
+        let (mut number, mut refused) = (first, 0);
+        while number < first + transactions && refused < 50 {
+            match self.write_one(writer, number) {
+                Ok(()) => number += 1,
+                Err(error) => match verdict(&error, self.about) {
+                    Verdict::Never => refused += 1,
+                    Verdict::Over => break,
+                    Verdict::Unknown => {
+                        self.told[writer].issue(number);
+                        break;
+                    }
+                },
+            }
+            let keep = if number % 5 == 0 { 0 } else { TICKETS };
+            self.look_at_tickets(writer, keep);
+        }
+        self.look_at_tickets(writer, 0);
+    }
+
+    fn write_one(&mut self, writer: usize, number: i64) -> Result<(), Error> {
+        let other = (writer + 1 + self.random.below(WRITERS as u64 - 1) as usize) % WRITERS;
+        let (level, options) = self.any_level();
+        let arguments = [Value::Int4(writer as i32), Value::Int8(number), Value::Int4(other as i32)];
+        let (count_table, sides, about) = (self.count.clone(), self.sides.clone(), self.about);
+        let body = |tx: &mut rialto::Transaction| {
+            count(tx, &count_table, writer, number)?;
+            write(tx, &sides[0], writer, number)?;
+            let seen = count_of(tx, &count_table, other)?;
+            write(tx, &sides[1], writer, number)?;
+            Ok(seen)
+        };
+        let (seen, ticket) = match self.random.below(8) {
+            0 => (self.db.transact_with(&options, body)?, None),
+            1 => {
+                let mut tx = self.db.begin_with(&options)?;
+                let seen = body(&mut tx)?;
+                tx.commit()?;
+                (seen, None)
+            }
+            2 => {
+                let (seen, ticket) = self.db.submit_with(&options, body)?;
+                (seen, Some(ticket))
+            }
+            3 => (seen_in(&self.db.call_with(&options, "write", &arguments)?, about), None),
+            4 => {
+                let (outputs, ticket) = self.db.submit_call_with(&options, "write", &arguments)?;
+                (seen_in(&outputs, about), Some(ticket))
+            }
+            5 => {
+                let sent = self.db.send_call_with(&options, "write", &arguments)?;
+                let (outputs, ticket) = sent.wait_for_place()?;
+                (seen_in(&outputs, about), Some(ticket))
+            }
+            6 => {
+                let sent = self.db.send_call_with(&options, "write", &arguments)?;
+                (seen_in(&sent.wait()?, about), None)
+            }
+            _ => (self.serve(0, &arguments, level)?, None),
+        };
+        let told = &self.told[writer];
+        told.issue(number);
+        told.saw(number, other, seen);
+        match ticket {
+            Some(ticket) => self.tickets.push_back((number, level, ticket)),
+            None => {
+                told.acknowledge(number, level);
+                // What it has seen is in the log before it.
+                self.told[other].acknowledge(seen, level);
+            }
+        }
+        Ok(())
+    }
+
+    fn serve(&mut self, which: usize, arguments: &[Value], level: Durability) -> Result<i64, Error> {
+        let mut request = self.server.request(&self.served[which]);
+        for argument in arguments {
+            request.push(argument.clone());
+        }
+        request.set_durability(level);
+        self.server.put(request)?;
+        let response = self.server.take().expect("one is under way");
+        let outcome = response.outcome().clone().map(|()| seen_in(response.outputs(), self.about));
+        self.server.recycle(response);
+        outcome
+    }
+
+    /// Waits until no more than so many are left, after those that are done.
+    fn look_at_tickets(&mut self, writer: usize, keep: usize) {
+        while let Some((number, level, ticket)) = self.tickets.pop_front() {
+            let done = match ticket.poll_done() {
+                None if self.tickets.len() < keep => {
+                    self.tickets.push_front((number, level, ticket));
+                    return;
+                }
+                None => ticket.wait(),
+                Some(done) => done,
+            };
+            match done {
+                Ok(()) => self.told[writer].acknowledge(number, level),
+                Err(Error::OutcomeUnknown { .. }) => {}
+                Err(other) => panic!("{}: {other}", self.about),
+            }
+        }
+    }
+
+    /// Sees writers' counts, in answers that succeed or fail: either tells only of what is durable (I3).
+    pub fn read(mut self, times: u32) {
+        for _ in 0..times {
+            let writer = self.random.below(WRITERS as u64 + 1) as usize;
+            let fails = self.random.chance(1, 2);
+            let (level, options) = self.any_level();
+            let arguments = [Value::Int4(writer as i32), Value::Int4(i32::from(fails))];
+            let (table, about) = (self.count.clone(), self.about);
+            let outcome = match self.random.below(4) {
+                0 => self.db.transact_with(&options, |tx| {
+                    let seen = count_of(tx, &table, writer)?;
+                    if fails { Err(Error::aborted(seen.to_string())) } else { Ok(seen) }
+                }),
+                1 => self.db.call_with(&options, "peek", &arguments).map(|it| seen_in(&it, about)),
+                2 => self
+                    .db
+                    .send_call_with(&options, "peek", &arguments)
+                    .and_then(rialto::Sent::wait)
+                    .map(|it| seen_in(&it, about)),
+                _ => self.serve(1, &arguments, level),
+            };
+            let seen = match outcome {
+                Ok(seen) => seen,
+                Err(Error::Aborted { reason }) => reason.parse().expect("a count"),
+                Err(error) => match verdict(&error, about) {
+                    Verdict::Never => continue,
+                    Verdict::Over | Verdict::Unknown => return,
+                },
+            };
+            self.told[writer].acknowledge(seen, level);
+        }
+    }
+
+    /// Makes so many of the definer's transactions, from this state on.
+    pub fn define(mut self, mut state: Contents, transactions: i64) {
+        let mut refused = 0;
+        let first = state.counts[DEFINER] + 1;
+        let mut number = first;
+        while number < first + transactions && refused < 50 {
+            let (level, options) = self.any_level();
+            let mut next = state.clone();
+            let outcome = self.db.transact_with(&options, |tx| {
+                next = state.clone();
+                define(Some(&mut *tx), &mut next, number)?;
+                count(tx, &self.count, DEFINER, number)
+            });
+            match outcome {
+                Ok(()) => {
+                    self.told[DEFINER].issue(number);
+                    self.told[DEFINER].acknowledge(number, level);
+                    (state, number) = (next, number + 1);
+                }
+                Err(error) => match verdict(&error, self.about) {
+                    Verdict::Never => refused += 1,
+                    Verdict::Over => return,
+                    Verdict::Unknown => return self.told[DEFINER].issue(number),
+                },
+            }
+        }
+    }
+}

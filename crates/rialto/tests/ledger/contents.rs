@@ -1,0 +1,320 @@
+//! What a database has to hold after so many transactions of each writer: all of it follows from their numbers.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+
+use rialto::io::Random;
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{Database, Error, Result, Scan, Table, TableDef, Transaction};
+
+/// Writers of rows.
+pub const WRITERS: usize = 3;
+/// The writer of definitions.
+pub const DEFINER: usize = WRITERS;
+/// Tables that writers write to, with the same rows.
+pub const SIDES: [&str; 2] = ["left", "right"];
+/// The table of how many transactions of each writer there are.
+pub const COUNT: &str = "count";
+const KEYS: u64 = 40;
+const DEFINED: usize = 3;
+/// An index that comes and goes beside the writers.
+const MORE: &str = "left_more";
+
+/// What a writer's transaction does to a key: the row's text, or none if the row goes.
+pub type Write = (i32, Option<String>);
+
+pub fn writes_of(writer: usize, number: i64) -> Vec<Write> {
+    let mut random = Random::new(number as u64 * 31 + writer as u64);
+    let mut writes: BTreeMap<i32, Option<String>> = BTreeMap::new();
+    for _ in 0..1 + random.below(3) {
+        let key = random.below(KEYS) as i32;
+        let length = if random.chance(1, 12) { 1_000 + random.below(7_000) } else { random.below(80) };
+        let text = char::from(b'a' + random.below(26) as u8).to_string().repeat(length as usize);
+        writes.insert(key, random.chance(3, 4).then_some(text));
+    }
+    writes.into_iter().collect()
+}
+
+/// Rows of a side, by writer and key: the number and the text.
+pub type Rows = BTreeMap<(i32, i32), (i64, String)>;
+
+/// A table of the definer's.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Defined {
+    pub keyed: bool,
+    pub by_n: bool,
+    pub rows: BTreeMap<i32, i64>,
+}
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct Contents {
+    pub counts: Vec<i64>,
+    pub rows: Rows,
+    pub defined: [Option<Defined>; DEFINED],
+    pub more: bool,
+}
+
+impl Default for Contents {
+    fn default() -> Contents {
+        Contents {
+            counts: vec![0; WRITERS + 1],
+            rows: Rows::new(),
+            defined: [const { None }; DEFINED],
+            more: false,
+        }
+    }
+}
+
+impl Contents {
+    /// Goes on to where each writer has made so many.
+    pub fn advance(&mut self, counts: &[i64]) {
+        for (writer, count) in counts.iter().enumerate().take(WRITERS) {
+            for number in self.counts[writer] + 1..=*count {
+                for (key, text) in writes_of(writer, number) {
+                    let key = (writer as i32, key);
+                    match text {
+                        Some(text) => self.rows.insert(key, (number, text)),
+                        None => self.rows.remove(&key),
+                    };
+                }
+            }
+        }
+        for number in self.counts[DEFINER] + 1..=counts[DEFINER] {
+            define(None, self, number).expect("a model refuses nothing");
+        }
+        self.counts = counts.to_vec();
+    }
+}
+
+fn side(tx: &mut Transaction, name: &str) -> Result<()> {
+    let columns = vec![
+        Column::new("writer", ColumnType::Int4),
+        Column::new("key", ColumnType::Int4),
+        Column::new("n", ColumnType::Int8),
+        Column::new("text", ColumnType::Text),
+    ];
+    tx.create_table(&TableDef::new(name, columns).with_primary_key(&["writer", "key"])).map(drop)
+}
+
+/// The tables that writers need.
+pub fn prepare(db: &Database) {
+    db.transact(|tx| {
+        SIDES.iter().try_for_each(|name| side(tx, name))?;
+        tx.create_index("left", "left_by_n", &["n", "key", "writer"], true)?;
+        tx.create_index("right", "right_by_n", &["n"], false)?;
+        let columns = vec![Column::new("writer", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+        let count = tx.create_table(&TableDef::new(COUNT, columns).with_primary_key(&["writer"]))?;
+        (0..=WRITERS as i32).try_for_each(|it| tx.insert(&count, &[Value::Int4(it), Value::Int8(0)]))
+    })
+    .unwrap();
+}
+
+/// Makes the writer's transaction with this number one of those that are there.
+pub fn count(tx: &mut Transaction, table: &Table, writer: usize, number: i64) -> Result<()> {
+    let there = tx.modify(table, writer as i32, |row| {
+        let now = row.get_i64(1)?;
+        assert_eq!(now, number - 1, "writer {writer}");
+        row.add(1, 1).map(drop)
+    })?;
+    assert!(there, "writer {writer} has a count");
+    Ok(())
+}
+
+/// How many of a writer's transactions are there.
+pub fn count_of(tx: &mut Transaction, table: &Table, writer: usize) -> Result<i64> {
+    tx.look(table, writer as i32, |row| row.get_i64(1))?.expect("each writer has a count")
+}
+
+/// Does to one side what the writer's transaction does.
+pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) -> Result<()> {
+    let writer_value = writer as i32;
+    for (key, text) in writes_of(writer, number) {
+        let Some(text) = text else {
+            tx.delete(table, (writer_value, key))?;
+            continue;
+        };
+        let changes = [(2, Value::Int8(number)), (3, Value::Text(text.clone()))];
+        if !tx.update(table, (writer_value, key), &changes)? {
+            let row = [Value::Int4(writer_value), Value::Int4(key), Value::Int8(number), Value::Text(text)];
+            tx.insert(table, &row)?;
+        }
+    }
+    Ok(())
+}
+
+/// The definer's transaction with this number, on a model and, if there is one, on the database.
+pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i64) -> Result<()> {
+    let mut random = Random::new(number as u64 * 31 + DEFINER as u64);
+    if random.chance(1, 6) {
+        if let Some(tx) = &mut tx {
+            if model.more {
+                tx.drop_index(MORE)?;
+            } else {
+                tx.create_index("left", MORE, &["writer", "n"], false)?;
+            }
+        }
+        model.more = !model.more;
+    }
+    for _ in 0..1 + random.below(2) {
+        let nth = random.below(DEFINED as u64) as usize;
+        let name = format!("d{nth}");
+        let what = random.below(6);
+        let mut defined = model.defined[nth].take();
+        if defined.is_some() && what < 2 {
+            if let Some(tx) = &mut tx {
+                tx.drop_table(&name)?;
+            }
+            defined = None;
+            if what == 0 {
+                continue;
+            }
+        }
+        let made = defined.is_none();
+        let mut defined = match defined {
+            Some(defined) => defined,
+            None => {
+                let keyed = random.chance(1, 2);
+                if let Some(tx) = &mut tx {
+                    let columns =
+                        vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
+                    let def = TableDef::new(name.clone(), columns);
+                    tx.create_table(&if keyed { def.with_primary_key(&["id"]) } else { def })?;
+                }
+                Defined { keyed, by_n: false, rows: BTreeMap::new() }
+            }
+        };
+        let truncated = !made && what == 2;
+        if truncated {
+            if let Some(tx) = &mut tx {
+                let table = tx.table(&name)?;
+                tx.truncate(&table)?;
+            }
+            defined.rows.clear();
+        }
+        if what == 3 {
+            if let Some(tx) = &mut tx {
+                if defined.by_n {
+                    tx.drop_index(&format!("{name}_by_n"))?;
+                } else {
+                    tx.create_index(&name, &format!("{name}_by_n"), &["n"], true)?;
+                }
+            }
+            defined.by_n = !defined.by_n;
+        }
+        // Into a new table this is a bulk load.
+        let first = defined.rows.last_key_value().map_or(0, |(id, _)| id + 1);
+        let rows = if made || truncated { random.below(2_000) } else { random.below(20) };
+        for id in first..first + rows as i32 {
+            let n = number * 100_000 + i64::from(id);
+            if let Some(tx) = &mut tx {
+                let table = tx.table(&name)?;
+                tx.insert(&table, &[Value::Int4(id), Value::Int8(n)])?;
+            }
+            defined.rows.insert(id, n);
+        }
+        model.defined[nth] = Some(defined);
+    }
+    Ok(())
+}
+
+/// Each of the rows of a table by one of its indexes.
+fn scan(
+    tx: &mut Transaction,
+    table: &Table,
+    index: WhichIndex,
+    mut each: impl FnMut(&rialto::row::RowView<'_>) -> Result<()>,
+) -> Result<()> {
+    tx.scan(table, &Scan { index, ..Scan::all() }, |_, row| {
+        each(&row)?;
+        Ok(ControlFlow::Continue(()))
+    })
+}
+
+fn indexes_of(table: &Table) -> Vec<WhichIndex> {
+    let secondary = (0..table.schema().indexes().len()).map(WhichIndex::Secondary);
+    [WhichIndex::Primary].into_iter().chain(secondary).collect()
+}
+
+fn rows_of<K: Ord + std::fmt::Debug, V: PartialEq + std::fmt::Debug>(
+    tx: &mut Transaction,
+    table: &Table,
+    about: &str,
+    read: impl Fn(&rialto::row::RowView<'_>) -> Result<(K, V)>,
+) -> Result<BTreeMap<K, V>> {
+    let mut found: Option<BTreeMap<K, V>> = None;
+    for index in indexes_of(table) {
+        let mut rows = BTreeMap::new();
+        scan(tx, table, index, |row| {
+            let (key, value) = read(row)?;
+            let twice = rows.insert(key, value).is_some();
+            assert!(!twice, "{about}: {} has a row twice by {index:?}", table.name());
+            Ok(())
+        })?;
+        match &found {
+            None => found = Some(rows),
+            Some(found) => assert!(rows == *found, "{about}: {} by {index:?}: {rows:?}", table.name()),
+        }
+    }
+    Ok(found.expect("each table has an index"))
+}
+
+/// What a database holds.
+pub fn contents(db: &Database, about: &str) -> Contents {
+    let mut tx = db.begin().unwrap();
+    let found = contents_in(&mut tx, db, about).unwrap_or_else(|error| panic!("{about}: {error}"));
+    tx.abort().unwrap();
+    found
+}
+
+fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Contents> {
+    let mut found = Contents::default();
+    let table = db.table(COUNT)?;
+    for writer in 0..=WRITERS {
+        found.counts[writer] = count_of(tx, &table, writer)?;
+    }
+    let mut sides = Vec::new();
+    for name in SIDES {
+        let table = db.table(name)?;
+        found.more |= table.schema().indexes().iter().any(|index| index.name == MORE);
+        sides.push(rows_of(tx, &table, about, |row| {
+            let key = (row.get_i32(0)?, row.get_i32(1)?);
+            Ok((key, (row.get_i64(2)?, row.get_str(3)?.to_owned())))
+        })?);
+    }
+    let right = sides.pop().expect("two");
+    found.rows = sides.pop().expect("two");
+    assert!(found.rows == right, "{about}: the sides differ");
+    for nth in 0..DEFINED {
+        let table = match db.table(&format!("d{nth}")) {
+            Err(Error::NoSuchTable { .. }) => continue,
+            table => table?,
+        };
+        let keyed = table.schema().primary_key().is_some();
+        let by_n = !table.schema().indexes().is_empty();
+        let rows = rows_of(tx, &table, about, |row| Ok((row.get_i32(0)?, row.get_i64(1)?)))?;
+        found.defined[nth] = Some(Defined { keyed, by_n, rows });
+    }
+    Ok(found)
+}
+
+/// Says where they differ.
+pub fn compare(found: &Contents, expected: &Contents, about: &str) {
+    assert_eq!(found.counts, expected.counts, "{about}: transactions of each writer");
+    for (key, row) in &expected.rows {
+        let there = found.rows.get(key);
+        assert!(there == Some(row), "{about}: row {key:?} is {there:?}, expected {row:?}");
+    }
+    for key in found.rows.keys() {
+        assert!(expected.rows.contains_key(key), "{about}: row {key:?} should not be there");
+    }
+    for (nth, (there, defined)) in found.defined.iter().zip(&expected.defined).enumerate() {
+        let outline = |it: &Option<Defined>| it.as_ref().map(|it| (it.keyed, it.by_n, it.rows.len()));
+        assert!(
+            there == defined,
+            "{about}: d{nth} is {:?}, expected {:?} (key, index, rows)",
+            outline(there),
+            outline(defined)
+        );
+    }
+    assert_eq!(found.more, expected.more, "{about}: {MORE}");
+}

@@ -1,0 +1,207 @@
+//! Rows that come and go where memory is out: their slots and segments go from table to table, and no row changes under it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rialto::io::{MemoryDisk, Random};
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Checkpointing, Database, Error, LockForm, Logging, Options, Table, TableDef};
+
+/// About half of a segment: a table whose only row of this length goes has a segment to give.
+const LONG: usize = 30_000;
+const SHORT: usize = 7_000;
+
+/// A text that says whose it is.
+fn text(table: &str, id: i32, length: usize) -> Value {
+    let one = format!("{table}{id:08} ");
+    Value::Text(one.repeat(length / one.len() + 1)[..length].to_owned())
+}
+
+fn row(table: &str, id: i32, length: usize) -> [Value; 2] {
+    [Value::Int4(id), text(table, id, length)]
+}
+
+/// A database of 8 MiB with three tables, and in the first one so many long rows as there is room for, or so many.
+fn open(locks: LockForm, rows: Option<i32>) -> (Database, [Table; 3], i32) {
+    let options = Options {
+        memory_bytes: 8 << 20,
+        checkpoint: Checkpointing::None,
+        logging: Logging::None,
+        locks,
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = || vec![Column::new("id", ColumnType::Int4), Column::new("v", ColumnType::Text)];
+    let tables = ["stays", "a", "b"].map(|name| {
+        db.transact(|tx| tx.create_table(&TableDef::new(name, columns()).with_primary_key(&["id"]))).unwrap()
+    });
+    let fits = |id| db.transact(|tx| tx.insert(&tables[0], &row("stays", id, LONG))).is_ok();
+    let filled = (0..).find(|&id| rows == Some(id) || !fits(id)).unwrap();
+    (db, tables, filled)
+}
+
+/// A database of 16 MiB that is logged, and tables in it of these names.
+fn open_logged<const N: usize>(
+    disk: &Arc<MemoryDisk>,
+    locks: LockForm,
+    definition: impl Fn() -> TableDef,
+    names: [&str; N],
+) -> (Database, [Table; N]) {
+    let db = reopen(disk, locks);
+    let tables = names.map(|name| {
+        let definition = TableDef { name: name.to_owned(), ..definition() };
+        db.transact(|tx| tx.create_table(&definition)).unwrap()
+    });
+    (db, tables)
+}
+
+fn reopen(disk: &Arc<MemoryDisk>, locks: LockForm) -> Database {
+    let options =
+        Options { memory_bytes: 16 << 20, checkpoint: Checkpointing::None, locks, ..Options::default() };
+    Database::open_on(disk.clone(), options).expect("with the memory that it was used with")
+}
+
+fn definition() -> TableDef {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("v", ColumnType::Text)];
+    TableDef::new("", columns).with_primary_key(&["id"])
+}
+
+/// Inserts rows until there is no room for one more; how many.
+fn fill(db: &Database, table: &Table, name: &str, length: usize) -> i32 {
+    let fits = |id| match db.transact(|tx| tx.insert(table, &row(name, id, length))) {
+        Err(Error::MemoryLimit { .. }) => false,
+        inserted => inserted == Ok(()),
+    };
+    (0..).find(|&id| !fits(id)).unwrap()
+}
+
+fn is_as_inserted(db: &Database, table: &Table, name: &str, id: i32, length: usize) -> bool {
+    let found = db.transact(|tx| tx.get(table, id)).unwrap().and_then(|row| row.get(1).ok());
+    found == Some(text(name, id, length))
+}
+
+/// Two threads insert, read and delete in each of two tables that have room for a few segments between them.
+fn rows_of_two_sizes_come_and_go(locks: LockForm, room: i32, seconds: Duration) {
+    let (db, [stays, a, b], filled) = open(locks, Some(open(locks, None).2 - room));
+    let end = Instant::now() + seconds;
+    let (wrong, inserts) = (Mutex::new(Vec::new()), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let (db, wrong, inserts) = (&db, &wrong, &inserts);
+        for (thread, (name, table)) in [("a", &a), ("b", &b), ("a", &a), ("b", &b)].into_iter().enumerate() {
+            scope.spawn(move || {
+                let mut id = 1_000_000 * (thread as i32 + 1);
+                while Instant::now() < end && wrong.lock().unwrap().is_empty() {
+                    id += 1;
+                    let length = if id % 2 == 0 { LONG } else { SHORT };
+                    match db.transact(|tx| tx.insert(table, &row(name, id, length))) {
+                        Ok(()) => inserts.fetch_add(1, Ordering::Relaxed),
+                        Err(Error::MemoryLimit { .. }) => continue,
+                        Err(error) => panic!("an insert of {name} {id}: {error}"),
+                    };
+                    std::thread::yield_now();
+                    if !is_as_inserted(db, table, name, id, length) {
+                        wrong.lock().unwrap().push(format!("{name} {id}"));
+                    }
+                    assert_eq!(db.transact(|tx| tx.delete(table, id)), Ok(true));
+                }
+            });
+        }
+    });
+    let stayed = (0..filled).filter(|&id| !is_as_inserted(&db, &stays, "stays", id, LONG));
+    let wrong = wrong.into_inner().unwrap().into_iter().chain(stayed.map(|id| format!("stays {id}")));
+    assert_eq!(wrong.collect::<Vec<_>>(), Vec::<String>::new(), "{locks:?}: rows that others were put over");
+    assert!(inserts.into_inner() > 0, "{locks:?}: nothing was inserted");
+}
+
+#[test]
+fn segments_go_from_table_to_table_without_their_rows_with_locks_in_records() {
+    [6, 5].into_iter().for_each(|room| {
+        rows_of_two_sizes_come_and_go(LockForm::Thin, room, Random::test_time_from_environment() / 2)
+    });
+}
+
+#[test]
+fn segments_go_from_table_to_table_without_their_rows_with_central_locks() {
+    [6, 5].into_iter().for_each(|room| {
+        rows_of_two_sizes_come_and_go(LockForm::Central, room, Random::test_time_from_environment() / 2)
+    });
+}
+
+#[test]
+fn segments_go_from_table_to_table_without_their_rows_with_local_locks() {
+    [6, 5].into_iter().for_each(|room| {
+        rows_of_two_sizes_come_and_go(LockForm::Local, room, Random::test_time_from_environment() / 2)
+    });
+}
+
+#[test]
+fn rows_that_are_deleted_make_room_for_those_of_another_table() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let disk = MemoryDisk::new();
+        let (db, [a, b]) = open_logged(&disk, locks, definition, ["a", "b"]);
+        let in_a = fill(&db, &a, "a", 1_500);
+        (0..in_a).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&a, id)), Ok(true)));
+        let half = in_a / 2;
+        for id in 0..half {
+            db.transact(|tx| tx.insert(&b, &row("b", id, 1_500))).unwrap();
+        }
+        db.checkpoint().unwrap();
+        db.close().unwrap();
+        let db = reopen(&disk, locks);
+        let b = db.table("b").unwrap();
+        for id in half..in_a - in_a / 10 {
+            db.transact(|tx| tx.insert(&b, &row("b", id, 1_500))).unwrap();
+        }
+        assert!((0..half).all(|id| is_as_inserted(&db, &b, "b", id, 1_500)));
+    }
+}
+
+/// Rows of a table that others are dropped or emptied beside, at the bound: segments go back once, by either way.
+#[test]
+fn tables_are_emptied_and_dropped_beside_inserts_at_the_bound() {
+    let disk = MemoryDisk::new();
+    let (db, [stays]) = open_logged(&disk, LockForm::Thin, definition, ["stays"]);
+    let end = Instant::now() + Random::test_time_from_environment() / 2;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in 0.. {
+                let name = format!("t{round}");
+                let definition = TableDef { name: name.clone(), ..definition() };
+                let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+                let rows = fill(&db, &table, &name, SHORT);
+                (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&table, id)), Ok(true)));
+                if round % 2 == 0 {
+                    db.transact(|tx| tx.truncate(&table)).unwrap();
+                }
+                db.transact(|tx| tx.drop_table(&name)).unwrap();
+                if Instant::now() > end {
+                    break;
+                }
+            }
+        });
+        while Instant::now() < end {
+            let rows = fill(&db, &stays, "stays", LONG);
+            assert!((0..rows).all(|id| is_as_inserted(&db, &stays, "stays", id, LONG)));
+            (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&stays, id)), Ok(true)));
+        }
+    });
+    // Nothing is lost on the way.
+    let rows = fill(&db, &stays, "stays", LONG);
+    (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&stays, id)), Ok(true)));
+    assert!(rows > 150, "{rows} rows of {LONG} bytes have room in 16 MiB");
+}
+
+/// Rows grow into the share of their segments that inserts leave free.
+#[test]
+fn rows_that_grew_where_they_were_find_room_in_a_recovery() {
+    let disk = MemoryDisk::new();
+    let (db, [table]) =
+        open_logged(&disk, LockForm::Thin, || TableDef { fill_percent: 60, ..definition() }, ["t"]);
+    let rows = fill(&db, &table, "t", 1_000);
+    let grow = |id| db.transact(|tx| tx.update(&table, id, &[(1, text("t", id, 2_000))])).is_ok();
+    let grown = (0..rows).filter(|&id| grow(id)).count();
+    assert!(grown > rows as usize / 4, "{grown} of {rows} rows have grown");
+    db.close().unwrap();
+    reopen(&disk, LockForm::Thin);
+}

@@ -1,0 +1,177 @@
+//! A database opens again with the memory that it was used with, whatever its recovery has to go through, and with less when there
+//! is less in it; `check` and `inspect` come to the same.
+
+#[path = "common/gated.rs"]
+mod gated;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use gated::{GatedDisk, disk};
+use rialto::checkpoint::home::HomeError;
+use rialto::io::{Disk, MemoryDisk};
+use rialto::recovery::check::check;
+use rialto::recovery::inspect::inspect;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Checkpointing, Database, Durability, Error, Options, Result, TableDef, Transaction, TxOptions};
+
+const MEMORY: u64 = 8 << 20;
+
+fn options() -> Options {
+    Options {
+        memory_bytes: MEMORY,
+        checkpoint: Checkpointing::None,
+        checkpoint_interval: Duration::from_secs(3600),
+        recovery_threads: 2,
+        ..Options::default()
+    }
+}
+
+fn create(tx: &mut Transaction, name: &str) -> Result<rialto::Table> {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    tx.create_table(&TableDef::new(name, columns).with_primary_key(&["id"]))
+}
+
+/// A row of about 1 KB.
+fn row(id: i32) -> [Value; 2] {
+    [Value::Int4(id), Value::Text("x".repeat(1000))]
+}
+
+fn at_level_1<T>(db: &Database, body: impl FnMut(&mut Transaction) -> Result<T>) -> Result<T> {
+    db.transact_with(&TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() }, body)
+}
+
+/// Each transaction inserts a row and deletes the oldest one, so that as many are there at any time. While a fuzzy sweep goes on, all
+/// of them are replaced twice: its copy has old ones and new ones.
+fn a_queue_beside_a_sweep(rows: i32) -> Arc<GatedDisk> {
+    let disk = disk();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let table = db.transact(|tx| create(tx, "queue")).unwrap();
+    (0..rows).for_each(|id| at_level_1(&db, |tx| tx.insert(&table, &row(id))).unwrap());
+    disk.gate.set(0);
+    std::thread::scope(|scope| {
+        let sweep = scope.spawn(|| db.checkpoint());
+        disk.gate.wait_until_reached();
+        for id in rows..3 * rows {
+            at_level_1(&db, |tx| {
+                assert!(tx.delete(&table, id - rows)?);
+                tx.insert(&table, &row(id))
+            })
+            .unwrap();
+        }
+        disk.gate.set(u64::MAX);
+        sweep.join().unwrap().unwrap();
+    });
+    db.close().unwrap();
+    disk
+}
+
+#[test]
+fn a_queue_opens_again_and_is_sound() {
+    for rows in [4_300, 6_000] {
+        let disk = a_queue_beside_a_sweep(rows);
+        let shared: Arc<dyn Disk> = disk.clone();
+        let report = check(&shared, MEMORY, 2).unwrap();
+        assert!(report.is_sound(), "{rows} rows: {report}");
+        let text = inspect(&shared, MEMORY, 2).unwrap();
+        assert!(text.contains("queue (table ") && text.contains(&format!("): {rows} rows in ")), "{text}");
+        let db = Database::open_on(disk, options()).unwrap_or_else(|error| panic!("{rows} rows: {error}"));
+        assert_eq!(db.table("queue").unwrap().rows_estimate(), rows as u64);
+    }
+}
+
+/// What a recovery took meanwhile is given back.
+#[test]
+fn other_tables_have_the_room_after_a_recovery_that_they_had_before() {
+    for rows in [3_600, 4_300] {
+        let db = Database::open_on(a_queue_beside_a_sweep(rows), options()).unwrap();
+        let made = db.transact(|tx| {
+            let table = create(tx, "other")?;
+            (0..1000).try_for_each(|id| tx.insert(&table, &row(id)))
+        });
+        assert_eq!(made, Ok(()), "{rows} rows, and 1 MB in another table: {:?}", db.metrics().memory_used);
+    }
+}
+
+/// What recovery has given back the next copies and backups know.
+#[test]
+fn copies_after_a_recovery_that_has_given_segments_back_are_whole() {
+    let rows = 4_300;
+    let disk = a_queue_beside_a_sweep(rows);
+    for round in 0..3 {
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        let table = db.table("queue").unwrap();
+        assert_eq!(table.rows_estimate(), rows as u64, "round {round}");
+        let first = 2 * rows + round;
+        at_level_1(&db, |tx| {
+            assert!(tx.delete(&table, first)?);
+            tx.insert(&table, &row(first + rows))
+        })
+        .unwrap();
+        assert!(!db.checkpoint().unwrap().skipped);
+        db.close().unwrap();
+        let shared: Arc<dyn Disk> = disk.clone();
+        let report = check(&shared, MEMORY, 2).unwrap();
+        assert!(report.is_sound(), "round {round}: {report}");
+    }
+}
+
+/// One table's rows go, and their room is another table's: in the log, too.
+#[test]
+fn a_table_that_came_after_another_ones_rows_opens_again() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    for name in ["first", "second"] {
+        let table = db.transact(|tx| create(tx, name)).unwrap();
+        let put = |id| at_level_1(&db, |tx| tx.insert(&table, &row(id)));
+        if name == "second" {
+            (0..5_000).for_each(|id| put(id).unwrap());
+            continue;
+        }
+        let filled = (0..).find(|&id| put(id).is_err()).unwrap();
+        (0..filled).for_each(|id| assert!(at_level_1(&db, |tx| tx.delete(&table, id)).unwrap()));
+        // It finds no room, and gives the empty segments back for it.
+        let long = [Value::Int4(0), Value::Text("x".repeat(30_000))];
+        at_level_1(&db, |tx| tx.insert(&table, &long)).unwrap();
+        assert!(at_level_1(&db, |tx| tx.delete(&table, 0)).unwrap());
+    }
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap();
+    assert_eq!(["first", "second"].map(|name| db.table(name).unwrap().rows_estimate()), [0, 5_000]);
+}
+
+/// A database that has shrunk opens with less memory: its segments' numbers are high, and few are in use.
+#[test]
+fn what_is_left_of_a_larger_database_opens_with_less_memory() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    for (name, rows) in [("goes", 5_000), ("stays", 100)] {
+        db.transact(|tx| {
+            let table = create(tx, name)?;
+            (0..rows).try_for_each(|id| tx.insert(&table, &row(id)))
+        })
+        .unwrap();
+    }
+    db.transact(|tx| tx.drop_table("goes")).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let less = || Options { memory_bytes: 4 << 20, ..options() };
+    for round in 0..2 {
+        let db = Database::open_on(disk.clone(), less()).unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(db.table("stays").unwrap().rows_estimate(), 100);
+        let name = format!("new{round}");
+        db.transact(|tx| {
+            let table = create(tx, &name)?;
+            (0..200).try_for_each(|id| tx.insert(&table, &row(id)))
+        })
+        .unwrap();
+        db.checkpoint().unwrap();
+        db.close().unwrap();
+    }
+    // With too little it is called neither damaged nor sound.
+    let shared: Arc<dyn Disk> = disk;
+    let refused = check(&shared, 256 << 10, 1);
+    assert!(matches!(refused, Err(HomeError::Failed(Error::MemoryLimit { .. }))), "{refused:?}");
+    let text = inspect(&shared, 256 << 10, 1).unwrap();
+    assert!(text.contains("do not fit into 262144 bytes") && !text.contains("not recoverable"), "{text}");
+}
