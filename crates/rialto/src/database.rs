@@ -1,6 +1,5 @@
 //! [`Database`]: the way in.
 
-use std::cell::Cell;
 use std::fmt;
 use std::io::Write;
 use std::path::Path;
@@ -16,6 +15,7 @@ use crate::engine::sent::Landed;
 use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
+use crate::inside::InBody;
 use crate::io::{Disk, FileDisk, Moment};
 use crate::lock::LockMode;
 use crate::log::{Durability, GroupCommitDesign, Patience};
@@ -51,30 +51,6 @@ pub struct LockWait {
     pub mode: LockMode,
     /// How long it has waited.
     pub waited: Duration,
-}
-
-thread_local! {
-    static IN_BODY: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks the thread as inside a body, until dropped.
-pub(crate) struct InBody;
-
-impl InBody {
-    pub(crate) fn enter() -> Result<InBody> {
-        if IN_BODY.replace(true) { Err(Error::Nested) } else { Ok(InBody) }
-    }
-
-    /// Whether the thread is inside a body: what waits for bodies to end would wait for itself there.
-    pub(crate) fn is_inside() -> bool {
-        IN_BODY.get()
-    }
-}
-
-impl Drop for InBody {
-    fn drop(&mut self) {
-        IN_BODY.set(false);
-    }
 }
 
 /// How one run of a transaction ended.
@@ -291,7 +267,7 @@ impl Database {
         mut runs: Runs,
         mut body: impl FnMut(&mut Transaction) -> Result<T>,
     ) -> Result<(T, Committed)> {
-        let in_body = InBody::enter()?;
+        let in_body = InBody::enter(self.core().catalog.opening())?;
         loop {
             match self.run_once(options, &mut runs, &mut body) {
                 Run::Placed(value, committed) => return Ok((value, committed)),
@@ -476,8 +452,8 @@ impl Database {
     }
 
     /// As [`Database::backup`], to a stream. One that takes nothing any more holds up checkpoints, and commits when there is no
-    /// room for snapshots left. In its calls what would wait for the backup is [`Error::Nested`]: transactions with a body,
-    /// checkpoints and backups, a close, and the commit of a handle for which there is no room for snapshots.
+    /// room for snapshots left. In its calls what would wait for the backup is [`Error::Nested`]: of this database, transactions
+    /// with a body, checkpoints and backups, a close, and the commit of a handle for which there is no room for snapshots.
     ///
     /// # Errors
     /// As [`Database::backup`]. What was written before is of no use.

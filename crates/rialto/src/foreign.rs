@@ -6,12 +6,11 @@
 //! of this kind again ([`Panic`]): it may be anything, and its destructor may panic once more.
 
 use std::any::Any;
-use std::cell::Cell;
 use std::io::{self, Write};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
-use crate::database::InBody;
-use crate::error::{Error, Result};
+use crate::catalog::Opening;
+use crate::inside::Amid;
 
 /// What a caught panic carries. Its destructor may panic: that panic is caught, so the thread that drops this goes on.
 pub(crate) struct Panic(Option<Box<dyn Any + Send>>);
@@ -57,52 +56,23 @@ pub(crate) fn run_caught(run: impl FnOnce()) {
     drop(catch(run));
 }
 
-thread_local! {
-    static AMID: Cell<bool> = const { Cell::new(false) };
-}
-
-/// Marks the thread as running foreign code amid a checkpoint or a backup, until dropped. What would wait for that one to end is
-/// [`Error::Nested`]: as in a body, and what asks [`check_may_wait`].
-struct Amid {
-    // The checkpoint may have been asked for in a body.
-    _in_body: Result<InBody>,
-    before: bool,
-}
-
-impl Amid {
-    fn enter() -> Amid {
-        Amid { _in_body: InBody::enter(), before: AMID.replace(true) }
-    }
-}
-
-impl Drop for Amid {
-    fn drop(&mut self) {
-        AMID.set(self.before);
-    }
-}
-
-/// Tells a line of progress, amid a checkpoint.
-pub(crate) fn tell(tell: &dyn Fn(&str), text: &str) {
-    let _amid = Amid::enter();
+/// Tells a line of progress, amid a checkpoint of this database.
+pub(crate) fn tell(database: Opening, tell: &dyn Fn(&str), text: &str) {
+    let _amid = Amid::enter(database);
     run_caught(|| tell(text));
 }
 
-/// The stream that a backup goes to.
-pub(crate) struct Stream<'a>(pub &'a mut dyn Write);
+/// The stream that a backup of this database goes to.
+pub(crate) struct Stream<'a>(pub &'a mut dyn Write, pub Opening);
 
 impl Write for Stream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let _amid = Amid::enter();
+        let _amid = Amid::enter(self.1);
         self.0.write(bytes)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        let _amid = Amid::enter();
+        let _amid = Amid::enter(self.1);
         self.0.flush()
     }
-}
-
-/// [`Error::Nested`] while the thread runs foreign code amid a checkpoint or a backup.
-pub(crate) fn check_may_wait() -> Result<()> {
-    if AMID.get() { Err(Error::Nested) } else { Ok(()) }
 }

@@ -26,6 +26,7 @@ pub mod fuzz;
 pub mod growth;
 pub mod ids;
 mod in_flight;
+mod inside;
 pub mod io;
 pub mod lock;
 pub mod log;

@@ -19,13 +19,13 @@ use crate::checkpoint::{
     Defined, RunLength,
 };
 use crate::core::{CallersServers, Contexts, Core, LoadFile, first_row_number};
-use crate::database::InBody;
 use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::error::{Error, Result};
 use crate::foreign;
 use crate::ids::Lsn;
 use crate::in_flight::{Definitions, Gate, InFlight};
+use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockForm, LockManager, LockOptions};
 use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
@@ -342,7 +342,7 @@ impl CheckpointSource for Source {
 
     fn tell(&self, text: &str) {
         if let Some(tell) = &self.0.options.progress {
-            foreign::tell(&**tell, text);
+            foreign::tell(self.0.catalog.opening(), &**tell, text);
         }
     }
 }
@@ -620,7 +620,7 @@ impl Running {
     }
 
     pub fn checkpoint(&self) -> Result<CheckpointReport> {
-        foreign::check_may_wait()?;
+        check_may_wait(self.core.catalog.opening())?;
         self.core.check_open()?;
         self.checkpointer.run_now()
     }
@@ -628,7 +628,7 @@ impl Running {
     /// See [`Database::backup`](crate::Database::backup).
     pub fn backup(&self, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
         let core = &self.core;
-        foreign::check_may_wait()?;
+        check_may_wait(self.core.catalog.opening())?;
         core.check_open()?;
         // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
         // itself: it frees log, which an archive that these options do not name may have yet to take.
@@ -640,6 +640,7 @@ impl Running {
             let taking = Taking {
                 source,
                 database: core.database_id,
+                opening: core.catalog.opening(),
                 snapshot_bytes_max: core.options.snapshot_bytes_max(),
                 log_bytes_max: core.options.log_bytes_max,
                 note_cut: &note_cut,
@@ -690,7 +691,7 @@ impl Running {
 
     /// Refuses new work, lets commits on their way finish, syncs. [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
-        if InBody::is_inside() {
+        if InBody::is_inside(self.core.catalog.opening()) {
             return Err(Error::Nested);
         }
         let mut closing = self.closing.lock();
@@ -739,7 +740,7 @@ impl Deref for Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         // `Database::close` tells the outcome; here it has no reader.
-        if !InBody::is_inside() {
+        if !InBody::is_inside(self.0.core.catalog.opening()) {
             let _ = self.0.close();
             return;
         }

@@ -17,8 +17,8 @@ use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random}
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options, Scan, TableDef,
-    TxOptions,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn, OpenError,
+    Options, Procedure, Scan, TableDef, TxOptions,
 };
 
 fn backup_on(disk: &Arc<MemoryDisk>, name: &str) -> Backup {
@@ -377,6 +377,84 @@ fn what_a_stream_asks_for_does_not_wait_for_its_backup() {
     let nested = || Some(std::array::from_fn(|_| Err(Error::Nested)));
     let told = is_done.recv_timeout(Duration::from_secs(60)).expect("it waits for itself");
     assert_eq!(told, (Ok(()), nested(), Ok(())));
+}
+
+/// What a database answers to what would wait for a checkpoint or a backup of its own: a body, a call, a sent call, a checkpoint,
+/// a backup.
+fn ask(db: &Database) -> [Result<(), Error>; 5] {
+    let sent = db.send_call("nothing", &[Value::Int4(1)]).and_then(|sent| sent.wait());
+    [
+        db.transact(|_| Ok(())),
+        db.call("nothing", &[Value::Int4(1)]).map(drop),
+        sent.map(drop),
+        db.checkpoint().map(drop),
+        db.backup_to(&mut Vec::new(), BackupKind::Full).map(drop),
+    ]
+}
+
+/// A database with a procedure that does nothing, whose calls are sent to so many threads, or run in place.
+fn with_a_procedure(executor_threads: usize) -> Database {
+    let locks = if executor_threads == 0 { LockForm::Thin } else { LockForm::Local };
+    let db = Database::open_on(MemoryDisk::new(), Options { executor_threads, locks, ..options() }).unwrap();
+    things(&db);
+    let nothing = Action::shared("things", |_, _, _| Ok(())).by_argument(0);
+    db.register(Procedure::new("nothing", [ColumnType::Int4], nothing)).unwrap();
+    db
+}
+
+/// A stream that does this when it is written to for the first time.
+struct AtFirst<F>(Option<F>);
+
+impl<F: FnOnce()> Write for AtFirst<F> {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(run) = self.0.take() {
+            run();
+        }
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A full backup of a database to a stream that does this.
+fn amid_a_backup(db: &Database, run: impl FnOnce()) {
+    db.backup_to(&mut AtFirst(Some(run)), BackupKind::Full).unwrap();
+}
+
+/// A stream of one database uses another one as any code does: it may keep a list of backups there. Each database refuses what
+/// would wait for itself, however deep its stream is.
+#[test]
+fn a_stream_uses_other_databases_as_any_code_does() {
+    let fine = || std::array::from_fn(|_| Ok(()));
+    let nested = || std::array::from_fn(|_| Err(Error::Nested));
+    let (done, is_done) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let [a, b, c] = [0, 2, 0].map(with_a_procedure);
+        for (own, other) in [(&a, &b), (&b, &a)] {
+            amid_a_backup(own, || assert_eq!([own, other].map(ask), [nested(), fine()]));
+            amid_a_backup(own, || {
+                amid_a_backup(other, || assert_eq!([own, other, &c].map(ask), [nested(), nested(), fine()]));
+                assert_eq!([own, other].map(ask), [nested(), fine()]);
+                // In a body no other one begins, of whichever database; and what waits is refused in it as outside of it.
+                let answers = other.transact(|_| Ok([own, &c].map(ask))).unwrap();
+                let refused = || Err(Error::Nested);
+                assert_eq!(answers, [nested(), [refused(), refused(), refused(), Ok(()), Ok(())]]);
+            });
+        }
+        let twin = b.clone();
+        amid_a_backup(&a, || {
+            drop(b);
+            assert_eq!(a.clone().close(), Err(Error::Nested));
+            twin.close().unwrap();
+        });
+        // After all of it the database is as ever.
+        done.send(ask(&a)).unwrap();
+    });
+    let told =
+        is_done.recv_timeout(Duration::from_secs(60)).expect("a stream waits for itself, or has failed");
+    assert_eq!(told, fine());
 }
 
 /// Bytes flipped anywhere, and a stream that is cut anywhere: an error with the file and an offset before it, and nothing is

@@ -9,6 +9,7 @@ use parking_lot::Mutex;
 
 use super::stream::{Header, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, UNFINISHED};
+use crate::catalog::Opening;
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, Consistency, HeldDefinitions};
 use crate::error::{Error, Result};
@@ -42,6 +43,7 @@ pub(crate) struct Backups {
 pub(crate) struct Taking<'a> {
     pub source: &'a dyn CheckpointSource,
     pub database: u128,
+    pub opening: Opening,
     pub snapshot_bytes_max: u64,
     pub log_bytes_max: u64,
     /// Told how long the cut kept commits from their places, and the most bytes of snapshot copies at a time.
@@ -107,7 +109,7 @@ impl Taking<'_> {
                 Ok(written)
             }
             Destination::Stream(out) => {
-                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(out));
+                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(out, self.opening));
                 let name = "the backup's stream";
                 let written = self.stream(base, &mut out, name, cleared)?;
                 out.flush().map_err(|error| write_error(name, written.bytes, &error))?;

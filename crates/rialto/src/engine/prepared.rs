@@ -92,8 +92,8 @@ impl PreparedCall {
         match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let call = send(database.core(), queues, procedure.clone(), options, arguments)?;
-                *outputs = Outputs::after(Sent::flying(call).wait()?);
+                let sent = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                *outputs = Outputs::after(sent.wait()?);
             }
             None => database
                 .transact_with(options, |transaction| procedure.run(transaction, &arguments, outputs))?,
@@ -113,8 +113,8 @@ impl PreparedCall {
         let ticket = match database.queues_for(procedure) {
             Some(queues) => {
                 let (options, arguments) = (options.clone(), arguments.into_owned());
-                let call = send(database.core(), queues, procedure.clone(), options, arguments)?;
-                let (values, ticket) = Sent::flying(call).wait_for_place()?;
+                let sent = send(database.core(), queues, procedure.clone(), options, arguments)?;
+                let (values, ticket) = sent.wait_for_place()?;
                 *outputs = Outputs::after(values);
                 ticket
             }

@@ -15,8 +15,9 @@ use super::{conventional, deterministic};
 use crate::account::{Accounts, ProcedureId};
 use crate::catalog::Table;
 use crate::core::Core;
-use crate::database::{Database, InBody};
+use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 use crate::row::{Column, ColumnType, Field, Value, ValueRef, WhichIndex};
 use crate::txn::options::TxOptions;
 use crate::txn::{Ticket, Transaction};
@@ -516,7 +517,7 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return Sent::flying(send(self.core(), queues, procedure, options, arguments)?).wait();
+            return send(self.core(), queues, procedure, options, arguments)?.wait();
         }
         self.transact_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)
@@ -552,13 +553,13 @@ impl Database {
     ) -> Result<Sent> {
         if let Some(queues) = self.queues_for(procedure) {
             let (options, arguments) = (options.clone(), arguments.into_owned());
-            return send(self.core(), queues, procedure.clone(), options, arguments).map(Sent::flying);
+            return send(self.core(), queues, procedure.clone(), options, arguments);
         }
-        let _in_body = InBody::enter()?;
+        let _in_body = InBody::enter(self.core().catalog.opening())?;
         self.core().check_open()?;
-        Ok(Sent::landed(
-            self.run_to_landing(options, |transaction| procedure.run_to_values(transaction, &arguments)),
-        ))
+        let landed =
+            self.run_to_landing(options, |transaction| procedure.run_to_values(transaction, &arguments));
+        Ok(Sent::landed(self.core().catalog.opening(), landed))
     }
 
     /// Runs a registered procedure as [`Database::call`] does, but does not wait for the disk: the ticket tells when
@@ -584,7 +585,7 @@ impl Database {
         let arguments = procedure.check(arguments)?;
         if let Some(queues) = self.queues_for(&procedure) {
             let (options, arguments) = (procedure.options(options), arguments.into_owned());
-            return Sent::flying(send(self.core(), queues, procedure, options, arguments)?).wait_for_place();
+            return send(self.core(), queues, procedure, options, arguments)?.wait_for_place();
         }
         self.submit_with(&procedure.options(options), |transaction| {
             procedure.run_to_values(transaction, &arguments)

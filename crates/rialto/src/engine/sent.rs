@@ -8,10 +8,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use parking_lot::{Condvar, Mutex};
 
 use super::data_oriented::Call;
-use crate::database::InBody;
+use crate::catalog::Opening;
 use crate::error::Result;
 use crate::foreign::Panic;
 use crate::ids::Lsn;
+use crate::inside::InBody;
 use crate::log::{Durability, Listener};
 use crate::row::Value;
 use crate::{Error, Ticket};
@@ -25,6 +26,7 @@ use crate::{Error, Ticket};
 /// which wakes whoever polled it once, when all of it is there.
 #[must_use = "a call's outcome is known only to who asks for it"]
 pub struct Sent {
+    database: Opening,
     way: Way,
 }
 
@@ -58,12 +60,12 @@ pub(crate) enum Until {
 }
 
 impl Sent {
-    pub(super) fn flying(call: Arc<Call>) -> Sent {
-        Sent { way: Way::Flying(call) }
+    pub(crate) fn flying(database: Opening, call: Arc<Call>) -> Sent {
+        Sent { database, way: Way::Flying(call) }
     }
 
-    pub(super) fn landed(landed: Landed) -> Sent {
-        Sent { way: Way::Landed(landed) }
+    pub(super) fn landed(database: Opening, landed: Landed) -> Sent {
+        Sent { database, way: Way::Landed(landed) }
     }
 
     /// Whether [`Sent::wait`] would return at once.
@@ -86,7 +88,7 @@ impl Sent {
     /// As [`Database::call`](crate::Database::call): what its bodies give, what keeps it from its place,
     /// [`Error::OutcomeUnknown`]; [`Error::Nested`] inside of a body, which may hold what the call waits for.
     pub fn wait(mut self) -> Result<Vec<Value>> {
-        drop(InBody::enter()?);
+        drop(InBody::enter(self.database)?);
         if let Way::Flying(call) = &self.way {
             match call.take_landed() {
                 Some(landed) => self.way = Way::Landed(landed),
@@ -108,7 +110,7 @@ impl Sent {
     /// # Errors
     /// As [`Sent::wait`], but for what may become of the log later. A failure is told when what the call read is durable.
     pub fn wait_for_place(mut self) -> Result<(Vec<Value>, Ticket)> {
-        drop(InBody::enter()?);
+        drop(InBody::enter(self.database)?);
         if let Way::Flying(call) = &self.way {
             let landed = Bell::block_on(|waker| {
                 match call.take_landed_or_wake(|| Listener::own(waker), Until::Placed) {

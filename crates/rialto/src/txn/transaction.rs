@@ -26,9 +26,9 @@ use crate::catalog::Opening;
 use crate::core::{Core, Lease};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
-use crate::foreign::check_may_wait;
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
+use crate::inside::check_may_wait;
 use crate::io::{FOR_EVER, Moment};
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
@@ -804,7 +804,7 @@ impl Context {
                         return Ok(needed > 0);
                     }
                     self.core.in_flight.leave(self.number);
-                    if let Err(nested) = check_may_wait() {
+                    if let Err(nested) = check_may_wait(self.core.catalog.opening()) {
                         self.end_flight();
                         return Err(nested);
                     }

@@ -9,13 +9,13 @@ use super::flight::{Here, Task};
 use super::planner::Plan;
 use super::queues::Queues;
 use crate::core::Core;
-use crate::database::InBody;
 use crate::engine::action::Action;
 use crate::engine::identifier::Given;
 use crate::engine::procedure::Registered;
-use crate::engine::sent::{Landed, Until};
+use crate::engine::sent::{Landed, Sent, Until};
 use crate::error::Result;
 use crate::foreign::{Panic, catch};
+use crate::inside::InBody;
 use crate::lock::SpanRef;
 use crate::log::Listener;
 use crate::row::{Key, Value};
@@ -146,8 +146,8 @@ pub(crate) fn send(
     procedure: Arc<Registered>,
     options: TxOptions,
     arguments: Vec<Value>,
-) -> Result<Arc<Call>> {
-    drop(InBody::enter()?);
+) -> Result<Sent> {
+    drop(InBody::enter(core.catalog.opening())?);
     let landing = Mutex::new(Landing::Flying(None));
     let call = Arc::new(Call { procedure, options, arguments, landing });
     // Conditions and identifiers are worked out by closures of the caller. One that panics does so again as the call runs, whose
@@ -155,5 +155,5 @@ pub(crate) fn send(
     let queue = catch(|| call.first_queue(core, queues)).unwrap_or(0);
     queues.admit()?;
     queues.put(core, queue, Task::Call(call.clone(), None));
-    Ok(call)
+    Ok(Sent::flying(core.catalog.opening(), call))
 }

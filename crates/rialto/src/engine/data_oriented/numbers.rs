@@ -6,8 +6,9 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::core::Core;
-use crate::database::{Database, InBody};
+use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 use crate::lock::LockForm;
 use crate::options::Options;
 
@@ -71,7 +72,7 @@ impl Database {
     /// [`Error::Unsupported`] unless locks are [`LockForm::Local`], or if the bounds are not from 1 to the most that there is
     /// room for; [`Error::Nested`] inside of a body, which may have executors in its hands.
     pub fn set_executors(&self, bounds: RangeInclusive<usize>) -> Result<()> {
-        let _in_body = InBody::enter()?;
+        let _in_body = InBody::enter(self.core().catalog.opening())?;
         let core = self.core();
         if core.locks.form() != LockForm::Local {
             let what =
@@ -100,7 +101,7 @@ impl Database {
     /// there is room for; [`Error::Io`] if the system has no thread left: there are as many as it had; [`Error::Nested`] inside
     /// of a body.
     pub fn set_executor_threads(&self, bounds: RangeInclusive<usize>) -> Result<()> {
-        let _in_body = InBody::enter()?;
+        let _in_body = InBody::enter(self.core().catalog.opening())?;
         let core = self.core();
         let Some(queues) = &core.queues else {
             let what = "threads that own executors in a database that was opened without: give Options::executor_threads";

@@ -18,11 +18,11 @@ use smallvec::SmallVec;
 
 use super::flight::{Here, Task};
 use crate::core::Core;
-use crate::database::InBody;
 use crate::engine::transaction_server::blocked::{Turns, take_turns};
 use crate::engine::transaction_server::dispatch::{Dispatch, Standing, Waiter};
 use crate::engine::transaction_server::dispatches::Dispatches;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 
 /// How many tasks a thread takes off its queue under one hold of the latch.
 const GROUP: usize = 8;
@@ -151,7 +151,9 @@ impl Queues {
         let thread = std::thread::Builder::new().name(name).spawn(move || {
             take_turns(Arc::new(Seat { queues: queues.clone(), core: core.clone(), queue, seat }));
             // What it runs are bodies: they must not begin transactions of their own.
-            let Ok(_in_body) = InBody::enter() else { unreachable!("the thread is new") };
+            let Ok(_in_body) = InBody::enter(core.catalog.opening()) else {
+                unreachable!("the thread is new")
+            };
             let here = Here { core: &core, queues: &queues, queue };
             let unseated = EndsProcess;
             while let Some(task) = queues.queues.at(queue).next(seat, || ()) {

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use crate::catalog::TableVersion;
-use crate::database::{Database, InBody};
+use crate::database::Database;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 use crate::lock::{LockForm, RoutingRule};
 use crate::row::{IntoKey, Key, Value, WhichIndex};
 
@@ -35,7 +36,7 @@ impl Database {
     /// bounds do not ascend; values that do not fit the index; [`Error::Nested`] inside of a body, which may have executors in
     /// its hands.
     pub fn set_routing(&self, table: &str, index: WhichIndex, bounds: &[Vec<Value>]) -> Result<()> {
-        let _in_body = InBody::enter()?;
+        let _in_body = InBody::enter(self.core().catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);
         let shape = version.schema.key_shape(index);
         let mut keys = Vec::with_capacity(bounds.len());
@@ -64,7 +65,7 @@ impl Database {
     /// As [`Database::set_routing`]; [`Error::BadDefinition`] if the index does not have so many columns, or none is asked
     /// for.
     pub fn set_routing_by_hash(&self, table: &str, index: WhichIndex, columns: usize) -> Result<()> {
-        let _in_body = InBody::enter()?;
+        let _in_body = InBody::enter(self.core().catalog.opening())?;
         let (core, version) = (self.core(), self.routed(table, index)?);
         let shape = version.schema.key_shape(index);
         let Some(leading) = shape.leading(columns) else {

@@ -12,10 +12,11 @@ use super::mailbox::Mailbox;
 use super::request::Letter;
 use crate::account::processor;
 use crate::core::{Core, Lease};
-use crate::database::{Database, InBody, Run, Runs};
+use crate::database::{Database, Run, Runs};
 use crate::error::Error;
 use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
+use crate::inside::InBody;
 use crate::log::{Durability, Listener, Log};
 use crate::txn::Ticket;
 
@@ -168,7 +169,9 @@ impl Executor {
         let (shared, me) = (executor.shared.clone(), executor.me);
         take_turns(executor.clone());
         // Its procedures are bodies: what they call must not begin transactions of its own.
-        let Ok(_in_body) = InBody::enter() else { unreachable!("the thread is new") };
+        let Ok(_in_body) = InBody::enter(shared.core.catalog.opening()) else {
+            unreachable!("the thread is new")
+        };
         processor::begin();
         let lap = || shared.core.server_times.transaction.lap();
         let mut requests = 0;

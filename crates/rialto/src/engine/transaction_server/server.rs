@@ -7,10 +7,11 @@ use std::thread::JoinHandle;
 use super::MessageServer;
 use super::executor::{Executor, Shared};
 use crate::catalog::Opening;
-use crate::database::{Database, InBody};
+use crate::database::Database;
 use crate::engine::ActionMode;
 use crate::engine::procedure::Registered;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 use crate::txn::options::TxOptions;
 
 /// The longest request queue.
@@ -174,7 +175,7 @@ impl TransactionServer {
 
     fn end(&mut self) {
         self.shared.dispatch.close();
-        if InBody::is_inside() {
+        if InBody::is_inside(self.shared.core.catalog.opening()) {
             // It may be a body that one of the executors is running: they end when they have run what is there.
             return;
         }

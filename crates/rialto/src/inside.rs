@@ -1,0 +1,101 @@
+//! What a thread is inside of, and so may not wait for: a body ([`InBody`]), or foreign code amid a checkpoint or a backup
+//! ([`Amid`]).
+//!
+//! A body may have executors for itself, whichever database it is of, so in a body no other one begins. A stream or a line of
+//! progress keeps one database's checkpoints waiting, and bodies that may wait for these; other databases know nothing of it.
+
+use std::cell::{Cell, RefCell};
+
+use crate::catalog::Opening;
+use crate::error::{Error, Result};
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Inside {
+    Nothing,
+    /// Foreign code amid a checkpoint or a backup of the databases in [`AMID`], and no body in that.
+    Amid,
+    Body,
+}
+
+thread_local! {
+    static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) };
+    /// The databases that the thread runs foreign code of amid a checkpoint or a backup, the innermost last.
+    static AMID: RefCell<Vec<Opening>> = const { RefCell::new(Vec::new()) };
+}
+
+fn is_amid(database: Opening) -> bool {
+    AMID.with_borrow(|databases| databases.contains(&database))
+}
+
+/// Marks the thread as inside a body, until dropped.
+pub(crate) struct InBody {
+    before: Inside,
+}
+
+impl InBody {
+    /// # Errors
+    /// [`Error::Nested`] inside a body of any database, and amid a checkpoint or a backup of this one.
+    #[inline]
+    pub fn enter(database: Opening) -> Result<InBody> {
+        match INSIDE.replace(Inside::Body) {
+            before @ Inside::Nothing => Ok(InBody { before }),
+            before => InBody::enter_inside(before, database),
+        }
+    }
+
+    #[cold]
+    fn enter_inside(before: Inside, database: Opening) -> Result<InBody> {
+        if before == Inside::Body || is_amid(database) {
+            INSIDE.set(before);
+            return Err(Error::Nested);
+        }
+        Ok(InBody { before })
+    }
+
+    /// Whether the thread is inside a body, or amid a checkpoint or a backup of this database: what waits for bodies to end, or
+    /// for those, would wait for itself there.
+    pub fn is_inside(database: Opening) -> bool {
+        match INSIDE.get() {
+            Inside::Nothing => false,
+            Inside::Amid => is_amid(database),
+            Inside::Body => true,
+        }
+    }
+}
+
+impl Drop for InBody {
+    #[inline]
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+    }
+}
+
+/// Marks the thread as running foreign code amid a checkpoint or a backup of a database, until dropped. What would wait for
+/// that one to end is [`Error::Nested`]: a body of the same database, and what asks [`check_may_wait`].
+pub(crate) struct Amid {
+    before: Inside,
+}
+
+impl Amid {
+    pub fn enter(database: Opening) -> Amid {
+        AMID.with_borrow_mut(|databases| databases.push(database));
+        let before = INSIDE.get();
+        // The checkpoint may have been asked for in a body.
+        if before == Inside::Nothing {
+            INSIDE.set(Inside::Amid);
+        }
+        Amid { before }
+    }
+}
+
+impl Drop for Amid {
+    fn drop(&mut self) {
+        INSIDE.set(self.before);
+        AMID.with_borrow_mut(|databases| databases.pop());
+    }
+}
+
+/// [`Error::Nested`] while the thread runs foreign code amid a checkpoint or a backup of this database.
+pub(crate) fn check_may_wait(database: Opening) -> Result<()> {
+    if is_amid(database) { Err(Error::Nested) } else { Ok(()) }
+}
