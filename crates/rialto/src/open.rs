@@ -420,6 +420,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         run: RunLength::Auto,
         snapshot_bytes_max: core.options.snapshot_bytes_max(),
         spool: core.options.spool,
+        unlogged_behind: (core.options.logging == Logging::None).then_some(core.opened_at),
         copies: core.options.backup_copies,
         on_demand: match core.options.logging {
             Logging::Transaction => Checkpointing::TransactionCopyOnUpdate,

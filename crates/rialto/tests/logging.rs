@@ -171,11 +171,40 @@ fn a_copy_that_alone_has_what_was_not_logged_has_none_to_stand_in_for_it() {
     }
 }
 
-/// What was lost with a process is in no copy: the older one stands in for the newest as ever.
+/// What stands behind the lost commits.
+#[derive(Debug, Clone, Copy)]
+enum Behind {
+    /// A checkpoint, as the first thing that was done.
+    Checkpoint,
+    CommitAndCheckpoint,
+    /// The close of another opening with logging none, in which nothing was committed.
+    IdleClose,
+}
+
+/// What was lost with a process is in no copy, and has been told: the older copy stands in for the newest as ever, and nothing is
+/// said to be lost, whatever stands behind the lost commits, and whatever made it.
 #[test]
 fn lost_commits_between_two_checkpoints_do_not_keep_the_older_from_standing_in() {
+    for logging in Logging::ALL {
+        for checkpoint in Checkpointing::ALL.into_iter().chain([Checkpointing::None]) {
+            if logging.refuses(checkpoint).is_none() {
+                for behind in [Behind::Checkpoint, Behind::CommitAndCheckpoint, Behind::IdleClose] {
+                    falls_back_behind_lost_commits(logging, checkpoint, behind);
+                }
+            }
+        }
+    }
+}
+
+fn falls_back_behind_lost_commits(logging: Logging, checkpoint: Checkpointing, behind: Behind) {
+    let case = format!("{logging:?}, {checkpoint:?}, {behind:?}");
+    // Checkpoints are made where they are asked for only: the interval is long.
+    let options =
+        || Options { checkpoint, checkpoint_interval: Duration::from_secs(3_600), ..options(logging) };
+    let open_as = |disk: &Arc<FaultyDisk>| Database::open_on(disk.clone(), options()).unwrap();
     let disk = FaultyDisk::new(5);
-    let db = made(&disk);
+    made(&disk).close().unwrap();
+    let db = open_as(&disk);
     put(&db, 1, 10).unwrap();
     db.checkpoint().unwrap();
     db.close().unwrap();
@@ -186,16 +215,49 @@ fn lost_commits_between_two_checkpoints_do_not_keep_the_older_from_standing_in()
     disk.crash();
     drop(db);
     let disk = disk.restart();
-    let db = open(&disk, Logging::Value);
-    put(&db, 1, 12).unwrap();
-    db.checkpoint().unwrap();
+    let mut expected = Rows::from([(1, 10)]);
+    if matches!(behind, Behind::IdleClose) {
+        open(&disk, Logging::None).close().unwrap();
+    }
+    let db = open_as(&disk);
+    if matches!(behind, Behind::CommitAndCheckpoint) {
+        put(&db, 1, 12).unwrap();
+        expected.insert(1, 12);
+    }
+    if !matches!(behind, Behind::IdleClose) {
+        db.checkpoint().unwrap();
+    }
     put(&db, 2, 22).unwrap();
+    expected.insert(2, 22);
     db.close().unwrap();
+    damage_newest(&disk);
+    let checked = check::check(&(disk.clone() as _), 64 << 20, 1).unwrap().to_string();
+    assert!(checked.contains("an opening falls back to checkpoint 2,"), "{case}: {checked}");
+    let db = open_as(&disk);
+    let warnings = db.recovery().unwrap().warnings();
+    assert!(warnings.len() == 1 && warnings[0].contains("is damaged at offset"), "{case}: {warnings:?}");
+    assert_eq!(rows(&db), expected, "{case}");
+}
+
+/// Commits that are lost behind the newest checkpoint are told of, from whichever copy.
+#[test]
+fn what_is_lost_behind_a_damaged_copy_is_told() {
+    let disk = FaultyDisk::new(6);
+    let db = made(&disk);
+    put(&db, 1, 10).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let db = open(&disk, Logging::None);
+    put(&db, 1, 11).unwrap();
+    wait_for_places(&db, 1);
+    disk.crash();
+    drop(db);
+    let disk = disk.restart();
     damage_newest(&disk);
     let db = open(&disk, Logging::Value);
     let warnings = db.recovery().unwrap().warnings();
-    assert!(warnings.len() == 2 && warnings[0].contains("is damaged at offset"), "{warnings:?}");
-    assert_eq!(rows(&db), Rows::from([(1, 12), (2, 22)]));
+    assert!(warnings.len() == 2 && warnings[1].starts_with("1 commits are lost"), "{warnings:?}");
+    assert_eq!(rows(&db), Rows::from([(1, 10)]));
 }
 
 #[test]

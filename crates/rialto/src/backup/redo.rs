@@ -125,6 +125,7 @@ impl Restore {
             sweep: 0,
             clearance: header.place,
             transaction_consistent: true,
+            logged: true,
             digest: target.digest(header.segments),
             retired: false,
         };

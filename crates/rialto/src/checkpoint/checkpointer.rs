@@ -541,6 +541,7 @@ impl Checkpointer {
             sweep: number,
             clearance,
             transaction_consistent,
+            logged: self.options.unlogged_behind.is_none_or(|opened_at| redo_start <= opened_at.next()),
             digest: swept.digest,
         };
         home.publish(new)?;

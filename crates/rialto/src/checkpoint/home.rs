@@ -5,7 +5,7 @@
 //! ```text
 //!    0  magic            8      "RIALTOHM"
 //!    8  format version   u32
-//!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent
+//!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent, bit 2: logged
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
 //!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third
@@ -69,6 +69,7 @@ const CHECKSUM_AT: usize = BLOCK_BYTES - 8;
 const MAGIC: &[u8; 8] = b"RIALTOHM";
 const RETIRED: u32 = 1;
 const TRANSACTION_CONSISTENT: u32 = 2;
+const LOGGED: u32 = 4;
 /// No database lives to see this many checkpoints.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -93,6 +94,9 @@ pub struct HomeBlock {
     pub clearance: Lsn,
     /// No transaction is in the copy in part: calls can be replayed on it.
     pub transaction_consistent: bool,
+    /// The log has all that the copy has and the older checkpoint's lacks. Blocks of programs that did not know this flag do not
+    /// say so.
+    pub logged: bool,
     /// Of the images in the copy: no others are those of this checkpoint.
     pub digest: u64,
     /// A later checkpoint may have begun to overwrite what this block names.
@@ -163,7 +167,9 @@ impl HomeBlock {
         block[..8].copy_from_slice(MAGIC);
         block[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
-        let flags = flag(self.retired, RETIRED) | flag(self.transaction_consistent, TRANSACTION_CONSISTENT);
+        let flags = flag(self.retired, RETIRED)
+            | flag(self.transaction_consistent, TRANSACTION_CONSISTENT)
+            | flag(self.logged, LOGGED);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -221,6 +227,7 @@ impl HomeBlock {
             sweep: u32_at(block, 60),
             clearance: Lsn(u64_at(block, 64)),
             transaction_consistent: u32_at(block, 12) & TRANSACTION_CONSISTENT != 0,
+            logged: u32_at(block, 12) & LOGGED != 0,
             digest: u64_at(block, 72),
             retired,
         }))
@@ -347,6 +354,8 @@ pub struct NewHome {
     pub clearance: Lsn,
     /// See [`HomeBlock::transaction_consistent`].
     pub transaction_consistent: bool,
+    /// See [`HomeBlock::logged`].
+    pub logged: bool,
     /// See [`HomeBlock::digest`].
     pub digest: u64,
 }
@@ -382,6 +391,7 @@ impl HomeFile {
                 sweep: 0,
                 clearance: Lsn::ZERO,
                 transaction_consistent: true,
+                logged: true,
                 digest: 0,
                 retired: false,
             },
@@ -403,6 +413,7 @@ impl HomeFile {
                 sweep: 0,
                 clearance: place,
                 transaction_consistent: true,
+                logged: true,
                 digest,
                 retired: false,
             },
@@ -550,6 +561,7 @@ impl HomeFile {
             sweep: new.sweep,
             clearance: new.clearance,
             transaction_consistent: new.transaction_consistent,
+            logged: new.logged,
             digest: new.digest,
             retired: false,
         };

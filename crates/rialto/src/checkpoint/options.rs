@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::image_run::RunLength;
+use crate::ids::Lsn;
 use crate::options::Checkpointing;
 use crate::recovery::RecoveryRates;
 
@@ -25,6 +26,8 @@ pub(crate) struct CheckpointOptions {
     pub snapshot_bytes_max: u64,
     /// Whether segments are unlatched before they are written.
     pub spool: bool,
+    /// Commits with places behind this one are not logged.
+    pub unlogged_behind: Option<Lsn>,
     /// How many backup copies there are, 2 or 3.
     pub copies: u32,
     /// The longest time that a recovery should take. If there is one, checkpoints begin when it asks for one, and not when

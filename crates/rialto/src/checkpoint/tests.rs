@@ -42,6 +42,7 @@ fn options() -> CheckpointOptions {
         run: RunLength::Segments(3),
         snapshot_bytes_max: 8 * SEGMENT_BYTES as u64,
         spool: true,
+        unlogged_behind: None,
         copies: 2,
         on_demand: Checkpointing::Fuzzy,
         recovery_within: None,
@@ -273,6 +274,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         sweep: 1,
         clearance: redo_start,
         transaction_consistent: false,
+        logged: true,
         digest: stats.digest,
     };
     home.publish(new).unwrap();

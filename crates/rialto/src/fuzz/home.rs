@@ -75,6 +75,7 @@ pub fn forged_home(data: &[u8]) {
         clearance: Lsn(8),
         digest: 11,
         transaction_consistent: false,
+        logged: true,
     };
     home.publish(new).unwrap();
     let published = *home.block();

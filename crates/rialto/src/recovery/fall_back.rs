@@ -2,11 +2,16 @@
 //!
 //! The older copy and the log from its redo start make the newest copy's state, if that log has all that the newest copy has. It
 //! has not if the newest checkpoint is that of a close with logging none: what the transactions before the close wrote is in its
-//! copy alone. Such a close is the only checkpoint of its opening, so the packet before its redo start has only a place
-//! ([`PacketKind::Unlogged`](crate::log::PacketKind)); before all other checkpoints such a packet is of a process that did not
-//! close the database, whose writes no copy has. So the older checkpoint stands in for the newest unless the last packet
-//! before the newest one's redo start is unlogged. (That can be a false alarm: the writes may have been lost before the newest
-//! checkpoint, if that is the first thing that was done since.)
+//! copy alone. So a checkpoint says in its home block whether the log has all of it ([`HomeBlock::logged`]).
+//!
+//! A block of a program that did not know this flag says nothing. A close with logging none is the only checkpoint of its
+//! opening, so the packet before its redo start has only a place ([`PacketKind::Unlogged`](crate::log::PacketKind)). The older
+//! checkpoint does not stand in for one whose block does not say that it is logged if that packet is unlogged. (Before a block
+//! without the flag that can be a false alarm: the writes may have been lost before the checkpoint, if that was the first thing
+//! that was done after the loss.)
+//!
+//! All other unlogged packets before the newest redo start are of processes that did not close the database: no copy has their
+//! writes. The opening after the loss has told of it, so one that falls back does not tell again.
 
 use std::fmt;
 
@@ -90,10 +95,16 @@ impl Start {
         self.instead_of.map_or(self.home.clearance, |newest| newest.clearance.max(self.home.clearance))
     }
 
+    /// Whether an opening from the newest checkpoint would find that the writes of the packet at this place, which has none, are
+    /// lost.
+    pub fn tells_of_loss(&self, lsn: Lsn) -> bool {
+        self.instead_of.is_none_or(|newest| lsn >= newest.redo_start)
+    }
+
     /// Refuses a packet without the writes of its transaction, if those are in the damaged copy.
     pub fn check_unlogged(&self, lsn: Lsn) -> Result<()> {
         match self.instead_of {
-            Some(newest) if newest.redo_start == lsn.next() => {
+            Some(newest) if !newest.logged && newest.redo_start == lsn.next() => {
                 let what = "the commits before the newest checkpoint ran with logging none: what they wrote is in the damaged \
                             copy alone";
                 Err(Error::Corrupt {

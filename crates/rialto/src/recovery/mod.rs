@@ -347,7 +347,7 @@ impl Recovery<'_> {
             );
             return Err(Error::Corrupt { file: HOME_FILE.to_owned(), offset: 0, what });
         }
-        (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.unlogged);
+        (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.lost);
         redo.wait_for_calls()?;
         (report.calls, report.left) = (redo.calls_replayed(), redo.left);
         report.log_end = log_end.lsn();

@@ -72,6 +72,8 @@ pub(super) struct Redo<'a> {
     pub records: u64,
     /// Packets of which only the place is there.
     pub unlogged: u64,
+    /// Of those, the ones that a user has yet to be told of.
+    pub lost: u64,
     /// Bytes of load files redone, and what that took.
     pub bulk_bytes: u64,
     pub bulk_time: Duration,
@@ -142,6 +144,7 @@ impl<'a> Redo<'a> {
             packets: 0,
             records: 0,
             unlogged: 0,
+            lost: 0,
             bulk_bytes: 0,
             bulk_time: Duration::ZERO,
         };
@@ -194,6 +197,7 @@ impl<'a> Redo<'a> {
         if packet.kind == PacketKind::Unlogged {
             self.start.check_unlogged(lsn)?;
             self.unlogged += 1;
+            self.lost += u64::from(self.start.tells_of_loss(lsn));
             return Ok(());
         }
         let calls = packet.kind == PacketKind::Call || self.replay.is_some() || self.left.is_some();

@@ -16,6 +16,7 @@ fn next(home: &HomeFile) -> NewHome {
         sweep,
         clearance,
         transaction_consistent: sequence.is_multiple_of(2),
+        logged: sequence.is_multiple_of(3),
         digest: sequence * 7,
     }
 }
@@ -107,6 +108,7 @@ fn every_flipped_bit_is_noticed() {
         sweep: 3,
         clearance: Lsn(1 << 41),
         transaction_consistent: true,
+        logged: false,
         digest: 5,
         retired: false,
     };
@@ -132,6 +134,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         sweep: 0,
         clearance: Lsn::ZERO,
         transaction_consistent: false,
+        logged: true,
         digest: 0,
         retired: false,
     };
