@@ -177,9 +177,18 @@ struct Inner {
     /// The stream position that has to be covered by prepared files.
     wanted: u64,
     closed: bool,
-    /// Why the last attempt to prepare a file failed.
+    /// Attempts to prepare a file: how many were begun, and the number of the last that has ended.
+    begun: u64,
+    ended: u64,
+    /// Why that one failed.
     problem: Option<String>,
-    attempts: u64,
+}
+
+/// An ask for room: what attempts to prepare a file come after it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked {
+    /// Attempts that were begun before.
+    begun: u64,
 }
 
 /// All log files of a log.
@@ -376,24 +385,29 @@ impl FileTable {
     }
 
     /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.
-    pub(crate) fn want(&self, position: u64) {
+    pub(crate) fn want(&self, position: u64) -> Asked {
         let mut inner = self.inner.lock();
         inner.wanted = inner.wanted.max(position);
         // Not again before the preparer has answered.
         self.threshold.store(u64::MAX, Ordering::Relaxed);
         self.changed.notify_all();
+        Asked { begun: inner.begun }
     }
 
-    /// Sleeps until the preparer has made another attempt, or for a short while; the last attempt's problem, if any.
-    pub(crate) fn wait_for_attempt(&self, most: Duration) -> Option<String> {
+    /// Sleeps until there is another file, or an attempt that was begun after this ask has failed, or for a short while. Gives
+    /// why that attempt failed. What went wrong before may have been put right since: a checkpoint may have freed files.
+    pub(crate) fn wait_for_attempt(&self, asked: Asked, most: Duration) -> Option<String> {
         let mut inner = self.inner.lock();
-        let (until, before) = (Instant::now() + most, inner.attempts);
-        while inner.attempts == before && !inner.closed {
+        let (until, ended) = (Instant::now() + most, inner.ended);
+        let is_answered = |inner: &Inner| {
+            inner.ended > asked.begun || inner.ended > ended && inner.problem.is_none() || inner.closed
+        };
+        while !is_answered(&inner) {
             if self.changed.wait_until(&mut inner, until).timed_out() {
                 break;
             }
         }
-        inner.problem.clone()
+        if inner.ended > asked.begun { inner.problem.clone() } else { None }
     }
 
     /// The preparer thread's loop.
@@ -405,20 +419,22 @@ impl FileTable {
                 self.changed.wait(&mut inner);
                 continue;
             }
+            let wanted = std::mem::take(&mut inner.wanted);
+            inner.begun += 1;
             drop(inner);
             let prepared = self.prepare();
             made();
             inner = self.inner.lock();
-            inner.attempts += 1;
+            inner.ended = inner.begun;
             inner.problem = prepared.err().map(|error| match error {
                 Error::LogFull { reason } => reason,
                 error => error.to_string(),
             });
             self.changed.notify_all();
-            if inner.problem.is_some() && !inner.closed {
-                // Nothing is lost yet: commits go on in the room that is there. The next attempt comes when one needs
-                // more, or when a checkpoint has freed a file.
-                inner.wanted = 0;
+            // After a failure nothing is lost yet: commits go on in the room that is there. The next attempt comes when one needs
+            // more, or has asked for more since this one began.
+            if inner.problem.is_none() {
+                inner.wanted = inner.wanted.max(wanted);
             }
         }
     }

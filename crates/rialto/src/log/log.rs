@@ -667,8 +667,8 @@ impl Core {
         loop {
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
             let problem = if self.threaded {
-                self.files.want(wanted.max(self.files.prepared() + 1));
-                self.files.wait_for_attempt(LOOK_AGAIN * 10)
+                let asked = self.files.want(wanted.max(self.files.prepared() + 1));
+                self.files.wait_for_attempt(asked, LOOK_AGAIN * 10)
             } else {
                 self.files.prepare().err().map(|error| match error {
                     Error::LogFull { reason } => reason,

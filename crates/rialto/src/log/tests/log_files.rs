@@ -1,8 +1,12 @@
 //! The log's files: switched, freed, made over, bounded.
 
 use std::collections::BTreeSet;
+use std::sync::mpsc;
+use std::thread::JoinHandle;
 
 use super::*;
+use crate::io::Caching;
+use crate::log::files::{Asked, FileTable};
 
 #[test]
 fn files_are_switched_freed_and_reused() {
@@ -266,4 +270,123 @@ fn a_packet_of_three_fifths_of_the_bound_has_room() {
         assert!(gather::cost(longest) <= most && gather::cost(longest + 1) > most);
         assert!(longest - HELD_BY_BYTES >= bound / 5 * 3, "{longest} of {bound}");
     }
+}
+
+/// A table of files of which at most two are there at a time, whose preparer is held after each attempt until it is let go on.
+struct HeldPreparer {
+    table: Arc<FileTable>,
+    made: mpsc::Receiver<()>,
+    go: mpsc::Sender<()>,
+    thread: JoinHandle<()>,
+}
+
+impl HeldPreparer {
+    fn start() -> HeldPreparer {
+        let disk: Arc<dyn Disk> = MemoryDisk::new();
+        let bytes = small().file_bytes;
+        let options = LogOptions { first_file_bytes: bytes, bytes_max: 2 * bytes, ..small() };
+        let table = FileTable::new(disk, DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
+        let (table, (tells, made), (go, goes)) = (Arc::new(table), mpsc::channel(), mpsc::channel());
+        let served = table.clone();
+        let thread = std::thread::spawn(move || {
+            served.serve(|| {
+                tells.send(()).unwrap();
+                // Without a sender the test is over.
+                let _ = goes.recv();
+            });
+        });
+        HeldPreparer { table, made, go, thread }
+    }
+
+    /// Asks for one file more than there are, and waits until the attempt has been made, which is held there.
+    fn attempt(&self) -> Asked {
+        let asked = self.table.want(self.table.prepared() + 1);
+        self.made.recv_timeout(Duration::from_secs(60)).unwrap();
+        asked
+    }
+
+    fn let_go(&self) {
+        self.go.send(()).unwrap();
+    }
+
+    fn told(&self, asked: Asked) -> Option<String> {
+        self.table.wait_for_attempt(asked, Duration::from_secs(60))
+    }
+
+    /// The log is full: two files, and an attempt at a third, which is held.
+    fn until_full() -> (HeldPreparer, Asked) {
+        let held = HeldPreparer::start();
+        for _ in 0..2 {
+            let asked = held.attempt();
+            held.let_go();
+            assert_eq!(held.told(asked), None);
+        }
+        let asked = held.attempt();
+        (held, asked)
+    }
+
+    /// What a checkpoint does for it.
+    fn free_one(&self) {
+        self.table.behind(1).first().unwrap().set_first(10);
+        assert_eq!(self.table.free_before(Lsn(10), u64::MAX).unwrap(), 1);
+    }
+
+    fn end(self) {
+        self.table.close();
+        drop(self.go);
+        self.thread.join().unwrap();
+    }
+}
+
+/// Whoever asks for room is told what became of an attempt that was begun for it, never of an earlier one: that may have failed
+/// before a checkpoint made room.
+#[test]
+fn the_failure_of_an_earlier_attempt_is_told_to_nobody_who_asks_later() {
+    let (held, asked) = HeldPreparer::until_full();
+    held.let_go();
+    assert!(held.told(asked).unwrap().contains("none is free for reuse yet"));
+    held.free_one();
+    let asked = held.attempt();
+    // The attempt has made a file, and has yet to say so.
+    assert_eq!(held.table.wait_for_attempt(asked, Duration::ZERO), None);
+    held.let_go();
+    assert_eq!(held.told(asked), None);
+    held.end();
+}
+
+/// The same of an attempt that is on its way when room is asked for, and fails after that.
+#[test]
+fn an_ask_amid_an_attempt_that_fails_is_an_attempt_of_its_own() {
+    let (held, first) = HeldPreparer::until_full();
+    held.free_one();
+    let second = held.table.want(held.table.prepared() + 1);
+    held.let_go();
+    assert!(held.told(first).is_some());
+    held.made.recv_timeout(Duration::from_secs(60)).unwrap();
+    held.let_go();
+    assert_eq!(held.told(second), None);
+    assert_eq!(held.table.extent().1, 2);
+    held.end();
+}
+
+/// Where it is not known whether the new names of freed files are durable, a crash may bring a file back under the name that it had
+/// in the log: until the next opening it stays as it is.
+#[test]
+fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
+    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
+    let options = LogOptions { first_file_bytes: bytes, ..small() };
+    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
+    (0..4).for_each(|_| table.prepare().unwrap());
+    table.behind(1).iter().for_each(|file| file.set_first(10));
+    disk.fail(FaultKind::Sync, ".", 0);
+    table.free_before(Lsn(10), u64::MAX).unwrap_err();
+    disk.mend();
+    let spares = || {
+        let names = disk.list().unwrap();
+        names.into_iter().filter(|name| name.starts_with("log-spare-")).collect::<Vec<_>>()
+    };
+    let freed = spares();
+    assert_eq!(freed.len(), 3);
+    let _ = table.prepare();
+    assert_eq!(spares(), freed);
 }
