@@ -594,6 +594,37 @@ fn a_load_file_from_before_the_redo_start_is_archived_before_it_goes() {
     assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (10, 400));
 }
 
+/// A load file that the archive cannot take, or that cannot be read for it, is told of as a log file is; it and the log that names
+/// it stay until it is taken.
+#[test]
+fn a_load_file_that_is_not_archived_is_told_of_and_stays() {
+    let archive = FaultyDisk::new(Random::seed_from_environment());
+    let shared: Arc<dyn Disk> = archive.clone();
+    let (disk, backup) = killed_behind_a_load(&shared, |_| {});
+    let db = Database::open_on(disk.clone(), archiving(&shared)).unwrap();
+    let failure = || db.metrics().archive.unwrap().failure;
+    let loads = || disk.list().unwrap().iter().filter(|name| name.starts_with("load-")).count();
+    archive.fail_always(FaultKind::Write, "load-", 0);
+    let error = db.archive_log().unwrap_err();
+    assert_eq!(failure(), Some(error.to_string()));
+    archive.mend();
+    disk.fail_always(FaultKind::Read, "load-", 0);
+    for n in 0..2 {
+        put(&db, n * 10..n * 10 + 10);
+        db.checkpoint().unwrap();
+        let told = failure().expect("it is told of");
+        assert!(told.starts_with("read of \"load-"), "{told}");
+        assert_eq!(loads(), 1);
+    }
+    disk.mend();
+    put(&db, 20..30);
+    db.checkpoint().unwrap();
+    assert_eq!((failure(), loads()), (None, 0));
+    db.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
+    assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (30, 400));
+}
+
 /// What is left of a load file whose removal was cut short does not replace the whole one in the archive.
 #[test]
 fn a_cut_load_file_does_not_reach_the_archive() {

@@ -92,8 +92,9 @@ impl Archiver {
             return Ok(());
         }
         let name = load_file_name(number);
-        let length = self.from.open(&name, Open::ReadOnly, Caching::Buffered)?.length()?;
-        self.note(self.copy(&name, length, length))?;
+        let file = self.from.open(&name, Open::ReadOnly, Caching::Buffered);
+        let length = file.and_then(|file| file.length()).map_err(Error::from);
+        self.note(length.and_then(|length| self.copy(&name, length, length)))?;
         state.loads.insert(number);
         Ok(())
     }
