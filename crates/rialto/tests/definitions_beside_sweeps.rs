@@ -28,9 +28,9 @@ fn options(checkpoint: Checkpointing) -> Options {
 }
 
 /// A new database on a gated disk.
-fn opened(options: Options) -> (Arc<GatedDisk>, Database) {
+fn opened(options: Options) -> (GatedDisk, Database) {
     let disk = disk();
-    let db = Database::open_on(disk.clone(), options).unwrap();
+    let db = Database::open_on(disk.disk.clone(), options).unwrap();
     (disk, db)
 }
 
@@ -74,11 +74,11 @@ fn columns() -> Vec<Column> {
 const HELD: [Checkpointing; 2] = [Checkpointing::Fuzzy, Checkpointing::ActionBlackWhite];
 
 /// Opens what the machine that was cut off has left, which `check` finds sound.
-fn reopened(disk: &Arc<GatedDisk>, checkpoint: Checkpointing) -> Database {
-    let shared: Arc<dyn Disk> = disk.clone();
+fn reopened(disk: &GatedDisk, checkpoint: Checkpointing) -> Database {
+    let shared: Arc<dyn Disk> = disk.disk.clone();
     let report = check(&shared, 256 << 20, 2).unwrap();
     assert!(report.is_sound(), "{checkpoint:?}: {report}");
-    Database::open_on(disk.clone(), options(checkpoint))
+    Database::open_on(disk.disk.clone(), options(checkpoint))
         .unwrap_or_else(|error| panic!("{checkpoint:?}: {error}"))
 }
 

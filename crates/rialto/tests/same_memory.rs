@@ -7,7 +7,7 @@ mod gated;
 use std::sync::Arc;
 use std::time::Duration;
 
-use gated::{GatedDisk, disk};
+use gated::disk;
 use rialto::checkpoint::home::HomeError;
 use rialto::io::{Disk, MemoryDisk};
 use rialto::recovery::check::check;
@@ -43,9 +43,9 @@ fn at_level_1<T>(db: &Database, body: impl FnMut(&mut Transaction) -> Result<T>)
 
 /// Each transaction inserts a row and deletes the oldest one, so that as many are there at any time. While a fuzzy sweep goes on, all
 /// of them are replaced twice: its copy has old ones and new ones.
-fn a_queue_beside_a_sweep(rows: i32) -> Arc<GatedDisk> {
+fn a_queue_beside_a_sweep(rows: i32) -> Arc<dyn Disk> {
     let disk = disk();
-    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let db = Database::open_on(disk.disk.clone(), options()).unwrap();
     let table = db.transact(|tx| create(tx, "queue")).unwrap();
     (0..rows).for_each(|id| at_level_1(&db, |tx| tx.insert(&table, &row(id))).unwrap());
     disk.gate.set(0);
@@ -63,17 +63,16 @@ fn a_queue_beside_a_sweep(rows: i32) -> Arc<GatedDisk> {
         sweep.join().unwrap().unwrap();
     });
     db.close().unwrap();
-    disk
+    disk.disk
 }
 
 #[test]
 fn a_queue_opens_again_and_is_sound() {
     for rows in [4_300, 6_000] {
         let disk = a_queue_beside_a_sweep(rows);
-        let shared: Arc<dyn Disk> = disk.clone();
-        let report = check(&shared, MEMORY, 2).unwrap();
+        let report = check(&disk, MEMORY, 2).unwrap();
         assert!(report.is_sound(), "{rows} rows: {report}");
-        let text = inspect(&shared, MEMORY, 2).unwrap();
+        let text = inspect(&disk, MEMORY, 2).unwrap();
         assert!(text.contains("queue (table ") && text.contains(&format!("): {rows} rows in ")), "{text}");
         let db = Database::open_on(disk, options()).unwrap_or_else(|error| panic!("{rows} rows: {error}"));
         assert_eq!(db.table("queue").unwrap().rows_estimate(), rows as u64);
@@ -110,8 +109,7 @@ fn copies_after_a_recovery_that_has_given_segments_back_are_whole() {
         .unwrap();
         assert!(!db.checkpoint().unwrap().skipped);
         db.close().unwrap();
-        let shared: Arc<dyn Disk> = disk.clone();
-        let report = check(&shared, MEMORY, 2).unwrap();
+        let report = check(&disk, MEMORY, 2).unwrap();
         assert!(report.is_sound(), "round {round}: {report}");
     }
 }

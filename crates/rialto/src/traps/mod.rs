@@ -10,6 +10,7 @@ mod flights;
 mod followed;
 mod given_back;
 mod histories;
+#[path = "../../tests/common/hooked.rs"]
 mod hooked;
 mod operations;
 mod rehoused;

@@ -1,5 +1,7 @@
 //! [`HookedDisk`]: a disk that calls the test before each write and sync, so that a test can do something at exactly
-//! that moment: change rows in the middle of a sweep, hold a group's write up, count.
+//! that moment: change rows in the middle of a sweep, hold a group's write up, count. The kernel's own tests include this file, too.
+
+#![allow(dead_code, reason = "each test program uses its part")]
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,11 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
-use crate::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
+use rialto::io::{Caching, DirectoryLock, Disk, DiskResult, File, MemoryDisk, Open, SharedMap};
 
 /// What is about to happen to a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum About {
+pub enum About {
     /// A write at this offset.
     Write(u64),
     Sync,
@@ -21,18 +23,18 @@ type Hook = Arc<dyn Fn(&str, About) + Send + Sync>;
 
 /// Another disk, and the hook. The hook runs on the thread that writes, and may use the database: no lock of the disk
 /// is held.
-pub(super) struct HookedDisk {
+pub struct HookedDisk {
     inner: Arc<dyn Disk>,
     hook: Arc<Mutex<Option<Hook>>>,
 }
 
 impl HookedDisk {
-    pub(super) fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
+    pub fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
         Arc::new(HookedDisk { inner, hook: Arc::default() })
     }
 
     /// A disk in memory, and how many writes to backup copies there were: how far sweeps are.
-    pub(super) fn counting() -> (Arc<HookedDisk>, Arc<AtomicU64>) {
+    pub fn counting() -> (Arc<HookedDisk>, Arc<AtomicU64>) {
         let (disk, swept) = (HookedDisk::new(MemoryDisk::new()), Arc::new(AtomicU64::new(0)));
         disk.before({
             let swept = swept.clone();
@@ -45,11 +47,11 @@ impl HookedDisk {
         (disk, swept)
     }
 
-    pub(super) fn before(&self, hook: impl Fn(&str, About) + Send + Sync + 'static) {
+    pub fn before(&self, hook: impl Fn(&str, About) + Send + Sync + 'static) {
         *self.hook.lock() = Some(Arc::new(hook));
     }
 
-    pub(super) fn unhook(&self) {
+    pub fn unhook(&self) {
         *self.hook.lock() = None;
     }
 }
@@ -116,6 +118,10 @@ impl Disk for HookedDisk {
 
     fn boot(&self) -> u128 {
         self.inner.boot()
+    }
+
+    fn has_speed(&self) -> bool {
+        self.inner.has_speed()
     }
 
     fn describe(&self) -> String {
