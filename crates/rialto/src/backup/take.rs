@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
 use parking_lot::Mutex;
@@ -15,7 +15,7 @@ use crate::checkpoint::{CheckpointSource, Cleared, Consistency, HeldDefinitions}
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, Disk, File, Open};
+use crate::io::{Caching, Disk, File, Open, calendar_ms};
 use crate::open::random_id;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
@@ -140,7 +140,7 @@ impl Taking<'_> {
             place: Lsn(cut.redo_start.0 - 1),
             segments: cut.end,
             next_id: self.source.next_id(),
-            time_ms: now_ms(),
+            time_ms: calendar_ms(),
         };
         let mut writer = StreamWriter::begin(out, name, &header)?;
         let copied = self.copy(segments, (cut.end, heaps), &mut writer, cleared);
@@ -234,11 +234,6 @@ impl Drop for Uncut<'_> {
     fn drop(&mut self) {
         self.0.forget_cut();
     }
-}
-
-/// Milliseconds since 1970, by the machine's clock.
-pub(super) fn now_ms() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
 }
 
 /// A backup in a directory, under another name until it is complete.

@@ -42,6 +42,14 @@ impl From<Instant> for Moment {
 /// end: to add [`Duration::MAX`] to a moment is a panic, to add this is not.
 pub const FOR_EVER: Duration = Duration::from_secs(100 * 365 * 86_400);
 
+/// Milliseconds since 1970, by the machine's clock. Coarse: some ms behind, for the price of a load. All that is compared with the
+/// times in the log takes it from here, so that what comes later has no earlier time.
+#[inline(always)]
+pub(crate) fn calendar_ms() -> u64 {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
+}
+
 /// A monotone clock.
 pub trait Clock: Send + Sync + Debug {
     /// The time since an arbitrary origin that stays the same for the clock's life.

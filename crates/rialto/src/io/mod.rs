@@ -32,6 +32,7 @@ mod simulated;
 mod conformance;
 
 pub use buffer::{AlignedBuffer, BUFFER_ALIGNMENT};
+pub(crate) use clock::calendar_ms;
 pub use clock::{Clock, FOR_EVER, Moment, SystemClock, VirtualClock};
 pub use disk::{Caching, DirectoryLock, Disk, File, LOCK_FILE, Open};
 pub use error::{DiskError, DiskResult};

@@ -10,6 +10,7 @@ use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
 use super::sync::Ordering;
 use crate::ids::Lsn;
+use crate::io::calendar_ms;
 use crate::rarely::rarely;
 
 /// Ring room that is kept for the pad that ends a flush.
@@ -275,8 +276,7 @@ impl Gatherer {
 
     #[inline(always)]
     fn header(&self, kind: BlockKind) -> Header {
-        // Coarse: a few ms, for the price of a load.
-        let time_ms = if kind == BlockKind::Pad { 0 } else { now_ms() };
+        let time_ms = if kind == BlockKind::Pad { 0 } else { calendar_ms() };
         Header {
             kind,
             packet_kind: 0,
@@ -394,12 +394,6 @@ impl Gatherer {
             self.pad(left);
         }
     }
-}
-
-#[inline(always)]
-fn now_ms() -> u64 {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse);
-    now.tv_sec as u64 * 1000 + now.tv_nsec as u64 / 1_000_000
 }
 
 impl std::fmt::Debug for Gatherer {
