@@ -209,9 +209,10 @@ fn tickets_and_open_loops_end_consistent_too() {
         assert!(number(&json, "calibration.slices") >= 1.0, "{arguments:?}: {json}");
         assert_eq!(at(&json, "calibration.write_us.calm"), &Json::Null, "{arguments:?}: {json}");
         if arguments == ["--rate", "500"] {
-            // 200 in 0.4 s; with those that a machine which stood still did not come to.
+            // With those that a machine which stood still did not come to. The window is a little longer than 0.4 s, or much.
             let due = number(&json, "committed") + number(&json, "overdue");
-            assert!((50.0..400.0).contains(&due), "{json}");
+            let a_second = due / number(&json, "seconds");
+            assert!((125.0..1_000.0).contains(&a_second), "{json}");
             assert!(number(&json, "time_us_per_txn.queue") >= 0.0);
         }
     }
@@ -505,7 +506,8 @@ fn tatp_is_loaded_recovered_and_says_how_much_of_each_type_succeeds() {
     let of = |name: &str, figure: &str| number(&figures, &format!("procedures.{name}.{figure}"));
     for (name, specified, least, most) in [
         ("GetSubscriberData", 100.0, 100.0, 100.0),
-        ("GetAccessData", 62.5, 50.0, 75.0),
+        // Of some hundreds, or of fewer where the disk is slow.
+        ("GetAccessData", 62.5, 40.0, 85.0),
         ("UpdateLocation", 100.0, 100.0, 100.0),
     ] {
         assert_eq!(of(name, "success_percent_specified"), specified, "{name}");

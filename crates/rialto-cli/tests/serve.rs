@@ -68,7 +68,7 @@ fn usage_errors_exit_2() {
 /// A socket that a session has begun on.
 fn session(serving: &Serving) -> TcpStream {
     let mut stream = TcpStream::connect(&serving.tcp).expect("it listens");
-    stream.set_read_timeout(Some(Duration::from_secs(20))).expect("a socket takes it");
+    stream.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket takes it");
     stream.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").expect("it reads");
     answer(&mut stream);
     stream

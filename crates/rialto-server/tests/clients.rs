@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::*;
 use rialto::io::MemoryDisk;
-use rialto::{Database, Options};
+use rialto::{Checkpointing, Database, Options};
 use rialto_server::{ServeOptions, Shared};
 
 /// Longer than any test.
@@ -80,7 +80,8 @@ fn hello(client: &mut Client) -> Option<String> {
 fn connections_that_say_nothing_count_and_are_ended() {
     let server = server(ServeOptions {
         max_connections: 2,
-        startup_timeout: Duration::from_millis(300),
+        // Longer than it takes to say that there is no place.
+        startup_timeout: Duration::from_secs(3),
         ..Default::default()
     });
     let mut silent = [Client::raw(server.address), Client::raw(server.address)];
@@ -90,7 +91,7 @@ fn connections_that_say_nothing_count_and_are_ended() {
         let trickle = scope.spawn(|| {
             let mut silent = silent[0].stream.try_clone().unwrap();
             for byte in packet.chunks(1) {
-                thread::sleep(Duration::from_millis(10));
+                thread::sleep(Duration::from_millis(50));
                 let _ = silent.write_all(byte);
             }
         });
@@ -188,12 +189,14 @@ fn a_pipeline_without_an_end_is_answered_all_the_same() {
 /// I3: outside of a block nothing that was read is told before it is durable, however early it is told.
 #[test]
 fn rows_are_told_early_only_if_they_are_durable() {
-    let options = Options { memory_flush_interval: LONG, ..Options::default() };
+    // Nothing is written but what somebody waits for.
+    let options =
+        Options { memory_flush_interval: LONG, checkpoint: Checkpointing::None, ..Options::default() };
     let database = Database::open_on(MemoryDisk::new(), options).unwrap();
     let shared = Shared::new(database.clone(), 4);
     let connect = || {
         let (mut client, stream) = UnixStream::pair().unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
         let shared = shared.clone();
         thread::spawn(move || rialto_server::connection::serve(stream, shared));
         client.write_all(b"\0\0\0\x12\0\x03\0\0user\0ann\0\0").unwrap();

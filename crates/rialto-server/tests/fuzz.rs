@@ -276,7 +276,7 @@ fn no_bytes_make_a_connection_panic_and_answers_stay_whole() {
             Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..Options::default() });
         let shared = Shared::new(database.expect("a new database opens"), 4);
         let (mut client, socket) = UnixStream::pair().expect("a pair of sockets");
-        client.set_read_timeout(Some(Duration::from_secs(30))).expect("a socket takes it");
+        client.set_read_timeout(Some(Duration::from_secs(120))).expect("a socket takes it");
         let serving = std::thread::Builder::new().stack_size(8 << 20);
         let serving =
             serving.spawn(move || rialto_server::connection::serve(socket, shared)).expect("a thread starts");

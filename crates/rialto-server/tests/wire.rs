@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use common::*;
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
+use rialto_server::ServeOptions;
 use rialto_server::connection::{Closer, Stream};
 
 /// A socket that counts the writes to it.
@@ -56,7 +57,7 @@ fn one_sync_is_one_write() {
         let database = Database::open_on(MemoryDisk::new(), Options::default()).unwrap();
         let shared = rialto_server::Shared::new(database, 4);
         let (mut client, stream) = UnixStream::pair().unwrap();
-        client.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        client.set_read_timeout(Some(PATIENCE)).unwrap();
         let writes = Arc::new(AtomicUsize::new(0));
         let counted = Counted(stream, writes.clone());
         thread::spawn(move || rialto_server::connection::serve(counted, shared));
@@ -125,6 +126,7 @@ fn a_waiting_lock_holds_up_no_other_session() {
     // Many more waiters than there are threads for short statements.
     let mut waiters: Vec<Client> = (0..12).map(|_| server.connect()).collect();
     for waiter in &mut waiters {
+        waiter.run("set lock_timeout = 0");
         waiter.send(&query("update t set b = b + 1 where a = 1"));
     }
     until_waiting(&server, 12);
@@ -170,7 +172,7 @@ fn a_lock_wait_can_be_cancelled() {
     cancel(&server, waiter.process, waiter.secret.wrapping_add(1));
     waiter.stream.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
     assert!(waiter.read().is_none(), "a wrong secret cancels nothing");
-    waiter.stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    waiter.stream.set_read_timeout(Some(PATIENCE)).unwrap();
     cancel(&server, waiter.process, waiter.secret);
     let answer = waiter.answer();
     assert_eq!(error_code(&answer).as_deref(), Some("57014"));
@@ -423,7 +425,8 @@ fn connections_are_bounded() {
 
 #[test]
 fn a_server_that_ends_lets_open_transactions_finish() {
-    let mut server = TestServer::start();
+    let patient = ServeOptions { drain_timeout: PATIENCE, ..ServeOptions::default() };
+    let mut server = TestServer::serving(MemoryDisk::new(), Options::default(), patient);
     let (mut open, mut idle) = (server.connect(), server.connect());
     table(&mut open);
     open.run("begin");

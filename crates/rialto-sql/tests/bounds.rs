@@ -101,7 +101,7 @@ fn a_chain_of_between_does_not_double() {
     assert_eq!(run(&mut session, &sql), Ok(2));
 }
 
-/// Four times as many rows on lines of their own take about four times as long, not sixteen times.
+/// Eight times as many rows on lines of their own take about eight times as long, not sixty-four times.
 #[test]
 fn binding_takes_time_in_proportion_to_the_text() {
     let prepare = |rows: usize| {
@@ -114,8 +114,9 @@ fn binding_takes_time_in_proportion_to_the_text() {
         session.prepare_read(&sql, read).unwrap();
         begin.elapsed()
     };
-    let few = (0..3).map(|_| prepare(3_000)).min().unwrap();
-    let many = prepare(24_000);
+    // The fastest of several: what else the machine does takes its time from each.
+    let took = |rows: usize| (0..5).map(|_| prepare(rows)).min().unwrap();
+    let (few, many) = (took(3_000), took(24_000));
     assert!(many < few * 32 + Duration::from_millis(200), "3,000 rows took {few:?}, 24,000 rows {many:?}");
 }
 

@@ -422,17 +422,20 @@ fn calls_are_run_again_after_crashes_beside_values_ddl_and_loads() {
 #[test]
 fn a_replay_of_many_threads_work_is_what_they_did() {
     for checkpoint in [Checkpointing::TransactionCopyOnUpdate, Checkpointing::TransactionBlackWhite] {
-        many_threads(checkpoint);
+        // A sweep that comes behind the last call leaves nothing to replay; it does not each time.
+        assert!((0..10).any(|_| many_threads(checkpoint)), "the test's own premise");
     }
 }
 
-fn many_threads(checkpoint: Checkpointing) {
+/// Whether there were calls to replay.
+fn many_threads(checkpoint: Checkpointing) -> bool {
     let disk = FaultyDisk::new(Random::seed_from_environment());
     let sweeps = Options {
         checkpoint,
         checkpoint_interval: Duration::from_millis(20),
         sweep_bytes_per_s: Some(4 << 20),
         durability: Durability::Memory,
+        deadlock_retries_max: 100_000,
         ..calls()
     };
     let db = Database::open_on(disk.clone(), sweeps).unwrap();
@@ -459,11 +462,10 @@ fn many_threads(checkpoint: Checkpointing) {
     let expected = contents(&db);
     disk.crash();
     drop(db);
-    let mut disk = disk.restart();
+    let (mut disk, mut has_replayed) = (disk.restart(), true);
     for recovery_threads in [1, 2, 5] {
         let db = Database::open_on(disk.clone(), Options { recovery_threads, ..calls() }).unwrap();
-        let replayed = db.recovery().unwrap().calls;
-        assert!(replayed > 0, "the test's own premise");
+        has_replayed &= db.recovery().unwrap().calls > 0;
         assert_eq!(contents(&db), expected, "{checkpoint:?}, with {recovery_threads} threads");
         let accounts = db.table("accounts").unwrap();
         let mut sum = 0;
@@ -480,4 +482,5 @@ fn many_threads(checkpoint: Checkpointing) {
         drop(db);
         disk = disk.restart();
     }
+    has_replayed
 }

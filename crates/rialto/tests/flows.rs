@@ -354,7 +354,9 @@ fn those_in_all_towns_are_as_many_as_ever() {
             for thread in 0..2u64 {
                 scope.spawn(move || {
                     let mut random = Random::new(seed ^ thread);
-                    while Instant::now() < end {
+                    let mut own = 0;
+                    while own == 0 || Instant::now() < end {
+                        own += 1;
                         let [from, to] = [0; 2].map(|_| Value::from(TOWNS[random.below(4) as usize]));
                         let outputs = db.call("move", &[from, to]).unwrap();
                         moved.fetch_add(u64::from(!outputs[0].is_null()), Ordering::Relaxed);
@@ -366,7 +368,7 @@ fn those_in_all_towns_are_as_many_as_ever() {
                 });
             }
             scope.spawn(move || {
-                while Instant::now() < end {
+                while counted.load(Ordering::Relaxed) == 0 || Instant::now() < end {
                     let outputs = db.call("count", &TOWNS.map(Value::from)).unwrap();
                     let counts: Vec<_> = outputs.iter().map(|count| count.to_string()).collect();
                     let [before, after] = [&outputs[..4], &outputs[4..]];

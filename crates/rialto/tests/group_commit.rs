@@ -46,6 +46,8 @@ fn every_design_serves_blocking_clients_tickets_and_level_1_at_once() {
                 });
             }
         });
+        // No group is on its way while they are read.
+        db.sync().unwrap();
         let log = db.metrics().log;
         assert_eq!(log.waits.groups(), log.groups, "{design}: {log:?}");
         assert_eq!(log.write_times.iter().sum::<u64>(), log.groups, "{design}: {log:?}");

@@ -10,7 +10,7 @@ use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, GroupCommitDesign, Options, Table, TableDef, TxOptions};
 
 /// Of each test: where a thread has ended, others wait for it for ever.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(300);
 const CLIENTS: i32 = 4;
 const TEXT: usize = 30_000;
 

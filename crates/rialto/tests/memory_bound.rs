@@ -90,9 +90,12 @@ fn rows_of_two_sizes_come_and_go(locks: LockForm, room: i32, seconds: Duration) 
         let (db, wrong, inserts) = (&db, &wrong, &inserts);
         for (thread, (name, table)) in [("a", &a), ("b", &b), ("a", &a), ("b", &b)].into_iter().enumerate() {
             scope.spawn(move || {
-                let mut id = 1_000_000 * (thread as i32 + 1);
-                while Instant::now() < end && wrong.lock().unwrap().is_empty() {
-                    id += 1;
+                // A thread's own, and again from the first when there are no more: of those that are inserted none stays.
+                let ids = (0..1_000_000).map(|nth| 1_000_000 * (thread as i32 + 1) + nth);
+                for id in ids.cycle() {
+                    if Instant::now() >= end || !wrong.lock().unwrap().is_empty() {
+                        break;
+                    }
                     let length = if id % 2 == 0 { LONG } else { SHORT };
                     match db.transact(|tx| tx.insert(table, &row(name, id, length))) {
                         Ok(()) => inserts.fetch_add(1, Ordering::Relaxed),

@@ -206,8 +206,7 @@ fn a_panic_of_an_identifier_is_the_calls_outcome() {
 #[test]
 fn a_panic_in_shared_mode_behind_a_write_keeps_no_packet() {
     for (locks, threads) in ENGINES {
-        let options =
-            Options { packets_max: 1, log_wait_max: Duration::from_millis(300), ..options(locks, threads) };
+        let options = Options { packets_max: 1, log_wait_max: LIMIT, ..options(locks, threads) };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
         let table = make(&db, "t", 10);
         let writes = Action::exclusive("t", |tx, arguments, _| {

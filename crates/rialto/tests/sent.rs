@@ -31,6 +31,8 @@ fn options(executor_threads: usize) -> Options {
         locks: LockForm::Local,
         executors: 5,
         executor_threads,
+        // Some wait for a row for as long as a test holds it.
+        lock_timeout: LIMIT,
         ..Options::default()
     }
 }

@@ -13,6 +13,9 @@ use rialto_server::{ServeOptions, Server};
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
 
+/// Longer than any answer takes, however slow the machine is.
+pub const PATIENCE: Duration = Duration::from_secs(120);
+
 /// A server on a database in memory; it ends when this is dropped.
 pub struct TestServer {
     pub address: SocketAddr,
@@ -157,7 +160,7 @@ impl Client {
     /// A socket before its start-up packet.
     pub fn raw(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).expect("the server listens");
-        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
         Client { stream, process: 0, secret: 0, parameters: Vec::new() }
     }

@@ -136,7 +136,16 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
                 }
             });
         }
-        for _ in 0..6 {
+        // More of them where those who write come to little beside a sweep.
+        let (began, is_met) = (Instant::now(), |damages: [u32; 2]| match checkpoint {
+            Checkpointing::Fuzzy => damages.iter().all(|&found| found > 0),
+            Checkpointing::TransactionBlackWhite => db.metrics().aborted_colour > 0,
+            _ => true,
+        });
+        for round in 0.. {
+            if round >= 6 && (is_met(damages) || began.elapsed() > Duration::from_secs(60)) {
+                break;
+            }
             until_checkpoint(&db, &swept);
             let [left, right] = backup_alone(&disk, ["left", "right"]);
             let is_whole = |found: &Found| {
@@ -180,10 +189,10 @@ fn a_backup_alone_is_as_consistent_as_it_says() {
     for checkpoint in [Checkpointing::ActionCopyOnUpdate, Checkpointing::ActionBlackWhite] {
         let [transactions, rows] = damages(checkpoint, seed);
         assert_eq!(rows, 0, "{checkpoint:?}, RIALTO_SEED={seed}");
-        println!("{checkpoint:?}: {transactions} of 6 backups lack a whole transaction");
+        println!("{checkpoint:?}: {transactions} backups lack a whole transaction");
     }
     let [transactions, rows] = damages(Checkpointing::Fuzzy, seed);
-    assert!(transactions > 0 && rows > 0, "the test's own premise: {transactions}, {rows} of 6");
+    assert!(transactions > 0 && rows > 0, "the test's own premise: {transactions}, {rows}");
 }
 
 /// A transaction that has written, and does nothing more, holds back neither a cut nor a sweep.

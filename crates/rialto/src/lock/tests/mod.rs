@@ -25,7 +25,7 @@ static NOT_CANCELLED: AtomicBool = AtomicBool::new(false);
 
 /// Waits for as long as any sound test may take.
 fn patient() -> Wait<'static> {
-    within(Duration::from_secs(20))
+    within(Duration::from_secs(120))
 }
 
 /// Waits for `timeout`.

@@ -56,7 +56,8 @@ fn a_request_that_leaves_lets_those_behind_it_go() {
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
             let mut writer = manager.begin().unwrap();
-            let wait = within(Duration::from_millis(100));
+            // Long enough to be seen waiting on a machine that stands still now and then.
+            let wait = within(Duration::from_secs(3));
             let answer = manager.record(&mut writer, name(b"k"), b"k", RecordMode::Exclusive, &wait);
             manager.end(writer);
             answer

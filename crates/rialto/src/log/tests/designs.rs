@@ -69,7 +69,7 @@ fn level_1_is_bounded(group_commit: GroupCommitOptions) {
         assert!(log.memory_position() >= lsn);
         while log.durable_position() < lsn {
             // Generous for a loaded machine; a log that forgot the packet never gets there.
-            assert!(started.elapsed() < Duration::from_secs(5), "I3: level 1 is written within a bound");
+            assert!(started.elapsed() < Duration::from_secs(60), "I3: level 1 is written within a bound");
             std::thread::sleep(Duration::from_millis(1));
         }
         assert!(started.elapsed() >= Duration::from_millis(40), "and not at once, which would be level 3");
@@ -170,7 +170,7 @@ fn tickets_are_woken_once(group_commit: GroupCommitOptions) {
         let lsn = commit(&log, &packet(lsn, 2_000));
         kept += u64::from(log.register_waker(lsn, level, &waker).is_none());
     }
-    let until = Instant::now() + Duration::from_secs(5);
+    let until = Instant::now() + Duration::from_secs(60);
     while wakes.0.load(Ordering::SeqCst) < kept {
         assert!(Instant::now() < until, "{} of {kept} woken", wakes.0.load(Ordering::SeqCst));
         std::thread::sleep(Duration::from_millis(1));

@@ -68,14 +68,16 @@ fn a_restart_rests_and_goes_before_new_requests() {
     let (dispatch, waiter) = dispatch(8, 1);
     (1..=3).for_each(|job| dispatch.put(job, &waiter).unwrap());
     assert_eq!(next(&dispatch, 0), Some(1));
-    dispatch.restart(1, Duration::from_millis(30));
-    let rested = Instant::now();
+    // Longer than a machine stands still between two of these steps.
+    let rest = Duration::from_secs(2);
+    let begins_to_rest = Instant::now();
+    dispatch.restart(1, rest);
     assert_eq!(next(&dispatch, 0), Some(2));
     dispatch.restart(2, Duration::ZERO);
     assert_eq!(next(&dispatch, 0), Some(2), "due, so before the third");
     assert_eq!(next(&dispatch, 0), Some(3));
     assert_eq!(next(&dispatch, 0), Some(1), "slept until it was due");
-    assert!(rested.elapsed() >= Duration::from_millis(29));
+    assert!(begins_to_rest.elapsed() >= rest);
 }
 
 #[test]
@@ -129,6 +131,9 @@ fn what_came_to_a_queue_that_gets_no_thread_goes_to_the_others() {
     assert_eq!(next(queues.at(0), 0), Some(7));
 }
 
+/// Of as many requests as may rest: the first is not due before the last rests, however slow the machine is.
+const LONG_REST: Duration = Duration::from_secs(3);
+
 #[test]
 fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
     let dispatch = Dispatch::<u32, Nobody>::unbounded(4, 1);
@@ -137,7 +142,7 @@ fn what_is_new_waits_while_too_many_rest_and_what_is_begun_does_not() {
     for job in 0..rests {
         assert!(dispatch.lock_to_put().put([job], Standing::New));
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, Duration::from_millis(200));
+        dispatch.restart(job, LONG_REST);
     }
     assert!(dispatch.lock_to_put().put([rests], Standing::New));
     assert!(dispatch.lock_to_put().put([rests + 1, rests + 2], Standing::Begun));
@@ -152,7 +157,7 @@ fn no_more_requests_are_begun_while_too_many_rest() {
     for job in 0..RESTARTS_MAX as u32 {
         dispatch.put(job, &waiter).unwrap();
         assert_eq!(next(&dispatch, 0), Some(job));
-        dispatch.restart(job, Duration::from_millis(200));
+        dispatch.restart(job, LONG_REST);
     }
     dispatch.put(u32::MAX, &waiter).unwrap();
     assert_eq!(next(&dispatch, 0), Some(0), "the first that rested, not the new one");
