@@ -1,6 +1,6 @@
 //! Rows that come and go where memory is out: their slots and segments go from table to table, and no row changes under it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -209,4 +209,104 @@ fn rows_that_grew_where_they_were_find_room_in_a_recovery() {
     assert!(grown > rows as usize / 4, "{grown} of {rows} rows have grown");
     db.close().unwrap();
     reopen(&disk, LockForm::Thin);
+}
+
+/// A transaction is open for all the time: nobody can be sure that it seeks no row that was deleted, so no segment changes hands.
+#[test]
+fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
+    let (db, [stays, a, b], _) = open(LockForm::Thin, Some(0));
+    db.transact(|tx| tx.insert(&b, &row("b", 0, LONG))).unwrap();
+    fill(&db, &stays, "stays", LONG);
+    db.transact(|tx| tx.delete(&b, 0)).unwrap();
+    let idle = db.begin().unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for id in 0..20 {
+                let inserted = db.transact(|tx| tx.insert(&a, &row("a", id, LONG)));
+                assert!(
+                    matches!(inserted, Err(Error::MemoryLimit { .. })),
+                    "the test's own premise: {inserted:?}"
+                );
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        let mut refused = Vec::new();
+        for id in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
+            match db.transact(|tx| tx.insert(&b, &row("b", id, LONG))) {
+                Ok(()) => assert_eq!(db.transact(|tx| tx.delete(&b, id)), Ok(true)),
+                Err(error) => refused.push((id, error)),
+            }
+        }
+        assert_eq!(refused, [], "the segment in which they had room was empty, and theirs");
+    });
+    idle.abort().unwrap();
+    assert_eq!(db.transact(|tx| tx.insert(&a, &row("a", 0, LONG))), Ok(()), "now it may go to another table");
+}
+
+/// Narrow rows, and a table that has had all other memory.
+#[test]
+fn an_index_is_built_in_the_room_that_other_tables_have_left() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let (db, [stays, a, _], _) = open(locks, Some(0));
+        for first in (0..40_000).step_by(1_000) {
+            db.transact(|tx| (first..first + 1_000).try_for_each(|id| tx.insert(&stays, &row("s", id, 20))))
+                .unwrap();
+        }
+        let rows = fill(&db, &a, "a", LONG);
+        assert!(rows > 20, "the test's own premise: {rows} rows");
+        (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&a, id)), Ok(true)));
+        db.transact(|tx| tx.create_index("stays", "by_text", &["v"], false)).unwrap();
+        let found = db.transact(|tx| tx.get(&stays, 39_999)).unwrap();
+        assert_eq!(found.and_then(|row| row.get(1).ok()), Some(text("s", 39_999, 20)));
+    }
+}
+
+/// The index nodes of many narrow rows, once these have gone.
+#[test]
+fn index_nodes_that_are_free_make_room_for_rows() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let (db, [stays, a, _], _) = open(locks, Some(0));
+        let insert = |id| db.transact(|tx| tx.insert(&a, &row("a", id, 20)));
+        let narrow = (0..).find(|&id| insert(id).is_err()).unwrap();
+        (0..narrow).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&a, id)), Ok(true)));
+        let rows = fill(&db, &stays, "stays", LONG);
+        assert!(rows > 2 * 8 * 14, "{rows} rows of {LONG} bytes in 8 MiB of which none else needs any");
+        (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&stays, id)), Ok(true)));
+        for id in 0..narrow * 9 / 10 {
+            insert(id).unwrap();
+        }
+        assert!(is_as_inserted(&db, &a, "a", narrow / 2, 20));
+    }
+}
+
+/// Narrow rows, of which the index has a third of the memory. Some threads redo their inserts in another order.
+#[test]
+fn a_recovery_leaves_narrow_rows_the_room_that_they_had() {
+    let definition =
+        || TableDef::new("", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    let put = |db: &Database, table: &Table, ids: std::ops::Range<i32>| {
+        ids.step_by(100).find(|&first| {
+            db.transact(|tx| (first..first + 100).try_for_each(|id| tx.insert(table, &[Value::Int4(id)])))
+                .is_err()
+        })
+    };
+    let (db, [table]) = open_logged(&MemoryDisk::new(), LockForm::Thin, definition, ["t"]);
+    let all = put(&db, &table, 0..10_000_000).expect("there is a bound");
+    for percent in [80, 90, 95] {
+        let disk = MemoryDisk::new();
+        let (db, [table]) = open_logged(&disk, LockForm::Thin, definition, ["t"]);
+        let before = all / 100 * percent / 100 * 100;
+        assert_eq!(put(&db, &table, 0..before / 300 * 100), None);
+        db.checkpoint().unwrap();
+        assert_eq!(put(&db, &table, before / 300 * 100..before), None);
+        drop(table);
+        db.close().unwrap();
+        let db = reopen(&disk, LockForm::Thin);
+        let after = put(&db, &db.table("t").unwrap(), before..10_000_000).expect("there is a bound");
+        assert!(
+            after > all / 100 * 97,
+            "{after} rows have room, of {all} before, at {percent} percent of them"
+        );
+    }
 }

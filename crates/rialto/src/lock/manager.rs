@@ -158,9 +158,9 @@ impl LockManager {
         self.options.form
     }
 
-    /// Waits up to `limit` until every other owner that there is now has ended; false: one has not. After that nobody
-    /// has the address of a record that no index led to when the wait began, unless he holds it.
-    pub fn outlast_others(&self, owner: &Owner, limit: Duration) -> bool {
+    /// Waits up to `limit`, unless the caller `gives_up`, until every other owner that there is now has ended; false: one has
+    /// not. After that nobody has the address of a record that no index led to when the wait began, unless he holds it.
+    pub fn outlast_others(&self, owner: &Owner, limit: Duration, gives_up: impl Fn() -> bool) -> bool {
         fence(Ordering::SeqCst);
         let others = self.slots[..self.lent_ever()].iter().enumerate();
         let others = others.filter(|(id, _)| *id != usize::from(owner.id()));
@@ -169,7 +169,7 @@ impl LockManager {
         let since = Instant::now();
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
-            if open.is_empty() || since.elapsed() >= limit {
+            if open.is_empty() || since.elapsed() >= limit || gives_up() {
                 return open.is_empty();
             }
             std::thread::sleep(Duration::from_micros(50));

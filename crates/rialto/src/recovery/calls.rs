@@ -87,6 +87,8 @@ impl Redo<'_> {
     }
 
     fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {
+        // As at the end of redo, for the same indexes.
+        self.heaps.give_back_empty();
         let mut tables = Vec::new();
         for table in self.system.iter().chain(self.tables.values()) {
             tables.push(Arc::new(self.builder.finish(table, first_row_number(lsn))?));
@@ -150,13 +152,18 @@ impl Redo<'_> {
             if let Change::Put { row_number, .. } = record.change {
                 replay.highest_number = replay.highest_number.max(row_number);
             }
-            table_at(&self.tables, lsn, record.table)?.redo(at, record, &mut scratch)?;
+            let table = table_at(&self.tables, lsn, record.table)?;
+            self.heaps.redo(table, at, record, &mut scratch)?;
         }
         for &(table, key) in &rows {
             let version = &replay.versions[&table.description.id];
             let Some((record, keys)) = table.secondary_keys(key) else { continue };
             for (position, secondary) in keys.iter().enumerate() {
-                let inserted = version.secondaries[position].insert(secondary, record.0, || Admit::Go);
+                let insert = || version.secondaries[position].insert(secondary, record.0, || Admit::Go);
+                let inserted = match insert() {
+                    Err(_) if self.heaps.give_back_empty() => insert(),
+                    inserted => inserted,
+                };
                 match inserted.map_err(|_| super::indexes::memory_limit(self.builder.segments.budget()))? {
                     Insert::Done => {}
                     _ => return Err(twice(lsn, table, secondary)),

@@ -4,21 +4,59 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::store::memory::{Heap, Unclaimed};
+use super::table::{At, RedoTable, Scratch};
+use crate::error::{Error, Result};
+use crate::store::memory::index::NodePool;
+use crate::store::memory::{Heap, SEGMENT_BYTES};
+use crate::txn::redo::RedoRecord;
 
 /// The storage of the users' tables that there are.
-#[derive(Default)]
-pub(super) struct Heaps(Mutex<Vec<Arc<Heap>>>);
+pub(super) struct Heaps {
+    heaps: Mutex<Vec<Arc<Heap>>>,
+    /// Of all indexes.
+    nodes: Arc<NodePool>,
+}
 
 impl Heaps {
-    /// From here on there are these.
-    pub fn set(&self, heaps: impl Iterator<Item = Arc<Heap>>) {
-        *self.0.lock() = heaps.collect();
+    /// No tables yet.
+    pub fn new(nodes: Arc<NodePool>) -> Heaps {
+        Heaps { heaps: Mutex::default(), nodes }
     }
 
-    /// Gives the segments back in which there is no row any more; during redo no transaction looks for their slots. False if there are none.
+    /// From here on there are these.
+    pub fn set(&self, heaps: impl Iterator<Item = Arc<Heap>>) {
+        *self.heaps.lock() = heaps.collect();
+    }
+
+    /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
+    /// transaction looks for their slots. False if there are none.
     pub fn give_back_empty(&self) -> bool {
-        let given = self.0.lock().iter().map(|heap| heap.give_back_empty(&mut Unclaimed)).sum::<usize>();
-        given > 0
+        let segments = self.heaps.lock().iter().map(|heap| heap.give_back_unsought()).sum::<u64>();
+        self.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 || segments > 0
+    }
+
+    /// Gives the index nodes back that no index uses.
+    pub fn give_back_nodes(&self) {
+        self.nodes.give_back_free(0);
+    }
+
+    /// Redoes one record of a packet, and once more when memory has run out and something could be given back. The first
+    /// attempt has changed nothing then. Only once: what is given back after that is the segment that the record took itself.
+    pub fn redo(
+        &self,
+        table: &RedoTable,
+        at: At,
+        record: &RedoRecord<'_>,
+        scratch: &mut Scratch,
+    ) -> Result<bool> {
+        self.retry(|| table.redo(at, record, scratch))
+    }
+
+    /// Does what may come to the memory bound, and if it does once more when something could be given back.
+    pub fn retry<T>(&self, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
+        match attempt() {
+            Err(Error::MemoryLimit { .. }) if self.give_back_empty() => attempt(),
+            done => done,
+        }
     }
 }

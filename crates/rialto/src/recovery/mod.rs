@@ -91,6 +91,8 @@ pub(crate) mod redo;
 mod replay;
 mod replay_calls;
 mod table;
+#[cfg(test)]
+mod tests;
 mod turns;
 mod within_memory;
 

@@ -2,9 +2,10 @@
 //!
 //! The reader parses packets and hands their records out in batches: a record's table and key say which worker gets
 //! it, so all records of a row are redone by one thread in their order. Records for the system tables are redone by the
-//! reader itself. After them it waits until the workers have caught up (a *barrier*), and brings the tables in line with
-//! what the system tables say then, before it goes on.
+//! reader itself. Before them it waits until the workers have caught up (a *barrier*), and after them it brings the tables in
+//! line with what the system tables say then, before it goes on.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -63,7 +64,7 @@ pub(super) struct Redo<'a> {
     pub(super) system: Vec<Arc<RedoTable>>,
     pub(super) tables: Tables,
     /// Of these tables.
-    heaps: Arc<Heaps>,
+    pub(super) heaps: Arc<Heaps>,
     /// A system table has changed since the tables were brought in line with them.
     changed: bool,
     pub next_id: u32,
@@ -137,7 +138,7 @@ impl<'a> Redo<'a> {
             log_read: 0,
             system,
             tables,
-            heaps: Arc::default(),
+            heaps: Arc::new(Heaps::new(recovery.nodes.clone())),
             changed: false,
             next_id: home.next_id,
             loads: Vec::new(),
@@ -221,11 +222,15 @@ impl<'a> Redo<'a> {
             })?;
             self.records += 1;
             if is_system(record.table) {
+                if !self.changed {
+                    // No worker gets anything from here until the tables are in line. What these records find room in may have
+                    // been left just before, and what comes before them needs room, too.
+                    workers.barrier()?;
+                }
                 self.system_record(lsn, &record)?;
                 continue;
             }
             if self.changed {
-                workers.barrier()?;
                 self.bring_in_line(lsn)?;
             }
             let table = table_at(&self.tables, lsn, record.table)?;
@@ -237,7 +242,6 @@ impl<'a> Redo<'a> {
             }
         }
         if self.changed {
-            workers.barrier()?;
             self.bring_in_line(lsn)?;
         }
         self.packets += 1;
@@ -273,7 +277,8 @@ impl<'a> Redo<'a> {
             Change::Load { .. } => return Err(senseless(table, lsn, "a bulk load into a system table")),
             _ => {}
         }
-        if !table.redo(At { lsn, finds_rows: false }, record, &mut Scratch::new(0))? {
+        let at = At { lsn, finds_rows: false };
+        if !self.heaps.redo(table, at, record, &mut Scratch::new(0))? {
             let what = "the row that it changes is not there, or is of a later place: the catalog in the backup copy is not that \
                         of the redo start";
             return Err(senseless(table, lsn, what));
@@ -332,7 +337,7 @@ impl<'a> Redo<'a> {
                 Some(old) if old.description == description => continue,
                 Some(old) if old.description.heap == description.heap => {
                     if old.identifies_otherwise(&description) {
-                        self.builder.rebuild(old, description)?
+                        self.heaps.retry(|| self.builder.rebuild(old, description.clone()))?
                     } else {
                         RedoTable {
                             schema: description.schema()?,
@@ -344,7 +349,7 @@ impl<'a> Redo<'a> {
                 }
                 old => {
                     old.into_iter().for_each(|old| old.heap.clear());
-                    self.builder.build(description, &[])?
+                    self.heaps.retry(|| self.builder.build(description.clone(), &[]))?
                 }
             };
             self.tables.insert(id, Arc::new(new));
@@ -365,15 +370,28 @@ impl<'a> Redo<'a> {
         let mut finished = Vec::new();
         for table in all() {
             let first = first_row_number(end);
-            finished.push(Arc::new(
-                match replayed.as_ref().and_then(|replayed| replayed.table(table, first)) {
-                    Some(version) => version,
-                    None => self.builder.finish(table, first)?,
-                },
-            ));
+            finished.push(match replayed.as_ref().and_then(|replayed| replayed.table(table, first)) {
+                Some(version) => version,
+                None => self.builder.finish(table, first)?,
+            });
         }
+        let mut finished = self.make_room(finished)?;
         finished.sort_unstable_by_key(|table| table.id);
         Ok(finished)
+    }
+
+    /// The tables with the room for rows that there was: index nodes that redo has needed on its way are given back, and where
+    /// memory is short the primary indexes, the largest tables' first, are made as small as those of transactions.
+    fn make_room(&self, mut tables: Vec<TableVersion>) -> Result<Vec<Arc<TableVersion>>> {
+        let budget = self.builder.segments.budget();
+        tables.sort_unstable_by_key(|table| Reverse(table.heap.rows()));
+        let fitted = tables.into_iter().map(|table| {
+            let is_short = budget.used() > budget.limit() / 4 * 3;
+            let table = if is_short { self.builder.repack(table)? } else { table };
+            self.heaps.give_back_nodes();
+            Ok(Arc::new(table))
+        });
+        fitted.collect()
     }
 }
 
@@ -481,12 +499,7 @@ fn redo_batch(batch: &Batch, scratch: &mut Scratch, heaps: &Heaps) -> Result<()>
     for (table, at, end) in &batch.records {
         for record in redo::read(&batch.bytes[from..*end]) {
             let record = record.expect("the reader has parsed it");
-            let mut redone = table.redo(*at, &record, scratch);
-            // It has changed nothing then. Once: what is given back after that is only the segment that it took itself.
-            if matches!(redone, Err(Error::MemoryLimit { .. })) && heaps.give_back_empty() {
-                redone = table.redo(*at, &record, scratch);
-            }
-            redone?;
+            heaps.redo(table, *at, &record, scratch)?;
         }
         from = *end;
     }

@@ -108,12 +108,10 @@ impl Context {
     }
 
     fn insert_entry(&mut self, slot: u32, which: WhichIndex, key: &Key, record: RecordRef) -> Result<Insert> {
-        loop {
-            match self.tables.at(slot).index(which).insert(key, record.0, || Admit::Go) {
-                Ok(inserted) => return Ok(inserted),
-                Err(_) => self.make_room_for_nodes(slot)?,
-            }
-        }
+        let insert = |context: &mut Context| {
+            context.tables.at(slot).index(which).insert(key, record.0, || Admit::Go).ok()
+        };
+        insert(self).map_or_else(|| self.at_bound(Some(slot), insert), Ok)
     }
 
     /// Writes and syncs the load files that the packet names.

@@ -179,7 +179,7 @@ impl Context {
         self.check_name_is_free(&def.name)?;
         self.check_name_is_free(&primary_index_name(&def.name))?;
         let description = Description::of(def, || self.core.catalog.new_id())?;
-        let version = Arc::new(description.build(&self.storage())?);
+        let version = Arc::new(self.build_empty(&description)?);
         for row in system::rows(&description) {
             self.put_system_row(&row)?;
         }
@@ -187,6 +187,16 @@ impl Context {
         let slot = self.tables.supersede(version.clone());
         self.use_slot(slot, LockMode::Exclusive)?;
         Ok(self.core.catalog.handle(version))
+    }
+
+    /// An empty table of this description.
+    fn build_empty(&mut self, description: &Description) -> Result<TableVersion> {
+        match description.build(&self.storage()) {
+            Err(Error::MemoryLimit { .. }) => {
+                self.at_bound(None, |context| description.build(&context.storage()).ok())
+            }
+            built => built,
+        }
     }
 
     fn drop_table(&mut self, name: &str) -> Result<()> {
@@ -220,7 +230,7 @@ impl Context {
         self.delete_system_row(&system::heap_row(&description))?;
         description.heap = HeapId(self.core.catalog.new_id());
         self.put_system_row(&system::heap_row(&description))?;
-        let fresh = description.build(&self.storage())?;
+        let fresh = self.build_empty(&description)?;
         let mut parts = fresh.parts();
         parts.numbers = old.numbers.clone();
         let created = Part::all_of(&fresh);
@@ -421,8 +431,11 @@ impl Context {
         if let Some(twice) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             return Ok(Err(twice[0].0.clone()));
         }
-        let sorted = entries.iter().map(|(key, record)| (&**key, *record));
-        Index::build_sorted(self.core.nodes.clone(), sorted).map(Ok).map_err(|_| self.memory_limit())
+        let build = |context: &mut Context| {
+            let sorted = entries.iter().map(|(key, record)| (&**key, *record));
+            Index::build_sorted(context.core.nodes.clone(), sorted).ok()
+        };
+        build(self).map_or_else(|| self.at_bound(Some(slot), build), Ok).map(Ok)
     }
 }
 

@@ -1,5 +1,7 @@
 //! Inserts, and the index entries of rows that change: before the commit, so that applying them needs no memory (I10).
 
+use std::time::Duration;
+
 use super::redo;
 use super::seek::{Place, SlotClaims};
 use super::transaction::Context;
@@ -10,7 +12,10 @@ use crate::ids::{IndexId, Lsn};
 use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::{Admit, Insert};
-use crate::store::memory::{Heap, RecordRef};
+use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES};
+
+/// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
+const OUTLAST_MAX: Duration = Duration::from_millis(10);
 
 impl Context {
     /// Inserts a row.
@@ -141,22 +146,18 @@ impl Context {
         loop {
             let table = self.tables.at(slot);
             let index_id = table.index_id(which);
-            let owner = &self.owner;
-            let admit = || admission(&self.core.locks, owner, index_id, key);
+            let admit = || admission(&self.core.locks, &self.owner, index_id, key);
             let mut replaced = None;
             let inserted = match table.index(which).insert(key, record.0, admit) {
                 Ok(inserted) => inserted,
-                Err(_) => {
-                    self.make_room_for_nodes(slot)?;
-                    continue;
-                }
+                Err(_) => self.entered_at_bound(slot, which, key, record)?,
             };
             match inserted {
                 Insert::Done => {}
                 // Of the same row, or of one of ours that gives the key up: uniqueness has been checked.
                 Insert::Exists(there) if there == record.0 => return Ok(()),
                 Insert::Exists(there) => {
-                    table.index(which).replace(key, there, record.0);
+                    self.tables.at(slot).index(which).replace(key, there, record.0);
                     replaced = Some(RecordRef(there));
                 }
                 Insert::Refused => {
@@ -173,7 +174,23 @@ impl Context {
         }
     }
 
-    /// A slot of the table's storage, which has just had none to give: once other tables have given up what they do not need; an
+    /// The same step, where the index has had no node to give.
+    #[cold]
+    fn entered_at_bound(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        key: &Key,
+        record: RecordRef,
+    ) -> Result<Insert> {
+        self.at_bound(Some(slot), |context| {
+            let table = context.tables.at(slot);
+            let admit = || admission(&context.core.locks, &context.owner, table.index_id(which), key);
+            table.index(which).insert(key, record.0, admit).ok()
+        })
+    }
+
+    /// A slot of the table's storage, which has just had none to give: once all tables have given up what they do not need; an
     /// error if none has anything.
     #[cold]
     pub(super) fn slot_at_bound(
@@ -181,29 +198,58 @@ impl Context {
         slot: u32,
         ask: impl Fn(&Heap, usize, &mut SlotClaims<'_>) -> Option<RecordRef>,
     ) -> Result<RecordRef> {
-        while self.take_from_others(slot) {
-            // Others may have been faster.
-            if let Some(record) = self.with_claims(slot, &ask) {
-                return Ok(record);
+        self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
+    }
+
+    /// Tries again what has failed for memory, at this table or none, for as long as there is something to give back.
+    #[cold]
+    pub(super) fn at_bound<T>(
+        &mut self,
+        slot: Option<u32>,
+        mut attempt: impl FnMut(&mut Context) -> Option<T>,
+    ) -> Result<T> {
+        loop {
+            let given_back = self.give_back_empty(slot)?;
+            // Others may have been faster, or have given back what there was before this one looked.
+            if let Some(done) = attempt(self) {
+                return Ok(done);
+            }
+            if !given_back {
+                return Err(self.memory_limit());
             }
         }
-        Err(self.memory_limit())
     }
 
-    /// Gives back memory that free segments hold, the table's own or another's, for index nodes; an error if there is none.
+    /// Gives back index nodes that no index uses, if they make a segment, or else the segments of all tables in which there is
+    /// no row any more. False if there are none, or others may still seek what was there (L8). It waits for these a little,
+    /// once for all tables, and they stay in use meanwhile.
     #[cold]
-    pub(super) fn make_room_for_nodes(&mut self, slot: u32) -> Result<()> {
-        let own = self.with_claims(slot, |heap, _, claims| heap.give_back_empty(claims));
-        if own > 0 || self.take_from_others(slot) { Ok(()) } else { Err(self.memory_limit()) }
+    fn give_back_empty(&mut self, slot: Option<u32>) -> Result<bool> {
+        if self.core.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 {
+            return Ok(true);
+        }
+        let mut heaps = self.core.catalog.heaps();
+        // One that only this transaction sees.
+        if let Some(own) = slot.map(|slot| &self.tables.at(slot).heap)
+            && heaps.iter().all(|heap| heap.id() != own.id())
+        {
+            heaps.push(own.clone());
+        }
+        let found = heaps.iter().map(|heap| (heap, heap.empty_segments()));
+        let found: Vec<_> = found.filter(|(_, empty)| !empty.is_empty()).collect();
+        if found.is_empty() || !self.outlast_seekers()? {
+            return Ok(false);
+        }
+        Ok(found.iter().map(|(heap, empty)| heap.give_back(empty)).sum::<u64>() > 0)
     }
 
-    /// Gives back the segments of another table in which there is no row any more. False if no table has any.
-    #[cold]
-    fn take_from_others(&mut self, slot: u32) -> bool {
-        let own = self.tables.at(slot).heap.id();
-        let heaps = self.core.catalog.heaps();
-        let others = heaps.iter().filter(|heap| heap.id() != own);
-        self.with_claims(slot, |_, _, claims| others.into_iter().any(|heap| heap.give_back_empty(claims) > 0))
+    /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
+    fn outlast_seekers(&self) -> Result<bool> {
+        let locks = &self.core.locks;
+        let outlasts = locks.form() != LockForm::Thin
+            || locks.outlast_others(&self.owner, OUTLAST_MAX, || self.check().is_err());
+        self.check()?;
+        Ok(outlasts)
     }
 
     /// Whether a key that comes into a secondary index or goes is locked there: what others read of one is a span of keys.

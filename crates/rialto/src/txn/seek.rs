@@ -4,7 +4,7 @@
 //! the row is looked for first and locked in its own word, then the index is asked whether it still leads there
 //! (`lock::thin`, L8); only a key that leads nowhere is locked by name.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::scope::Scope;
 use super::transaction::Context;
@@ -78,9 +78,6 @@ pub(crate) struct SlotClaims<'a> {
     lock: bool,
 }
 
-/// How long a transaction at the memory bound waits for the others that may seek records in a segment to end.
-const QUIESCE_MAX: Duration = Duration::from_millis(10);
-
 impl Claims for SlotClaims<'_> {
     fn claim(&mut self, record: RecordRef) -> bool {
         if self.lock {
@@ -88,10 +85,6 @@ impl Claims for SlotClaims<'_> {
         } else {
             self.locks.form() != LockForm::Thin || self.segments.is_unlocked(record)
         }
-    }
-
-    fn quiesce(&mut self) -> bool {
-        self.locks.form() != LockForm::Thin || self.locks.outlast_others(self.owner, QUIESCE_MAX)
     }
 
     #[inline]

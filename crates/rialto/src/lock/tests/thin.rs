@@ -331,3 +331,16 @@ fn of_tables_that_share_a_cell_the_second_one_has_its_intention_in_a_head() {
     manager.end(owner);
     manager.end(other);
 }
+
+#[test]
+fn a_wait_for_others_to_end_is_given_up_when_its_caller_does() {
+    let manager = manager();
+    let (owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let asked = AtomicU64::new(0);
+    let gives_up = || asked.fetch_add(1, Ordering::SeqCst) == 3;
+    assert!(!manager.outlast_others(&owner, Duration::MAX, gives_up), "the other one goes on");
+    manager.close(&mut other);
+    assert!(manager.outlast_others(&owner, Duration::ZERO, || true), "nobody is left to be waited for");
+    manager.give_back(&mut other);
+    manager.end(owner);
+}

@@ -63,6 +63,11 @@ impl Budget {
         self.limit
     }
 
+    /// What is left to be taken now, in bytes.
+    pub fn free(&self) -> u64 {
+        self.capacity().saturating_sub(self.used())
+    }
+
     /// The bytes that are taken now.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)

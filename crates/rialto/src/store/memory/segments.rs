@@ -480,6 +480,11 @@ impl Segments {
         self.word(record, 0).load(Ordering::Acquire) & (THIN_LOCK_MASK | FREE) == FREE
     }
 
+    /// The version of the slot's word, which freeing the slot moves on.
+    pub fn version(&self, record: RecordRef) -> u64 {
+        self.word(record, 0).load(Ordering::Relaxed) / VERSION_ONE
+    }
+
     /// The record's last writer.
     pub fn lsn(&self, record: RecordRef) -> Lsn {
         self.record(record).lsn()

@@ -148,6 +148,12 @@ impl<W: Word> Latch<W> {
         self.word.store(((word & !(LATCHED | FREE)) + STEP) | FREE, Ordering::Release);
     }
 
+    /// Frees a node whose memory was zeroed, with a word that free nodes had. Only the pool, which owns it, calls this.
+    pub(super) fn take_up(&self, word: u64) {
+        debug_assert!(word & LATCHED == 0);
+        self.word.store(word | FREE, Ordering::Relaxed);
+    }
+
     /// Latches a free node for its first use or its next one. Only the pool, which owns free nodes, calls this.
     pub(super) fn claim(&self) {
         let word = self.word.load(Ordering::Relaxed);

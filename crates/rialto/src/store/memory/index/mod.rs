@@ -43,7 +43,7 @@ mod tests;
 
 use self::image::Image;
 use self::key::{Probe, tail_words};
-use self::node::Node;
+use self::node::{BODY_WORDS, Node};
 use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
@@ -243,6 +243,12 @@ impl Index {
     /// is left has the guards and the removal `Lsn` of all that were.
     pub fn clear(&self) {
         self.free_all_but_the_root();
+    }
+
+    /// How full the leaves are on average, in percent. Nobody else uses the index meanwhile.
+    pub fn fill_percent(&self) -> u64 {
+        let (leaves, words) = self.leaf_words(self.root);
+        words * 100 / (leaves * BODY_WORDS as u64)
     }
 
     /// The leaf that covers `probe`, not yet validated. None: begin again.

@@ -2,7 +2,9 @@
 //!
 //! Invariants: the region stays mapped while the pool lives, and a node's memory is only ever a node, so an optimistic
 //! reader that comes too late reads an old or another node, never anything else, and its validation tells it so. A
-//! node's version never goes back. Memory is taken from the budget before a node of it is handed out.
+//! node's version never goes back: one whose memory was given back to the system, so that it reads as an empty leaf of
+//! version 0 which no index leads to, gets a version above all that such nodes had. Memory is taken from the budget before a
+//! node of it is handed out, and is back with the system before the budget has it again.
 
 #![allow(unsafe_code)]
 
@@ -62,15 +64,38 @@ impl Region {
     pub(super) fn node(&self, id: u32) -> &Node {
         self.get(id).expect("node ids come from this pool")
     }
+
+    /// Gives the memory of so many nodes, all of them free, back to the system. They are zeroes then. False if that cannot be
+    /// done, and they are as they were.
+    fn return_memory(&self, first: u32, count: usize) -> bool {
+        assert!(first as usize + count <= self.nodes as usize, "the nodes lie in the region");
+        // Elsewhere a page may be larger than a node.
+        if !cfg!(target_arch = "x86_64") {
+            return false;
+        }
+        // SAFETY: inside the region, which is mapped and of atomics, so that a reader which comes too late reads old words or
+        // zeroes. Nobody writes to a free node, and no page reaches beyond one.
+        unsafe {
+            let first = self.base.add(first as usize);
+            madvise(first.as_ptr().cast(), count * NODE_BYTES, Advice::LinuxDontNeed).is_ok()
+        }
+    }
 }
 
+/// What the pool has handed out and what it has to give: `in_use + free_nodes <= paid`.
 struct Lists {
     /// First node of the list of free ones, linked through their memory.
     free: u64,
+    /// Nodes on that list.
+    free_nodes: u64,
     /// Nodes below this have been handed out at least once.
     fresh: u32,
-    /// Nodes below this are paid for.
-    paid: u32,
+    /// Of these, the ones whose memory the system has again.
+    returned: Vec<u32>,
+    /// The latch word of a free node, at least the highest that one of them ever had.
+    returned_latch: u64,
+    /// How many nodes are paid for, whichever they are.
+    paid: u64,
     in_use: u64,
 }
 
@@ -125,7 +150,15 @@ impl NodePool {
             mapping,
             mapping_bytes,
             budget,
-            lists: Mutex::new(Lists { free: NO_NODE, fresh: 0, paid: 0, in_use: 0 }),
+            lists: Mutex::new(Lists {
+                free: NO_NODE,
+                free_nodes: 0,
+                fresh: 0,
+                returned: Vec::new(),
+                returned_latch: 0,
+                paid: 0,
+                in_use: 0,
+            }),
         }))
     }
 
@@ -134,9 +167,9 @@ impl NodePool {
         self.lists.lock().in_use
     }
 
-    /// The bytes taken from the budget; freed nodes stay with the pool, for its indexes.
+    /// The bytes taken from the budget; freed nodes stay with the pool, for its indexes, until [`NodePool::give_back_free`].
     pub fn bytes_taken(&self) -> u64 {
-        u64::from(self.lists.lock().paid) * NODE_BYTES as u64
+        self.lists.lock().paid * NODE_BYTES as u64
     }
 
     pub(super) fn region(&self) -> Region {
@@ -149,13 +182,13 @@ impl NodePool {
         let id = if lists.free != NO_NODE {
             let id = lists.free as u32;
             lists.free = self.region.node(id).link.load(Ordering::Relaxed);
+            lists.free_nodes -= 1;
             id
         } else {
-            if lists.fresh == lists.paid {
+            if lists.in_use == lists.paid {
                 self.pay(&mut lists)?;
             }
-            lists.fresh += 1;
-            lists.fresh - 1
+            self.take_unlisted(&mut lists)
         };
         lists.in_use += 1;
         drop(lists);
@@ -164,10 +197,25 @@ impl NodePool {
         Ok((id, Held::of_latched(node)))
     }
 
+    /// A node that is paid for and on no list.
+    fn take_unlisted(&self, lists: &mut Lists) -> u32 {
+        match lists.returned.pop() {
+            Some(id) => {
+                self.region.node(id).latch.take_up(lists.returned_latch);
+                id
+            }
+            None => {
+                lists.fresh += 1;
+                lists.fresh - 1
+            }
+        }
+    }
+
     /// Takes the next chunk from the budget, or what of it is left.
     fn pay(&self, lists: &mut Lists) -> Result<(), Full> {
-        let mut chunk = CHUNK_NODES.min(self.region.nodes - lists.paid);
-        while chunk > 0 && !self.budget.take(u64::from(chunk) * NODE_BYTES as u64) {
+        let left = u64::from(self.region.nodes) - lists.paid;
+        let mut chunk = u64::from(CHUNK_NODES).min(left);
+        while chunk > 0 && !self.budget.take(chunk * NODE_BYTES as u64) {
             chunk /= 2;
         }
         lists.paid += chunk;
@@ -182,12 +230,49 @@ impl NodePool {
         })
     }
 
+    /// Gives the memory of nodes that no index uses back to the system and to the budget, if that then has `wanted` bytes.
+    /// Says how many bytes.
+    #[cold]
+    pub fn give_back_free(&self, wanted: u64) -> u64 {
+        let mut lists = self.lists.lock();
+        let unused = (lists.paid - lists.in_use) * NODE_BYTES as u64;
+        if unused == 0 || self.budget.free().saturating_add(unused) < wanted {
+            return 0;
+        }
+        let mut ids: Vec<u32> = Vec::new();
+        while lists.free != NO_NODE {
+            ids.push(lists.free as u32);
+            lists.free = self.region.node(lists.free as u32).link.load(Ordering::Relaxed);
+        }
+        lists.free_nodes = 0;
+        ids.sort_unstable();
+        for run in ids.chunk_by(|one, next| one + 1 == *next) {
+            let highest = run.iter().map(|&id| self.region.node(id).latch.word()).max();
+            if self.region.return_memory(run[0], run.len()) {
+                lists.returned_latch = lists.returned_latch.max(highest.unwrap_or(0));
+                lists.returned.extend_from_slice(run);
+            } else {
+                run.iter().for_each(|&id| self.list(&mut lists, id));
+            }
+        }
+        let given = (lists.paid - lists.in_use - lists.free_nodes) * NODE_BYTES as u64;
+        lists.paid = lists.in_use + lists.free_nodes;
+        self.budget.give(given);
+        given
+    }
+
+    /// Puts a node on the list of free ones.
+    fn list(&self, lists: &mut Lists, id: u32) {
+        self.region.node(id).link.store(lists.free, Ordering::Relaxed);
+        lists.free = u64::from(id);
+        lists.free_nodes += 1;
+    }
+
     /// Takes back a node that no index leads to any more; optimistic readers may still be in it.
     pub(super) fn free(&self, id: u32, held: Held<'_>) {
         let mut lists = self.lists.lock();
-        self.region.node(id).link.store(lists.free, Ordering::Relaxed);
+        self.list(&mut lists, id);
         held.retire();
-        lists.free = u64::from(id);
         lists.in_use -= 1;
     }
 }
@@ -195,7 +280,7 @@ impl NodePool {
 impl Drop for NodePool {
     fn drop(&mut self) {
         let lists = self.lists.get_mut();
-        self.budget.give(u64::from(lists.paid) * NODE_BYTES as u64);
+        self.budget.give(lists.paid * NODE_BYTES as u64);
         // SAFETY: indexes hold the pool, so none is left, and no reference into the region lives.
         let unmapped = unsafe { munmap(self.mapping.as_ptr(), self.mapping_bytes) };
         debug_assert!(unmapped.is_ok());

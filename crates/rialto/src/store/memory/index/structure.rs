@@ -228,6 +228,18 @@ impl Index {
         let _ = self.free_under(self.root);
     }
 
+    /// How many leaves there are under a node, itself included, and the words that their entries take. Nobody else uses the
+    /// index.
+    pub(super) fn leaf_words(&self, id: u32) -> (u64, u64) {
+        let node = self.region.node(id);
+        let control = node.control();
+        if control.level() == 0 {
+            return (1, control.used() as u64);
+        }
+        let children = (0..control.count()).map(|at| self.leaf_words(node.child(at)));
+        children.fold((0, 0), |(leaves, words), (more, of_more)| (leaves + more, words + of_more))
+    }
+
     /// Makes the root an empty leaf and gives all other nodes back. Nobody else uses the index.
     pub(super) fn free_all_but_the_root(&self) {
         let mut root = self.lock(self.root);

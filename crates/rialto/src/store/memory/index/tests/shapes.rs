@@ -290,3 +290,41 @@ fn an_emptied_leaf_goes_even_between_full_ones() {
         assert!(!batch.is_empty(), "an empty leaf at {:02x?}", batch.next_key());
     }
 }
+
+#[test]
+fn nodes_that_no_index_uses_go_back_to_the_budget() {
+    let budget = Arc::new(Budget::new(1000 * NODE_BYTES as u64));
+    let pool = NodePool::new(1 << 30, budget.clone()).expect("address space");
+    let index = Index::new(pool.clone()).expect("a first node");
+    for _ in 0..3 {
+        let mut n = 0;
+        while put(&index, &number(n * 7919 % 1_000_003), n).is_ok() {
+            n += 1;
+        }
+        assert!(budget.free() < NODE_BYTES as u64, "the bound is reached");
+        assert_eq!(pool.give_back_free(0), 0, "all are in use");
+        for n in 0..n {
+            assert_eq!(index.remove(&number(n * 7919 % 1_000_003), None), Some(n));
+        }
+        let unused = budget.used() - pool.nodes_in_use() * NODE_BYTES as u64;
+        assert_eq!(pool.give_back_free(budget.limit()), 0, "the root stays, so so much cannot be had");
+        assert_eq!(pool.give_back_free(unused), unused);
+        assert_eq!(pool.bytes_taken(), pool.nodes_in_use() * NODE_BYTES as u64);
+        assert_eq!(budget.used(), pool.bytes_taken());
+    }
+    assert_eq!(index.check(), Ok(0));
+}
+
+#[test]
+fn a_node_whose_memory_was_given_back_is_another_one() {
+    let pool = pool(16);
+    let before = Index::new(pool.clone()).expect("a first node").get(b"key").leaf;
+    assert_eq!(pool.nodes_in_use(), 0);
+    assert!(pool.give_back_free(0) > 0);
+    for _ in 0..5 {
+        let index = Index::new(pool.clone()).expect("a first node");
+        assert_eq!(index.get(b"key").leaf.node, before.node, "the test's own premise");
+        assert!(!index.unchanged(&before), "a version never goes back");
+        put(&index, b"key", 1).expect("there is room");
+    }
+}

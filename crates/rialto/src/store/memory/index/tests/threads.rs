@@ -22,6 +22,19 @@ fn value(n: u64, change: u64) -> u64 {
 
 #[test]
 fn writers_of_their_own_keys_readers_and_scans_of_all() {
+    writers_readers_and_scans(|_| ());
+}
+
+/// The nodes that merges free come back from the system as zeroes.
+#[test]
+fn writers_readers_and_scans_while_the_pool_gives_free_nodes_back() {
+    writers_readers_and_scans(|pool| {
+        pool.give_back_free(0);
+    });
+}
+
+/// `beside` runs all the time on a thread of its own.
+fn writers_readers_and_scans(beside: impl Fn(&NodePool) + Sync) {
     const WRITERS: u64 = 2;
     const KEYS: u64 = 6000;
     let seed = Seed::get();
@@ -38,6 +51,13 @@ fn writers_of_their_own_keys_readers_and_scans_of_all() {
         let index = &index;
         let done = &done;
         let stable = &stable;
+        let (pool, beside) = (&*pool, &beside);
+        scope.spawn(move || {
+            while !done.load(Ordering::Relaxed) {
+                beside(pool);
+                std::thread::yield_now();
+            }
+        });
         let writers: Vec<_> = (0..WRITERS)
             .map(|writer| {
                 scope.spawn(move || {

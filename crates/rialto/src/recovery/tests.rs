@@ -1,0 +1,252 @@
+//! Recoveries at the memory bound, and redo records of rows that are not there.
+
+use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::time::Duration;
+
+use super::heaps::Heaps;
+use super::table::{At, Builder, RedoTable, Scratch};
+use super::*;
+use crate::catalog::{Description, TableDef};
+use crate::io::MemoryDisk;
+use crate::row::{Column, ColumnType, Key, Schema, Value};
+use crate::store::memory::index::Index;
+use crate::txn::redo as records;
+use crate::{Checkpointing, Database, Flow, Logging, Options, Procedure};
+
+const MEMORY: u64 = 8 << 20;
+
+fn options() -> Options {
+    Options { memory_bytes: MEMORY, checkpoint: Checkpointing::None, ..Options::default() }
+}
+
+/// Two columns, the first of which is the key.
+fn definition(name: &str, key: ColumnType) -> TableDef {
+    let columns = vec![Column::new("id", key), Column::new("v", ColumnType::Text)];
+    TableDef::new(name, columns).with_primary_key(&["id"])
+}
+
+fn text(length: usize) -> Value {
+    Value::Text("x".repeat(length))
+}
+
+/// Recovers by one thread and without a reserve.
+fn recover_within(disk: &Arc<dyn Disk>, memory_bytes: u64, calls: Calls<'_>) -> Result<Recovered> {
+    let home = crate::checkpoint::home::read_home(&**disk).map(|(_, home)| home).unwrap();
+    let (segments, nodes) = memory(memory_bytes, 0, load::segments_there(&**disk, &home)).unwrap();
+    let recovery = Recovery { disk, segments: &segments, nodes: &nodes, threads: 1, calls, tell: None };
+    recovery.run(&Start::newest(&home))
+}
+
+/// Rows of the system tables that come when users' tables have all the memory, and rows in none of it.
+#[test]
+fn a_definition_finds_room_in_a_recovery_as_it_did() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let table = db.transact(|tx| tx.create_table(&definition("t", ColumnType::Int4))).unwrap();
+    let insert = |id| db.transact(|tx| tx.insert(&table, &[Value::Int4(id), text(30_000)]));
+    let rows = (0..).find(|&id| insert(id).is_err()).unwrap();
+    (0..rows).for_each(|id| assert_eq!(db.transact(|tx| tx.delete(&table, id)), Ok(true)));
+    let column = |n| Column::new(format!("column_{n:04}"), ColumnType::Int4);
+    for name in ["a", "b"] {
+        db.transact(|tx| tx.create_table(&TableDef::new(name, (0..1600).map(column).collect()))).unwrap();
+    }
+    drop(table);
+    db.close().unwrap();
+    let disk: Arc<dyn Disk> = disk;
+    let recovered =
+        recover_within(&disk, MEMORY, Calls::Left).expect("with the memory that it was used with");
+    assert_eq!(recovered.report.tables, 3);
+}
+
+/// Puts a row into a table: (id, length). Deletes a row of it: (id).
+fn procedures() -> Vec<Procedure> {
+    let put = Flow::of(|tx, arguments, _| {
+        let (table, length) = (tx.table("t")?, arguments.get::<i32>(1)? as usize);
+        tx.insert(&table, &[Value::Int4(arguments.get::<i32>(0)?), text(length)])
+    });
+    let delete = Flow::of(|tx, arguments, _| {
+        let table = tx.table("t")?;
+        tx.delete(&table, arguments.get::<i32>(0)?).map(drop)
+    });
+    vec![
+        Procedure::new("put", [ColumnType::Int4, ColumnType::Int4], put).deterministic(1),
+        Procedure::new("delete", [ColumnType::Int4], delete).deterministic(1),
+    ]
+}
+
+/// Calls fill the memory and empty it again, and then rows come by values into another table.
+#[test]
+fn values_amid_calls_find_room_in_a_recovery_as_they_did() {
+    let disk = MemoryDisk::new();
+    let options = Options { logging: Logging::Transaction, procedures: procedures(), ..options() };
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    let made = ["t", "u"].map(|name| db.transact(|tx| tx.create_table(&definition(name, ColumnType::Int4))));
+    let put = |id| db.call("put", &[Value::Int4(id), Value::Int4(30_000)]);
+    let rows = (0..).find(|&id| put(id).is_err()).unwrap();
+    (0..rows).for_each(|id| db.call("delete", &[Value::Int4(id)]).map(drop).unwrap());
+    let other = made[1].clone().unwrap();
+    (0..rows / 2)
+        .for_each(|id| db.transact(|tx| tx.insert(&other, &[Value::Int4(id), text(30_000)])).unwrap());
+    drop((made, other));
+    db.close().unwrap();
+    let disk: Arc<dyn Disk> = disk;
+    let recovered = recover_within(&disk, MEMORY, Calls::Replayed(&options));
+    let report = recovered.map(|recovered| recovered.report).expect("with the memory that it was used with");
+    assert_eq!((report.calls, report.rows), (2 * rows as u64, rows as u64 / 2));
+}
+
+/// A table that is redone, and what its records and storage are made with.
+struct OneTable {
+    table: RedoTable,
+    nodes: Arc<NodePool>,
+    schema: Schema,
+}
+
+fn one_table(memory_bytes: u64) -> OneTable {
+    let (segments, nodes) = memory(memory_bytes, 0, 0).unwrap();
+    let mut ids = 100..;
+    // A row of more than a tenth of a segment has it for itself.
+    let def = TableDef { fill_percent: 10, ..definition("t", ColumnType::Text) };
+    let description = Description::of(&def, || ids.next().unwrap()).unwrap();
+    let schema = description.schema().unwrap();
+    let progress = Progress::new(None);
+    let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };
+    OneTable { table: builder.build(description, &[]).unwrap(), nodes, schema }
+}
+
+impl OneTable {
+    /// A row of this key with a text of so many bytes, and its key in the index.
+    fn row(&self, key: &str, length: usize) -> (Vec<u8>, Key) {
+        let (mut row, mut primary) = (Vec::new(), Key::new());
+        crate::row::encode(&self.schema, &[Value::Text(key.to_owned()), text(length)], &mut row).unwrap();
+        self.schema.primary_key_of_row(&row, 0, &mut primary);
+        (row, primary)
+    }
+
+    /// The record that puts a row of this key, and a text of so many bytes.
+    fn put(&self, key: &str, length: usize) -> Vec<u8> {
+        let (row, primary) = self.row(key, length);
+        let mut bytes = Vec::new();
+        records::write_put(&mut bytes, self.table.description.id, &primary, false, &row);
+        bytes
+    }
+}
+
+/// A row gets a segment of its own, and its index entry no node.
+#[test]
+fn what_a_record_took_itself_is_no_room_for_it() {
+    const SEGMENT: u64 = SEGMENT_BYTES as u64;
+    let one = one_table(MEMORY);
+    let heaps = Heaps::new(one.nodes.clone());
+    heaps.set([one.table.heap.clone()].into_iter());
+    let budget = one.table.heap.segments().budget().clone();
+    // All that is left, and all nodes that are paid for.
+    (0..64).rev().for_each(|power| while budget.free() >> power > 0 && budget.take(1 << power) {});
+    let nodes: Vec<_> = std::iter::from_fn(|| Index::new(one.nodes.clone()).ok()).collect();
+    let (sender, ended) = channel();
+    std::thread::spawn(move || {
+        let failed = (0..).find_map(|id| {
+            budget.give(SEGMENT);
+            let bytes = one.put(&format!("{id:0>900}"), 30_000);
+            let record = records::read(&bytes).next().unwrap().unwrap();
+            let at = At { lsn: Lsn(1), finds_rows: true };
+            heaps.redo(&one.table, at, &record, &mut Scratch::new(0)).err()
+        });
+        let _ = sender.send((failed, heaps.give_back_empty(), budget.free(), nodes));
+    });
+    let outcome = ended.recv_timeout(Duration::from_secs(100)).expect("it is tried once more, and no more");
+    let (failed, given_back, free, _) = outcome;
+    assert!(matches!(failed, Some(Error::MemoryLimit { .. })), "{failed:?}");
+    assert_eq!((given_back, free), (true, SEGMENT), "a record that fails leaves its segment empty");
+}
+
+#[test]
+fn a_change_of_a_row_that_is_not_there_is_an_error_where_all_rows_are() {
+    let one = one_table(MEMORY);
+    let mut delete = Vec::new();
+    records::write_delete(&mut delete, one.table.description.id, &one.row("gone", 1).1);
+    let redo = |finds_rows| {
+        let record = records::read(&delete).next().unwrap().unwrap();
+        one.table.redo(At { lsn: Lsn(7), finds_rows }, &record, &mut Scratch::new(0))
+    };
+    assert_eq!(redo(false), Ok(false), "the copy may have it of a later place");
+    let error = redo(true).expect_err("neither the copy nor the log has it").to_string();
+    assert!(error.contains("\"t\"") && error.contains("gone") && error.contains("is not there"), "{error}");
+}
+
+/// The rows that packets change are there once the clearance is redone, unless commits were never logged.
+#[test]
+fn rows_are_there_behind_the_clearance() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let table = db.transact(|tx| tx.create_table(&definition("t", ColumnType::Int4))).unwrap();
+    (0..10).for_each(|id| db.transact(|tx| tx.insert(&table, &[Value::Int4(id), text(9)])).unwrap());
+    db.checkpoint().unwrap();
+    drop(table);
+    db.close().unwrap();
+    let disk: Arc<dyn Disk> = disk;
+    let home = crate::checkpoint::home::read_home(&*disk).map(|(_, home)| home).unwrap();
+    let (segments, nodes) = memory(MEMORY, 0, 0).unwrap();
+    let recovery = Recovery {
+        disk: &disk,
+        segments: &segments,
+        nodes: &nodes,
+        threads: 1,
+        calls: Calls::Left,
+        tell: None,
+    };
+    let progress = Progress::new(None);
+    let loaded = load::load(&*disk, &home, &segments, 1, &progress).unwrap();
+    let mut redo = Redo::new(&recovery, &Start::newest(&home), loaded, &progress).unwrap();
+    let found = |redo: &Redo<'_>| [home.clearance, home.clearance.next()].map(|lsn| redo.at(lsn).finds_rows);
+    assert!(home.clearance > Lsn::ZERO, "the test's own premise");
+    assert_eq!(found(&redo), [false, true]);
+    redo.unlogged = 1;
+    assert_eq!(found(&redo), [false, false]);
+}
+
+/// The memory that each attempt has, in the order of the attempts, and the threads; each fails with this error.
+fn attempts(error: &Error) -> (Vec<(usize, u64)>, u64) {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    db.transact(|tx| tx.create_table(&definition("t", ColumnType::Int4)).map(drop)).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let (_, home) = crate::checkpoint::home::read_home(&*disk).unwrap();
+    let mut attempts = Vec::new();
+    let failed = within_memory((&*disk, &home), 3, MEMORY, |room| -> Result<()> {
+        attempts.push((room.threads, room.segments.budget().capacity()));
+        Err(error.clone())
+    });
+    assert_eq!(failed.as_ref(), Err(error));
+    (attempts, load::copy_bytes(&home))
+}
+
+#[test]
+fn a_recovery_at_the_bound_is_tried_by_one_thread_and_then_with_room_for_the_copy() {
+    let (with, copy) = attempts(&Error::MemoryLimit { used: MEMORY, limit: MEMORY });
+    let kept = MEMORY + MEMORY / 4;
+    assert!(copy > 0 && copy < MEMORY, "the test's own premise");
+    assert_eq!(with, [(3, MEMORY), (1, kept), (1, kept + copy)]);
+    assert_eq!(attempts(&Error::Closed).0, [(3, MEMORY)], "another error is not for want of memory");
+}
+
+/// With the room of the second attempt, and with that of the third, of which only the second's may be kept.
+#[test]
+fn what_a_recovery_may_keep_is_a_quarter_beyond_the_bound() {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    db.transact(|tx| tx.create_table(&definition("t", ColumnType::Int4)).map(drop)).unwrap();
+    db.checkpoint().unwrap();
+    db.close().unwrap();
+    let (_, home) = crate::checkpoint::home::read_home(&*disk).unwrap();
+    for (beyond, keeps) in [(0, true), (MEMORY / 4, true), (MEMORY / 4 + 1, false)] {
+        let outcome = within_memory((&*disk, &home), 1, MEMORY, |room| {
+            let budget = room.segments.budget().clone();
+            let taken = budget.take(MEMORY + beyond);
+            taken.then_some(room).ok_or(Error::MemoryLimit { used: 0, limit: MEMORY })
+        });
+        assert_eq!(outcome.is_ok(), keeps, "{beyond} bytes beyond");
+    }
+}
