@@ -25,7 +25,7 @@ use crate::options::{COLOUR_RETRIES_MAX, Checkpointing, Options};
 use crate::rarely::rarely;
 use crate::recovery::RecoveryReport;
 use crate::row::Value;
-use crate::txn::canceller::Cancellation;
+use crate::txn::cancellation::Cancellation;
 use crate::txn::options::{TxOptions, check_wait};
 use crate::txn::ticket::TicketAccount;
 use crate::txn::transaction::Context;
@@ -122,9 +122,9 @@ impl Runs {
         self.note_canceller(context);
     }
 
-    /// A run ends that is not the last: who may cancel it may cancel the next one.
+    /// A run ends that is not the last: its canceller cancels the next one too, if it has not done so already.
     fn note_canceller(&mut self, context: &Context) {
-        if context.cancellation.is_shared() {
+        if context.cancellation.is_used() {
             self.cancellation = Some(context.cancellation.clone());
         }
     }

@@ -23,7 +23,8 @@
 mod apply;
 mod bulk_load;
 pub(crate) mod calls;
-pub(crate) mod canceller;
+pub(crate) mod cancellation;
+mod canceller;
 mod change;
 pub(crate) mod colour;
 mod ddl;
@@ -31,6 +32,8 @@ mod ddl_state;
 mod entries;
 pub mod fields;
 mod insert;
+#[cfg(test)]
+mod model;
 pub mod options;
 pub(crate) mod part;
 mod read;
@@ -39,6 +42,7 @@ pub(crate) mod releases;
 pub mod scan;
 pub(crate) mod scope;
 mod seek;
+mod sync;
 pub(crate) mod tables;
 pub mod ticket;
 pub(crate) mod transaction;

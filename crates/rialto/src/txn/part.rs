@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use smallvec::SmallVec;
 
-use super::canceller::Cancellation;
+use super::cancellation::Cancellation;
 use super::options::{CommitWaits, LockPolicy};
 use super::transaction::{Choices, Context, Transaction};
 use super::write_set::Mark;

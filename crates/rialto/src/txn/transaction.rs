@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use smallvec::SmallVec;
 
 use super::calls::NumberSource;
-use super::canceller::{Cancellation, Canceller};
+use super::cancellation::Cancellation;
+use super::canceller::Canceller;
 use super::colour::{Colours, Settled};
 use super::ddl_state::DdlState;
 use super::options::{CommitWaits, LockPolicy, TxOptions};
@@ -235,7 +236,7 @@ impl Context {
         }
         self.depends = Lsn::ZERO;
         // A canceller of an earlier transaction must not reach this one.
-        if rarely(self.cancellation.is_asked() || self.cancellation.is_shared()) {
+        if rarely(self.cancellation.is_used()) {
             self.cancellation = Cancellation::new();
         }
         Ok(())
