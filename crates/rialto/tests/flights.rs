@@ -213,6 +213,40 @@ fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
     });
 }
 
+/// A table with a unique index, whose keys are of all executors, and so of both threads.
+fn of_unique_numbers() -> (Database, Table) {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        locks: LockForm::Local,
+        executors: KEYS.len(),
+        executor_threads: 2,
+        lock_timeout: 4 * LIMIT,
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    let table = db
+        .transact(|tx| {
+            let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+            tx.create_index("t", "by_n", &["n"], true)?;
+            Ok(table)
+        })
+        .unwrap();
+    let bounds = KEYS[1..].iter().map(|&bound| vec![Value::Int4(bound)]).collect::<Vec<_>>();
+    db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+    (db, table)
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + LIMIT;
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain");
+        std::thread::yield_now();
+    }
+}
+
 /// An action that has failed ends the waits of those behind it in the flow, on other threads: their caller waits for none of
 /// their locks. Those before it wait on, since theirs may be the error.
 #[test]
@@ -220,28 +254,7 @@ fn a_part_waits_for_no_lock_any_more_when_an_action_before_it_has_failed() {
     static WAITS: AtomicBool = AtomicBool::new(false);
     for waits_first in [false, true] {
         in_time(LIMIT, move || {
-            let options = Options {
-                memory_bytes: 64 << 20,
-                checkpoint: Checkpointing::None,
-                durability: Durability::Memory,
-                locks: LockForm::Local,
-                executors: KEYS.len(),
-                executor_threads: 2,
-                lock_timeout: 4 * LIMIT,
-                ..Options::default()
-            };
-            let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-            let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
-            let table = db
-                .transact(|tx| {
-                    let table =
-                        tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
-                    tx.create_index("t", "by_n", &["n"], true)?;
-                    Ok(table)
-                })
-                .unwrap();
-            let bounds = KEYS[1..].iter().map(|&bound| vec![Value::Int4(bound)]).collect::<Vec<_>>();
-            db.set_routing("t", WhichIndex::Primary, &bounds).unwrap();
+            let (db, table) = of_unique_numbers();
             // The key 100 of the unique index is this transaction's until it ends.
             let mut holder = db.begin().unwrap();
             holder.insert(&table, &ints([4, 100])).unwrap();
@@ -277,10 +290,55 @@ fn a_part_waits_for_no_lock_any_more_when_an_action_before_it_has_failed() {
                 assert_eq!(sent.wait(), Err(Error::aborted("it fails")));
                 holder.commit().unwrap();
             }
-            // The next transactions of these contexts wait as ever.
-            assert_eq!(db.transact(|tx| tx.insert(&table, &ints([2, 101]))), Ok(()));
             let rows = rows(&db, "t", 1);
-            assert_eq!(rows, if waits_first { [(2, 101)].into() } else { [(2, 101), (4, 100)].into() });
+            assert_eq!(rows, if waits_first { [].into() } else { [(4, 100)].into() });
         });
     }
+}
+
+/// A part whose waits another part has ended is over with its transaction: the next ones that have its context, or the transaction's,
+/// wait for locks as ever.
+#[test]
+fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
+    in_time(LIMIT, || {
+        let (db, table) = of_unique_numbers();
+        let insert = |at: usize| {
+            let insert = Action::exclusive("t", move |tx, arguments, _| {
+                let key: i32 = arguments.get(at)?;
+                tx.insert(arguments.table()?, &ints([key, 100 + key]))
+            });
+            insert.by_argument(at)
+        };
+        let fail_beside = |db: &Database| {
+            let watched = db.clone();
+            let fails = Action::exclusive("t", move |_, _, _| {
+                until(|| !watched.lock_waits().is_empty());
+                Err(Error::aborted("it fails"))
+            });
+            fails.by_argument(0)
+        };
+        let both = Flow::new().phase([insert(0), insert(1)]);
+        db.register(Procedure::new("both", [ColumnType::Int4; 2], both)).unwrap();
+        let fails = Flow::new().phase([fail_beside(&db), insert(1)]);
+        db.register(Procedure::new("fails", [ColumnType::Int4; 2], fails)).unwrap();
+        // Each thread's part has its waits ended once, so once the transaction's own context, then each has to wait.
+        for [fails, waits] in [[0, 8], [8, 0]] {
+            let mut holder = db.begin().unwrap();
+            holder.insert(&table, &ints([4, 100 + waits])).unwrap();
+            assert_eq!(db.call("fails", &ints([fails, waits])), Err(Error::aborted("it fails")));
+            holder.abort().unwrap();
+            for waits in [0, 8] {
+                for first in [waits, 8 - waits] {
+                    let mut holder = db.begin().unwrap();
+                    holder.insert(&table, &ints([4, 100 + waits])).unwrap();
+                    let mut sent = db.send_call("both", &ints([first, 8 - first])).unwrap();
+                    until(|| sent.is_done() || !db.lock_waits().is_empty());
+                    holder.abort().unwrap();
+                    assert_eq!(sent.wait(), Ok(vec![]), "{waits} waits, {first} is first");
+                    db.transact(|tx| [0, 8].into_iter().try_for_each(|key| tx.delete(&table, key).map(drop)))
+                        .unwrap();
+                }
+            }
+        }
+    });
 }

@@ -326,14 +326,15 @@ fn a_handle_that_commits_in_a_body_has_waited_as_long_as_it_has() {
             // Where the catalog's lock is, the first table's does not go along with executors.
             make(&db, "first", 0);
             let table = make(&db, "t", 10);
-            let (of_body, beside) = (db.clone(), table.clone());
+            leave_one_that_has_waited(&db, &table, next_but);
+            // It has its lock before the body has the table that this is in.
+            let mut handle = db.begin().unwrap();
+            handle.update(&table, 7, &[(1, Value::Int4(1))]).unwrap();
+            let handle = Mutex::new(Some(handle));
             let body = Action::exclusive("t", move |_, _, _| {
-                let mut handle = of_body.begin()?;
-                handle.update(&beside, 7, &[(1, Value::Int4(1))])?;
-                handle.commit()
+                handle.lock().unwrap().take().expect("the body runs once").commit()
             });
             db.register(Procedure::new("p", [ColumnType::Int4], body.by_argument(0))).unwrap();
-            leave_one_that_has_waited(&db, &table, next_but);
             // An account of more waits than response is a failed assertion.
             assert_eq!(db.call("p", &[Value::Int4(2)]), Ok(vec![]));
         });

@@ -1,14 +1,18 @@
-//! Panics of ours, outside of any body: the call is told of them, and everything else goes on.
+//! Panics of ours, outside of any body: the call is told of them, and everything else goes on. And when a panic is told.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use super::planner::Plan;
 use super::queues::Bug;
 use crate::engine::{Action, Flow, Procedure};
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Value, WhichIndex};
-use crate::{Arguments, Checkpointing, Database, LockForm, Options, Outputs, Result, TableDef, Transaction};
+use crate::{
+    Arguments, Checkpointing, Database, Durability, Error, LockForm, Lsn, Options, Outputs, Planning, Result,
+    TableDef, Transaction, TxOptions,
+};
 
 /// Of the longest wait.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -28,14 +32,18 @@ fn count<const AT: usize>(
     Ok(())
 }
 
-/// Two keys of two threads, whose rows are counted at the same time, and then again.
+/// Two keys of two threads, whose rows are counted at the same time, and then again. Commits at level 1 are written to the log only
+/// when something waits for them.
 fn database() -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
+        memory_flush_interval: Duration::from_secs(3600),
+        durability: Durability::Disk,
         locks: LockForm::Local,
         executors: 4,
         executor_threads: 2,
+        planning: Planning::Adaptive,
         ..Options::default()
     };
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
@@ -80,4 +88,65 @@ fn a_panic_outside_of_bodies_ends_its_call_and_nothing_else() {
         });
         is_done.recv_timeout(LIMIT).unwrap_or_else(|error| panic!("{bug:?}: {error}"));
     }
+}
+
+/// Commits at level 1, and gives the place.
+fn place_one(db: &Database) -> Lsn {
+    let table = db.table("counters").unwrap();
+    let in_memory = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+    assert_eq!(db.transact_with(&in_memory, |tx| tx.update(&table, 5, &[(1, Value::Int8(0))])), Ok(true));
+    let placed = db.core().log.place();
+    assert_eq!(db.core().log.is_done(placed, Durability::Disk), None, "the test's own premise");
+    placed
+}
+
+/// Calls a procedure that panics. All up to this place is durable when the caller is told.
+fn assert_told_when_durable(db: &Database, procedure: &str, arguments: &[Value], placed: Lsn) {
+    let told = catch_unwind(AssertUnwindSafe(|| db.call(procedure, arguments)));
+    assert!(told.is_err(), "the panic was lost: {told:?}");
+    assert_eq!(db.core().log.is_done(placed, Durability::Disk), Some(Ok(())));
+}
+
+/// I3: it is not known what a call has read that is lost, so all that it may have read is durable before its caller is told.
+#[test]
+fn a_call_that_is_lost_is_told_of_when_all_that_has_its_place_is_durable() {
+    let db = database();
+    let placed = place_one(&db);
+    *db.core().queues.as_ref().unwrap().bug.lock() = Some(Bug::Begin);
+    assert_told_when_durable(&db, "both", &[Value::Int4(1), Value::Int4(7)], placed);
+}
+
+/// The second action runs first, since it has aborted often, and chooses less than the transaction has chosen; the first one reads and
+/// panics. A choice behind the action that has panicked does not count in the flow's order: what was read is as durable as
+/// the transaction has chosen when its caller is told (I3).
+#[test]
+fn a_panic_amid_a_serial_plan_is_told_when_what_was_read_is_as_durable_as_chosen_before() {
+    let db = database();
+    let reads = Action::exclusive("counters", |tx, arguments, _| {
+        let (key, ends): (i32, i32) = (arguments.get(0)?, arguments.get(2)?);
+        tx.get(arguments.table()?, key)?;
+        assert_ne!(ends, 2, "as it was asked to");
+        Ok(())
+    });
+    let chooses = Action::exclusive("counters", |tx, arguments, _| {
+        if arguments.get::<i32>(2)? == 1 {
+            return Err(Error::aborted("as it was asked to"));
+        }
+        tx.set_durability(Durability::Memory);
+        Ok(())
+    });
+    let flow = Flow::new().phase([reads.by_argument(0), chooses.by_argument(1)]);
+    db.register(Procedure::new("p", [ColumnType::Int4; 3], flow)).unwrap();
+    let arguments = |ends: i32| [5, 1, ends].map(Value::Int4);
+    let began = Instant::now();
+    let is_so = || {
+        let plans = db.metrics().plans;
+        plans.iter().any(|it| matches!(&it.plan, Plan::Serial { first } if first.first() == Some(&1)))
+    };
+    while !is_so() {
+        assert!(began.elapsed() < LIMIT, "{:?}", db.metrics().plans);
+        (0..20).for_each(|_| assert!(db.call("p", &arguments(1)).is_err()));
+    }
+    let placed = place_one(&db);
+    assert_told_when_durable(&db, "p", &arguments(2), placed);
 }
