@@ -1,20 +1,24 @@
 //! A body that takes its time has the lock tables of its executors meanwhile. That holds up transactions that need these, and no others.
 
+use std::ops::ControlFlow;
 use std::sync::{Barrier, mpsc};
 use std::time::{Duration, Instant};
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, Flow, LockForm, Options, Procedure, Table, TableDef,
-    TxOptions,
+    Action, Checkpointing, Database, Durability, Error, Flow, KeyBound, LockForm, Options, Procedure, Result,
+    Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 /// Within so long all that does not need the body's lock table has to have happened.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Two tables, each at an executor of its own, and a procedure whose body runs at that of `t` from when it says so until it is told
-/// to end.
+/// Of the waits that are to end while the body runs.
+const TIME_OUT: Duration = Duration::from_millis(300);
+
+/// Two tables of the rows 0 to 9, each at an executor of its own, that of `u` with the keys of `t` from 100 on, and a procedure whose
+/// body runs at that of `t` from when it says so until it is told to end.
 fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mpsc::Sender<()>) {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -53,8 +57,18 @@ fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mp
     (db, tables, has_begun, end)
 }
 
-fn touch(db: &Database, table: &Table, id: i32) -> rialto::Result<bool> {
+fn touch(db: &Database, table: &Table, id: i32) -> Result<bool> {
     db.transact(|tx| tx.update(table, id, &[(1, Value::Int4(1))]))
+}
+
+/// Reads the rows from 5 on, which are of both executors, but not the row that the body has.
+fn scan(tx: &mut Transaction, table: &Table) -> Result<()> {
+    let rows = Scan { lower: KeyBound::Included(vec![Value::Int4(5)]), ..Scan::all() };
+    tx.scan(table, &rows, |_, _| Ok(ControlFlow::Continue(())))
+}
+
+fn impatient() -> TxOptions {
+    TxOptions { lock_timeout: Some(TIME_OUT), ..TxOptions::default() }
 }
 
 /// Waits until so many transactions wait for locks.
@@ -133,4 +147,168 @@ fn a_wait_times_out_while_a_body_takes_its_time() {
         drop(holder);
     });
     assert_eq!(touch(&db, &t, 5), Ok(true));
+}
+
+/// A wait for one part of a range ends while the lock table that has the other part is out.
+#[test]
+fn a_wait_for_a_range_of_two_executors_times_out_while_a_body_takes_its_time() {
+    let (db, [t, _], has_begun, end) = open(10 * PATIENCE);
+    let mut holder = db.begin().unwrap();
+    holder.insert(&t, &[Value::Int4(150), Value::Int4(0)]).unwrap();
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let since = Instant::now();
+            (db.transact_with(&impatient(), |tx| scan(tx, &t)), since.elapsed())
+        });
+        until_waiting(&db, 1);
+        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let (outcome, after) = reader.join().unwrap();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+        assert!(after < PATIENCE / 2, "{after:?}");
+        slow.join().unwrap().unwrap();
+    });
+    // Nothing of the range is left behind.
+    assert_eq!(touch(&db, &t, 5), Ok(true));
+    drop(holder);
+    assert_eq!(db.transact(|tx| scan(tx, &t)), Ok(()));
+}
+
+/// A range of which both parts are granted is the owner's when it has looked at both tables once more.
+#[test]
+fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
+    let (db, [t, _], has_begun, end) = open(10 * PATIENCE);
+    let mut holder = db.begin().unwrap();
+    holder.insert(&t, &[Value::Int4(150), Value::Int4(0)]).unwrap();
+    let options = TxOptions { lock_timeout: Some(10 * TIME_OUT), ..TxOptions::default() };
+    std::thread::scope(|scope| {
+        let reader = scope.spawn(|| {
+            let since = Instant::now();
+            (db.transact_with(&options, |tx| scan(tx, &t)), since.elapsed())
+        });
+        until_waiting(&db, 1);
+        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        drop(holder);
+        let (outcome, after) = reader.join().unwrap();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+        assert!(after < PATIENCE / 2, "{after:?}");
+        slow.join().unwrap().unwrap();
+    });
+    assert_eq!(touch(&db, &t, 5), Ok(true));
+}
+
+/// Whoever holds a lock at the body's executor, and waits elsewhere, is told of the time-out when it is one, by each way to end.
+#[test]
+fn a_waiter_that_holds_a_lock_beside_the_body_is_told_in_time() {
+    type End = fn(Transaction);
+    let ends: [(&str, End); 2] = [("abort", |tx| tx.abort().unwrap()), ("drop", drop)];
+    for (how, end_waiter) in ends {
+        let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
+        let mut holder = db.begin().unwrap();
+        holder.update(&u, 1, &[(1, Value::Int4(1))]).unwrap();
+        let mut waiter = db.begin_with(&impatient()).unwrap();
+        waiter.update(&t, 5, &[(1, Value::Int4(1))]).unwrap();
+        std::thread::scope(|scope| {
+            let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+            has_begun.recv_timeout(PATIENCE).unwrap();
+            let since = Instant::now();
+            let outcome = waiter.update(&u, 1, &[(1, Value::Int4(1))]);
+            end_waiter(waiter);
+            let after = since.elapsed();
+            assert!(!slow.is_finished(), "the test's own premise, {how}");
+            drop(end);
+            assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+            assert!(after < PATIENCE / 2, "{how}: {after:?}");
+            slow.join().unwrap().unwrap();
+        });
+        assert_eq!(touch(&db, &t, 5), Ok(true), "{how}");
+        drop(holder);
+        db.close().unwrap();
+    }
+}
+
+/// The victim of a deadlock holds a lock at the body's executor, too. What the others wait for is given back all the same.
+#[test]
+fn a_victim_that_holds_a_lock_beside_the_body_ends_its_deadlock() {
+    let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
+    let update = |tx: &mut Transaction, table: &Table, id: i32| tx.update(table, id, &[(1, Value::Int4(1))]);
+    let mut elder = db.begin().unwrap();
+    update(&mut elder, &u, 1).unwrap();
+    let mut victim = db.begin().unwrap();
+    update(&mut victim, &t, 5).unwrap();
+    update(&mut victim, &u, 2).unwrap();
+    let since = Instant::now();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let other = scope.spawn(|| {
+            let outcome = update(&mut elder, &u, 2);
+            (outcome, since.elapsed())
+        });
+        let outcome = update(&mut victim, &u, 1);
+        drop(victim);
+        let (of_elder, after) = other.join().unwrap();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(matches!(outcome, Err(Error::Deadlock { .. })), "{outcome:?}");
+        assert_eq!(of_elder, Ok(true));
+        assert!(after < PATIENCE / 2, "{after:?}");
+        slow.join().unwrap().unwrap();
+    });
+    elder.commit().unwrap();
+    assert_eq!(touch(&db, &t, 5), Ok(true));
+}
+
+/// A commit beside the body waits for the table that its lock is in, but gives back at once what it holds elsewhere.
+#[test]
+fn a_commit_beside_the_body_holds_up_nobody_elsewhere() {
+    let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
+    let mut both = db.begin().unwrap();
+    both.update(&t, 5, &[(1, Value::Int4(1))]).unwrap();
+    both.update(&u, 1, &[(1, Value::Int4(1))]).unwrap();
+    std::thread::scope(|scope| {
+        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let since = Instant::now();
+        let commit = scope.spawn(|| both.commit());
+        assert_eq!(touch(&db, &u, 1), Ok(true));
+        let after = since.elapsed();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(after < PATIENCE / 2, "{after:?}");
+        commit.join().unwrap().unwrap();
+        slow.join().unwrap().unwrap();
+    });
+    assert_eq!(touch(&db, &t, 5), Ok(true));
+}
+
+/// A database closes beside a body that keeps what a waiter has left there.
+#[test]
+fn a_close_waits_for_no_lock_that_a_waiter_has_left() {
+    let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
+    let mut holder = db.begin().unwrap();
+    holder.update(&u, 1, &[(1, Value::Int4(1))]).unwrap();
+    let mut waiter = db.begin_with(&impatient()).unwrap();
+    waiter.update(&t, 5, &[(1, Value::Int4(1))]).unwrap();
+    std::thread::scope(|scope| {
+        let beside = db.clone();
+        let slow = scope.spawn(move || beside.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let outcome = waiter.update(&u, 1, &[(1, Value::Int4(1))]);
+        drop(waiter);
+        drop(holder);
+        let since = Instant::now();
+        db.close().unwrap();
+        let after = since.elapsed();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+        assert!(after < PATIENCE / 2, "{after:?}");
+        let _ = slow.join().unwrap();
+    });
 }

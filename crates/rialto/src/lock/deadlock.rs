@@ -5,8 +5,8 @@
 //! nobody on it can leave its queue without one of those latches.
 //!
 //! The lock table of an executor may be out for as long as a body runs. The walk does not wait for it: an owner that waits there has no
-//! edges in this walk, and a later walk reads them. So a long body keeps no deadlock elsewhere from being found. A victim that holds
-//! locks at an executor whose table is out waits for the table before it can release them (L15).
+//! edges in this walk, and a later walk reads them. So a long body keeps no deadlock elsewhere from being found. Nor from being broken:
+//! a victim that holds locks at an executor whose table is out releases its others at once (L15).
 //!
 //! A transaction may have several owners for a while, each of which runs a part of a phase. Whoever waits for one of them
 //! waits for all, since its locks are held until all of them have met.

@@ -407,7 +407,7 @@ impl LockManager {
 
     /// Why a request is to wait no longer, if it is.
     pub(super) fn why_not_wait(&self, wait: &Wait<'_>) -> Option<LockError> {
-        if self.shutdown.load(Ordering::Acquire) {
+        if self.is_shut_down() {
             return Some(LockError::Shutdown);
         }
         if wait.cancelled.load(Ordering::Acquire) {
@@ -463,7 +463,7 @@ impl LockManager {
             slot.sleep(limit, || {
                 slot.flags() != 0
                     || slot.gives_up()
-                    || self.shutdown.load(Ordering::Acquire)
+                    || self.is_shut_down()
                     || wait.cancelled.load(Ordering::Acquire)
             });
         }
@@ -491,6 +491,10 @@ impl LockManager {
     pub fn shut_down(&self) {
         self.shutdown.store(true, Ordering::Release);
         self.slots.iter().for_each(|slot| slot.notify());
+    }
+
+    pub(super) fn is_shut_down(&self) -> bool {
+        self.shutdown.load(Ordering::Acquire)
     }
 
     /// Registers that the owner has read which keys exist in an interval. Granted at once. A scan calls it before it

@@ -1,14 +1,17 @@
 //! [`Releases`]: locks that a transaction's own thread cannot release.
 //!
 //! A transaction by a handle may end in the body of another transaction, which has lock tables of executors out until the body
-//! has ended (`lock/local/own_lease.rs`). Another thread releases what the first one holds at executors; it waits until the
-//! tables are back.
+//! has ended (`lock/local/own_lease.rs`). A transaction that was refused a lock may end while another thread's body has tables out
+//! (L15 in `lock/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
+//! back.
 //!
 //! Kept here:
 //!
-//! - **Whatever is owed is released.** A context is on the list before a thread is started for it. If the system has no thread left,
-//!   the resource manager releases the locks at its next look, or the close does.
-//! - **No thread of these outlives a close**, which waits for them.
+//! - **Whatever is owed is released**, while the database is open. Each context has a thread of its own; if the system has no thread left,
+//!   the context is on a list, and the resource manager releases the locks when it finds the tables in.
+//! - **No thread of these outlives a close**, which waits for them but not for a table: from the close on nothing waits for a lock.
+//! - **No context of these outlives a close.** What is still owed then, or comes to be owed later in a body that goes on, is dropped
+//!   with its locks held, and its lock slot is not lent again.
 
 use std::sync::Arc;
 #[cfg(test)]
@@ -31,9 +34,12 @@ pub(crate) struct Releases {
 #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
 #[derive(Default)]
 struct Owed {
+    /// Those that no thread could be started for.
     contexts: Vec<Box<Context>>,
     /// Threads that were started, or are about to be.
     threads: usize,
+    /// The database has closed.
+    is_closed: bool,
 }
 
 /// What tests put in.
@@ -64,63 +70,109 @@ impl Drop for Running {
 impl Releases {
     /// Has the locks of a context released by another thread than this one.
     pub fn add(self: &Arc<Releases>, context: Box<Context>) {
-        let mut owed = self.owed.lock();
-        owed.contexts.push(context);
-        owed.threads += 1;
-        drop(owed);
+        if !self.begin_thread() {
+            return;
+        }
         let running = Running(self.clone());
-        let thread = std::thread::Builder::new().name("rialto-release".to_owned());
+        // If no thread can be started, the context is taken back.
+        let context = Arc::new(Mutex::new(Some(context)));
+        let of_thread = context.clone();
+        let is_started = self.start(move || {
+            let context = of_thread.lock().take();
+            running.0.release_in_time(context.expect("only the thread takes it"));
+        });
+        if !is_started && let Some(context) = context.lock().take() {
+            self.keep(context);
+        }
+    }
+
+    /// Counts a thread that is about to be started. False: the database has closed.
+    fn begin_thread(&self) -> bool {
+        let mut owed = self.owed.lock();
+        if !owed.is_closed {
+            owed.threads += 1;
+        }
+        !owed.is_closed
+    }
+
+    /// Whether there was a thread left to run it.
+    fn start(&self, run: impl FnOnce() + Send + 'static) -> bool {
         #[cfg(test)]
         if self.faults.has_no_threads.load(Ordering::SeqCst) {
             self.faults.found.fetch_add(1, Ordering::SeqCst);
-            return;
+            return false;
         }
-        // Without a thread the context stays on the list.
-        let _ = thread.spawn(move || {
-            #[cfg(test)]
-            if running.0.faults.is_slow.load(Ordering::SeqCst) {
-                std::thread::sleep(std::time::Duration::from_millis(300));
+        std::thread::Builder::new().name("rialto-release".to_owned()).spawn(run).is_ok()
+    }
+
+    /// Keeps a context for later, if there is a later.
+    fn keep(&self, context: Box<Context>) {
+        let mut owed = self.owed.lock();
+        if !owed.is_closed {
+            return owed.contexts.push(context);
+        }
+        drop(owed);
+        drop(context);
+    }
+
+    /// Releases what a context holds as soon as the tables are back, unless the database closes before.
+    fn release_in_time(&self, mut context: Box<Context>) {
+        #[cfg(test)]
+        if self.faults.is_slow.load(Ordering::SeqCst) {
+            std::thread::sleep(std::time::Duration::from_millis(300));
+        }
+        while let Err(owing) = context.release_owed() {
+            if self.owed.lock().is_closed {
+                return;
             }
-            running.0.release_one();
-        });
+            context = owing;
+        }
     }
 
-    /// Releases all that is owed, on a thread that has no lock tables out.
+    /// Releases what is owed without a thread of its own, on a thread that has no lock tables out. What lies where a table stays
+    /// out is owed still.
     pub fn release_all(&self) {
-        while self.release_one() {}
+        let contexts = std::mem::take(&mut self.owed.lock().contexts);
+        contexts
+            .into_iter()
+            .filter_map(|context| context.release_owed().err())
+            .for_each(|owing| self.keep(owing));
     }
 
-    fn release_one(&self) -> bool {
-        let Some(context) = self.owed.lock().contexts.pop() else { return false };
-        context.release_owed();
-        true
-    }
-
-    /// Releases all that is owed, and waits for the threads that are at it. The database closes.
+    /// Releases what can be released, forgets the rest, and waits for the threads that are at it. The database closes.
     pub fn end(&self) {
         self.release_all();
         let mut owed = self.owed.lock();
+        owed.is_closed = true;
+        let forgotten = std::mem::take(&mut owed.contexts);
         while owed.threads > 0 {
             self.ended.wait(&mut owed);
         }
+        drop(owed);
+        drop(forgotten);
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::sync::atomic::Ordering;
-    use std::time::Duration;
+    use std::sync::{Arc, mpsc};
+    use std::time::{Duration, Instant};
 
     use parking_lot::Mutex;
 
     use super::Releases;
     use crate::io::MemoryDisk;
     use crate::row::{Column, ColumnType, Value};
-    use crate::{Action, Checkpointing, Database, LockForm, Options, Procedure, TableDef};
+    use crate::{
+        Action, Checkpointing, Database, LockForm, Options, Procedure, Result, TableDef, Transaction,
+    };
 
-    /// A database in which a transaction that held the lock of row 7 has ended in a body beside its lock tables.
-    fn with_a_release(faults: impl FnOnce(&Releases)) -> (Database, Arc<Releases>) {
+    /// Longer than any of this takes.
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    /// A database with a handle that holds the lock of row 7, and its releases.
+    fn with_a_handle(faults: impl FnOnce(&Releases)) -> (Database, Arc<Releases>, Transaction) {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
@@ -142,13 +194,26 @@ mod tests {
             .unwrap();
         let mut handle = db.begin().unwrap();
         assert!(handle.update(&table, 7, &[(1, Value::Int4(1))]).unwrap());
-        let handle = Mutex::new(Some(handle));
-        let body = Action::exclusive("t", move |_, _, _| {
-            handle.lock().take().map_or(Ok(()), |handle| handle.commit())
-        });
-        db.register(Procedure::new("p", [ColumnType::Int4], body.by_argument(0))).unwrap();
         let releases = db.core().releases.clone();
         faults(&releases);
+        (db, releases, handle)
+    }
+
+    /// Registers a procedure whose body, which runs beside its lock tables, does this with the handle.
+    fn register(
+        db: &Database,
+        handle: Transaction,
+        end: impl Fn(Transaction) -> Result<()> + Send + Sync + 'static,
+    ) {
+        let handle = Mutex::new(Some(handle));
+        let body = Action::exclusive("t", move |_, _, _| handle.lock().take().map_or(Ok(()), &end));
+        db.register(Procedure::new("p", [ColumnType::Int4], body.by_argument(0))).unwrap();
+    }
+
+    /// The same after the handle has ended in such a body.
+    fn with_a_release(faults: impl FnOnce(&Releases)) -> (Database, Arc<Releases>) {
+        let (db, releases, handle) = with_a_handle(faults);
+        register(&db, handle, Transaction::commit);
         assert_eq!(db.call("p", &[Value::Int4(0)]), Ok(vec![]));
         (db, releases)
     }
@@ -169,5 +234,39 @@ mod tests {
         db.close().unwrap();
         let owed = releases.owed.lock();
         assert_eq!((owed.contexts.len(), owed.threads), (0, 0));
+    }
+
+    /// A body goes on when its database has closed, and a handle ends in it.
+    #[test]
+    fn what_is_owed_after_a_close_is_kept_by_nothing() {
+        for has_no_threads in [false, true] {
+            let faults = |it: &Releases| it.faults.has_no_threads.store(has_no_threads, Ordering::SeqCst);
+            let (db, releases, handle) = with_a_handle(faults);
+            let core = Arc::downgrade(db.core());
+            let [(begins, has_begun), (closes, has_closed)] = [mpsc::channel(), mpsc::channel::<()>()];
+            let (has_closed, beside) = (Mutex::new(has_closed), releases.clone());
+            register(&db, handle, move |handle| {
+                begins.send(()).unwrap();
+                has_closed.lock().recv_timeout(PATIENCE).unwrap();
+                drop(handle);
+                // Its lock tables are out still.
+                let owed = beside.owed.lock();
+                assert_eq!((owed.contexts.len(), owed.threads), (0, 0));
+                Ok(())
+            });
+            std::thread::scope(|scope| {
+                let caller = db.clone();
+                let call = scope.spawn(move || caller.call("p", &[Value::Int4(0)]));
+                has_begun.recv_timeout(PATIENCE).unwrap();
+                db.close().unwrap();
+                closes.send(()).unwrap();
+                let _ = call.join().unwrap();
+            });
+            let since = Instant::now();
+            while core.strong_count() > 0 {
+                assert!(since.elapsed() < PATIENCE, "has_no_threads: {has_no_threads}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
     }
 }

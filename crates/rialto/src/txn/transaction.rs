@@ -70,8 +70,10 @@ pub(crate) struct Context {
     pub owner: Owner,
     /// Whether a transaction is in it.
     pub open: bool,
-    /// Its transaction has ended, but holds its locks still: see [`Releases`](super::releases::Releases).
+    /// Its transaction has ended, but holds locks at executors still: see [`Releases`](super::releases::Releases).
     pub owes_release: bool,
+    /// It was refused a lock that it asked for.
+    was_refused: bool,
     /// Whether it writes: it was seen that it may, and its packet is there.
     pub writing: bool,
     pub writes: WriteSet,
@@ -180,6 +182,7 @@ impl Context {
             owner,
             open: false,
             owes_release: false,
+            was_refused: false,
             writing: false,
             writes: WriteSet::default(),
             tables: TableCache::new(opening),
@@ -252,7 +255,7 @@ impl Context {
             timeout,
             deadline: Instant::now() + timeout.min(FOR_EVER).saturating_sub(Duration::from_nanos(spent)),
         });
-        (self.waits, self.limit, self.doomed) = (waits, limit, None);
+        (self.waits, self.limit, self.doomed, self.was_refused) = (waits, limit, None, false);
         (self.has_limits, self.has_times) = (limit.is_some(), options.has_times());
         Ok(())
     }
@@ -438,6 +441,8 @@ impl Context {
         error: LockError,
         target: impl FnOnce(&TableCache, &Key) -> LockTarget,
     ) -> Error {
+        // The next transaction of the context begins without.
+        (self.was_refused, self.has_times) = (true, true);
         let lock = || self.core.catalog.print_lock(&target(&self.tables, &self.key));
         match error {
             LockError::Deadlock => {
@@ -557,9 +562,7 @@ impl Context {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
         if std::mem::take(&mut self.open) {
-            let is_held_up =
-                self.owner.holds_at_executors() && self.core.locks.is_beside_own_lease(self.owner.id());
-            if rarely(is_held_up) {
+            if rarely(self.owner.holds_at_executors() && self.is_held_up()) {
                 self.owes_release = true;
                 self.note_waits(self.core.locks.waited_ns(&self.owner));
             } else {
@@ -569,6 +572,14 @@ impl Context {
         if rarely(std::mem::take(&mut self.forget_tables)) {
             self.tables.clear();
         }
+    }
+
+    /// Whether the transaction would wait for a lock table that it must not wait for: beside an executor lease of its thread, or since it
+    /// was refused a lock, of which its caller is to be told in time (L15). The locks of a part go before its transaction does.
+    fn is_held_up(&mut self) -> bool {
+        let Context { core, owner, .. } = self;
+        core.locks.is_beside_own_lease(owner.id())
+            || self.was_refused && !owner.is_part() && !core.locks.release_at_once(owner)
     }
 
     #[inline(always)]
@@ -584,13 +595,17 @@ impl Context {
         self.lock_wait_ns = waited_ns - std::mem::replace(&mut self.waited_before_ns, waited_ns);
     }
 
-    /// Releases the locks of a transaction that has ended in a body of another one ([`Releases`](super::releases::Releases)), then
-    /// gives the context back.
-    pub fn release_owed(mut self: Box<Self>) {
+    /// Releases the locks of a transaction that has ended with some ([`Releases`](super::releases::Releases)), then gives the context
+    /// back; hands it back if a lock table stays out.
+    pub fn release_owed(mut self: Box<Self>) -> std::result::Result<(), Box<Context>> {
+        if !self.core.locks.release_in_time(&mut self.owner) {
+            return Err(self);
+        }
         self.owes_release = false;
         self.release_locks();
         let core = self.core.clone();
         core.contexts.give_back(self);
+        Ok(())
     }
 
     /// Takes the place in the log, applies, releases (I2). Gives what the reply has to wait for.
@@ -887,7 +902,10 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        self.core.locks.give_back(&mut self.owner);
+        // A slot that holds locks still is nobody else's.
+        if !self.owes_release {
+            self.core.locks.give_back(&mut self.owner);
+        }
     }
 }
 

@@ -16,6 +16,9 @@ use crate::ids::IndexId;
 /// A sleeper looks again so often, whoever forgot to wake it.
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
+/// A sleeper that may have other latches, or needs none, looks again so often.
+const LOOK_AT_ONCE: Duration = Duration::from_millis(1);
+
 /// Who has slept so often, and has always found that others were faster, has waited for long enough.
 const SLEEPS_MAX: u32 = 4;
 
@@ -211,15 +214,6 @@ impl Executor {
         self.latch(How::Alone, limit)
     }
 
-    /// The latch, with no readers beside; waits until these are gone and the table is back.
-    pub fn lock_alone(&self) -> Latch<'_> {
-        loop {
-            if let Some(latch) = self.lock_alone_for(LOOK_AGAIN) {
-                return latch;
-            }
-        }
-    }
-
     /// The latch, if the table is in or somebody has just a look at it.
     #[inline]
     pub fn lock_if_in(&self) -> Option<Latch<'_>> {
@@ -230,7 +224,7 @@ impl Executor {
             if self.state.load(Ordering::Relaxed) & (OUT | READERS) != 0 {
                 return None;
             }
-            if let Some(table) = self.wait(How::Alone, LOOK_AGAIN) {
+            if let Some(table) = self.wait(How::Alone, LOOK_AT_ONCE) {
                 return Some(Latch { executor: self, table });
             }
         }
@@ -342,9 +336,9 @@ impl Executor {
         self.requests.load(Ordering::Relaxed)
     }
 
-    /// What it was asked for since the last look. Of what readers ask for only the number is known.
+    /// What it was asked for since the last look. Of what readers ask for, and while the table stays out, only the number is known.
     pub fn look(&self) -> Look {
-        let keys = self.lock().take_keys();
+        let keys = self.lock_for(LOOK_AT_ONCE).map_or_else(Vec::new, |mut table| table.take_keys());
         let requests = self.requests();
         Look { requests: requests - self.looked_at.swap(requests, Ordering::Relaxed), keys }
     }

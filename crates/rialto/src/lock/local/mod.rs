@@ -18,8 +18,11 @@
 //! Invariant **L15**: an owner whose wait ends while the lock table is out, which can be for as long as a body runs, leaves its
 //! request listed and marks its own slot: the wait of that number is left, and can be granted no more. Such a request is dropped
 //! before the table grants anything, before another request is listed behind it, and before the deadlock detector reads the table.
-//! It holds for the request that waited. An owner that already holds something at an executor whose table is out, by an earlier
-//! request or by another part of a span, still waits for that table when it releases this.
+//! What such an owner holds at an executor whose table is out, by an earlier request or as another part of a span, stays its own
+//! for now. All other locks go when the owner is to release them: parts of the span with the request that has failed, the rest with the
+//! transaction, which leaves what it cannot release to another thread (`txn/releases.rs`). Two kinds of owners still wait for a table at
+//! their end, after they have released all that is elsewhere: one that was never refused a lock, and one that runs a part of another
+//! owner's transaction. An owner whose request is granted just before the table goes out waits for the table to take note of it.
 
 mod changes;
 mod executor;
@@ -61,6 +64,10 @@ use crate::ids::IndexId;
 
 /// So long a table that is out is waited for before it is looked whether to wait any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// So long by an owner that only has to release what it holds there, before it looks at other tables that it found out, and by whoever
+/// changes the rules.
+const RELEASE_AGAIN: Duration = Duration::from_millis(25);
 
 /// A lock in a local lock table that an owner holds.
 #[derive(Debug, Clone, Copy)]
@@ -137,23 +144,13 @@ impl LocalTables {
         self.executor(executor).lock_for(limit)
     }
 
-    /// The latches of some executors, ascending, each with its table in and no reader beside. None is held while a table that
-    /// is out is waited for.
-    pub fn lock_all(&self, executors: impl Iterator<Item = u16> + Clone) -> SmallVec<[Latch<'_>; 8]> {
-        'again: loop {
-            let mut latches = SmallVec::new();
-            for executor in executors.clone() {
-                match self.executor(executor).lock_if_in() {
-                    Some(latch) => latches.push(latch),
-                    None => {
-                        drop(latches);
-                        drop(self.executor(executor).lock_alone());
-                        continue 'again;
-                    }
-                }
-            }
-            return latches;
-        }
+    /// The latches of some executors, ascending, each with its table in and no reader beside; or an executor where that is not so, and
+    /// no latch.
+    fn lock_all_if_in(&self, mut executors: impl Iterator<Item = u16>) -> Result<Latches<'_>, u16> {
+        executors.try_fold(Latches::new(), |mut latches, executor| {
+            latches.push(self.executor(executor).lock_if_in().ok_or(executor)?);
+            Ok(latches)
+        })
     }
 
     pub fn locks_now(&self) -> usize {
@@ -182,6 +179,9 @@ impl LocalTables {
         known.0.as_ref().expect("it was just made known")
     }
 }
+
+/// Those of several executors.
+type Latches<'a> = SmallVec<[Latch<'a>; 8]>;
 
 /// The routing rules as an owner knows them, so that routing touches nothing that others write.
 #[derive(Debug, Default)]
@@ -215,43 +215,38 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
+        let (before, mut strengthened) = (owner.body.locals.len(), Executors::new());
+        let wanted = Wanted { index, span, mode };
+        let outcome = self.gather(owner, wanted, wait, &mut strengthened);
+        if outcome.is_err() {
+            self.give_up(owner, before, &strengthened, wanted);
+        }
+        outcome
+    }
+
+    /// The same; puts the executors into `strengthened` where a lock that the owner had before may be stronger than it is elsewhere if
+    /// the request fails.
+    #[inline(always)]
+    fn gather(
+        &self,
+        owner: &mut Owner,
+        Wanted { index, span, mode }: Wanted<'_>,
+        wait: &Wait<'_>,
+        strengthened: &mut Executors,
+    ) -> Result<Acquired, LockError> {
         let (mut executors, hash) = (Executors::new(), hash_of(index, span));
-        let (before, mut in_parts) = (owner.body.locals.len(), false);
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
-            in_parts |= part;
             let (id, transaction) = (owner.body.id, owner.body.transaction);
             let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
-            for (nth, &executor) in executors.iter().enumerate() {
-                let shares = owner.body.shares;
-                let asked = self.latch_to_ask(owner, executor, mode, wait).map(|mut locks| {
-                    if shares && locks.is_kins(request) { Answer::Split } else { locks.ask(request) }
-                });
-                let answer = match asked {
-                    Ok(answer) => answer,
-                    Err(error) => {
-                        // Here it has got nothing.
-                        self.give_up(owner, before, &executors[..nth], Request { part: in_parts, ..request });
-                        return Err(error);
-                    }
-                };
-                let answer = match answer {
-                    Answer::Wait => match self.wait_local(owner, executor, request, wait) {
-                        Ok(answer) => answer,
-                        Err(error) => {
-                            // Beside its thread's own lease no rule has changed meanwhile, and the next ones may be out for it.
-                            let asked = match self.is_beside_own_lease(id) {
-                                true => &executors[..=nth],
-                                false => &executors[..],
-                            };
-                            self.give_up(owner, before, asked, Request { part: in_parts, ..request });
-                            return Err(error);
-                        }
-                    },
-                    answer => answer,
-                };
+            for &executor in &executors {
+                let answer = self.ask_at(owner, executor, request, wait)?;
+                let is_as_before = matches!(answer, Answer::New(_) | Answer::Held);
+                if part && !is_as_before && !strengthened.contains(&executor) {
+                    strengthened.push(executor);
+                }
                 acquired = match answer {
                     Answer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
@@ -260,19 +255,36 @@ impl LockManager {
                     Answer::Upgraded => Acquired::Upgraded,
                     Answer::Held => continue,
                     Answer::Rerouted | Answer::Wait => continue 'route,
-                    Answer::Split => {
-                        self.give_up(owner, before, &executors, Request { part: in_parts, ..request });
-                        return Err(LockError::Split);
-                    }
+                    Answer::Split => return Err(LockError::Split),
                 };
             }
-            if part && !self.make_whole(&executors, request) {
+            if part && !self.make_whole(owner, &executors, request, wait)? {
                 continue 'route;
             }
             if acquired != Acquired::Held {
                 self.slot(owner).counters.local.add(1);
             }
             return Ok(acquired);
+        }
+    }
+
+    /// Asks for a span at one executor; if it has to wait, gives what it then came to.
+    #[inline(always)]
+    fn ask_at(
+        &self,
+        owner: &mut Owner,
+        executor: u16,
+        request: Request<'_>,
+        wait: &Wait<'_>,
+    ) -> Result<Answer, LockError> {
+        let shares = owner.body.shares;
+        let answer = {
+            let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
+            if shares && locks.is_kins(request) { Answer::Split } else { locks.ask(request) }
+        };
+        match answer {
+            Answer::Wait => self.wait_local(owner, executor, request, wait),
+            answer => Ok(answer),
         }
     }
 
@@ -413,15 +425,22 @@ impl LockManager {
         })
     }
 
-    /// Gives back what a request that failed, maybe of several parts, has been granted at some executors; `before` it the owner had
-    /// so many locks.
-    fn give_up(&self, owner: &mut Owner, before: usize, executors: &[u16], request: Request<'_>) {
+    /// Gives back what a request that failed, maybe of several parts, has been granted: the locks beyond the first `before` that the
+    /// owner has, and what those that it had before were strengthened by. What lies where a table stays out is the owner's until
+    /// its transaction ends (L15).
+    #[cold]
+    fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &[u16], wanted: Wanted<'_>) {
+        let Wanted { index, span, mode } = wanted;
+        let (owner_id, transaction, hash) = (owner.body.id, owner.body.transaction, hash_of(index, span));
+        // By which rules it came there is the same.
+        let request =
+            Request { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
-        self.release_locals(owner.body.id, &mut parts);
-        // Who has asked for no part has nowhere more of the span than of all of it.
-        for &executor in executors.iter().filter(|_| request.part) {
+        self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
+        owner.body.locals.append(&mut parts);
+        for &executor in strengthened {
+            let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
             let mut woken = Woken::new();
-            let mut locks = self.local.lock(executor);
             if locks.fall_back(request) {
                 self.grant_local(&mut locks, &mut woken);
             }
@@ -430,10 +449,21 @@ impl LockManager {
         }
     }
 
-    /// The owner has all parts of a span. False: not by the rules that are in force by now.
-    fn make_whole(&self, executors: &[u16], request: Request<'_>) -> bool {
-        let mut tables = self.local.lock_all(executors.iter().copied());
-        tables.iter_mut().all(|table| table.make_whole(request))
+    /// The owner has all parts of a span. False: not by the rules that are in force by now. A table that is out for long is waited for
+    /// as a lock is.
+    fn make_whole(
+        &self,
+        owner: &Owner,
+        executors: &[u16],
+        request: Request<'_>,
+        wait: &Wait<'_>,
+    ) -> Result<bool, LockError> {
+        loop {
+            match self.local.lock_all_if_in(executors.iter().copied()) {
+                Ok(mut tables) => return Ok(tables.iter_mut().all(|table| table.make_whole(request))),
+                Err(out) => drop(self.latch_to_ask(owner, out, RecordMode::Exclusive, wait)?),
+            }
+        }
     }
 
     /// Grants the blocked requests of an executor that no other request keeps any more.
@@ -477,15 +507,28 @@ impl LockManager {
         true
     }
 
-    /// Releases all local locks, executor by executor, and grants those that waited for them.
+    /// Releases all local locks, executor by executor, and grants those that waited for them. Where a table stays out, it is waited
+    /// for when all that lies elsewhere is released.
     #[inline]
     pub(super) fn release_locals(&self, id: u16, locals: &mut SmallVec<[HeldLocal; 8]>) {
-        let mut elsewhere: SmallVec<[HeldLocal; 8]> = SmallVec::new();
+        let mut limit = LOOK_AGAIN;
+        while !self.release_locals_within(id, locals, limit) {
+            limit = RELEASE_AGAIN;
+        }
+    }
+
+    /// The same without what lies at executors whose tables stay out for about so long each. False: there is such, in `locals` still.
+    fn release_locals_within(&self, id: u16, locals: &mut SmallVec<[HeldLocal; 8]>, limit: Duration) -> bool {
+        let (mut out, mut elsewhere): (SmallVec<[HeldLocal; 8]>, SmallVec<[HeldLocal; 8]>) =
+            Default::default();
         while !locals.is_empty() {
             locals.sort_unstable_by_key(|held| held.executor);
             for at_one in locals.chunk_by(|held, next| held.executor == next.executor) {
+                let Some(mut locks) = self.local.lock_for(at_one[0].executor, limit) else {
+                    out.extend_from_slice(at_one);
+                    continue;
+                };
                 let mut woken = Woken::new();
-                let mut locks = self.local.lock(at_one[0].executor);
                 for held in at_one {
                     locks.release(id, held.lock, |Copied { executor, lock, .. }| {
                         elsewhere.push(HeldLocal { executor, lock });
@@ -497,10 +540,36 @@ impl LockManager {
                 drop(locks);
                 self.wake(&woken);
             }
-            // What he was given where keys went in the meantime.
+            // What it was given where keys went in the meantime.
             locals.clear();
             locals.append(&mut elsewhere);
         }
+        if !out.is_empty() {
+            locals.append(&mut out);
+        }
+        locals.is_empty()
+    }
+
+    /// Releases what an owner holds whose transaction has ended, but for what lies at executors whose tables stay out: false, if there
+    /// is such.
+    pub fn release_at_once(&self, owner: &mut Owner) -> bool {
+        self.release_but_out(owner, LOOK_AGAIN)
+    }
+
+    /// The same by a thread that has time.
+    pub fn release_in_time(&self, owner: &mut Owner) -> bool {
+        self.release_but_out(owner, RELEASE_AGAIN)
+    }
+
+    #[cold]
+    fn release_but_out(&self, owner: &mut Owner, limit: Duration) -> bool {
+        // Before any table is waited for (L12).
+        self.end_stint(owner);
+        let mut locals = std::mem::take(&mut owner.body.locals);
+        let has_released = self.release_locals_within(owner.body.id, &mut locals, limit);
+        self.release_all(owner);
+        owner.body.locals = locals;
+        has_released
     }
 
     /// The first executor, in their order, that has keys of a span.
@@ -633,15 +702,27 @@ impl LockManager {
         *self.local.changes.lock()
     }
 
-    /// Puts other rules in force, for an index or for all.
+    /// The latches of all executors. None is held while a table that is out is waited for. None if the database closes meanwhile.
+    fn lock_all_tables(&self) -> Option<Latches<'_>> {
+        loop {
+            match self.local.lock_all_if_in(0..self.local.executors.len() as u16) {
+                Ok(latches) => return Some(latches),
+                Err(_) if self.is_shut_down() => return None,
+                Err(out) => drop(self.local.executor(out).lock_alone_for(RELEASE_AGAIN)),
+            }
+        }
+    }
+
+    /// Puts other rules in force, for an index or for all; not in a database that closes, if a lock table is out.
     fn change_rules(&self, index: Option<IndexId>, change: impl FnOnce(&RoutingRules) -> RoutingRules) {
         let mut woken = Woken::new();
         {
             // Not yet those of the rules: whoever routes would wait for all tables with us.
             let _one_at_a_time = self.local.change.lock();
             self.local.changing.fetch_add(1, Ordering::Relaxed);
-            let mut tables = self.local.lock_all(0..self.local.executors.len() as u16);
+            let tables = self.lock_all_tables();
             self.local.changing.fetch_sub(1, Ordering::Relaxed);
+            let Some(mut tables) = tables else { return };
             let since = Instant::now();
             let changed = change(&self.local.rules.lock());
             let mut executors = Executors::new();

@@ -1,11 +1,12 @@
 //! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
 
+use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting};
+use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::ids::{IndexId, TableId};
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
@@ -485,6 +486,38 @@ fn a_table_that_is_out_is_waited_for() {
         ended.store(true, Ordering::SeqCst);
         manager.end(runner);
     });
+}
+
+/// A request in parts is turned away, since the rules change, after some of them have strengthened what its owner had; then it fails at
+/// an earlier one. The rules are the same, so nothing is where it was not before.
+#[test]
+fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
+    let rule = || RoutingRule::new([b"g", b"p"].map(|bound| Key::from(&bound[..])).to_vec(), vec![0, 1, 2]);
+    let range = Span::between(Bound::Included(b"d"), Bound::Excluded(b"t")).unwrap();
+    let only_a = [(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)];
+    // The runner may come to the first table later than the waiter does.
+    for _ in 0..10 {
+        let manager = manager();
+        manager.route(INDEX, Some(rule()));
+        let [mut holder, mut waiter, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
+        lock(&manager, &mut waiter, range.borrow(), RecordMode::Shared).unwrap();
+        lock(&manager, &mut holder, SpanRef::point(b"s"), RecordMode::Shared).unwrap();
+        thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                let soon = within(Duration::from_millis(50));
+                let asked = manager.local(&mut waiter, INDEX, range.borrow(), RecordMode::Exclusive, &soon);
+                assert!(matches!(asked, Err(LockError::Timeout { .. })), "{asked:?}");
+            });
+            until_waiting(&manager, 1);
+            manager.route(INDEX, Some(rule()));
+            while !stint(&manager, &mut runner, &only_a) {}
+            waiting.join().unwrap();
+        });
+        let shared = lock(&manager, &mut holder, SpanRef::point(b"h"), RecordMode::Shared);
+        assert_eq!(shared, Ok(Acquired::New));
+        [holder, runner, waiter].into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0);
+    }
 }
 
 /// L12: who finds a table out waits for it without those that he has taken already.
