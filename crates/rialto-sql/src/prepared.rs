@@ -156,6 +156,10 @@ pub fn prepare(
 ) -> Result<Prepared> {
     if let Statement::Explain(inner) = statement {
         let inner = prepare(text, *inner, declared, (facts, cancel), catalog, lookup)?;
+        if let Some((table, _)) = inner.table() {
+            // The plan may tell of an index that is younger than the first look: an open transaction depends on that, too.
+            let _ = lookup(&Name { text: table.name(), position: None });
+        }
         let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
         return Ok(Prepared { columns, kind: Kind::Explain(explain(&inner)), ..inner });
     }

@@ -1,8 +1,13 @@
 //! I3: what a session tells of the catalog, an absence as well as a presence, is durable before it is told.
 
+mod held;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rialto::io::{FaultKind, FaultyDisk};
+use held::HeldDisk;
+use rialto::io::{Disk, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::{Checkpointing, Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::{Session, SqlError};
@@ -16,17 +21,22 @@ fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
     answer.map_err(|error| session.fail(&error).err().unwrap_or(error))
 }
 
-/// Two sessions on a database whose log can no longer be synced: the first has done `definition` without waiting for that,
-/// and the second waits for it.
-fn after(definition: &str) -> (Session, Session) {
-    let disk = FaultyDisk::new(7);
+/// A database that syncs its log only for those who wait for that.
+fn open(disk: Arc<dyn Disk>) -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         memory_flush_interval: Duration::from_secs(3_600),
         ..Options::default()
     };
-    let database = Database::open_on(disk.clone(), options).unwrap();
+    Database::open_on(disk, options).unwrap()
+}
+
+/// Two sessions on a database whose log can no longer be synced: the first has done `definition` without waiting for that,
+/// and the second waits for it.
+fn after(definition: &str) -> (Session, Session) {
+    let disk = FaultyDisk::new(7);
+    let database = open(disk.clone());
     let session = || Session::new(database.clone(), "ann", "bank");
     let (mut first, second) = (session(), session());
     run(&mut first, "create table t (a int primary key)").unwrap();
@@ -82,4 +92,69 @@ fn no_presence_is_told_before_it_is_durable() {
         assert_eq!(told(&mut second, sql), Some("08007"), "{sql}");
         assert_eq!(told(&mut first, sql), None, "{sql}");
     }
+}
+
+/// A session that waits for one definition finds the table with another one, which came meanwhile and is not durable yet.
+#[test]
+fn no_index_is_told_before_it_is_durable() {
+    for durability in ["disk", "default"] {
+        let disk = HeldDisk::new();
+        let database = open(disk.clone());
+        let session = || Session::new(database.clone(), "ann", "bank");
+        let (mut first, mut second) = (session(), session());
+        run(&mut first, "create table t (a int primary key, b int)").unwrap();
+        run(&mut first, "set rialto.durability = 'memory'").unwrap();
+        run(&mut second, &format!("set rialto.durability = '{durability}'")).unwrap();
+        disk.hold();
+        run(&mut first, "create table u (a int)").unwrap();
+        std::thread::scope(|scope| {
+            let explains = scope.spawn(|| told(&mut second, "explain select a from t where b = 1"));
+            disk.wait_until_held();
+            let defines = scope.spawn(|| run(&mut first, "create index t_b on t (b)"));
+            while database.table("t").unwrap().schema().indexes().is_empty() {
+                std::thread::yield_now();
+            }
+            disk.let_the_last_one_go();
+            assert_eq!(explains.join().unwrap(), Some("08007"));
+            let _ = defines.join().unwrap();
+        });
+    }
+}
+
+/// Who drops a table and makes it anew in one transaction takes it from nobody in between.
+#[test]
+fn a_table_that_is_made_anew_is_never_absent() {
+    let options = Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let session = || Session::new(database.clone(), "ann", "bank");
+    let mut first = session();
+    run(&mut first, "create table t (a int primary key, b int)").unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = ["explain select b from t where a = 1", "select b from t where a = 1"]
+            .into_iter()
+            .map(|sql| {
+                let (done, mut second) = (&done, session());
+                scope.spawn(move || {
+                    while !done.load(Ordering::Relaxed) {
+                        run(&mut second, sql).map_err(|error| format!("{sql}: {error}"))?;
+                    }
+                    Ok(())
+                })
+            })
+            .collect();
+        for _ in 0..300 {
+            for sql in ["begin", "drop table t", "create table t (a int primary key, b int)"] {
+                run(&mut first, sql).unwrap();
+            }
+            for index in 0..8 {
+                run(&mut first, &format!("create index t_{index} on t (b, a)")).unwrap();
+            }
+            run(&mut first, "commit").unwrap();
+        }
+        done.store(true, Ordering::Relaxed);
+        for reader in readers {
+            assert_eq!(reader.join().unwrap(), Ok::<(), String>(()));
+        }
+    });
 }

@@ -402,3 +402,21 @@ fn errors_of_literals_have_their_places() {
         assert_eq!((error.sqlstate.code(), error.position), (code, Some(position)), "{bad}: {error}");
     }
 }
+
+/// A longer text is not kept for its shape, and what is lifted out of it would take more than its text.
+#[test]
+fn texts_up_to_a_length_are_lifted() {
+    let mut one = session();
+    let text = |bytes: usize| {
+        let mut sql = "select n from generate_series(1, 0) n where n in (1".to_string();
+        while sql.len() < bytes {
+            sql.push_str(", 1");
+        }
+        sql.push(')');
+        sql
+    };
+    for (bytes, expected) in [(1 << 10, true), (255 << 10, true), (257 << 10, false), (1 << 20, false)] {
+        let read = one.read(&text(bytes)).unwrap();
+        assert_eq!(matches!(read, ReadStatement::Parsed(_, Some(_))), expected, "{bytes}");
+    }
+}

@@ -373,3 +373,16 @@ fn a_prepared_statement_outlives_definitions() {
     run(&mut session, "insert into t values (1, 3), (2, 3)");
     check(&mut session, 2);
 }
+
+/// A plan with an access path has its conditions twice, one of an INSERT has no conditions.
+#[test]
+fn the_values_of_an_insert_are_counted_once() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int, b int, c int, d int, e int, f int, g int, h int)");
+    let row = "(7, 7, 7, 7, 7, 7, 7, 7)";
+    let insert = format!("insert into t values {}", vec![row; 1_000].join(", "));
+    let list = format!("select a from t where a in ({})", vec!["7"; 8_000].join(", "));
+    let (insert, list) = (session.prepare(&insert, &[]).unwrap(), session.prepare(&list, &[]).unwrap());
+    assert!(insert.bytes * 4 < list.bytes * 3, "{} for rows, {} for a list", insert.bytes, list.bytes);
+    assert!(list.bytes < insert.bytes * 4, "{} for rows, {} for a list", insert.bytes, list.bytes);
+}

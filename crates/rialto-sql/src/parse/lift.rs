@@ -118,6 +118,11 @@ fn reads_or_writes_rows(bytes: &[u8]) -> bool {
 }
 
 impl Lifted {
+    /// The bytes that it has room for.
+    pub fn room(&self) -> usize {
+        self.key.capacity() + self.literals.capacity() * size_of::<Literal>()
+    }
+
     /// Replaces the contents by those of `text`; `false` if it has no literals to lift, or holds what is not looked into.
     pub fn lift(&mut self, text: &str) -> bool {
         self.key.clear();

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use rialto::row::{Schema, Value};
-use rialto::{Database, Durability, Error, Table, Transaction};
+use rialto::{Database, Error, Table, Transaction};
 
 use super::block::{Block, in_failed_block};
 use super::{ReadStatement, Ready, Session, Tag};
+use crate::bind::Facts;
+use crate::cancel::Cancel;
 use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::{Context, RowTexts};
@@ -17,6 +19,9 @@ use crate::values::{SqlType, text};
 
 /// The longest text whose literals are lifted, in bytes.
 const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
+
+/// Room for literals and arguments of more bytes is not kept for the next statement: a session may be idle for long.
+const ROOM_BYTES_MAX: usize = 64 << 10;
 
 /// How often a deadlock's victim is run again.
 const DEADLOCK_RETRIES: usize = 20;
@@ -39,10 +44,15 @@ impl Session {
         let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
         Ok(match known {
             Some(Some(plan)) => ReadStatement::Lifted(plan, std::mem::take(&mut self.lift)),
-            Some(None) => match self.cache.get(text) {
-                Some(found) => ReadStatement::Known(found),
-                None => ReadStatement::Parsed(Box::new(self.parse(text)?), None),
-            },
+            Some(None) => {
+                if self.lift.room() > ROOM_BYTES_MAX {
+                    self.lift = Lifted::default();
+                }
+                match self.cache.get(text) {
+                    Some(found) => ReadStatement::Known(found),
+                    None => ReadStatement::Parsed(Box::new(self.parse(text)?), None),
+                }
+            }
             None => {
                 let statement = Box::new(self.parse(text)?);
                 ReadStatement::Parsed(statement, Some(std::mem::take(&mut self.lift)))
@@ -61,7 +71,7 @@ impl Session {
                 }
                 if self.is_current(&plan)? {
                     if let Some(arguments) = self.arguments(&plan, &lifted, text) {
-                        self.lift = lifted;
+                        self.keep_room(lifted);
                         return Ok(Ready { prepared: plan, arguments });
                     }
                     return self.prepare_parsed(text, self.parse(text)?, &[]).map(without);
@@ -107,7 +117,7 @@ impl Session {
             if let Some(plan) = plan
                 && let Some(arguments) = self.arguments(&plan, &lifted, text)
             {
-                self.lift = lifted;
+                self.keep_room(lifted);
                 return Ok(Ready { prepared: plan, arguments });
             }
         }
@@ -118,7 +128,6 @@ impl Session {
     /// What a plan's parameters are for the literals of this text; `None` if one of them is no value of its type.
     fn arguments(&mut self, plan: &Prepared, lifted: &Lifted, text: &str) -> Option<Vec<Value>> {
         let mut arguments = std::mem::take(&mut self.spare_arguments);
-        arguments.clear();
         for (literal, sql_type) in lifted.literals.iter().zip(&plan.params) {
             arguments.push(match literal.value(text) {
                 Value::Text(value) => text::parse(*sql_type, &value).ok()?,
@@ -129,8 +138,18 @@ impl Session {
     }
 
     /// Gives the room for a statement's arguments back.
-    pub fn reuse(&mut self, arguments: Vec<Value>) {
-        self.spare_arguments = arguments;
+    pub fn reuse(&mut self, mut arguments: Vec<Value>) {
+        if arguments.capacity() * size_of::<Value>() <= ROOM_BYTES_MAX {
+            arguments.clear();
+            self.spare_arguments = arguments;
+        }
+    }
+
+    /// Keeps the room that a text's literals were lifted into, for the next text.
+    fn keep_room(&mut self, lifted: Lifted) {
+        if lifted.room() <= ROOM_BYTES_MAX {
+            self.lift = lifted;
+        }
     }
 
     /// Binds a statement with its literals as parameters.
@@ -140,11 +159,29 @@ impl Session {
         statement: Statement,
         literals: &[Literal],
     ) -> Result<(Prepared, bool)> {
-        let (catalog, durability) = (self.catalog_state(), self.durability());
+        let catalog = self.catalog_state();
+        self.bind(|facts, lookup| prepared::prepare_lifted(text, statement, literals, facts, catalog, lookup))
+    }
+
+    /// Binds and plans a statement. Without a transaction nothing waits later for what was found, so what the plan tells of
+    /// tables, their columns and their indexes has to be durable when it is there: all that was looked at, which is more than
+    /// the names (I3).
+    fn bind<T>(
+        &mut self,
+        bind: impl FnOnce((&Facts, &Cancel), &mut dyn FnMut(&Name) -> Result<Table>) -> Result<T>,
+    ) -> Result<T> {
+        let durability = self.durability();
         let Session { tx, database, facts, cancel, .. } = self;
-        let mut lookup = |name: &Name| find(tx, (database, durability), name);
-        let facts = (&*facts, &**cancel);
-        cancel.reading(|| prepared::prepare_lifted(text, statement, literals, facts, catalog, &mut lookup))
+        let mut looked = false;
+        let mut lookup = |name: &Name| {
+            looked = true;
+            find(tx, database, name)
+        };
+        let bound = cancel.reading(|| bind((facts, cancel), &mut lookup));
+        if looked && tx.is_none() {
+            database.settle_definitions(durability)?;
+        }
+        bound
     }
 
     fn parse(&self, text: &str) -> Result<Statement> {
@@ -170,13 +207,10 @@ impl Session {
         if self.failed && !ends {
             return Err(in_failed_block());
         }
-        let (catalog, durability) = (self.catalog_state(), self.durability());
-        let Session { tx, database, facts, cancel, .. } = self;
-        let mut lookup = |name: &Name| find(tx, (database, durability), name);
-        let facts = (&*facts, &**cancel);
-        let prepared = Arc::new(
-            cancel.reading(|| prepared::prepare(text, statement, declared, facts, catalog, &mut lookup))?,
-        );
+        let catalog = self.catalog_state();
+        let prepared =
+            self.bind(|facts, lookup| prepared::prepare(text, statement, declared, facts, catalog, lookup))?;
+        let prepared = Arc::new(prepared);
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
             self.cache.put(prepared.text.clone(), prepared.clone(), prepared.bytes);
@@ -225,8 +259,7 @@ impl Session {
     /// Whether this is the table of its name, as the open transaction sees it.
     fn is_unchanged(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<bool> {
         let name = Name { text: table.name(), position: None };
-        let durability = self.durability();
-        match find(&mut self.tx, (&self.database, durability), &name) {
+        match self.find_settled(&name) {
             Ok(current) => Ok(current.id() == table.id() && Arc::ptr_eq(&current.schema(), schema)),
             Err(error) if error.sqlstate == SqlState::UndefinedTable => Ok(false),
             Err(error) => Err(error),
@@ -318,6 +351,15 @@ impl Session {
         }
     }
 
+    /// A table, for a statement that tells whether it is there.
+    pub(super) fn find_settled(&mut self, name: &Name) -> Result<Table> {
+        let found = find(&mut self.tx, &self.database, name);
+        if self.tx.is_none() {
+            self.database.settle_definitions(self.durability())?;
+        }
+        found
+    }
+
     /// Whether the plan's table is the one of its name, with the plan's schema, as the open transaction sees it.
     fn is_good(&mut self, prepared: &Prepared) -> Result<bool> {
         match prepared.table() {
@@ -392,20 +434,51 @@ fn is_stale(error: &SqlError) -> bool {
     matches!(error.cause.as_deref(), Some(Error::TableChanged { .. } | Error::NoSuchTable { .. }))
 }
 
-/// A table, as the open transaction sees it. Without one nothing waits later for what was found, so what it depends on has
-/// to be durable before it is told, an absence as well as a presence (I3).
-pub(super) fn find(
-    tx: &mut Option<Transaction>,
-    (database, durability): (&Database, Option<Durability>),
-    name: &Name,
-) -> Result<Table> {
+/// A table, as the open transaction sees it, which waits at its end for what that depends on. Without a transaction the caller
+/// waits, after its last look at the table.
+fn find(tx: &mut Option<Transaction>, database: &Database, name: &Name) -> Result<Table> {
     let found = match tx {
         Some(tx) => tx.table(&name.text),
-        None => {
-            let found = database.table(&name.text);
-            database.settle_definitions(durability)?;
-            found
-        }
+        None => database.table(&name.text),
     };
     prepared::find_table(name, found)
+}
+
+#[cfg(test)]
+mod tests {
+    use rialto::Options;
+    use rialto::io::MemoryDisk;
+
+    use super::*;
+    use crate::run::Collected;
+
+    /// An idle session keeps little, whatever came before.
+    #[test]
+    fn room_for_long_statements_is_not_kept() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut session = Session::new(database, "ann", "bank");
+        let kept = |session: &mut Session, text: &str| {
+            let read = session.read(text).unwrap();
+            let Ready { prepared, arguments } = session.prepare_read(text, read).unwrap();
+            session.execute(&prepared, &arguments, &mut Collected::default()).unwrap();
+            session.finish().unwrap();
+            session.reuse(arguments);
+            assert!(session.spare_arguments.is_empty(), "their texts have gone");
+            session.lift.room() + session.spare_arguments.capacity() * size_of::<Value>()
+        };
+        let list = |item: &str, count: usize| {
+            format!("select n from generate_series(1, 0) n where n in ({})", vec![item; count].join(", "))
+        };
+        let short = kept(&mut session, "select 1 + n from generate_series(1, 0) n where n = 7");
+        assert!(0 < short && short < 10_000, "{short}");
+        let long_text =
+            format!("select '{}' from generate_series(1, 0) n where n = 1", "x".repeat(200 << 10));
+        let not_lifted = format!("{} or n = 1.5e0 or 'a''b' = 'c'", list("7", 20_000));
+        for text in [list("7", 40_000), list("7", 40_000), list("7", 9_000), long_text, not_lifted] {
+            let kept = kept(&mut session, &text);
+            assert!(kept <= 2 * ROOM_BYTES_MAX, "{kept}");
+        }
+        assert!(0 < kept(&mut session, "select 2 + n from generate_series(1, 0) n where n = 8"));
+    }
 }

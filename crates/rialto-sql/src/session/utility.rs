@@ -6,7 +6,6 @@ use rialto::GroupCommitDesign;
 use rialto::row::Value;
 
 use super::block::{Block, NamedSavepoint};
-use super::execute::find;
 use super::setting_store::SettingStore;
 use super::settings;
 use super::{Session, Tag};
@@ -132,10 +131,8 @@ impl Session {
                 Ok(Tag::Word("SHOW"))
             }
             Statement::Maintain { command, tables } => {
-                let durability = self.durability();
-                let Session { tx, database, .. } = self;
                 for table in tables {
-                    find(tx, (database, durability), table)?;
+                    self.find_settled(table)?;
                 }
                 let what = match *command {
                     "VACUUM" => {
