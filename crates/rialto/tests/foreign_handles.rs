@@ -205,6 +205,62 @@ fn a_request_of_another_message_server_is_answered_where_it_was_put() {
     assert!(maker.take().is_none());
 }
 
+/// A request that one server's queue has refused goes to another server of the database: it is run once, and answered there.
+#[test]
+fn a_request_goes_on_to_another_server_and_none_is_lost() {
+    let db = open(MemoryDisk::new(), LockForm::Thin);
+    make(&db, "own", 5);
+    let action = Action::exclusive("own", |tx, arguments, _| {
+        tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| row.add_i32(1, 100).map(drop))
+    });
+    db.register(Procedure::new("add", [ColumnType::Int4], action.by_argument(0))).unwrap();
+    let short = TransactionServerOptions { queue: 1, standbys: 0 };
+    let [full, free] = [short, TransactionServerOptions::default()]
+        .map(|options| TransactionServer::start(&db, &options).unwrap());
+    let [of_full, of_free] = [&full, &free].map(|server| server.procedure("add").unwrap());
+    let (mut one, mut two, mut other) = (full.message_server(), full.message_server(), free.message_server());
+    // Its executor waits for this lock, and its queue is soon full.
+    let mut holder = db.begin().unwrap();
+    let own = holder.table("own").unwrap();
+    holder.update(&own, 0, &[(1, Value::Int4(0))]).unwrap();
+    let mut put = 0;
+    let mut refused = loop {
+        let mut request = one.request(&of_full);
+        request.push(0);
+        match two.try_put(request).unwrap() {
+            None => put += 1,
+            Some(refused) => break refused,
+        }
+    };
+    assert_eq!((one.outstanding(), two.outstanding()), (0, put));
+    // It is for a row that nobody holds.
+    let mut elsewhere = one.request(&of_full);
+    elsewhere.push(3);
+    std::mem::swap(&mut refused, &mut elsewhere);
+    other.put(refused).unwrap();
+    let response = other.take().unwrap();
+    assert_eq!(response.outcome(), &Ok(()));
+    for stranger in [&mut one, &mut two] {
+        assert!(stranger.try_take().is_none());
+    }
+    // Another's memory is not used again here, where it would be answered there.
+    one.recycle(response);
+    let mut request = one.request(&of_free);
+    request.push(4);
+    other.put(request).unwrap();
+    assert_eq!(other.take().unwrap().outcome(), &Ok(()));
+    holder.abort().unwrap();
+    // The one that was refused can be put where it was made, too.
+    one.put(elsewhere).unwrap();
+    assert_eq!(one.take().unwrap().outcome(), &Ok(()));
+    for _ in 0..put {
+        assert_eq!(two.take().unwrap().outcome(), &Ok(()));
+    }
+    assert!(one.take().is_none() && two.take().is_none() && other.take().is_none());
+    let added = (put as i32 + 1) * 100;
+    assert_eq!(rows(&db, "own"), [(0, added), (1, 1), (2, 2), (3, 103), (4, 104)]);
+}
+
 /// A table that another one has the name of by now.
 #[test]
 fn truncating_by_the_handle_of_a_dropped_table_empties_no_other() {

@@ -79,6 +79,14 @@ struct Tables {
     by_id: HashMap<TableId, Table>,
 }
 
+/// A change of what tables there are.
+pub(crate) enum CatalogChange<'a> {
+    /// A table is put in, or a new version of it.
+    Put(&'a Arc<TableVersion>),
+    /// A table is taken out.
+    Remove(&'a TableVersion),
+}
+
 impl Catalog {
     pub fn new(next_id: u32) -> Catalog {
         Catalog {
@@ -163,23 +171,30 @@ impl Catalog {
 
     /// Puts a table in, or a new version of it.
     pub fn publish(&self, version: Arc<TableVersion>) {
-        let mut tables = self.tables.write();
-        match tables.by_id.get(&version.id) {
-            Some(table) => table.replace(version),
-            None => {
-                let (id, name) = (version.id, version.name().to_owned());
-                let table = self.handle(version);
-                tables.by_id.insert(id, table.clone());
-                tables.by_name.insert(name, table);
-            }
-        }
-        self.version.fetch_add(1, Ordering::Release);
+        self.change([CatalogChange::Put(&version)]);
     }
 
-    pub fn remove(&self, version: &TableVersion) {
+    /// Makes changes, in this order, visible all at once: a name that a transaction takes from one table and gives to another is
+    /// never absent in between.
+    pub fn change<'a>(&self, changes: impl IntoIterator<Item = CatalogChange<'a>>) {
         let mut tables = self.tables.write();
-        tables.by_id.remove(&version.id);
-        tables.by_name.remove(version.name());
+        for change in changes {
+            match change {
+                CatalogChange::Put(version) => match tables.by_id.get(&version.id) {
+                    Some(table) => table.replace(version.clone()),
+                    None => {
+                        let (id, name) = (version.id, version.name().to_owned());
+                        let table = self.handle(version.clone());
+                        tables.by_id.insert(id, table.clone());
+                        tables.by_name.insert(name, table);
+                    }
+                },
+                CatalogChange::Remove(version) => {
+                    tables.by_id.remove(&version.id);
+                    tables.by_name.remove(version.name());
+                }
+            }
+        }
         self.version.fetch_add(1, Ordering::Release);
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 
 use super::bulk_load::Load;
 use super::transaction::Context;
-use crate::catalog::{Catalog, Table, TableVersion};
+use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
 use crate::checkpoint::{Committed, image};
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
@@ -77,6 +77,16 @@ impl Part {
 }
 
 impl DdlChange {
+    /// What it is to the catalog.
+    fn in_catalog(&self) -> CatalogChange<'_> {
+        match self {
+            DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => {
+                CatalogChange::Put(version)
+            }
+            DdlChange::Drop(version) => CatalogChange::Remove(version),
+        }
+    }
+
     /// Takes the change back. It waits for no lock table: routing rules are of indexes that a commit has made known, which stay.
     pub(super) fn take_back(&self, context: &Context) {
         match self {
@@ -161,21 +171,19 @@ impl DdlState {
         for load in &self.loads {
             context.core.loads.lock().push(LoadFile { number: load.file, committed: Committed::At(lsn) });
         }
+        // I3: what is there or absent in an index built anew rests on this place.
+        for version in self.made() {
+            version.floor.fetch_max(lsn.0, Ordering::Relaxed);
+        }
+        context.core.catalog.change(self.changes.iter().map(DdlChange::in_catalog));
         for change in &self.changes {
             match change {
-                DdlChange::Create(version) => {
-                    // I3: what is there or absent in an index built anew rests on this place.
-                    version.floor.fetch_max(lsn.0, Ordering::Relaxed);
-                    context.core.catalog.publish(version.clone());
-                }
+                DdlChange::Create(_) => {}
                 DdlChange::Replace { old, new, replaced, .. } => {
-                    new.floor.fetch_max(lsn.0, Ordering::Relaxed);
-                    context.core.catalog.publish(new.clone());
                     old.retire_for(new.clone());
                     replaced.iter().for_each(|part| part.retire(Some(new), context));
                 }
                 DdlChange::Drop(old) => {
-                    context.core.catalog.remove(old);
                     old.retire();
                     Part::all_of(old).iter().for_each(|part| part.retire(None, context));
                 }
