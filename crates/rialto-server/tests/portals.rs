@@ -318,6 +318,92 @@ fn the_arguments_of_the_unnamed_portal_are_bounded() {
     assert_eq!(code(&mut client, &[bind("a", "s", &[&argument(60)])]), None);
 }
 
+/// A field of the error in an answer.
+fn field(answer: &[Message], field: u8) -> String {
+    let (_, body) = answer.iter().find(|(tag, _)| *tag == b'E').expect("there is an error");
+    let fields = body.split(|byte| *byte == 0).filter(|text| text.first() == Some(&field));
+    fields.map(|text| String::from_utf8_lossy(&text[1..]).into_owned()).collect()
+}
+
+/// What is to be done about arguments that find no room depends on what takes it.
+#[test]
+fn arguments_without_room_are_told_what_helps() {
+    let server = TestServer::start();
+    let mut client = session(&server);
+    let argument = |mib: usize| "y".repeat(mib << 20);
+    assert_eq!(code(&mut client, &[parse("s", "select 1 where $1::text is null")]), None);
+    for portal in ["", "p"] {
+        let answer = exchange(&mut client, &[bind(portal, "s", &[&argument(70)])]);
+        let (message, hint) = (field(&answer, b'M'), field(&answer, b'H'));
+        assert!(message.contains("arguments of 73400"), "{message}");
+        assert!(hint.contains("several statements") && !hint.contains("portal"), "{hint}");
+        client.run("begin");
+        assert_eq!(code(&mut client, &[bind("other", "s", &[&argument(40)])]), None);
+        let answer = exchange(&mut client, &[bind(portal, "s", &[&argument(40)])]);
+        let (message, hint) = (field(&answer, b'M'), field(&answer, b'H'));
+        assert!(message.contains("the portals of this session would keep more than 64 MiB"), "{message}");
+        assert!(hint.contains("Close other portals") && !hint.contains("row limit"), "{hint}");
+        client.run("rollback");
+    }
+    let rows = format!("select '{}', n from generate_series(1, 100000) n", "x".repeat(1 << 10));
+    let answer = exchange(&mut client, &[parse("", &rows), bind("", "", &[]), execute("", 1)]);
+    assert!(field(&answer, b'H').contains("without a row limit"), "{}", field(&answer, b'H'));
+}
+
+/// A portal's arguments go with its run, whatever becomes of that.
+#[test]
+fn a_portal_that_has_run_counts_no_arguments() {
+    let server = TestServer::start();
+    let mut client = session(&server);
+    let argument = "y".repeat(20 << 20);
+    let texts = ["update t set a = a where $1::text is null", "select a from t where $1::text is not null"];
+    for text in texts {
+        for rows in [0, 2, 100] {
+            client.run("begin");
+            assert_eq!(code(&mut client, &[close(b'S', "s"), parse("s", text)]), None);
+            for number in 0..8 {
+                let name = format!("p{number}");
+                let messages = [bind(&name, "s", &[&argument]), execute(&name, rows)];
+                let answer = exchange(&mut client, &messages);
+                assert_eq!(error_code(&answer), None, "{text}, {rows}, {number}: {}", error_text(&answer));
+            }
+            // What they have left is theirs still.
+            if rows == 2 && text.starts_with("select") {
+                assert_eq!(tags(&exchange(&mut client, &[execute("p0", 0)])), "DDDDDDDCZ");
+            }
+            let beside = [bind("a", "s", &[&argument]), bind("b", "s", &[&argument])];
+            assert_eq!(code(&mut client, &beside), None);
+            for name in ["p0", "p1", "a"] {
+                assert_eq!(code(&mut client, &[close(b'P', name)]), None);
+            }
+            assert_eq!(code(&mut client, &[bind("c", "s", &[&argument])]), None);
+            let one_more = [bind("d", "s", &[&argument]), bind("e", "s", &[&argument])];
+            assert_eq!(
+                code(&mut client, &one_more).as_deref(),
+                Some("53200"),
+                "those that have not run count"
+            );
+            client.run("rollback");
+        }
+    }
+    // One that fails is there until it is closed, if it is older than the savepoint that is gone back to.
+    client.run("begin");
+    let fails = "update t set a = length($1) / 0 where a = 1";
+    assert_eq!(
+        code(&mut client, &[close(b'S', "s"), parse("s", "select length($1::text)"), parse("f", fails)]),
+        None
+    );
+    for name in ["f0", "f1", "f2"] {
+        assert_eq!(code(&mut client, &[bind(name, "f", &[&argument])]), None);
+        client.run("savepoint s");
+        assert_eq!(code(&mut client, &[execute(name, 0)]).as_deref(), Some("22012"));
+        client.run("rollback to s");
+    }
+    let answer = exchange(&mut client, &[bind("g", "s", &[&argument]), execute("g", 0)]);
+    assert_eq!(error_code(&answer), None, "{}", error_text(&answer));
+    assert_eq!(code(&mut client, &[execute("f0", 0)]).as_deref(), Some("55000"));
+}
+
 /// Statements and portals by the thousand are each themselves, and go one by one.
 #[test]
 fn thousands_of_statements_and_portals_live_side_by_side() {

@@ -472,3 +472,19 @@ fn a_copy_that_fails_is_told_at_once_and_its_rest_ignored() {
     assert_eq!(tags(&answer), "CTDCZ", "{}", error_text(&answer));
     assert_eq!(rows(&answer), [[Some("12".to_string())]]);
 }
+
+/// A time that is beyond all clocks is no limit, whichever it is.
+#[test]
+fn times_without_end_are_no_limits() {
+    let serve = rialto_server::ServeOptions {
+        startup_timeout: Duration::MAX,
+        write_timeout: Duration::MAX,
+        drain_timeout: Duration::MAX,
+        ..Default::default()
+    };
+    let server = TestServer::serving(MemoryDisk::new(), Options::default(), serve);
+    let mut client = server.connect();
+    assert_eq!(rows(&client.run("select n from generate_series(1, 3) n")).len(), 3);
+    drop(client);
+    server.wait().unwrap();
+}

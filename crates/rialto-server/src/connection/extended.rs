@@ -162,7 +162,8 @@ impl<S: Stream> Connection<S> {
             let mut kept = Vec::new();
             let bytes_max = self.portals.room();
             let rest = Rest { before: max_rows.into(), kept: &mut kept, bytes_max };
-            let (tag, before) = self.execute(prepared, &params, form, Some(rest))?;
+            let ran = self.execute(prepared, &params, form, Some(rest));
+            let (tag, before) = ran.inspect_err(|_| self.portals.let_arguments_go(name))?;
             if before > 0 {
                 self.portals.ran(name, tag, params);
                 self.complete(tag);
@@ -172,7 +173,8 @@ impl<S: Stream> Connection<S> {
             }
             return Ok(());
         }
-        let (tag, _) = self.execute(prepared, &params, form, None)?;
+        let ran = self.execute(prepared, &params, form, None);
+        let (tag, _) = ran.inspect_err(|_| self.portals.let_arguments_go(name))?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

@@ -144,15 +144,15 @@ impl RowSink for WireSink<'_> {
 
 #[cold]
 fn too_much_kept() -> SqlError {
+    no_room()
+        .hint("Execute without a row limit, which keeps no rows, ask for fewer rows, or close other portals.")
+}
+
+/// What portals keep beyond their bound.
+pub(super) fn no_room() -> SqlError {
     let message = format!(
         "the portals of this session would keep more than {} MiB of rows and arguments",
         KEPT_BYTES_MAX >> 20
     );
     SqlError::new(SqlState::OutOfMemory, message)
-        .hint("Execute without a row limit, which keeps no rows, ask for fewer rows, or close other portals.")
-}
-
-/// A portal whose arguments find no room beside what the others keep.
-pub(super) fn check_room(room: usize, bytes: usize) -> Result<()> {
-    if bytes <= room { Ok(()) } else { Err(too_much_kept()) }
 }

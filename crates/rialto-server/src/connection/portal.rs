@@ -10,7 +10,7 @@ use rialto::row::Value;
 use rialto_sql::{SqlError, SqlState, Tag};
 
 use super::extended::{arguments, describe_rows, formats};
-use super::output::{OutputFormats, check_room};
+use super::output::{OutputFormats, no_room};
 use super::statements::Statement;
 use crate::protocol::frontend::Bind;
 
@@ -33,6 +33,8 @@ pub(super) struct Portal {
     savepoint: u64,
     /// What it takes: its arguments, and the rows that it keeps; a named one's name and [`PORTAL_BYTES`], too.
     bytes: usize,
+    /// What its arguments take of that.
+    argument_bytes: usize,
 }
 
 pub(super) enum PortalState {
@@ -58,6 +60,7 @@ impl Default for Portal {
             state: PortalState::Done,
             savepoint: 0,
             bytes: 0,
+            argument_bytes: 0,
         }
     }
 }
@@ -67,6 +70,7 @@ impl Portal {
     pub(super) fn close(&mut self) {
         self.statement = None;
         self.state = PortalState::Done;
+        self.argument_bytes = 0;
         if std::mem::take(&mut self.bytes) > ROOM_BYTES_MAX {
             self.params = Vec::new();
         }
@@ -91,13 +95,14 @@ impl Portal {
         }
     }
 
-    /// Makes it a statement's, with these arguments, opened behind this savepoint; it takes so many bytes.
+    /// Makes it a statement's, with these arguments, opened behind this savepoint; it takes so many bytes, of which so many are
+    /// its arguments'.
     fn bind(
         &mut self,
         statement: Arc<Statement>,
         bind: &Bind<'_>,
         savepoint: u64,
-        bytes: usize,
+        (bytes, argument_bytes): (usize, usize),
     ) -> Result<(), SqlError> {
         let bound = arguments(bind, statement.params(), &mut self.params).and_then(|()| {
             let columns = statement.prepared.as_ref().map_or(0, |prepared| prepared.columns.len());
@@ -106,7 +111,7 @@ impl Portal {
         match bound {
             Ok(formats) => {
                 self.formats = formats;
-                (self.state, self.bytes) = (PortalState::New, bytes);
+                (self.state, self.bytes, self.argument_bytes) = (PortalState::New, bytes, argument_bytes);
                 self.savepoint = savepoint;
                 self.statement = Some(statement);
                 Ok(())
@@ -117,6 +122,14 @@ impl Portal {
                 Err(error)
             }
         }
+    }
+
+    /// Lets go of its arguments; the bytes that they took.
+    fn let_arguments_go(&mut self) -> usize {
+        self.params = Vec::new();
+        let bytes = std::mem::take(&mut self.argument_bytes);
+        self.bytes -= bytes;
+        bytes
     }
 
     /// The bytes of rows that it keeps.
@@ -164,8 +177,8 @@ impl Portals {
                 if self.unnamed.bytes > ROOM_BYTES_MAX {
                     self.unnamed.close();
                 }
-                check_room(KEPT_BYTES_MAX.saturating_sub(self.named_bytes), bytes)?;
-                self.unnamed.bind(statement, bind, savepoint, bytes)
+                check_room(KEPT_BYTES_MAX.saturating_sub(self.named_bytes), bytes, bytes)?;
+                self.unnamed.bind(statement, bind, savepoint, (bytes, bytes))
             }
             name => self.open_named(name, bind, statement, savepoint, bytes),
         }
@@ -177,12 +190,12 @@ impl Portals {
         bind: &Bind<'_>,
         statement: Arc<Statement>,
         savepoint: u64,
-        bytes: usize,
+        argument_bytes: usize,
     ) -> Result<(), SqlError> {
-        let bytes = PORTAL_BYTES + name.len() + bytes;
-        check_room(self.room(), bytes)?;
+        let bytes = PORTAL_BYTES + name.len() + argument_bytes;
+        check_room(self.room(), bytes, argument_bytes)?;
         let mut portal = Portal::default();
-        portal.bind(statement, bind, savepoint, bytes)?;
+        portal.bind(statement, bind, savepoint, (bytes, argument_bytes))?;
         self.named.insert(name.to_string(), portal);
         self.named_bytes += bytes;
         Ok(())
@@ -203,8 +216,18 @@ impl Portals {
         KEPT_BYTES_MAX.saturating_sub(self.named_bytes + self.unnamed.bytes)
     }
 
+    /// Lets go of the arguments of a portal that has run and that has no more use for them, whatever came of it.
+    pub(super) fn let_arguments_go(&mut self, name: &str) {
+        if name.is_empty() {
+            self.unnamed.let_arguments_go();
+        } else if let Some(portal) = self.named.get_mut(name) {
+            self.named_bytes -= portal.let_arguments_go();
+        }
+    }
+
     /// Has a portal that has run keep the rows that are left.
     pub(super) fn keep(&mut self, name: &str, mut rows: Vec<u8>, tag: Tag) -> Result<(), SqlError> {
+        self.let_arguments_go(name);
         rows.shrink_to_fit();
         let bytes = rows.len();
         let portal = self.get(name)?;
@@ -225,6 +248,7 @@ impl Portals {
             self.unnamed.params = params;
         } else if let Some(portal) = self.named.get_mut(name) {
             portal.state = PortalState::Ran(tag);
+            self.named_bytes -= portal.let_arguments_go();
         }
     }
 
@@ -279,6 +303,25 @@ impl Portals {
             });
         }
     }
+}
+
+/// Refuses a portal of so many bytes, with its arguments, that find no room.
+#[inline]
+fn check_room(room: usize, bytes: usize, argument_bytes: usize) -> Result<(), SqlError> {
+    if bytes <= room { Ok(()) } else { Err(no_room_for_arguments(bytes, argument_bytes)) }
+}
+
+#[cold]
+fn no_room_for_arguments(bytes: usize, argument_bytes: usize) -> SqlError {
+    if bytes <= KEPT_BYTES_MAX {
+        return no_room().hint("Close other portals, or run them, which lets go of their arguments.");
+    }
+    let message = format!(
+        "arguments of {argument_bytes} bytes in one Bind: the portals of a session keep at most {} MiB",
+        KEPT_BYTES_MAX >> 20
+    );
+    SqlError::new(SqlState::OutOfMemory, message)
+        .hint("Give shorter values, share them out among several statements, or use COPY.")
 }
 
 #[cfg(test)]
