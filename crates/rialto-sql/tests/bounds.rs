@@ -40,8 +40,7 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
     assert_eq!(run(&mut session, &repeated("select * from t where k > 0", " and k < 5", 10_000, "")), Ok(2));
     assert_eq!(run(&mut session, &repeated("select c || 'a'", " || 'a'", 10_000, " from t")), Ok(2));
     assert_eq!(run(&mut session, &repeated("select k in (1", ", 2", 100_000, ") from t")), Ok(2));
-    // Served at a length that is sensible, if at all; beyond that the depth is what is wrong, unless the parser gives up before it
-    // is counted.
+    // Served at a length that is sensible, if at all; beyond that the depth is what is wrong.
     const FINE: &str = "00000";
     const DEEP: &str = "54001";
     const UNSERVED: &str = "0A000";
@@ -68,13 +67,13 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
         ("create table a (a int", "[]", ")", [UNSERVED, UNSERVED, DEEP]),
         ("select case when true", " or true", " then 1 end", [UNSERVED, UNSERVED, DEEP]),
         ("select k", " collate \"C\"", " from t", [SYNTAX, SYNTAX, DEEP]),
-        ("select ", "case when ", "1", [SYNTAX, SYNTAX, DEEP]),
+        ("select ", "case when ", "1", [SYNTAX, DEEP, DEEP]),
         ("select * from t", ", t", "", [UNSERVED, UNSERVED, UNSERVED]),
         ("", "explain ", "select 1", [UNSERVED, UNSERVED, UNSERVED]),
         ("grant ", "select, ", "select on t to x", [UNSERVED, UNSERVED, UNSERVED]),
         ("select 1", "::int[]", "", [UNSERVED, DEEP, DEEP]),
         ("set lock_timeout = ", "- ", "1", [SYNTAX, SYNTAX, SYNTAX]),
-        ("select ", "not ", "true", [FINE, SYNTAX, DEEP]),
+        ("select ", "not ", "true", [FINE, DEEP, DEEP]),
         ("select ", "(", "1", [SYNTAX, DEEP, DEEP]),
         ("select ", "coalesce(", "1", [SYNTAX, DEEP, DEEP]),
         ("select * from ", "(", "t", [SYNTAX, DEEP, DEEP]),
@@ -91,6 +90,45 @@ fn chains_of_any_length_end_in_an_answer_or_an_error() {
     assert_eq!(run(&mut session, &repeated("select k", " + 1", 1_000, " from t")), Err("54001"));
     assert_eq!(run(&mut session, &repeated("select k", " + 1", 400, " from t")), Ok(2));
     assert_eq!(run(&mut session, &repeated("explain select k", " + 1", 400, " from t")), Ok(1));
+}
+
+/// Between what is served and what is nested too deep there is nothing that would be called wrong syntax, nor beyond it.
+#[test]
+fn what_is_nested_is_served_or_too_complex() {
+    let mut session = session();
+    for (open, close, served) in [
+        ("(", ")", "00000"),
+        ("not ", "", "00000"),
+        ("not (", ")", "00000"),
+        ("- ", "", "00000"),
+        ("coalesce(", ")", "00000"),
+        ("cast(", " as int)", "00000"),
+        ("true in (false, ", ")", "00000"),
+        ("case when ", " then 1 end", "0A000"),
+        ("case when true then ", " end", "0A000"),
+        ("case when true then 1 else ", " end", "0A000"),
+        ("case ", " when 1 then 1 end", "0A000"),
+        ("not case when ", " then true end", "0A000"),
+    ] {
+        let first = if open.contains("not") || open.contains("in") { "true" } else { "1" };
+        let mut deepest = 0;
+        for depth in (1..20).chain((60..300).step_by(3)).chain([500, 1_000, 5_000]) {
+            let sql = format!("select {}{first}{}", open.repeat(depth), close.repeat(depth));
+            match run(&mut session, &sql) {
+                Err("54001") => {}
+                answer => {
+                    assert_eq!(answer.err().unwrap_or("00000"), served, "{open}... ({depth})");
+                    deepest = depth;
+                }
+            }
+        }
+        assert!((60..=200).contains(&deepest), "{open}...: {deepest}");
+    }
+    // What stands side by side is not nested.
+    let side_by_side = vec!["not not (k > 0)"; 500].join(" and ");
+    assert_eq!(run(&mut session, &format!("select k from t where {side_by_side}")), Ok(2));
+    let side_by_side = vec!["case when true then 1 end"; 500].join(", ");
+    assert_eq!(run(&mut session, &format!("select {side_by_side}")), Err("0A000"));
 }
 
 /// The tree of a BETWEEN holds what is tested once, else it would double with each link.

@@ -361,13 +361,25 @@ impl Binder<'_> {
         Ok(Expr::Compare(op, Box::new(left), Box::new(right)))
     }
 
-    pub(super) fn comparable(
+    fn comparable(
         &mut self,
         left: Typed,
         right: Typed,
         symbol: &str,
         position: Option<usize>,
     ) -> Result<(Expr, Expr)> {
+        let (left, right) = self.comparable_typed(left, right, symbol, position)?;
+        Ok((left.expr, right.expr))
+    }
+
+    /// Two sides of a comparison, each with the type that it is compared as.
+    pub(super) fn comparable_typed(
+        &mut self,
+        left: Typed,
+        right: Typed,
+        symbol: &str,
+        position: Option<usize>,
+    ) -> Result<(Typed, Typed)> {
         let (beside_left, beside_right) = (right.sql_type, left.sql_type);
         let (left, right) = (wide_beside(left, beside_left), wide_beside(right, beside_right));
         let (left, right) = self.settle_both(left, right, SqlType::Text)?;
@@ -379,7 +391,7 @@ impl Binder<'_> {
         if !comparable {
             return Err(self.no_operator(symbol, &left, &right, position));
         }
-        Ok((left.expr, right.expr))
+        Ok((left, right))
     }
 
     /// IN. As in PostgreSQL the items without columns, if there are several, have one type with what is tested; each item
@@ -407,8 +419,13 @@ impl Binder<'_> {
                 let tested = self.settle(tested.clone(), common)?;
                 parts.push(self.in_items(tested, shared, Some(common))?);
             }
+            let settled = !parts.is_empty();
             for item in items {
-                let again = self.again(&tested);
+                let mut again = self.again(&tested);
+                if !settled && self.lifted.is_none() {
+                    // As in PostgreSQL a parameter has no type yet in any of these: it takes one in each, which have to agree.
+                    again.sql_type = SqlType::Unknown;
+                }
                 parts.push(self.in_items(again, vec![item], None)?);
             }
             return Ok(if parts.len() == 1 { parts.swap_remove(0) } else { Expr::Or(parts) });

@@ -57,10 +57,9 @@ impl Binder<'_> {
             }
             ("nullif", [left, right]) => {
                 let (left, right) = (self.expr(scope, left)?, self.expr(scope, right)?);
-                let sql_type = if left.sql_type == SqlType::Unknown { right.sql_type } else { left.sql_type };
-                let (left, right) = self.comparable(left, right, "=", position)?;
-                let sql_type = if sql_type == SqlType::Unknown { SqlType::Text } else { sql_type };
-                Ok((Expr::NullIf(Box::new(left), Box::new(right)), sql_type))
+                let (left, right) = self.comparable_typed(left, right, "=", position)?;
+                let left = self.compared(left, right.sql_type)?;
+                Ok((Expr::NullIf(Box::new(left.expr), Box::new(right.expr)), left.sql_type))
             }
             ("mod", [left, right]) => self.arithmetic(scope, ArithmeticOp::Modulo, left, right, position),
             ("abs", [inner]) => {
@@ -83,6 +82,17 @@ impl Binder<'_> {
             }
             ("count", _) => Err(SqlError::unsupported("count of an expression (count(*) is)").at(position)),
             _ => Err(unsupported()),
+        }
+    }
+
+    /// The left side of a comparison as what it is compared as: a number beside a float is a float, and an integer beside a
+    /// decimal a decimal. (Integers of two lengths are compared as they are, and so are moments and days.)
+    fn compared(&mut self, left: Typed, right: SqlType) -> Result<Typed> {
+        let is_less = left.sql_type.number_rank() < right.number_rank();
+        match right.plain() {
+            to @ (SqlType::Float8 | SqlType::Decimal(_)) if is_less => self.cast(left, to),
+            to @ SqlType::Text if left.sql_type.is_text() => self.cast(left, to),
+            _ => Ok(left),
         }
     }
 

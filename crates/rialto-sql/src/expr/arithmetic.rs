@@ -77,15 +77,30 @@ fn floats(op: ArithmeticOp, left: f64, right: f64) -> Result<f64> {
         ArithmeticOp::Add => left + right,
         ArithmeticOp::Subtract => left - right,
         ArithmeticOp::Multiply => left * right,
-        ArithmeticOp::Divide | ArithmeticOp::Modulo if right == 0.0 => return Err(division_by_zero()),
+        ArithmeticOp::Divide | ArithmeticOp::Modulo if right == 0.0 && !left.is_nan() => {
+            return Err(division_by_zero());
+        }
         ArithmeticOp::Divide => left / right,
         ArithmeticOp::Modulo => left % right,
     };
     if value.is_infinite() && left.is_finite() && right.is_finite() {
-        let message = "value out of range: overflow";
-        return Err(SqlError::new(SqlState::NumberOutOfRange, message));
+        return Err(float_out_of_range("overflow"));
+    }
+    // What is not zero and comes to zero: a product of two, or a quotient by what is no infinity.
+    let vanishes = match op {
+        ArithmeticOp::Multiply => right != 0.0,
+        ArithmeticOp::Divide => right.is_finite(),
+        _ => false,
+    };
+    if value == 0.0 && left != 0.0 && vanishes {
+        return Err(float_out_of_range("underflow"));
     }
     Ok(value)
+}
+
+#[cold]
+fn float_out_of_range(how: &str) -> SqlError {
+    SqlError::new(SqlState::NumberOutOfRange, format!("value out of range: {how}"))
 }
 
 fn decimals(op: ArithmeticOp, left: Decimal, right: Decimal) -> Result<Decimal> {

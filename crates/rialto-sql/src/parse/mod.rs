@@ -235,10 +235,12 @@ pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
 fn row_statement(places: &Places<'_>, tokens: Vec<TokenWithSpan>, cancel: &Cancel) -> Result<Statement> {
     // What messages name a statement by.
     let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
-    limits::on_a_stack_for(limits::chain(&tokens), || {
+    let chain = limits::chain(&tokens);
+    limits::check_nesting(&tokens, chain)?;
+    limits::on_a_stack_for(chain, || {
         let dialect = PostgreSqlDialect {};
         let mut parser = Parser::new(&dialect)
-            .with_recursion_limit(limits::NESTING_MAX)
+            .with_recursion_limit(limits::RECURSION_MAX)
             .with_tokens_with_locations(tokens);
         let parsed = parser.parse_statement().and_then(|statement| {
             let next = parser.peek_token();
@@ -385,9 +387,7 @@ fn known_command(tokens: &[TokenWithSpan]) -> Option<String> {
 fn syntax_error(places: &Places<'_>, error: ParserError) -> SqlError {
     let message = match error {
         ParserError::ParserError(message) | ParserError::TokenizerError(message) => message,
-        ParserError::RecursionLimitExceeded => {
-            return limits::too_complex(&format!("nested more than {} levels deep", limits::NESTING_MAX));
-        }
+        ParserError::RecursionLimitExceeded => return limits::too_nested(),
     };
     let (what, location) = match message.rfind(" at Line: ") {
         Some(at) => (message[..at].to_string(), parse_location(&message[at..])),
