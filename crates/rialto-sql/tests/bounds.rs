@@ -122,7 +122,8 @@ fn what_is_nested_is_served_or_too_complex() {
                 }
             }
         }
-        assert!((60..=200).contains(&deepest), "{open}...: {deepest}");
+        // (The parser recurses for a sign, too, and somewhat deeper.)
+        assert!((60..=224).contains(&deepest), "{open}...: {deepest}");
     }
     // What stands side by side is not nested.
     let side_by_side = vec!["not not (k > 0)"; 500].join(" and ");

@@ -211,7 +211,7 @@ fn a_request_goes_on_to_another_server_and_none_is_lost() {
     let db = open(MemoryDisk::new(), LockForm::Thin);
     make(&db, "own", 5);
     let action = Action::exclusive("own", |tx, arguments, _| {
-        tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| row.add_i32(1, 100).map(drop))
+        tx.modify(arguments.table()?, arguments.get::<i32>(0)?, |row| row.add_i32(1, 100).map(drop)).map(drop)
     });
     db.register(Procedure::new("add", [ColumnType::Int4], action.by_argument(0))).unwrap();
     let short = TransactionServerOptions { queue: 1, standbys: 0 };

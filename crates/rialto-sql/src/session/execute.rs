@@ -177,7 +177,8 @@ impl Session {
             looked = true;
             find(tx, database, name)
         };
-        let bound = cancel.reading(|| bind((facts, cancel), &mut lookup));
+        let facts = (&*facts, &**cancel);
+        let bound = cancel.reading(|| bind(facts, &mut lookup));
         if looked && tx.is_none() {
             database.settle_definitions(durability)?;
         }
