@@ -1,6 +1,8 @@
 //! I3: what a session tells of the catalog, an absence as well as a presence, is durable before it is told.
 
 mod held;
+#[path = "../../rialto/tests/common/hooked.rs"]
+mod hooked;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -115,7 +117,7 @@ fn is_lost(told: &Result<String, &str>) -> bool {
 fn no_index_is_told_before_it_is_durable() {
     for durability in ["disk", "default"] {
         let disk = HeldDisk::new();
-        let database = open(disk.clone());
+        let database = open(disk.disk.clone());
         let session = || Session::new(database.clone(), "ann", "bank");
         let (mut first, mut second) = (session(), session());
         run(&mut first, "create table t (a int primary key, b int)").unwrap();

@@ -3,7 +3,9 @@
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use rialto::io::{Caching, DirectoryLock, Disk, DiskResult, FaultKind, FaultyDisk, File, Open, SharedMap};
+use rialto::io::{FaultKind, FaultyDisk};
+
+use super::hooked::{About, HookedDisk};
 
 /// Where a sync of the log is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -18,13 +20,11 @@ enum Held {
     Last,
 }
 
-#[derive(Debug)]
 pub struct HeldDisk {
-    disk: Arc<FaultyDisk>,
+    pub disk: Arc<HookedDisk>,
     gate: Arc<Gate>,
 }
 
-#[derive(Debug)]
 struct Gate {
     disk: Arc<FaultyDisk>,
     held: Mutex<Held>,
@@ -32,10 +32,19 @@ struct Gate {
 }
 
 impl HeldDisk {
-    pub fn new() -> Arc<HeldDisk> {
-        let disk = FaultyDisk::new(7);
-        let gate = Gate { disk: disk.clone(), held: Mutex::new(Held::No), changed: Condvar::new() };
-        Arc::new(HeldDisk { disk, gate: Arc::new(gate) })
+    pub fn new() -> HeldDisk {
+        let faulty = FaultyDisk::new(7);
+        let disk = HookedDisk::new(faulty.clone());
+        let gate = Arc::new(Gate { disk: faulty, held: Mutex::new(Held::No), changed: Condvar::new() });
+        disk.before({
+            let gate = gate.clone();
+            move |file: &str, about| {
+                if about == About::Sync && file.starts_with("log-") {
+                    gate.pass();
+                }
+            }
+        });
+        HeldDisk { disk, gate }
     }
 
     /// Has the next sync of the log wait.
@@ -77,75 +86,5 @@ impl Gate {
             // After this one, which is spared.
             self.disk.fail_always(FaultKind::Sync, "log-0", 1);
         }
-    }
-}
-
-#[derive(Debug)]
-struct HeldFile {
-    file: Arc<dyn File>,
-    gate: Option<Arc<Gate>>,
-}
-
-impl Disk for HeldDisk {
-    fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
-        let gate = name.starts_with("log-").then(|| self.gate.clone());
-        Ok(Arc::new(HeldFile { file: self.disk.open(name, open, caching)?, gate }))
-    }
-    fn list(&self) -> DiskResult<Vec<String>> {
-        self.disk.list()
-    }
-    fn rename(&self, from: &str, to: &str) -> DiskResult<()> {
-        self.disk.rename(from, to)
-    }
-    fn remove(&self, name: &str) -> DiskResult<()> {
-        self.disk.remove(name)
-    }
-    fn sync_directory(&self) -> DiskResult<()> {
-        self.disk.sync_directory()
-    }
-    fn lock(&self) -> DiskResult<DirectoryLock> {
-        self.disk.lock()
-    }
-    fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
-        self.disk.map_shared(name, bytes)
-    }
-    fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
-        self.disk.shared_bytes(name)
-    }
-    fn boot(&self) -> u128 {
-        self.disk.boot()
-    }
-    fn has_speed(&self) -> bool {
-        false
-    }
-    fn describe(&self) -> String {
-        "a disk whose syncs are held".to_owned()
-    }
-}
-
-impl File for HeldFile {
-    fn name(&self) -> &str {
-        self.file.name()
-    }
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
-        self.file.read_at(buffer, offset)
-    }
-    fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
-        self.file.write_at(buffer, offset)
-    }
-    fn sync(&self) -> DiskResult<()> {
-        if let Some(gate) = &self.gate {
-            gate.pass();
-        }
-        self.file.sync()
-    }
-    fn length(&self) -> DiskResult<u64> {
-        self.file.length()
-    }
-    fn set_length(&self, bytes: u64) -> DiskResult<()> {
-        self.file.set_length(bytes)
-    }
-    fn allocate(&self, bytes: u64) -> DiskResult<()> {
-        self.file.allocate(bytes)
     }
 }
