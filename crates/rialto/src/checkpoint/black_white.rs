@@ -3,8 +3,9 @@
 //! sweep is told which segments were in its way, and takes those next.
 //!
 //! Transaction-consistent, the copy is the state that the white transactions make. Their packets may have places behind the
-//! redo start, and black ones lie among them. Redo by rows finds out from the rows' places which is which; a packet that is
-//! replayed whole says it itself ([`Packet::held_by`](crate::log::Packet)).
+//! redo start, and black ones lie among them. Redo by rows finds out from the rows' places which is which. Where calls are
+//! logged, which are replayed whole, every white packet says so itself, of whatever kind
+//! ([`Packet::held_by`](crate::log::Packet)), and recovery does the black ones alone.
 
 use super::sweep::{SweepPolicy, SweepView};
 use crate::store::memory::SegmentId;

@@ -156,10 +156,10 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 impl HomeBlock {
-    /// Whether the copy holds all that the packet at or past the redo start wrote, so that replaying it whole would do it a
-    /// second time. [`Packet::held_by`] says which.
+    /// Whether the copy has all that the packet at or past the redo start wrote, and [`Packet::held_by`] says so: recovery leaves
+    /// it out. Only a transaction-consistent copy has packets whole.
     pub fn holds(&self, packet: &Packet<'_>) -> bool {
-        packet.held_by.is_some_and(|sweep| sweep <= self.sweep)
+        self.transaction_consistent && packet.held_by.is_some_and(|sweep| sweep <= self.sweep)
     }
 
     fn encode(&self) -> Vec<u8> {

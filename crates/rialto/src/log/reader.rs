@@ -31,7 +31,8 @@ pub struct Packet<'a> {
     /// What its transaction wrote.
     pub bytes: &'a [u8],
     /// The number of the sweep whose backup copy holds all of it although it has its place past the redo start: that of a
-    /// transaction that was white throughout a black/white sweep. Only packets that are replayed whole carry it.
+    /// transaction that was white throughout a black/white sweep. With [`Logging::Transaction`](crate::Logging::Transaction)
+    /// every such packet carries it, of whatever kind; with other logging none does, because redo by rows does not need it.
     pub held_by: Option<u32>,
 }
 

@@ -67,9 +67,6 @@ impl Redo<'_> {
 
     fn call(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
-        if self.start.home.holds(packet) {
-            return Ok(());
-        }
         let call = call_in(lsn, packet.bytes)?;
         let Calls::Replayed(options) = self.calls else {
             self.left = Some((lsn, 1));

@@ -48,8 +48,14 @@
 //! # Calls
 //!
 //! A call of a procedure (System M's TOPER) has no rows that could say whether the copy holds it. So it is replayed only on
-//! a copy that is transaction-consistent, which the home block says, and from the cut on: the cut of copy-on-update is
-//! exactly the redo start; of a black/white sweep, each call says which sweep's copy holds it. A log may hold values,
+//! a copy that is transaction-consistent, which the home block says, and from the cut on. The cut of copy-on-update is
+//! exactly the redo start. A black/white sweep has no such place: each packet that its copy holds says so
+//! ([`Packet::held_by`](crate::log::Packet)), and is left out.
+//!
+//! Where calls are logged, this goes for packets of values, too: **recovery does exactly the packets that the copy lacks**, in
+//! their order. To redo a packet that the copy has would bring its rows back to an earlier state, since a row that is absent
+//! has no `Lsn` that says otherwise. In a log of values a later packet, which is redone as well, makes that good; but a call that
+//! the copy has is not run again. A log may hold values,
 //! operations and calls of many openings; what counts is whether the copy in force fits the packets from its redo start
 //! on. It does: calls are logged only while a transaction-consistent checkpoint is in force, and a checkpoint of another kind,
 //! after the database was opened with other logging, has its redo start behind all of them. Should a log hold a call that its

@@ -201,6 +201,10 @@ impl<'a> Redo<'a> {
             self.lost += u64::from(self.start.tells_of_loss(lsn));
             return Ok(());
         }
+        if self.start.home.holds(packet) {
+            self.packets += 1;
+            return Ok(());
+        }
         let calls = packet.kind == PacketKind::Call || self.replay.is_some() || self.left.is_some();
         if calls && self.beside_calls(packet, workers)? {
             self.packets += 1;

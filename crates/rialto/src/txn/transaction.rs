@@ -34,6 +34,7 @@ use crate::io::{FOR_EVER, Moment};
 use crate::lock::{LockError, LockTarget, Owner, Wait};
 use crate::log::group_commit::WAIT_MAX;
 use crate::log::{Durability, HomeSlot, PacketKind, PacketSlot, Patience};
+use crate::options::Logging;
 use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
@@ -704,7 +705,7 @@ impl Context {
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();
         }
-        Ok((self.push(), owes))
+        Ok((self.push(owes), owes))
     }
 
     /// Keeps the packet, which only this context has seen, for the next transaction, if it is the home slot's.
@@ -735,11 +736,11 @@ impl Context {
         nothing
     }
 
-    /// Takes the place of the packet.
+    /// Takes the place of the packet. A commit that owes a sweep nothing is held by none.
     #[inline(always)]
-    fn push(&mut self) -> Lsn {
-        if rarely(self.call_from != 0) {
-            return self.push_call();
+    fn push(&mut self, owes: bool) -> Lsn {
+        if rarely(owes || self.call_from != 0) {
+            return self.push_beside_calls();
         }
         let Context { core, packet: Some(packet), .. } = self else {
             unreachable!("a writing transaction has a packet")
@@ -747,13 +748,23 @@ impl Context {
         core.log.push(packet, core.packet_kind())
     }
 
-    /// The same of a call. It is replayed whole, so it must not be where the backup copy holds it. (Values and operations are
-    /// redone row by row, as the rows' places say.)
+    /// The same of a call, and of all that may lie beside calls in the log. Recovery leaves out the packets that the backup copy
+    /// holds ([`Packet::held_by`]): all of them where calls are logged, since a row that a held packet has put must not come
+    /// back after the held call that has deleted it. (Without calls, values and operations are redone row by row, as the rows'
+    /// places say.)
+    ///
+    /// [`Packet::held_by`]: crate::log::Packet::held_by
     #[cold]
-    fn push_call(&mut self) -> Lsn {
-        let held_by = self.held_by();
-        let packet = self.packet.as_mut().expect("a writing transaction has a packet");
-        self.core.log.push_call(packet, self.call_from, held_by)
+    fn push_beside_calls(&mut self) -> Lsn {
+        let held_by = if self.core.options.logging == Logging::Transaction { self.held_by() } else { None };
+        let Context { core, packet: Some(packet), call_from, .. } = self else {
+            unreachable!("a writing transaction has a packet")
+        };
+        match (*call_from, held_by) {
+            (0, None) => core.log.push(packet, core.packet_kind()),
+            (0, Some(sweep)) => core.log.push_held(packet, core.packet_kind(), sweep),
+            (from, held_by) => core.log.push_call(packet, from, held_by),
+        }
     }
 
     /// Applies the write set of a call that runs again, at the place that the call has in the log.
