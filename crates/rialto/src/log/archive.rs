@@ -1,8 +1,12 @@
 //! [`Archiver`]: copies of log files that outlive their use.
 //!
 //! A file is copied under another name, synced, renamed, and its name is made durable, before it is freed; so at any time
-//! each byte of the log is in the directory, in the archive, or in both. Copying it again is harmless: a copy of a file that
-//! was not full is replaced by one that holds more. While the archive fails the log keeps its files, up to its bound.
+//! each byte of the log is in the directory, in the archive, or in both. A file that was not full when it was copied is copied
+//! again. While the archive fails the log keeps its files, up to its bound.
+//!
+//! The archive never goes back: a copy of a log file is replaced only by one that holds at least as much. So what a call of
+//! `archive_log` was told to be in the archive stays there, whichever other calls read an earlier durable position and come to
+//! copy later (`State::up_to`).
 
 use std::sync::Arc;
 
@@ -43,6 +47,8 @@ pub(crate) struct Archiver {
 struct State {
     /// The log files up to this one were copied whole.
     done: u64,
+    /// The archive has the log up to this position of the stream, if not more.
+    up_to: u64,
     loads: HashSet<u64>,
 }
 
@@ -73,15 +79,20 @@ impl Archiver {
         state.done
     }
 
-    /// Copies log files as far as they are durable.
+    /// Copies log files as far as they were durable when the caller read the durable position. Another caller may have read a
+    /// later one and been here first: then the archive has all that this one asks for.
     pub(super) fn take_up_to(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        if durable < state.up_to {
+            return Ok(());
+        }
         for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
             let bytes = PAGE as u64 + file.capacity.min(durable - file.start);
             // What lies behind it in the file is of no use, but every log file has its length.
             let length = PAGE as u64 + file.capacity;
             self.note(self.copy(&files::name(file.sequence), bytes, length))?;
         }
+        state.up_to = durable;
         Ok(())
     }
 

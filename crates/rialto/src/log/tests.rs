@@ -1,5 +1,6 @@
 //! The log as a whole.
 
+mod archive;
 mod crash;
 mod designs;
 mod extent;
