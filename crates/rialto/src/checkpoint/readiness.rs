@@ -112,9 +112,15 @@ impl Readiness {
         if state.outlook.0 != plan.outlook {
             state.outlook = (plan.outlook, now);
         }
+        let mut line = None;
         if state.told != plan.outlook && now >= state.outlook.1 + TOLD_AFTER {
             state.told = plan.outlook;
-            source.tell(&state.words(&target, &work, &plan, self.pace));
+            line = Some(state.words(&target, &work, &plan, self.pace));
+        }
+        // Who is told may ask for a forecast.
+        drop(state);
+        if let Some(line) = line {
+            source.tell(&line);
         }
         Some(plan)
     }

@@ -1,6 +1,7 @@
 //! The stub engine that checkpoints are made of: packets of rows, a log that a test makes durable, segments. Recovery is
 //! load and redo by the rule of the real one, from what the disk and the durable log hold.
 
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 
 use parking_lot::Mutex;
@@ -34,6 +35,8 @@ pub(super) struct Engine {
     loaded: Mutex<ImageSums>,
     /// What the user was told.
     pub(super) told: Mutex<Vec<String>>,
+    /// What the user does then.
+    pub(super) when_told: OnceLock<Box<dyn Fn() + Send + Sync>>,
     /// Why the archive takes nothing.
     pub(super) archive_failure: Mutex<Option<String>>,
 }
@@ -55,6 +58,7 @@ impl Engine {
             sums: ImageSums::default(),
             loaded: Mutex::default(),
             told: Mutex::default(),
+            when_told: OnceLock::new(),
             archive_failure: Mutex::default(),
         })
     }
@@ -295,5 +299,8 @@ impl CheckpointSource for Engine {
 
     fn tell(&self, text: &str) {
         self.told.lock().push(text.to_owned());
+        if let Some(when_told) = self.when_told.get() {
+            when_told();
+        }
     }
 }

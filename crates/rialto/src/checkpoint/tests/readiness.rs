@@ -1,5 +1,7 @@
 //! Checkpoints that a recovery target asks for.
 
+use std::sync::mpsc::channel;
+
 use super::*;
 use crate::checkpoint::Outlook;
 use crate::recovery::Cost;
@@ -97,6 +99,28 @@ fn what_cannot_be_kept_is_told_once_with_its_figures() {
     // Redo is kept short all the same: a tenth of the time.
     assert!(forecast.estimate.redo <= Duration::from_millis(110), "{forecast:?}");
     assert!((5..100).contains(&checkpointer.stats().completed), "{:?}", checkpointer.stats());
+}
+
+/// Code of the user's is told with no latch held: it may look at the metrics, which a forecast is part of. The forecast is asked for
+/// by a thread of its own, so that a latch that is held fails the test and does not hang it.
+#[test]
+fn a_user_who_is_told_may_ask_for_a_forecast() {
+    let (engine, checkpointer, clock) = with_target(Duration::from_secs(1), 1e5);
+    let (answers, forecast) = channel();
+    let asked = checkpointer.clone();
+    let when_told = move || {
+        let (asked, (answer, answered)) = (asked.clone(), channel());
+        std::thread::spawn(move || answer.send(asked.forecast().outlook));
+        answers.send(answered.recv_timeout(Duration::from_secs(60))).unwrap();
+    };
+    assert!(engine.when_told.set(Box::new(when_told)).is_ok());
+    for _ in 0..50 {
+        commit(&engine, 2);
+        clock.advance(Duration::from_millis(100));
+        checkpointer.look();
+    }
+    assert_eq!(engine.told.lock().len(), 1, "the test's own premise");
+    assert_eq!(forecast.try_recv(), Ok(Ok(Outlook::Load)));
 }
 
 /// Without a target the forecast is there, and checkpoints come by their interval.
