@@ -304,6 +304,11 @@ impl Owner {
         !self.body.locals.is_empty()
     }
 
+    /// When its transaction, or the first run of it, began.
+    pub fn started(&self) -> Moment {
+        self.body.started
+    }
+
     /// Whether it runs a part of another owner's transaction.
     pub fn is_part(&self) -> bool {
         self.body.transaction != self.body.id

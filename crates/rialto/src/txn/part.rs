@@ -313,8 +313,9 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
-    use crate::io::MemoryDisk;
-    use crate::{Checkpointing, Database, Error, LockForm, Options};
+    use crate::database::{Runs, begin_run};
+    use crate::io::{MemoryDisk, Moment};
+    use crate::{Checkpointing, Database, Error, LockForm, Options, TxOptions};
 
     /// What a body made of it does not matter: a victim ends without effect.
     #[test]
@@ -357,5 +358,28 @@ mod tests {
             both.iter_mut().for_each(|transaction| transaction.end_split(None));
             both.into_iter().for_each(|transaction| transaction.commit().unwrap());
         }
+    }
+
+    /// So that a transaction that was a victim does not have the youngest parts again.
+    #[test]
+    fn a_part_is_as_old_as_the_first_run_of_its_transaction() {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            checkpoint: Checkpointing::None,
+            locks: LockForm::Local,
+            executor_threads: 2,
+            ..Options::default()
+        };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let (core, options, mut runs) = (db.core(), TxOptions::default(), Runs::new());
+        let first = begin_run(core, &options, &mut runs).unwrap().context().began;
+        while Moment::now() <= first {}
+        let mut again = begin_run(core, &options, &mut runs).unwrap();
+        assert!(again.context().began > first);
+        let mut parts = again.split(2);
+        assert_eq!(parts[0].transaction().context().owner.started(), first);
+        drop(parts);
+        again.end_split(None);
+        again.commit().unwrap();
     }
 }

@@ -263,7 +263,7 @@ impl Context {
 
     /// Makes the context a fresh one for a part of this transaction.
     pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
-        self.begin(&TxOptions::default(), Some(whole.began))?;
+        self.begin(&TxOptions::default(), Some(whole.owner.started()))?;
         (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
         (self.waits, self.limit) = (whole.waits, whole.limit);
         (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
