@@ -49,6 +49,7 @@ mod options;
 mod slot;
 mod sync;
 mod thin;
+mod thin_index;
 mod view;
 mod wait;
 

@@ -26,6 +26,7 @@ use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
 use super::slot::{Lent, Owner, Slot};
 use super::sync::AtomicU64;
+use super::thin_index::Entries;
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 use crate::rarely::rarely;
@@ -76,7 +77,7 @@ pub trait LockWords {
 }
 
 /// No record: an entry of a list that was taken back.
-const VOID: u64 = u64::MAX;
+pub(super) const VOID: u64 = u64::MAX;
 
 /// The length of a list's first chunk, which lies in the slot; each next one is twice as long as the one before.
 const FIRST_CHUNK: usize = 64;
@@ -127,6 +128,7 @@ impl ThinList {
 
     #[inline]
     fn get(&self, at: usize) -> u64 {
+        count_look();
         self.cell(at).load(Ordering::Relaxed)
     }
 
@@ -149,21 +151,27 @@ impl ThinList {
         (0..self.len()).any(|at| self.get(at) == record)
     }
 
-    /// How often the list names the record, counted from its end up to `enough`.
-    fn count(&self, record: u64, enough: usize) -> usize {
-        (0..self.len()).rev().filter(|&at| self.get(at) == record).take(enough).count()
-    }
-
     fn named_lately(&self, record: u64) -> bool {
         let length = self.len();
         (length.saturating_sub(LOOK_BACK)..length).any(|at| self.get(at) == record)
     }
 
-    /// Leaves one entry of the record and voids the others.
-    fn keep_one(&self, record: u64) {
-        let entries = (0..self.len()).rev().filter(|&at| self.get(at) == record).skip(1);
-        entries.for_each(|at| self.set(at, VOID));
+    /// Leaves the last one of a record's entries and voids the others.
+    fn keep_one(&self, entries: &Entries) {
+        entries.iter().rev().skip(1).for_each(|&at| self.set(at as usize, VOID));
     }
+}
+
+/// Counts a look at an entry of a list, in tests.
+#[inline(always)]
+fn count_look() {
+    #[cfg(test)]
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl Lent<'_> {
@@ -230,6 +238,7 @@ impl LockManager {
     ) -> Result<Acquired, LockError> {
         let id = owner.id();
         let list = &self.slots[usize::from(id)].thin;
+        let mut entries = Entries::new();
         loop {
             let before = word.load(Ordering::Relaxed);
             let (locked, acquired) = if before & ThinWord::QUEUED != 0 {
@@ -247,7 +256,9 @@ impl LockManager {
                     }
                     RecordMode::Shared if sharers == ThinWord::COUNT => break,
                     RecordMode::Exclusive if sharers > 0 => {
-                        if list.count(record, sharers as usize) as u64 != sharers {
+                        entries = self.entries(owner, record);
+                        if entries.len() as u64 != sharers {
+                            // Others share it.
                             break;
                         }
                         (ThinWord::granted(before & !ThinWord::LOCK, id, mode), Acquired::Upgraded)
@@ -259,7 +270,7 @@ impl LockManager {
                 match acquired {
                     Acquired::New => self.lent(owner).note(owner, record),
                     _ => {
-                        list.keep_one(record);
+                        list.keep_one(&entries);
                         self.slot(owner).counters.row.add(1);
                     }
                 }
@@ -271,14 +282,14 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         let name = HeadName::address(record);
+        let entries = self.entries(owner, record);
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
             inflate(word, head);
-            let own = if head.names(id) { 0 } else { list.count(record, usize::MAX) };
-            if own > 0 {
-                head.name_anonymous(id, own as u32);
-                list.keep_one(record);
+            if !entries.is_empty() && !head.names(id) {
+                head.name_anonymous(id, entries.len() as u32);
+                list.keep_one(&entries);
             }
             (at, head.ask(id, mode.into()))
         };
@@ -289,6 +300,18 @@ impl LockManager {
             Acquired::Held => {}
         }
         Ok(acquired)
+    }
+
+    /// Where the owner's list names the record: looked for in a short list, else found by an index of it.
+    fn entries(&self, owner: &mut Owner, record: u64) -> Entries {
+        let list = &self.slots[usize::from(owner.id())].thin;
+        let length = owner.body.thin;
+        if length <= FIRST_CHUNK {
+            return (0..length).filter(|&at| list.get(at) == record).map(|at| at as u32).collect();
+        }
+        let index = &mut owner.body.thin_index;
+        index.extend(length, |at| list.get(at));
+        index.entries(record, |at| list.get(at))
     }
 
     /// The records that the owner holds in the thin form, by address.
@@ -308,6 +331,7 @@ impl LockManager {
     pub fn release_thin_early(&self, owner: &mut Owner, word: &AtomicU64, record: u64) {
         let list = &self.slots[usize::from(owner.id())].thin;
         let Some(at) = (0..owner.body.thin).rev().find(|&at| list.get(at) == record) else { return };
+        let was_long = owner.body.thin > FIRST_CHUNK;
         self.release_thin(owner.id(), word, record);
         self.slot(owner).counters.row.add(1);
         list.set(at, VOID);
@@ -315,6 +339,14 @@ impl LockManager {
             owner.body.thin -= 1;
         }
         list.length.store(owner.body.thin as u32, Ordering::Release);
+        match owner.body.thin > FIRST_CHUNK {
+            true => {
+                owner.body.thin_index.remove(record, at as u32);
+                owner.body.thin_index.shorten(owner.body.thin);
+            }
+            false if was_long => owner.body.thin_index.clear(),
+            false => {}
+        }
     }
 
     /// Releases everything, thin locks too.
@@ -350,6 +382,7 @@ impl LockManager {
             let mut released = self.release_cells(id, first, words);
             if rarely(held > FIRST_CHUNK) {
                 released += self.release_beyond(id, slot, held, words);
+                owner.body.thin_index.clear();
             }
             slot.thin.clear();
             slot.counters.row.add(released);

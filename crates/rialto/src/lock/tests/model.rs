@@ -27,6 +27,8 @@ mod options;
 mod slot;
 #[path = "../thin.rs"]
 mod thin;
+#[path = "../thin_index.rs"]
+mod thin_index;
 #[path = "../view.rs"]
 mod view;
 #[path = "../wait.rs"]

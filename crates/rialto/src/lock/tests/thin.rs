@@ -5,9 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use super::{INDEX, manager, patient, refusing, until_waiting, within};
+use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within};
 use crate::ids::TableId;
 use crate::io::Moment;
+use crate::lock::thin::LOOKS;
 use crate::lock::{
     Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, ThinWord, Wait,
 };
@@ -94,6 +95,76 @@ fn thin_locks_are_re_entrant_and_upgrade_in_place() {
     words.assert_all_free();
     manager.end(owner);
     manager.end(other);
+}
+
+/// Strengthening a lock takes a few steps, however many the owner has, in whatever order and however often it has read them.
+#[test]
+fn many_locks_are_upgraded_in_few_steps_each() {
+    const RECORDS: u64 = 5_000;
+    let (manager, words) = (manager(), Words::new(RECORDS as usize + 1));
+    let (mut owner, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let (shared, exclusive) = (RecordMode::Shared, RecordMode::Exclusive);
+    for times_read in 1..=3 {
+        for _ in 0..times_read {
+            for record in 0..RECORDS {
+                assert_eq!(
+                    lock(&manager, &mut owner, &words, record, shared, &refusing()),
+                    Ok(Acquired::New)
+                );
+            }
+        }
+        // What another one reads, too, is not upgraded.
+        lock(&manager, &mut other, &words, 7, shared, &refusing()).unwrap();
+        let before = LOOKS.get();
+        for record in 0..RECORDS {
+            // One that is given back at once takes its place in the list along.
+            lock(&manager, &mut owner, &words, RECORDS, shared, &refusing()).unwrap();
+            let expected = if record == 7 { Err(LockError::WouldWait) } else { Ok(Acquired::Upgraded) };
+            assert_eq!(lock(&manager, &mut owner, &words, record, exclusive, &refusing()), expected);
+            manager.release_thin_early(&mut owner, words.lock_word(RECORDS), RECORDS);
+        }
+        let looks = (LOOKS.get() - before) / RECORDS;
+        assert!(looks < 100, "{looks} looks for each lock");
+        manager.release_all_thin(&mut other, &words);
+        manager.release_all_thin(&mut owner, &words);
+        words.assert_all_free();
+    }
+    manager.end(owner);
+    manager.end(other);
+}
+
+/// Locks that are taken, strengthened and given back at random end as none.
+#[test]
+fn a_long_list_and_its_index_agree() {
+    const RECORDS: u64 = 300;
+    let mut dice = Dice::new(seed());
+    let (manager, words) = (manager(), Words::new(RECORDS as usize));
+    let mut owner = manager.begin().unwrap();
+    for _ in 0..200 {
+        let mut held = vec![None; RECORDS as usize];
+        for _ in 0..dice.below(1_000) {
+            let record = dice.below(RECORDS);
+            let mode = if dice.below(3) == 0 { RecordMode::Exclusive } else { RecordMode::Shared };
+            let acquired = lock(&manager, &mut owner, &words, record, mode, &refusing()).unwrap();
+            let before = held[record as usize];
+            if before != Some(RecordMode::Exclusive) {
+                held[record as usize] = Some(mode);
+            }
+            match (before, mode) {
+                (None, _) => assert_eq!(acquired, Acquired::New),
+                (Some(RecordMode::Exclusive), _) => assert_eq!(acquired, Acquired::Held),
+                (Some(RecordMode::Shared), RecordMode::Exclusive) => assert_eq!(acquired, Acquired::Upgraded),
+                (Some(RecordMode::Shared), RecordMode::Shared) => {}
+            }
+            if before.is_none() && dice.below(3) == 0 {
+                manager.release_thin_early(&mut owner, words.lock_word(record), record);
+                held[record as usize] = None;
+            }
+        }
+        manager.release_all_thin(&mut owner, &words);
+        words.assert_all_free();
+    }
+    manager.end(owner);
 }
 
 #[test]
