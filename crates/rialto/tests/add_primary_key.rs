@@ -376,6 +376,44 @@ fn crashes(seed: u64) {
     assert!(unknown || matches(&tables), "RIALTO_SEED={seed}: what was acknowledged is not what is found");
 }
 
+/// A row that the transaction has put into the table is found by the key that it is given, and no longer by its row number,
+/// whose eight bytes may be those of another key: of seven texts of which one has a character, or of eight booleans.
+#[test]
+fn a_key_that_looks_like_a_row_number() {
+    let texts = |n: u8| -> Vec<Value> {
+        (0..7)
+            .map(|at| if at == 5 { char::from(n).to_string() } else { String::new() })
+            .map(Value::Text)
+            .collect()
+    };
+    let flags = |n: u8| -> Vec<Value> { (0..8).map(|bit| Value::Bool(n >> bit & 1 == 1)).collect() };
+    let kinds: [(ColumnType, &dyn Fn(u8) -> Vec<Value>); 2] =
+        [(ColumnType::Text, &texts), (ColumnType::Bool, &flags)];
+    for (ty, key) in kinds {
+        let names: Vec<String> = (0..key(1).len()).map(|at| format!("c{at}")).collect();
+        let names: Vec<&str> = names.iter().map(String::as_str).collect();
+        // With few writes and with many, which are found in another way.
+        for rows in [1, 20_u8] {
+            let db = Database::open_on(MemoryDisk::new(), options()).unwrap();
+            let columns: Vec<Column> = names.iter().map(|name| Column::new(*name, ty)).collect();
+            db.transact(|tx| {
+                let table = tx.create_table(&TableDef::new("t", columns.clone()))?;
+                (100..100 + rows).try_for_each(|n| tx.insert(&table, &key(n)))?;
+                tx.add_primary_key("t", &names)?;
+                let table = tx.table("t")?;
+                for n in 1..=127 {
+                    let is_there = (100..100 + rows).contains(&n);
+                    assert_eq!(tx.get(&table, &key(n)[..])?.is_some(), is_there, "{ty:?} {n}");
+                }
+                (1..100).try_for_each(|n| tx.insert(&table, &key(n)))
+            })
+            .unwrap();
+            let table = db.table("t").unwrap();
+            assert_eq!(table.rows_estimate(), 99 + u64::from(rows));
+        }
+    }
+}
+
 #[test]
 fn keys_given_under_sweeps_survive_crashes() {
     let base = Random::seed_from_environment();

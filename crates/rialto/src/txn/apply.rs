@@ -85,7 +85,8 @@ impl Context {
             segments.read(places[0], &mut before);
             secondary_keys(table, &before, &key, &mut entries);
         }
-        for add in self.writes.adds() {
+        let added = self.writes.chain(last).flat_map(|position| self.writes.adds_of(position));
+        for add in added {
             let then = self.tables.at(add.slot);
             if !matches!(add.index, WhichIndex::Secondary(_))
                 || then.heap.id() != table.heap.id()
@@ -99,15 +100,9 @@ impl Context {
                 entries.push((position, add.key.clone()));
             }
         }
-
         // An index that the transaction created meanwhile was built with the row as it was then.
-        let mut earlier = write.previous;
-        while let Some(position) = earlier {
-            let mut then = Vec::new();
-            if self.writes.materialize(position, packet, table.row_at(), &mut then, &mut base) {
-                secondary_keys(table, &then, &key, &mut entries);
-            }
-            earlier = self.writes.get(position).previous;
+        if !table.secondaries.is_empty() {
+            self.keys_meanwhile(last, table, &key, &mut entries);
         }
 
         let mut kept = Vec::new();
@@ -133,23 +128,31 @@ impl Context {
         table.heap.count_rows(self.number, i64::from(stays) - i64::from(was_there));
     }
 
+    /// The keys that a row had after each of the transaction's writes to it but the last.
+    fn keys_meanwhile(&self, last: u32, table: &TableVersion, key: &Key, entries: &mut Vec<Entry>) {
+        let mut base = |record, body: &mut Vec<u8>| table.segments().read(record, body);
+        let mut body = Vec::new();
+        for position in self.writes.chain(last).skip(1) {
+            if self.writes.materialize(position, self.packet_bytes(), table.row_at(), &mut body, &mut base) {
+                secondary_keys(table, &body, key, entries);
+            }
+        }
+    }
+
     /// The slots that a row has had in this transaction, the first one first, and whether it was in the tables before.
     fn places(&self, last: u32) -> (Vec<RecordRef>, bool) {
-        let mut places = Vec::new();
-        let mut at = self.writes.get(last);
-        loop {
+        let (mut places, mut fresh) = (Vec::new(), false);
+        for position in self.writes.chain(last) {
+            let at = self.writes.get(position);
             for place in [at.lands_in(), at.record] {
                 if !places.contains(&place) {
                     places.push(place);
                 }
             }
-            match at.previous {
-                Some(previous) => at = self.writes.get(previous),
-                None => break,
-            }
+            fresh = at.fresh;
         }
         places.reverse();
-        (places, !at.fresh)
+        (places, !fresh)
     }
 }
 

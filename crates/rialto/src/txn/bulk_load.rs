@@ -9,7 +9,6 @@ use std::sync::Arc;
 use super::redo;
 use super::seek::SlotClaims;
 use super::transaction::Context;
-use super::write_set::IndexAdd;
 use crate::checkpoint::image;
 use crate::error::Result;
 use crate::ids::Lsn;
@@ -102,7 +101,7 @@ impl Context {
             }
             self.tables.at(slot).index(which).replace(&key, there, record.0);
             let replaced = Some(RecordRef(there));
-            self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
+            self.writes.add(slot, which, key.clone(), record, replaced);
         }
         Ok(())
     }

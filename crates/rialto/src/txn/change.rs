@@ -60,6 +60,9 @@ impl Context {
             Edited::Fields if rarely(patches.is_empty()) => Ok(true),
             Edited::Fields => {
                 let previous = match target.place {
+                    Place::Own(_) if rarely(self.is_patched_often(target.place)) => {
+                        return self.change_any(target, Edited::Fields).map(|()| true);
+                    }
                     Place::Own(position) => Some(position),
                     Place::Stored(_) | Place::Absent => None,
                 };
@@ -106,7 +109,15 @@ impl Context {
         self.choices.operations && matches!(place, Place::Stored(_)) && self.ddl.is_none()
     }
 
-    /// A change that may move keys.
+    /// Whether the transaction has patched the row, which is in `self.body`, so often that it is to be written whole.
+    fn is_patched_often(&self, place: Place) -> bool {
+        match place {
+            Place::Own(position) => self.writes.is_patched_often(position, self.body.len()),
+            Place::Stored(_) | Place::Absent => false,
+        }
+    }
+
+    /// A change that may move keys, or is written whole.
     #[inline(never)]
     fn change_any(&mut self, target: Target, edited: Edited) -> Result<()> {
         let mut old = std::mem::take(&mut self.other_body);
@@ -130,7 +141,7 @@ impl Context {
             self.lock_given_up_keys(slot, old)?;
             self.check_unique(slot, Some(old))?;
         }
-        if edited == Edited::Whole {
+        if edited == Edited::Whole || self.is_patched_often(target.place) {
             let moved_to = self.reserve_move(slot, record, self.body.len())?;
             self.push_put(target, Effect { moved_to, rekeys, ..Effect::of(WriteKind::Put, record) });
         } else if self.logs_operations(target.place) && has_sum(&self.patches) {

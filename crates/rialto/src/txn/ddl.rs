@@ -375,6 +375,7 @@ impl Context {
                 fresh: false,
                 entered: false,
                 rekeys: true,
+                patches: 0,
                 record,
                 moved_to: Some(moved),
                 previous: Some(position),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::redo;
 use super::seek::{Place, SlotClaims};
 use super::transaction::Context;
-use super::write_set::{Effect, IndexAdd, Target, Write, WriteKind};
+use super::write_set::{Effect, Target, Write, WriteKind};
 use crate::catalog::Followed;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
@@ -169,7 +169,7 @@ impl Context {
                     continue;
                 }
             }
-            self.writes.add(IndexAdd { slot, index: which, key: key.clone(), record, replaced });
+            self.writes.add(slot, which, key.clone(), record, replaced);
             return Ok(());
         }
     }

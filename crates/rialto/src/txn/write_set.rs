@@ -4,6 +4,7 @@
 //! it changes and what it has reserved, so that applying it allocates nothing and cannot fail (I10).
 
 use hashbrown::HashTable;
+use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::redo::{Operations, Patches, Placed};
@@ -19,6 +20,14 @@ const LINEAR_MAX: usize = 16;
 
 /// A hash table with so many times the room that its entries need is made anew.
 const MOSTLY_EMPTY: usize = 32;
+
+/// After so many patches of a row, one after the other, the row is written whole, so that reading it does not take a step for
+/// every change before.
+const PATCHES_MIN: usize = 16;
+
+/// A longer body may have a patch more for each so many of its bytes: writing it whole then adds at most as many bytes to the
+/// packet for each patch.
+const BODY_BYTES_PER_PATCH: usize = 16;
 
 /// What one write does to its record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -78,6 +87,8 @@ pub(crate) struct Write {
     pub rekeys: bool,
     /// Where in the body the row begins.
     pub row_at: u8,
+    /// How many patches lead to the row from the last write of its whole body, or from the tables; this one counts.
+    pub patches: u16,
     /// Where the row lies when this write's turn comes.
     pub record: RecordRef,
     /// The slot reserved for a row that has outgrown its own.
@@ -106,6 +117,7 @@ impl Write {
             entered: false,
             rekeys,
             row_at: table.row_at() as u8,
+            patches: 0,
             record,
             moved_to,
             previous,
@@ -118,6 +130,24 @@ impl Write {
     #[inline(always)]
     pub fn is_plain_patch(&self) -> bool {
         self.kind == WriteKind::Patch && !self.rekeys && self.previous.is_none() && !self.superseded
+    }
+
+    /// Changes the row as this write does, which is of fields.
+    fn change(&self, packet: &[u8], row: &mut [u8]) {
+        count_step();
+        let bytes = body_of(self, packet);
+        let fits = match self.kind {
+            WriteKind::Patch => Patches::of(bytes).apply(row),
+            WriteKind::Operate => {
+                debug_assert!(
+                    self.previous.is_none(),
+                    "only the first write to a row is logged as operations"
+                );
+                Operations::of(bytes).apply(row)
+            }
+            WriteKind::Put | WriteKind::Delete => unreachable!("a write of the whole row"),
+        };
+        debug_assert!(fits, "a change of fields fits its row");
     }
 
     /// Where the row lies once this write is applied.
@@ -136,6 +166,8 @@ pub(crate) struct IndexAdd {
     pub record: RecordRef,
     /// What the entry pointed to before, if it was there.
     pub replaced: Option<RecordRef>,
+    /// How many writes there were when it was added, the one of its own row being the last.
+    pub writes: u32,
 }
 
 /// A point to come back to.
@@ -178,8 +210,31 @@ impl WriteSet {
         &self.adds
     }
 
-    pub fn add(&mut self, add: IndexAdd) {
-        self.adds.push(add);
+    /// Notes an entry of the row that the last write is to.
+    pub fn add(
+        &mut self,
+        slot: u32,
+        index: WhichIndex,
+        key: Key,
+        record: RecordRef,
+        replaced: Option<RecordRef>,
+    ) {
+        let writes = self.writes.len() as u32;
+        self.adds.push(IndexAdd { slot, index, key, record, replaced, writes });
+    }
+
+    /// The entries that were added with the write at `position`.
+    pub fn adds_of(&self, position: u32) -> &[IndexAdd] {
+        let first = self.adds.partition_point(|add| add.writes <= position);
+        let adds = &self.adds[first..];
+        let count =
+            adds.iter().take_while(|add| add.writes == position + 1).inspect(|_| count_step()).count();
+        &adds[..count]
+    }
+
+    /// The writes to a row, from the newest, at `last`, to the first.
+    pub fn chain(&self, last: u32) -> impl Iterator<Item = u32> {
+        std::iter::successors(Some(last), |&position| self.get(position).previous)
     }
 
     /// The last write's row has its primary entry.
@@ -196,15 +251,25 @@ impl WriteSet {
 
     /// Appends a write, whose redo record is in the packet. Its `previous` is what [`WriteSet::find`] gave.
     #[inline(always)]
-    pub fn push(&mut self, write: Write, packet: &[u8]) {
+    pub fn push(&mut self, mut write: Write, packet: &[u8]) {
         if let Some(previous) = write.previous {
-            self.writes[previous as usize].superseded = true;
+            let previous = &mut self.writes[previous as usize];
+            previous.superseded = true;
+            if write.kind == WriteKind::Patch {
+                write.patches = previous.patches.saturating_add(1);
+            }
             self.chained = true;
         }
         self.writes.push(write);
         if self.writes.len() >= LINEAR_MAX {
             self.note_all(packet);
         }
+    }
+
+    /// Whether the next change of the row of this write, whose body is so long, is to write it whole.
+    pub fn is_patched_often(&self, position: u32, body: usize) -> bool {
+        let enough = PATCHES_MIN.max(body / BODY_BYTES_PER_PATCH).min(usize::from(u16::MAX));
+        usize::from(self.get(position).patches) >= enough
     }
 
     /// Enters the last write into the hash table; all of them, when they have just become many.
@@ -239,7 +304,9 @@ impl WriteSet {
             write.heap == heap && key_of(write, packet) == key
         };
         if self.writes.len() < LINEAR_MAX {
-            (0..self.writes.len() as u32).rev().find(|&position| is(position))
+            // A superseded write may have another key than its row has by now (`rename_writes`).
+            let is_newest = |position: u32| is(position) && !self.get(position).superseded;
+            (0..self.writes.len() as u32).rev().find(|&position| is_newest(position))
         } else {
             self.latest.find(xxh3_64(key), |&position| is(position)).copied()
         }
@@ -295,7 +362,7 @@ impl WriteSet {
             self.writes.push(write);
         }
         for add in part.adds.drain(..) {
-            self.adds.push(IndexAdd { slot: slot_of(add.slot), ..add });
+            self.adds.push(IndexAdd { slot: slot_of(add.slot), writes: add.writes + first, ..add });
         }
         self.chained |= part.chained;
         if self.writes.len() >= LINEAR_MAX {
@@ -342,36 +409,44 @@ impl WriteSet {
         body: &mut Vec<u8>,
         base: &mut dyn FnMut(RecordRef, &mut Vec<u8>),
     ) -> bool {
-        let write = self.get(position);
-        match write.kind {
-            WriteKind::Delete => return false,
-            WriteKind::Put => {
-                body.clear();
-                body.extend_from_slice(body_of(write, packet));
-            }
-            WriteKind::Patch => {
-                match write.previous {
-                    Some(previous) => {
-                        let there = self.materialize(previous, packet, row_at, body, base);
-                        debug_assert!(there, "a patch follows a row");
-                    }
-                    None => base(write.record, body),
+        let (mut patches, mut at) = (SmallVec::<[u32; PATCHES_MIN]>::new(), position);
+        loop {
+            let write = self.get(at);
+            match (write.kind, write.previous) {
+                (WriteKind::Delete, _) => return false,
+                (WriteKind::Put, _) => {
+                    body.clear();
+                    body.extend_from_slice(body_of(write, packet));
+                    break;
                 }
-                let fits = Patches::of(body_of(write, packet)).apply(&mut body[row_at..]);
-                debug_assert!(fits, "a patch fits its row");
+                (WriteKind::Patch, Some(previous)) => {
+                    patches.push(at);
+                    at = previous;
+                }
+                (WriteKind::Patch | WriteKind::Operate, _) => {
+                    base(write.record, body);
+                    write.change(packet, &mut body[row_at..]);
+                    break;
+                }
             }
-            WriteKind::Operate => {
-                debug_assert!(
-                    write.previous.is_none(),
-                    "only the first write to a row is logged as operations"
-                );
-                base(write.record, body);
-                let fits = Operations::of(body_of(write, packet)).apply(&mut body[row_at..]);
-                debug_assert!(fits, "operations fit their row");
-            }
+        }
+        for &patch in patches.iter().rev() {
+            self.get(patch).change(packet, &mut body[row_at..]);
         }
         true
     }
+}
+
+/// Counts a step along the writes, in tests.
+#[inline]
+fn count_step() {
+    #[cfg(test)]
+    STEPS.with(|steps| steps.set(steps.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 fn hash_of(write: &Write, packet: &[u8]) -> u64 {
@@ -392,7 +467,10 @@ pub(crate) fn body_of<'p>(write: &Write, packet: &'p [u8]) -> &'p [u8] {
 mod tests {
     use super::*;
     use crate::ids::TableId;
+    use crate::io::MemoryDisk;
+    use crate::row::{Column, ColumnType, FieldPatch, Value};
     use crate::txn::redo;
+    use crate::{Checkpointing, Database, Options, TableDef, Transaction};
 
     fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
         let previous = set.find(HeapId(1), &[key], packet);
@@ -405,6 +483,7 @@ mod tests {
             entered: false,
             rekeys: false,
             row_at: 0,
+            patches: 0,
             record: RecordRef(u64::from(key)),
             moved_to: None,
             previous,
@@ -438,5 +517,123 @@ mod tests {
             assert!((0..many).all(|key| body(&set, &packet, key) == b"first"));
             assert_eq!(set.find(HeapId(1), &[200], &packet), None);
         }
+    }
+
+    /// A write to one row after the other: of the whole, as often as `PATCHES_MIN` asks for it, else of its first byte.
+    fn patch(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, byte: u8) {
+        let previous = set.find(HeapId(1), &[key], packet).unwrap();
+        if set.is_patched_often(previous, 1) {
+            return push(set, packet, key, &[byte]);
+        }
+        let placed = redo::write_patch(packet, TableId(1), &[key], &[FieldPatch::new(0, &[byte])]);
+        let write = Write { kind: WriteKind::Patch, previous: Some(previous), placed, ..*set.get(previous) };
+        set.push(Write { superseded: false, ..write }, packet);
+    }
+
+    fn steps_of(work: impl FnOnce()) -> u64 {
+        let before = STEPS.get();
+        work();
+        STEPS.get() - before
+    }
+
+    /// Reading a row takes a few steps, however often the transaction has changed it.
+    #[test]
+    fn a_row_that_is_patched_often_is_read_in_few_steps() {
+        let (mut set, mut packet, mut body) = (WriteSet::default(), Vec::new(), Vec::new());
+        for key in 0..3 {
+            push(&mut set, &mut packet, key, &[0]);
+        }
+        for round in 1..=200_u8 {
+            for key in 0..3 {
+                patch(&mut set, &mut packet, key, round);
+                let newest = set.find(HeapId(1), &[key], &packet).unwrap();
+                let steps = steps_of(|| {
+                    assert!(set.materialize(newest, &packet, 0, &mut body, &mut |_, _| unreachable!()));
+                });
+                assert_eq!(body, [round]);
+                assert!(steps <= PATCHES_MIN as u64, "{steps} steps after {round} changes");
+            }
+        }
+    }
+
+    /// A chain of any length is walked, not called down.
+    #[test]
+    fn a_long_chain_of_patches_is_read_on_a_small_stack() {
+        let read = || {
+            let (mut set, mut packet, mut body) = (WriteSet::default(), Vec::new(), Vec::new());
+            push(&mut set, &mut packet, 1, &[0, 0]);
+            for n in 0..200_000_u32 {
+                let placed =
+                    redo::write_patch(&mut packet, TableId(1), &[1], &[FieldPatch::new(0, &[n as u8])]);
+                let write = Write { kind: WriteKind::Patch, previous: Some(n), placed, ..*set.get(n) };
+                set.push(Write { superseded: false, ..write }, &packet);
+            }
+            assert!(set.materialize(200_000, &packet, 0, &mut body, &mut |_, _| unreachable!()));
+            assert_eq!(body, [199_999_u32 as u8, 0]);
+        };
+        std::thread::Builder::new().stack_size(256 << 10).spawn(read).unwrap().join().unwrap();
+    }
+
+    /// Each write has the entries that were added with it, and finds them in few steps.
+    #[test]
+    fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
+        let (mut set, mut packet) = (WriteSet::default(), Vec::new());
+        let entry = |set: &mut WriteSet, n: u8| {
+            set.add(0, WhichIndex::Secondary(0), Key::from(&[n][..]), RecordRef(u64::from(n)), None);
+        };
+        let keys = |set: &WriteSet, position| -> Vec<u8> {
+            set.adds_of(position).iter().map(|add| add.key[0]).collect()
+        };
+        for n in 0..200 {
+            push(&mut set, &mut packet, n, b"body");
+            (0..n % 3).for_each(|_| entry(&mut set, n));
+        }
+        let steps = steps_of(|| {
+            for n in 0..200 {
+                assert_eq!(keys(&set, u32::from(n)), vec![n; usize::from(n % 3)]);
+            }
+        });
+        assert_eq!(steps, set.adds().len() as u64);
+        let mark = set.mark(packet.len());
+        push(&mut set, &mut packet, 7, b"again");
+        entry(&mut set, 8);
+        assert_eq!(keys(&set, 200), [8]);
+        while set.pop_add(&mark).is_some() {}
+        while set.pop_write(&mark, &packet).is_some() {}
+        assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![]));
+        // A part's writes and entries come behind.
+        let (mut part, mut of_part) = (WriteSet::default(), Vec::new());
+        push(&mut part, &mut of_part, 201, b"part");
+        entry(&mut part, 9);
+        let base = packet.len() as u32;
+        packet.extend_from_slice(&of_part);
+        set.absorb(&mut part, base, |slot| slot, &packet);
+        assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![9]));
+    }
+
+    /// A commit takes a few steps for each row whose indexed column has changed, however many there are.
+    #[test]
+    fn a_commit_of_many_changed_keys_takes_few_steps_for_each() {
+        const ROWS: i32 = 500;
+        let options =
+            Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let table = db
+            .transact(|tx| {
+                let columns = ["id", "n"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+                let table = tx.create_table(&TableDef::new("t", columns).with_primary_key(&["id"]))?;
+                tx.create_index("t", "by_n", &["n"], false)?;
+                Ok(table)
+            })
+            .unwrap();
+        let insert = |tx: &mut Transaction| {
+            (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id)]))
+        };
+        db.transact(insert).unwrap();
+        let update = |tx: &mut Transaction| {
+            (0..ROWS).try_for_each(|id| tx.update(&table, id, &[(1, Value::Int4(ROWS + id))]).map(drop))
+        };
+        let steps = steps_of(|| db.transact(update).unwrap());
+        assert!((ROWS as u64..10 * ROWS as u64).contains(&steps), "{steps} steps for {ROWS} rows");
     }
 }
