@@ -175,7 +175,7 @@ impl Shared {
 
     /// Looks at an error that a client is told: it may say that the database has stopped.
     pub(crate) fn note(&self, error: &SqlError) {
-        if matches!(error.cause.as_deref(), Some(Error::Stopped { .. } | Error::OutcomeUnknown { .. })) {
+        if error.is_log_failure() {
             self.suspected.notify_one();
         }
     }

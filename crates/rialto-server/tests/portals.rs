@@ -469,3 +469,26 @@ fn prepared_statements_are_bounded() {
     let answer = exchange(&mut client, &[bind("", "s8", &["5"]), execute("", 0)]);
     assert_eq!(rows(&answer), [[Some("5".to_string())]]);
 }
+
+/// A statement that the client has closed, or replaced, is there for as long as a portal has it.
+#[test]
+fn names_of_statements_count_and_so_do_statements_that_only_portals_have() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    let named = |number: usize| parse(&format!("{number}{}", "n".repeat(1 << 20)), "");
+    let refused = (1..100).find_map(|number| Some((number, code(&mut client, &[named(number)])?)));
+    assert_eq!(refused, Some((64, "53200".to_string())));
+
+    let mut client = server.connect();
+    client.run("begin");
+    let text = format!("select '{}'", "x".repeat(4 << 20));
+    let bound = |number: usize| [parse("", &text), bind(&format!("p{number}"), "", &[])];
+    let refused = (1..100).find_map(|number| Some((number, code(&mut client, &bound(number))?)));
+    let (number, sqlstate) = refused.expect("an end of what portals keep");
+    assert_eq!(sqlstate, "53200");
+    assert!((4..=16).contains(&number), "{number} statements of 4 MiB");
+    // The transaction has failed, and its portals end with it.
+    client.run("rollback");
+    client.run("begin");
+    assert_eq!(code(&mut client, &bound(0)), None);
+}

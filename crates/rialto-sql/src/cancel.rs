@@ -17,13 +17,16 @@ const RUNNING: u8 = 2;
 /// Reaches the statement that a session reads or runs.
 ///
 /// Kept here: a request that comes while a statement is parsed or bound ends that statement, and leaves the open
-/// transaction as it is; one that comes while it runs ends the transaction's operation.
+/// transaction as it is; one that comes while it runs ends the transaction's operation. Of a query string of several
+/// statements it ends the next one, if it comes between two, or too late for one.
 #[derive(Default)]
 pub struct Cancel {
     stage: AtomicU8,
     /// Whether the statement is to end. Stored before the stage is looked at by a request, and looked at after the stage
     /// was stored by the session, so that one of the two sees the other.
     requested: AtomicBool,
+    /// Whether the session works on a query string of several statements: between two of them there is something to cancel.
+    in_string: AtomicBool,
     /// Of the open transaction.
     canceller: Mutex<Option<Canceller>>,
 }
@@ -33,7 +36,7 @@ impl Cancel {
     /// a statement ends may reach the next one of the same transaction: a request names a session, not a statement.
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stage.load(Ordering::SeqCst) == IDLE {
+        if self.stage.load(Ordering::SeqCst) == IDLE && !self.in_string.load(Ordering::SeqCst) {
             return;
         }
         self.requested.store(true, Ordering::SeqCst);
@@ -74,15 +77,27 @@ impl Cancel {
         self.leave();
     }
 
+    /// A query string of several statements begins or has ended.
+    pub(crate) fn set_in_string(&self, in_string: bool) {
+        self.in_string.store(in_string, Ordering::SeqCst);
+        self.requested.store(false, Ordering::SeqCst);
+    }
+
     fn enter(&self, stage: u8) {
-        self.requested.store(false, Ordering::Relaxed);
+        if !self.in_string.load(Ordering::Relaxed) {
+            self.requested.store(false, Ordering::Relaxed);
+        }
         self.stage.store(stage, Ordering::SeqCst);
     }
 
-    /// Whether there was a request.
+    /// Whether there was a request. In a query string it stays for the next statement.
     fn leave(&self) -> bool {
         self.stage.store(IDLE, Ordering::SeqCst);
-        self.requested.load(Ordering::SeqCst) && self.requested.swap(false, Ordering::SeqCst)
+        let requested = self.requested.load(Ordering::SeqCst);
+        if requested && !self.in_string.load(Ordering::Relaxed) {
+            self.requested.store(false, Ordering::SeqCst);
+        }
+        requested
     }
 
     /// A transaction has begun; `None`: it has ended, and its canceller is not to be held any longer.

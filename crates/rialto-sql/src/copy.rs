@@ -138,8 +138,8 @@ impl CopyIn {
             return Ok(());
         }
         let number = self.line + 1;
-        split(line, self.delimiter, &self.null, &mut self.scratch);
-        encode(&self.schema, &self.columns, &mut self.scratch).map_err(|error| {
+        let read = split(line, self.delimiter, &self.null, &mut self.scratch);
+        read.and_then(|()| encode(&self.schema, &self.columns, &mut self.scratch)).map_err(|error| {
             let place = format!("COPY {}, line {number}", self.schema.table());
             if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
         })?;
@@ -159,7 +159,7 @@ fn without_return(line: &[u8]) -> &[u8] {
 }
 
 /// Splits a line into values and undoes their escapes.
-fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) {
+fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) -> Result<()> {
     scratch.bytes.clear();
     scratch.ends.clear();
     let mut at = 0;
@@ -168,6 +168,10 @@ fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) {
         let written = scratch.bytes.len();
         while at < line.len() && line[at] != delimiter {
             if line[at] == b'\\' && at + 1 < line.len() {
+                if line[at + 1] == b'.' {
+                    let message = "the end marker \\. is not alone on its line";
+                    return Err(SqlError::new(SqlState::BadCopyFormat, message));
+                }
                 at = unescape(line, at + 1, &mut scratch.bytes);
             } else {
                 scratch.bytes.push(line[at]);
@@ -182,7 +186,7 @@ fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) {
             scratch.ends.push(Some(scratch.bytes.len()));
         }
         if at >= line.len() {
-            return;
+            return Ok(());
         }
         at += 1;
     }
@@ -323,7 +327,7 @@ mod tests {
 
     fn values(line: &str) -> Vec<Option<String>> {
         let mut scratch = Scratch::default();
-        split(line.as_bytes(), b'\t', b"\\N", &mut scratch);
+        split(line.as_bytes(), b'\t', b"\\N", &mut scratch).unwrap();
         let mut start = 0;
         let take = |end: &Option<usize>| {
             end.map(|end| {
@@ -348,7 +352,8 @@ mod tests {
 
     #[test]
     fn escapes_are_undone() {
-        assert_eq!(values(r"a\nb\\N\x41\102\q\."), [some("a\nb\\NABq.")]);
+        assert_eq!(values(r"a\nb\\N\x41\102\q"), [some("a\nb\\NABq")]);
+        assert!(split(br"a\.", b'\t', b"\\N", &mut Scratch::default()).is_err(), "an end marker amid data");
         assert_eq!(values(r"\x"), [some("x")]);
         assert_eq!(values(r"\\N"), [some("\\N")]);
         assert_eq!(values(r"\0"), [some("\0")]);
@@ -375,7 +380,8 @@ mod tests {
                 state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 line.push(b"\\\tN0x7fb."[(state >> 33) as usize % 9]);
             }
-            split(&line, b'\t', b"\\N", &mut Scratch::default());
+            // Any bytes are values or an error.
+            let _ = split(&line, b'\t', b"\\N", &mut Scratch::default());
         }
     }
 }

@@ -86,6 +86,11 @@ impl SqlError {
         matches!(self.cause.as_deref(), Some(Error::Deadlock { .. }))
     }
 
+    /// Whether the log has failed: what was read may never be durable.
+    pub fn is_log_failure(&self) -> bool {
+        matches!(self.cause.as_deref(), Some(Error::OutcomeUnknown { .. } | Error::Stopped { .. }))
+    }
+
     /// Whether nothing but an abort is allowed after this error.
     pub fn ends_transaction(&self) -> bool {
         matches!(
@@ -93,9 +98,7 @@ impl SqlError {
             Some(
                 Error::Deadlock { .. }
                     | Error::MixedColours
-                    | Error::LockTimeout { .. }
                     | Error::Timeout { .. }
-                    | Error::Cancelled
                     | Error::OutcomeUnknown { .. }
                     | Error::Stopped { .. }
                     | Error::Closed

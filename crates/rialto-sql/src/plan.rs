@@ -176,12 +176,10 @@ fn reads_in_order(columns: &[usize], equal: usize, order: &[Order], schema: &Sch
 pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) -> Access {
     let usable = usable(filter);
     let primary: &[usize] = schema.primary_key().unwrap_or(&[]);
-    let mut candidates =
-        vec![candidate(WhichIndex::Primary, primary, !primary.is_empty(), &usable, order, schema)];
-    for (position, index) in schema.indexes().iter().enumerate() {
-        let which = WhichIndex::Secondary(position);
-        candidates.push(candidate(which, &index.columns, index.unique, &usable, order, schema));
-    }
+    let by_primary = candidate(WhichIndex::Primary, primary, !primary.is_empty(), &usable, order, schema);
+    let by_secondaries = schema.indexes().iter().enumerate().map(|(position, index)| {
+        candidate(WhichIndex::Secondary(position), &index.columns, index.unique, &usable, order, schema)
+    });
     let score = |candidate: &Candidate| {
         let ends =
             usize::from(candidate.range.lower.is_some()) + usize::from(candidate.range.upper.is_some());
@@ -191,7 +189,9 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
         let order = candidate.ordered && !order.is_empty() && (useful || !secondary || limited);
         (candidate.point, candidate.range.equal.len(), ends, order, !secondary)
     };
-    let best = candidates.into_iter().max_by_key(score).expect("the primary index is always there");
+    // One at a time: each has a copy of its conditions.
+    let candidates = std::iter::once(by_primary).chain(by_secondaries);
+    let best = candidates.max_by_key(score).expect("the primary index is always there");
     let ordered = best.ordered || order.is_empty();
     let rest = filter
         .iter()

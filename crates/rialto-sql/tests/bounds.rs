@@ -281,3 +281,56 @@ fn a_request_ends_a_comparison_with_a_pattern() {
     });
     assert_eq!(code, "57014");
 }
+
+/// The parser tries what an expression may be; what is nested in one that it tries twice is not read twice for each level.
+#[test]
+fn what_is_nested_is_not_read_again_and_again() {
+    let mut session = session();
+    let nested = |open: &str, inner: &str, close: &str, levels: usize| {
+        format!("{}{inner}{}", open.repeat(levels), close.repeat(levels))
+    };
+    for levels in [16, 45] {
+        for sql in [
+            format!("select {}", nested("position(", "'a'", ", 'b')", levels)),
+            format!("select 1 in {}", nested("(values(1 in ", "(1)", "), 2)", levels)),
+            format!("create table x (a int check ({}))", nested("a in (values(", "1", "), 2)", levels)),
+        ] {
+            assert_eq!(run(&mut session, &sql), Err("54001"), "{sql}");
+        }
+    }
+    // As deep as people write it.
+    assert_eq!(run(&mut session, &format!("select {}", nested("coalesce(", "1", ")", 45))), Ok(1));
+    assert_eq!(
+        run(&mut session, &format!("select {}", nested("position(", "'a'", ", 'b')", 5))),
+        Err("0A000")
+    );
+}
+
+#[test]
+fn a_text_that_is_compared_with_each_item_of_a_list_counts_each_time() {
+    let mut session = session();
+    let text = "x".repeat(1 << 20);
+    let list = |items: usize| vec!["c"; items].join(", ");
+    assert_eq!(
+        run(&mut session, &format!("select k from t where '{text}' in ({})", list(200))),
+        Err("53200")
+    );
+    assert_eq!(run(&mut session, &format!("select k from t where '{text}' in ({})", list(50))), Ok(0));
+}
+
+#[test]
+fn savepoints_and_what_they_keep_are_bounded() {
+    let mut session = session();
+    run(&mut session, "begin").unwrap();
+    run(&mut session, "savepoint s").unwrap();
+    let refused = (1..).find_map(|made| Some((made, run(&mut session, "savepoint s").err()?)));
+    assert_eq!(refused, Some((100_000, "54000")));
+    assert_eq!(run(&mut session, "rollback to s"), Ok(0));
+    run(&mut session, "rollback").unwrap();
+    // As much of a name counts as with PostgreSQL.
+    let long = |last: &str| format!("\"{}{last}\"", "é".repeat(40));
+    run(&mut session, "begin").unwrap();
+    run(&mut session, &format!("savepoint {}", long("a"))).unwrap();
+    assert_eq!(run(&mut session, &format!("rollback to {}", long("b"))), Ok(0));
+    assert_eq!(run(&mut session, "rollback to savepoint é"), Err("3B001"));
+}

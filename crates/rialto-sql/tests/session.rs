@@ -634,6 +634,10 @@ fn backups_are_taken_by_statement() {
     assert_eq!(code(&mut session, "backup to here"), "42601");
     assert_eq!(code(&mut session, "archive log"), "0A000");
     assert_eq!(code(&mut session, "archive"), "42601");
+    let insert = session.prepare("insert into t (a) values (99)", &[]).unwrap();
+    session.execute(&insert, &[], &mut Collected::default()).unwrap();
+    let behind = code(&mut session, &format!("backup to '{}'", path("c")));
+    assert_eq!(behind, "25001", "behind another statement of its query string");
     run(&mut session, "begin");
     assert_eq!(code(&mut session, &format!("backup to '{}'", path("c"))), "25001");
     run(&mut session, "rollback");
@@ -667,6 +671,45 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
             let rows = copied(&mut session, data.as_bytes(), piece);
             let found: Vec<&str> = rows.iter().map(|row| row[1].as_str()).collect();
             assert_eq!(found, expected, "{data:?} in pieces of {piece}");
+        }
+    }
+}
+
+#[test]
+fn the_end_marker_of_a_copy_stands_alone_on_its_line() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int primary key, b text)");
+    let prepared = session.prepare("copy t from stdin", &[]).unwrap();
+    for data in ["1\ta\\.\n", "1\t\\.\n2\tb\n", "1\\.5\ta\n", "\\.x\n", "1\ta\\."] {
+        let mut copy = session.begin_copy(&prepared).unwrap();
+        copy.push(data.as_bytes());
+        let error = session.run_copy(&mut copy, true).expect_err(data);
+        assert_eq!(error.sqlstate.code(), "22P04", "{data:?}");
+        session.fail(&error).unwrap();
+    }
+    assert_eq!(copied(&mut session, b"1\ta\\\\.\n\\.\n", 3), [["1", "a\\."]]);
+}
+
+#[test]
+fn a_cancel_between_the_statements_of_a_query_string_ends_the_next() {
+    let mut session = bank();
+    let cancel = session.cancel();
+    let statements = ["set lock_timeout = 100", "select a from t where a = 1", "savepoint s", "rollback"];
+    for next in statements {
+        for first in ["set lock_timeout = 100", "select a from t where a = 1", "begin"] {
+            session.set_in_string(true);
+            let prepared = session.prepare(first, &[]).unwrap();
+            session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+            cancel.request();
+            assert_eq!(code(&mut session, next), "57014", "{next} behind {first}");
+            session.set_in_string(false);
+            run(&mut session, "rollback");
+            cancel.request();
+            assert_eq!(
+                column(&mut session, "select a from t where a = 1"),
+                ["1"],
+                "there was nothing to cancel"
+            );
         }
     }
 }

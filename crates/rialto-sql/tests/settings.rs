@@ -205,3 +205,10 @@ fn clients_are_told_of_every_change_that_they_want_to_know() {
         assert_eq!(told(&mut session), expected, "{sql}");
     }
 }
+
+#[test]
+fn a_name_of_an_application_is_cut_as_with_postgresql() {
+    let mut session = session(&database());
+    run(&mut session, &format!("set application_name = '{}'", "a".repeat(1_000)));
+    assert_eq!(run(&mut session, "show application_name"), ["a".repeat(63)]);
+}

@@ -129,9 +129,9 @@ fn an_open_literal_of_in_takes_a_type_in_each_comparison() {
         // Beside a float all are floats, and these two integers are one.
         ("select id from t where big in (1.5::float8, 9007199254740992) order by 1", &["3"]),
         ("select id from t where big in (1.5, 9007199254740992) order by 1", &[]),
-        // Beside text a char's blanks count for nothing, and text's for what they are.
+        // A char's blanks count for nothing, and texts beside it are chars.
         ("select id from t where c in ('ab  ', 'x') order by 1", &["1"]),
-        ("select id from t where c in ('ab  ', 'x'::text) order by 1", &[]),
+        ("select id from t where c in ('ab  ', 'x'::text) order by 1", &["1"]),
         ("select id from t where c in ('ab', 'x'::text) order by 1", &["1"]),
         ("select id from t where 1e40 in (1, v)", &[]),
         ("select id from t where id in (1, 99999999999999999999999999999999999999999999)", &["1"]),
@@ -191,6 +191,21 @@ fn abs_takes_the_sign_of_zero() {
     let mut session = session();
     let sql = "select abs('-0'::float8), abs('-1.5'::float8), abs(-3), abs(null::int)";
     assert_eq!(run(&mut session, sql, &[]), Ok(vec!["0|1.5|3|NULL".to_string()]));
+}
+
+#[test]
+fn texts_in_a_list_beside_a_char_are_chars() {
+    let mut session = session();
+    for (condition, found) in [
+        ("c in ('zz'::text, 'ab '::text)", "1"),
+        ("c in ('zz'::text, x || 'ab ', 'ab  '::text)", "1"),
+        // One is compared by itself, as text.
+        ("c in ('ab '::text)", "0"),
+        ("c::text in ('zz'::text, 'ab '::text)", "0"),
+    ] {
+        let sql = format!("select count(*) from t where id = 1 and {condition}");
+        assert_eq!(run(&mut session, &sql, &[]), Ok(vec![found.to_string()]), "{condition}");
+    }
 }
 
 #[test]

@@ -197,6 +197,32 @@ impl Database {
         start(self.core(), options, None)
     }
 
+    /// Begins the next run of a transaction whose last one, a handle's, was a deadlock's victim; `deadlocks` of those before
+    /// it were, too. As [`Database::transact`] does: the victim is given up, the transaction that won has some time, and
+    /// the next run is as old as the first one, so that it is not the youngest, and thereby the victim, for ever.
+    ///
+    /// # Errors
+    /// `error`, which ended the last run, if it is no deadlock or the [`Options::deadlock_retries_max`] are used up: when what
+    /// the victim read is durable (I3). As [`Database::begin`].
+    pub fn begin_again(
+        &self,
+        victim: Transaction,
+        error: Error,
+        options: &TxOptions,
+        deadlocks: u32,
+    ) -> Result<Transaction> {
+        let core = self.core();
+        let mut victim = match error {
+            Error::Deadlock { .. } if deadlocks < core.options.deadlock_retries_max => victim,
+            error => return victim.fail(error),
+        };
+        let started = victim.context().owner.started();
+        victim.give_up();
+        drop(victim);
+        take_rest(Some(back_off(deadlocks)));
+        start(core, options, Some(started))
+    }
+
     /// Runs `body` as one serializable transaction and waits until its outcome is durable. After a deadlock, or when a
     /// black/white checkpoint was in its way ([`Error::MixedColours`]), the body runs again: it may run several times, and sees
     /// its own writes. If it fails, or panics, nothing of it is kept; its error or panic goes on when what it read is durable.

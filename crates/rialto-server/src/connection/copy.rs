@@ -1,6 +1,5 @@
 //! COPY from the client: the messages while its data comes.
 
-use std::collections::VecDeque;
 use std::io;
 
 use rialto_sql::parse::Pieces;
@@ -57,7 +56,7 @@ impl<S: Stream> Connection<S> {
                 self.complete(tag);
                 if state.simple {
                     let (rest, chars_before) = &state.rest;
-                    return self.run_pieces(Pieces::behind(rest, *chars_before), VecDeque::new());
+                    return self.statements_behind_copy(Pieces::behind(rest, *chars_before));
                 }
             }
             Err(error) => return self.copy_failed(*state, error),

@@ -6,7 +6,8 @@
 //! I3: nothing that tells an outcome is written before the session has given it. What is written earlier, rows of a long
 //! result for the most part, is written only when everything that it may have been read from is durable, unless it
 //! belongs to a transaction block: of a block, only the answer to its end is an outcome. [`EarlySend`] keeps that while
-//! a statement runs, [`Connection::send_early`] between messages.
+//! a statement runs, [`Connection::send_early`] between messages. If what was read will never be durable, all that the
+//! implicit block has told is taken back ([`Unsettled`]).
 //!
 //! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
 //! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
@@ -110,8 +111,7 @@ struct Connection<S> {
     mode: Mode,
     statements: Statements,
     portals: Portals,
-    /// Where the last CommandComplete of the implicit block begins in `out`: a failed commit takes it back.
-    completed_at: Option<usize>,
+    unsettled: Unsettled,
     /// Whether messages since the last Sync are still open.
     in_pipeline: bool,
 }
@@ -144,7 +144,7 @@ pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, pla
         mode: Mode::Ready,
         statements: Statements::default(),
         portals: Portals::default(),
-        completed_at: None,
+        unsettled: Unsettled::default(),
         in_pipeline: false,
     };
     let _ = connection.run(place);
@@ -201,8 +201,7 @@ impl<S: Stream> Connection<S> {
     /// Ends the connection with this error behind what there is to send.
     fn fatal(&mut self, error: SqlError) -> io::Result<()> {
         if self.session.settle().is_err() {
-            // I3: what was read will never be durable.
-            self.out.clear();
+            self.unsettled.take_back(&mut self.out);
         }
         self.session.abandon();
         backend::error(&mut self.out, Severity::Fatal, &error);
@@ -216,7 +215,7 @@ impl<S: Stream> Connection<S> {
         }
         let written = self.socket.send(&self.out);
         self.out.clear();
-        self.completed_at = None;
+        self.unsettled.sent();
         if self.out.capacity() > 1 << 22 {
             self.out = Vec::with_capacity(8 * 1024);
         }
@@ -324,11 +323,12 @@ impl<S: Stream> Connection<S> {
     /// Ends an implicit block and tells the client that it is its turn.
     fn ready(&mut self) -> io::Result<()> {
         if let Err(error) = self.session.finish() {
-            if let Some(at) = self.completed_at.take() {
+            if let Some(at) = self.unsettled.completed_at {
                 self.out.truncate(at);
             }
             self.fail(error);
         }
+        self.unsettled = Unsettled::default();
         self.in_pipeline = false;
         let status = match self.session.status() {
             TransactionStatus::Idle => Status::Idle,
@@ -346,6 +346,9 @@ impl<S: Stream> Connection<S> {
     #[cold]
     fn fail(&mut self, error: SqlError) {
         let error = self.session.fail(&error).err().unwrap_or(error);
+        if error.is_log_failure() {
+            self.unsettled.take_back(&mut self.out);
+        }
         self.shared.note(&error);
         self.notices();
         backend::error(&mut self.out, Severity::Error, &error);
@@ -381,11 +384,14 @@ impl<S: Stream> Connection<S> {
         rest: Option<Rest<'_>>,
     ) -> Result<(Tag, u64), SqlError> {
         let settle = match self.session.status() {
-            TransactionStatus::Idle => Some(self.session.durability()),
+            TransactionStatus::Idle => {
+                self.unsettled.from.get_or_insert(self.out.len());
+                Some(self.session.durability())
+            }
             TransactionStatus::Block | TransactionStatus::Failed => None,
         };
-        let Connection { session, out, socket, shared, completed_at, .. } = self;
-        let mut early = EarlySend { socket, database: &shared.database, settle, completed_at };
+        let Connection { session, out, socket, shared, unsettled, .. } = self;
+        let mut early = EarlySend { socket, database: &shared.database, settle, unsettled };
         let mut send = |bytes: &mut Vec<u8>| early.send(bytes);
         let mut sink = WireSink::new(out, prepared.row_columns(), form, &mut send, rest);
         let tag = session.execute(prepared, params, &mut sink)?;
@@ -396,11 +402,38 @@ impl<S: Stream> Connection<S> {
 
     /// Appends CommandComplete.
     fn complete(&mut self, tag: Tag) {
-        self.completed_at = match self.session.status() {
-            TransactionStatus::Idle => Some(self.out.len()),
-            _ => None,
-        };
+        if self.session.is_in_implicit_block() {
+            self.unsettled.completed_at = Some(self.out.len());
+        } else {
+            self.unsettled = Unsettled::default();
+        }
         backend::command_complete(&mut self.out, tag);
+    }
+}
+
+/// What the buffer has of an implicit block, whose outcome is not known: places in the buffer.
+///
+/// I3: what is read may never be durable. Then nothing of it may be told. A commit that fails for another reason takes
+/// back only its CommandComplete: the rows were there.
+#[derive(Default)]
+struct Unsettled {
+    /// Where the answer to the block's first statement begins.
+    from: Option<usize>,
+    /// Where its last CommandComplete begins.
+    completed_at: Option<usize>,
+}
+
+impl Unsettled {
+    /// All that the buffer had has been sent.
+    fn sent(&mut self) {
+        *self = Unsettled { from: self.from.map(|_| 0), completed_at: None };
+    }
+
+    /// What was read will never be durable.
+    fn take_back(&mut self, out: &mut Vec<u8>) {
+        if let Some(from) = std::mem::take(self).from {
+            out.truncate(from);
+        }
     }
 }
 
@@ -410,7 +443,7 @@ struct EarlySend<'a, S> {
     database: &'a Database,
     /// Outside of a block: the level at which what was read has to be durable first.
     settle: Option<Option<Durability>>,
-    completed_at: &'a mut Option<usize>,
+    unsettled: &'a mut Unsettled,
 }
 
 impl<S: Stream> EarlySend<'_, S> {
@@ -422,7 +455,7 @@ impl<S: Stream> EarlySend<'_, S> {
         }
         let sent = self.socket.send(out);
         out.clear();
-        *self.completed_at = None;
+        self.unsettled.sent();
         sent.map_err(|error| SqlError::new(SqlState::IoError, format!("the client is gone: {error}")))
     }
 }

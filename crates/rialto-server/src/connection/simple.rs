@@ -42,6 +42,21 @@ impl<S: Stream> Connection<S> {
 
     /// Runs several statements of one query string.
     fn statements(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
+        self.session.set_in_string(true);
+        let answered = self.read_and_run(pieces);
+        self.session.set_in_string(false);
+        answered
+    }
+
+    /// Runs the statements behind a COPY of a query string.
+    pub(super) fn statements_behind_copy(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
+        self.session.set_in_string(true);
+        let answered = self.run_pieces(pieces, VecDeque::new());
+        self.session.set_in_string(false);
+        answered
+    }
+
+    fn read_and_run(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
         // A syntax error anywhere means that nothing is run.
         let mut kept = VecDeque::new();
         let mut bytes = 0;
@@ -57,11 +72,7 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Runs the statements that are left of a query string. The first of them may have been read already.
-    pub(super) fn run_pieces(
-        &mut self,
-        mut pieces: Pieces<'_>,
-        mut read: VecDeque<ReadStatement>,
-    ) -> io::Result<()> {
+    fn run_pieces(&mut self, mut pieces: Pieces<'_>, mut read: VecDeque<ReadStatement>) -> io::Result<()> {
         while let Some(piece) = pieces.next() {
             let statement = match read.pop_front() {
                 Some(statement) => Ok(statement),

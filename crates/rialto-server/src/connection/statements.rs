@@ -1,6 +1,7 @@
 //! [`Statements`]: a client's prepared statements.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hashbrown::HashMap;
 use rialto_sql::{Prepared, SqlError, SqlState, SqlType};
@@ -8,7 +9,7 @@ use rialto_sql::{Prepared, SqlError, SqlState, SqlType};
 use super::extended::describe_rows;
 use super::output::OutputFormats;
 
-/// The most bytes of a session's prepared statements, texts and plans, each of which counts at least [`STATEMENT_BYTES`].
+/// The most bytes of a session's prepared statements, names, texts and plans, each of which counts at least [`STATEMENT_BYTES`].
 const BYTES_MAX: usize = 64 << 20;
 /// What a short statement counts: it takes about as much, with its plan.
 const STATEMENT_BYTES: usize = 4 << 10;
@@ -19,14 +20,24 @@ pub(super) struct Statement {
     pub(super) prepared: Option<Arc<Prepared>>,
     /// The answer to a Describe of a portal whose columns are all text: RowDescription or NoData.
     pub(super) description: Vec<u8>,
+    /// What it takes, as a part of what all of the session's take.
     bytes: usize,
+    all_bytes: Arc<AtomicUsize>,
+}
+
+/// Portals may have it longer than the client's name for it is there.
+impl Drop for Statement {
+    fn drop(&mut self) {
+        self.all_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
 }
 
 impl Statement {
-    fn new(prepared: Option<Arc<Prepared>>, bytes: usize) -> Statement {
+    fn new(prepared: Option<Arc<Prepared>>, bytes: usize, all_bytes: &Arc<AtomicUsize>) -> Statement {
         let mut description = Vec::new();
         describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
-        Statement { prepared, description, bytes }
+        all_bytes.fetch_add(bytes, Ordering::Relaxed);
+        Statement { prepared, description, bytes, all_bytes: all_bytes.clone() }
     }
 
     pub(super) fn params(&self) -> &[SqlType] {
@@ -43,7 +54,8 @@ impl Statement {
 #[derive(Default)]
 pub(super) struct Statements {
     by_name: HashMap<Vec<u8>, Arc<Statement>>,
-    bytes: usize,
+    /// What they take, and those that only portals have any more.
+    bytes: Arc<AtomicUsize>,
 }
 
 impl Statements {
@@ -58,13 +70,13 @@ impl Statements {
             let message = format!("prepared statement \"{name}\" already exists");
             return Err(SqlError::new(SqlState::DuplicateStatement, message));
         }
-        self.check_room(text_bytes).map(drop)
+        self.check_room(name.len() + text_bytes).map(drop)
     }
 
     /// What a statement counts that takes so many bytes, if there is room for it.
     fn check_room(&self, bytes: usize) -> Result<usize, SqlError> {
         let bytes = bytes.max(STATEMENT_BYTES);
-        if self.bytes + bytes <= BYTES_MAX {
+        if self.bytes.load(Ordering::Relaxed) + bytes <= BYTES_MAX {
             return Ok(bytes);
         }
         let message = format!(
@@ -74,7 +86,7 @@ impl Statements {
         );
         let error = SqlError::new(SqlState::OutOfMemory, message);
         Err(error.hint(format!(
-            "Close some. Each counts what its text and its plan take, at least {} KiB.",
+            "Close some, and their portals. Each counts what its name, text and plan take, at least {} KiB.",
             STATEMENT_BYTES >> 10
         )))
     }
@@ -88,17 +100,15 @@ impl Statements {
     ) -> Result<(), SqlError> {
         let plan_bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes);
         // The plan's bytes count its text.
-        let bytes = self.check_room(plan_bytes.max(text_bytes))?;
-        self.bytes += bytes;
-        self.by_name.insert(name.as_bytes().to_vec(), Arc::new(Statement::new(prepared, bytes)));
+        let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes))?;
+        let statement = Arc::new(Statement::new(prepared, bytes, &self.bytes));
+        self.by_name.insert(name.as_bytes().to_vec(), statement);
         Ok(())
     }
 
-    /// Forgets one; portals of it stay.
+    /// Forgets one; portals of it stay, and keep it.
     #[inline]
     pub(super) fn remove(&mut self, name: &[u8]) {
-        if let Some(statement) = self.by_name.remove(name) {
-            self.bytes -= statement.bytes;
-        }
+        self.by_name.remove(name);
     }
 }

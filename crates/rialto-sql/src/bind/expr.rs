@@ -407,7 +407,13 @@ impl Binder<'_> {
             _ if is_wide(&tested) => None,
             // If they have none, the comparison that has no operator is told.
             _ => {
-                common_type(std::iter::once(&tested).chain(items.iter().filter(|item| !is_alone(item)))).ok()
+                let common =
+                    common_type(std::iter::once(&tested).chain(items.iter().filter(|item| !is_alone(item))));
+                // Texts beside a char are chars, since that comes first.
+                match (tested.sql_type.plain(), common) {
+                    (char @ SqlType::Char(_), Ok(SqlType::Text)) => Some(char),
+                    (_, common) => common.ok(),
+                }
             }
         };
         // A literal or parameter that is tested takes a type in each comparison.
@@ -416,12 +422,13 @@ impl Binder<'_> {
             if let Some(common) = common {
                 let (shared, alone) = items.into_iter().partition(|item| !is_alone(item));
                 items = alone;
-                let tested = self.settle(tested.clone(), common)?;
+                let copy = self.copy(&tested)?;
+                let tested = self.settle(copy, common)?;
                 parts.push(self.in_items(tested, shared, Some(common))?);
             }
             let settled = !parts.is_empty();
             for item in items {
-                let mut again = self.again(&tested);
+                let mut again = self.again(&tested)?;
                 if !settled && self.lifted.is_none() {
                     // As in PostgreSQL a parameter has no type yet in any of these: it takes one in each, which have to agree.
                     again.sql_type = SqlType::Unknown;
@@ -445,9 +452,11 @@ impl Binder<'_> {
                 && !item.expr.has_columns()
                 && !is_wide(&item)
             {
-                // Only beside a float is a number not the one that it was: values of other types compare as they are.
+                // Only beside a float is a number not the one that it was, and only as a char a text without its last blanks:
+                // values of other types compare as they are.
                 item = match common {
                     SqlType::Float8 => self.cast(item, common)?,
+                    SqlType::Char(_) if item.sql_type == SqlType::Text => self.cast(item, common)?,
                     _ => self.settle(item, common)?,
                 };
             }
@@ -459,8 +468,8 @@ impl Binder<'_> {
     }
 
     /// A literal or parameter that stands in one more comparison.
-    fn again(&mut self, typed: &Typed) -> Typed {
-        let mut again = typed.clone();
+    fn again(&mut self, typed: &Typed) -> Result<Typed> {
+        let mut again = self.copy(typed)?;
         if let Expr::Param(index) = again.expr {
             match &mut self.lifted {
                 // One literal that stands for two expressions may settle to two types.
@@ -468,7 +477,18 @@ impl Binder<'_> {
                 None => again.sql_type = self.params[index],
             }
         }
-        again
+        Ok(again)
+    }
+
+    /// A copy of what is no tree, which counts as another one.
+    fn copy(&mut self, typed: &Typed) -> Result<Typed> {
+        let text = match &typed.expr {
+            Expr::Const(Value::Text(text)) => text.len(),
+            Expr::Const(Value::Bytes(bytes)) => bytes.len(),
+            _ => 0,
+        };
+        self.take(2 * size_of::<Expr>() + text)?;
+        Ok(typed.clone())
     }
 
     /// BETWEEN is two comparisons. What is tested is bound once: were it bound for each, chains of BETWEEN would double
@@ -486,10 +506,10 @@ impl Binder<'_> {
         let low = self.expr(scope, low)?;
         if matches!(tested.expr, Expr::Column(_) | Expr::Param(_) | Expr::Const(_) | Expr::Now) {
             // So the ends of an index's range are seen. A literal takes a type beside each of them.
-            let first = tested.clone();
+            let first = self.copy(&tested)?;
             let (left, right) = self.comparable(first, low, CompareOp::GreaterEq.symbol(), position)?;
             let low = Expr::Compare(CompareOp::GreaterEq, Box::new(left), Box::new(right));
-            let again = self.again(&tested);
+            let again = self.again(&tested)?;
             let high = self.expr(scope, high)?;
             let (left, right) = self.comparable(again, high, CompareOp::LessEq.symbol(), position)?;
             let high = Expr::Compare(CompareOp::LessEq, Box::new(left), Box::new(right));

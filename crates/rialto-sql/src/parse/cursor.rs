@@ -160,6 +160,10 @@ impl<'a> Cursor<'a> {
                 self.at += 1;
                 Ok(text.clone())
             }
+            Some(Token::DollarQuotedString(text)) => {
+                self.at += 1;
+                Ok(text.value.clone())
+            }
             _ => Err(self.unexpected("a string in quotes")),
         }
     }

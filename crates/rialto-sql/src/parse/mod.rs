@@ -7,6 +7,7 @@
 
 mod create;
 mod cursor;
+mod dialect;
 mod dml;
 mod expr;
 mod lift;
@@ -19,6 +20,8 @@ use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
 use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+
+use dialect::BoundedDialect;
 
 pub(crate) use create::column_type;
 pub use create::{CreateIndex, CreateTable};
@@ -238,7 +241,7 @@ fn row_statement(places: &Places<'_>, tokens: Vec<TokenWithSpan>, cancel: &Cance
     let chain = limits::chain(&tokens);
     limits::check_nesting(&tokens, chain)?;
     limits::on_a_stack_for(chain, || {
-        let dialect = PostgreSqlDialect {};
+        let dialect = BoundedDialect::new(tokens.len());
         let mut parser = Parser::new(&dialect)
             .with_recursion_limit(limits::RECURSION_MAX)
             .with_tokens_with_locations(tokens);
@@ -247,6 +250,9 @@ fn row_statement(places: &Places<'_>, tokens: Vec<TokenWithSpan>, cancel: &Cance
             if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
         });
         cancel.check()?;
+        if dialect.is_exhausted() {
+            return Err(limits::too_complex("what is nested in it would be read again and again"));
+        }
         match parsed {
             Ok(statement) => lower(places, statement, &first),
             // PostgreSQL knows commands that sqlparser does not.

@@ -26,6 +26,16 @@ pub(super) struct NamedSavepoint {
     number: u64,
 }
 
+/// The most savepoints that a transaction has at a time.
+const SAVEPOINTS_MAX: usize = 100_000;
+/// The bytes of a name that count where a session keeps names of the client's: as many as with PostgreSQL.
+const NAME_BYTES: usize = 63;
+
+/// The part of a name that counts.
+pub(super) fn cut(name: &str) -> &str {
+    &name[..name.floor_char_boundary(NAME_BYTES)]
+}
+
 impl Session {
     /// The end of an implicit block: commits it, and waits until that is as durable as it asked.
     #[inline]
@@ -79,7 +89,12 @@ impl Session {
             // Its transaction died under it; only ROLLBACK is left, and `failed` says so.
             return Err(in_failed_block());
         }
-        let mut tx = self.database.begin_with(&self.choices())?;
+        let tx = self.database.begin_with(&self.choices())?;
+        self.opened(tx)
+    }
+
+    /// The kernel's transaction has begun.
+    pub(super) fn opened(&mut self, mut tx: Transaction) -> Result<()> {
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
@@ -90,7 +105,7 @@ impl Session {
     }
 
     /// What the settings say of the kernel's transaction.
-    fn choices(&self) -> TxOptions {
+    pub(super) fn choices(&self) -> TxOptions {
         let settings = self.settings.current();
         TxOptions {
             durability: settings.durability,
@@ -183,10 +198,16 @@ impl Session {
         if self.block != Block::Explicit {
             return Err(only_in_block("SAVEPOINT"));
         }
+        if self.savepoints.len() == SAVEPOINTS_MAX {
+            let message = format!("a transaction has at most {SAVEPOINTS_MAX} savepoints");
+            return Err(
+                SqlError::new(SqlState::LimitExceeded, message).hint("RELEASE those that are not needed.")
+            );
+        }
         let mark = self.tx.as_mut().map(Transaction::savepoint);
         self.savepoints_made += 1;
         self.savepoints.push(NamedSavepoint {
-            name: name.text.clone(),
+            name: cut(&name.text).to_owned(),
             mark,
             settings: self.settings.mark(),
             number: self.savepoints_made,
@@ -198,7 +219,7 @@ impl Session {
         if self.block != Block::Explicit {
             return Err(only_in_block(command));
         }
-        self.savepoints.iter().rposition(|savepoint| savepoint.name == name.text).ok_or_else(|| {
+        self.savepoints.iter().rposition(|savepoint| savepoint.name == cut(&name.text)).ok_or_else(|| {
             let message = format!("savepoint \"{}\" does not exist", name.text);
             SqlError::new(SqlState::NoSuchSavepoint, message)
         })
@@ -207,7 +228,10 @@ impl Session {
     pub(super) fn rollback_to(&mut self, name: &Name) -> Result<Tag> {
         let at = self.find_savepoint(name, "ROLLBACK TO SAVEPOINT")?;
         match (&mut self.tx, self.savepoints[at].mark) {
-            (Some(tx), Some(mark)) => tx.rollback_to(&mark)?,
+            (Some(tx), Some(mark)) => {
+                tx.rollback_to(&mark)?;
+                tx.clear_cancellation();
+            }
             (Some(_), None) => return Err(SqlError::new(SqlState::Internal, "a savepoint lost its mark")),
             (None, Some(_)) => {
                 let message = "the transaction was ended by the error: it can only be rolled back as a whole";

@@ -23,9 +23,6 @@ const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Room for literals and arguments of more bytes is not kept for the next statement: a session may be idle for long.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
-/// How often a deadlock's victim is run again.
-const DEADLOCK_RETRIES: usize = 20;
-
 impl Session {
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
@@ -275,7 +272,8 @@ impl Session {
         }
         self.open_block();
         self.cancel.begin_running();
-        let mut answer = self.execute_once(prepared, params, sink);
+        // In a query string a request may have come behind the statement before.
+        let mut answer = self.cancel.check().and_then(|()| self.execute_once(prepared, params, sink));
         if let Err(error) = &answer
             && error.is_deadlock()
         {
@@ -286,7 +284,8 @@ impl Session {
         answer
     }
 
-    /// After a deadlock: the victim is run again if it is the only statement of its implicit block.
+    /// After a deadlock: the victim is run again if it is the only statement of its implicit block, as often as the kernel
+    /// runs a body again.
     #[cold]
     fn execute_again(
         &mut self,
@@ -295,15 +294,20 @@ impl Session {
         params: &[Value],
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
-        for _ in 0..DEADLOCK_RETRIES {
-            let deadlock = answer.as_ref().is_err_and(SqlError::is_deadlock);
-            if !deadlock || self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
+        for deadlocks in 0.. {
+            let error = match &answer {
+                Err(SqlError { cause: Some(error), .. }) if matches!(**error, Error::Deadlock { .. }) => {
+                    error
+                }
+                _ => break,
+            };
+            if self.block != Block::Implicit || self.statements > 0 || !sink.restart() {
                 break;
             }
-            // The victim's locks are free once it is gone; then it starts anew.
-            drop(self.take_transaction());
+            let Some(victim) = self.take_transaction() else { break };
             self.defined = false;
-            answer = self.execute_once(prepared, params, sink);
+            let tx = self.database.begin_again(victim, (**error).clone(), &self.choices(), deadlocks)?;
+            answer = self.opened(tx).and_then(|()| self.execute_once(prepared, params, sink));
         }
         answer
     }

@@ -146,6 +146,12 @@ impl Session {
         }
     }
 
+    /// Whether a transaction is open that a client has not begun by BEGIN: its outcome is still to come.
+    #[inline]
+    pub fn is_in_implicit_block(&self) -> bool {
+        self.block == Block::Implicit
+    }
+
     /// Whether there are notices, changed settings or closed portals to take.
     #[inline]
     pub fn has_news(&self) -> bool {
@@ -211,6 +217,12 @@ impl Session {
             return settings::show_wait(self.database.raised_stalls());
         }
         self.settings.current().show(name, self.settings.access() == Access::ReadOnly)
+    }
+
+    /// A query string of several statements begins or has ended: until its end a cancel request ends the statement that is
+    /// its turn.
+    pub fn set_in_string(&self, in_string: bool) {
+        self.cancel.set_in_string(in_string);
     }
 
     /// Cancels what the session runs, from another thread.

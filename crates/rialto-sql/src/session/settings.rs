@@ -8,6 +8,7 @@ use std::time::Duration;
 use rialto::Durability;
 use rialto::io::FOR_EVER;
 
+use super::block::cut;
 use crate::error::{Result, SqlError, SqlState};
 use crate::parse::{Access, Name, SetValue};
 
@@ -167,7 +168,7 @@ impl Settings {
         };
         match name.text.as_str() {
             "application_name" => {
-                self.application_name = text.unwrap_or(&default.application_name).to_string();
+                self.application_name = cut(text.unwrap_or(&default.application_name)).to_string();
             }
             "rialto.durability" => {
                 self.durability = match text.map(str::to_ascii_lowercase).as_deref() {

@@ -152,7 +152,7 @@ impl Session {
     }
 
     fn refuse_in_block(&self, command: &str) -> Result<()> {
-        if self.block == Block::Explicit {
+        if self.block == Block::Explicit || self.statements > 0 {
             let message = format!("{command} cannot run inside a transaction block");
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }

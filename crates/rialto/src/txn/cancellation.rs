@@ -30,6 +30,11 @@ impl Cancellation {
         self.owner.load(Ordering::SeqCst)
     }
 
+    /// The transaction goes on.
+    pub fn clear(&self) {
+        self.is_asked.store(false, Ordering::SeqCst);
+    }
+
     /// What a wait looks at.
     pub fn flag(&self) -> &AtomicBool {
         &self.is_asked

@@ -965,7 +965,7 @@ impl Transaction {
 
     /// Aborts, and tells the error that the commit met. The error rests on what the transaction has read: it is told when that is
     /// durable; if it never will be, the log's error is.
-    fn fail<T>(self, error: Error) -> Result<T> {
+    pub(crate) fn fail<T>(self, error: Error) -> Result<T> {
         self.abort()?;
         Err(error)
     }
@@ -1048,6 +1048,11 @@ impl Transaction {
         let context = self.context();
         context.cancellation.follow(context.owner.transaction());
         Canceller { cancellation: context.cancellation.clone(), core: context.core.clone() }
+    }
+
+    /// Goes on after it was cancelled, as after a rollback to a savepoint. A canceller can cancel it again.
+    pub fn clear_cancellation(&mut self) {
+        self.context().cancellation.clear();
     }
 
     /// A point to roll back to.

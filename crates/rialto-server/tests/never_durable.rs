@@ -1,0 +1,82 @@
+//! I3: outside of a block, rows are shown only when what they were read from is durable. The log's syncs fail here, so a
+//! commit at level memory is acknowledged and never durable, and a reader at level disk must not see its row.
+
+mod common;
+
+use std::time::Duration;
+
+use common::*;
+use rialto::Options;
+use rialto::io::{FaultKind, FaultyDisk};
+
+/// A server whose table `t` has durable rows up to this one, and the row 1, which is in memory and will never be durable.
+/// Until a reader asks for the log, nothing writes it.
+fn server_with_a_row_in_memory(last: u32) -> TestServer {
+    let disk = FaultyDisk::new(1);
+    let options = Options { memory_flush_interval: Duration::from_secs(3600), ..Options::default() };
+    let server = TestServer::on(disk.clone(), options, 8);
+    let mut writer = server.connect();
+    writer.run("create table t (a int primary key, b text)");
+    writer.run("insert into t values (0, 'durable')");
+    let text = "x".repeat(1000);
+    writer.run(&format!("insert into t select n, '{text}' from generate_series(2, {last}) n"));
+    writer.run("set rialto.durability = 'memory'");
+    disk.fail_always(FaultKind::Sync, "log", 0);
+    writer.run("insert into t values (1, 'never durable')");
+    server
+}
+
+/// What a reader is answered: the tags, and whether the row is among them.
+fn told(answer: &[Message]) -> (String, bool) {
+    let shown = rows(answer).concat().contains(&Some("never durable".to_string()));
+    (tags(answer), shown)
+}
+
+#[test]
+fn a_statement_whose_wait_fails_shows_no_rows() {
+    let server = server_with_a_row_in_memory(2);
+    let answer = server.connect().query("select b from t where a = 1");
+    assert_eq!(told(&answer), ("TEZ".to_string(), false), "{}", error_text(&answer));
+    assert_eq!(error_code(&answer).as_deref(), Some("08007"), "{}", error_text(&answer));
+}
+
+#[test]
+fn a_pipeline_whose_wait_fails_shows_no_rows() {
+    let server = server_with_a_row_in_memory(2);
+    let mut reader = server.connect();
+    let statement = |sql| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
+    let (durable, other) =
+        (statement("select b from t where a = 0"), statement("select b from t where a = 1"));
+    reader.send(&[durable, other, sync()].concat());
+    let answer = reader.answer();
+    assert_eq!(told(&answer), ("12EZ".to_string(), false), "{}", error_text(&answer));
+}
+
+#[test]
+fn an_error_shows_no_rows_of_statements_before_it_whose_wait_fails() {
+    let server = server_with_a_row_in_memory(2);
+    let answer = server.connect().query("select b from t where a = 1; select 1 / (a - 1) from t where a = 1");
+    assert_eq!(told(&answer), ("TEZ".to_string(), false), "{}", error_text(&answer));
+}
+
+#[test]
+fn rows_that_fill_the_buffer_are_not_shown_if_the_wait_before_they_are_sent_fails() {
+    let server = server_with_a_row_in_memory(2500);
+    let answer = server.connect().query("select b from t where a > 0 order by a");
+    assert_eq!(told(&answer), ("TEZ".to_string(), false), "{}", error_text(&answer));
+}
+
+#[test]
+fn the_answer_to_a_block_that_has_ended_stays() {
+    let server = server_with_a_row_in_memory(2);
+    let block = "begin; select b from t where a = 0; commit";
+    let mut reader = server.connect();
+    let answer = reader.query(&format!("{block}; select b from t where a = 1"));
+    assert_eq!(told(&answer), ("CTDCCTEZ".to_string(), false), "{}", error_text(&answer));
+    let server = server_with_a_row_in_memory(2);
+    let mut reader = server.connect();
+    let implicit = "select b from t where a = 0; commit";
+    let answer = reader.query(&format!("{implicit}; select b from t where a = 1"));
+    let tags: String = told(&answer).0.replace('N', "");
+    assert_eq!((tags.as_str(), told(&answer).1), ("TDCCTEZ", false), "{}", error_text(&answer));
+}
