@@ -387,9 +387,8 @@ fn a_key_that_looks_like_a_row_number() {
             .collect()
     };
     let flags = |n: u8| -> Vec<Value> { (0..8).map(|bit| Value::Bool(n >> bit & 1 == 1)).collect() };
-    let kinds: [(ColumnType, &dyn Fn(u8) -> Vec<Value>); 2] =
-        [(ColumnType::Text, &texts), (ColumnType::Bool, &flags)];
-    for (ty, key) in kinds {
+    let keys: [&dyn Fn(u8) -> Vec<Value>; 2] = [&texts, &flags];
+    for (ty, key) in [ColumnType::Text, ColumnType::Bool].into_iter().zip(keys) {
         let names: Vec<String> = (0..key(1).len()).map(|at| format!("c{at}")).collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         // With few writes and with many, which are found in another way.

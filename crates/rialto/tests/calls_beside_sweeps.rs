@@ -16,7 +16,7 @@ use rialto::io::{Caching, Disk, MemoryDisk, Open};
 use rialto::recovery::RecoveryReport;
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Action, Checkpointing, Database, Logging, Options, Procedure, RecoveryReport, Scan, TableDef};
+use rialto::{Action, Checkpointing, Database, Logging, Options, Procedure, Scan, TableDef};
 
 const SEGMENT: u64 = 64 << 10;
 /// Of a row that comes into the last segment.
@@ -122,7 +122,6 @@ fn rows(db: &Database) -> Vec<(i32, i32)> {
 fn recovered(disk: &GatedDisk, db: Database) -> RecoveryReport {
     let expected = rows(&db);
     db.close().unwrap();
-    drop(db);
     let shared: Arc<dyn Disk> = disk.disk.clone();
     let report = check(&shared, 256 << 20, 2).unwrap();
     assert!(report.is_sound(), "{report}");

@@ -661,7 +661,7 @@ fn a_unique_key_is_freed_in_one_part_and_given_in_another_under_a_lock_on_the_ta
 #[test]
 fn parts_need_no_more_packets_than_their_transaction() {
     for engine in ENGINES {
-        let (packets_max, log_wait_max) = (1, Duration::from_secs(60));
+        let (packets_max, log_wait_max) = (1, Duration::from_millis(200));
         let db = database_with(Options { packets_max, log_wait_max, ..options(engine) });
         for id in 0..10 {
             db.register(Procedure::new(
