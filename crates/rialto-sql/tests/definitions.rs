@@ -23,7 +23,7 @@ fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
     answer.map_err(|error| session.fail(&error).err().unwrap_or(error))
 }
 
-/// A database that syncs its log only for those who wait for that.
+/// A database that syncs its log only when a transaction waits for that.
 fn open(disk: Arc<dyn Disk>) -> Database {
     let options = Options {
         memory_bytes: 64 << 20,
@@ -145,7 +145,7 @@ fn no_index_is_told_before_it_is_durable() {
     }
 }
 
-/// Who drops a table and makes it anew in one transaction takes it from nobody in between.
+/// A transaction that drops a table and makes it anew takes it from no other transaction in between.
 #[test]
 fn a_table_that_is_made_anew_is_never_absent() {
     let options = Options { memory_bytes: 64 << 20, checkpoint: Checkpointing::None, ..Options::default() };

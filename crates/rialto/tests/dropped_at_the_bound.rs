@@ -40,7 +40,7 @@ fn with_an_emptied_table(disk: Arc<FaultyDisk>) -> (Database, Table) {
 }
 
 /// Drops "t" and does `work` while another thread inserts into "u" at the bound. A transaction is open all the time, so that
-/// who needs another table's segments waits for it.
+/// a transaction that needs another table's segments waits for it.
 fn drop_beside_inserts(db: &Database, u: &Table, seed: u64, work: impl FnOnce()) {
     let mut open = db.begin().unwrap();
     open.get(u, 0).unwrap();

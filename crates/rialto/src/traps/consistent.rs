@@ -136,7 +136,7 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
                 }
             });
         }
-        // More of them where those who write come to little beside a sweep.
+        // More of them where the writing threads come to little beside a sweep.
         let (began, is_met) = (Instant::now(), |damages: [u32; 2]| match checkpoint {
             Checkpointing::Fuzzy => damages.iter().all(|&found| found > 0),
             Checkpointing::TransactionBlackWhite => db.metrics().aborted_colour > 0,

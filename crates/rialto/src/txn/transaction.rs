@@ -913,7 +913,7 @@ impl Context {
 
 impl Drop for Context {
     fn drop(&mut self) {
-        // A slot that holds locks still is nobody else's.
+        // A slot that still holds locks is lent to no other owner.
         if !self.owes_release {
             self.core.locks.give_back(&mut self.owner);
         }

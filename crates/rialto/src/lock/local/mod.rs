@@ -62,11 +62,11 @@ use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::IndexId;
 
-/// So long a table that is out is waited for before it is looked whether to wait any longer.
+/// How long an owner waits for a table that is out before it looks whether to wait any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
 
-/// So long by an owner that only has to release what it holds there, before it looks at other tables that it found out, and by whoever
-/// changes the rules.
+/// How long an owner that only releases its locks waits for a table that is out before it looks at the other tables that it found
+/// out; a change of rules waits as long.
 const RELEASE_AGAIN: Duration = Duration::from_millis(25);
 
 /// A lock in a local lock table that an owner holds.
