@@ -20,17 +20,19 @@ pub enum About {
 }
 
 type Hook = Arc<dyn Fn(&str, About) + Send + Sync>;
+type ReadHook = Arc<dyn Fn(&str, u64) + Send + Sync>;
 
 /// Another disk, and the hook. The hook runs on the thread that writes, and may use the database: no lock of the disk
 /// is held.
 pub struct HookedDisk {
     inner: Arc<dyn Disk>,
     hook: Arc<Mutex<Option<Hook>>>,
+    read_hook: Arc<Mutex<Option<ReadHook>>>,
 }
 
 impl HookedDisk {
     pub fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
-        Arc::new(HookedDisk { inner, hook: Arc::default() })
+        Arc::new(HookedDisk { inner, hook: Arc::default(), read_hook: Arc::default() })
     }
 
     /// A disk in memory, and how many writes to backup copies there were: how far sweeps are.
@@ -51,14 +53,21 @@ impl HookedDisk {
         *self.hook.lock() = Some(Arc::new(hook));
     }
 
+    /// The same before each read at an offset.
+    pub fn before_reads(&self, hook: impl Fn(&str, u64) + Send + Sync + 'static) {
+        *self.read_hook.lock() = Some(Arc::new(hook));
+    }
+
     pub fn unhook(&self) {
         *self.hook.lock() = None;
+        *self.read_hook.lock() = None;
     }
 }
 
 struct HookedFile {
     inner: Arc<dyn File>,
     hook: Arc<Mutex<Option<Hook>>>,
+    read_hook: Arc<Mutex<Option<ReadHook>>>,
 }
 
 impl HookedFile {
@@ -85,7 +94,7 @@ impl fmt::Debug for HookedFile {
 impl Disk for HookedDisk {
     fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
         let inner = self.inner.open(name, open, caching)?;
-        Ok(Arc::new(HookedFile { inner, hook: self.hook.clone() }))
+        Ok(Arc::new(HookedFile { inner, hook: self.hook.clone(), read_hook: self.read_hook.clone() }))
     }
 
     fn list(&self) -> DiskResult<Vec<String>> {
@@ -135,6 +144,10 @@ impl File for HookedFile {
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
+        let hook = self.read_hook.lock().clone();
+        if let Some(hook) = hook {
+            hook(self.inner.name(), offset);
+        }
         self.inner.read_at(buffer, offset)
     }
 
