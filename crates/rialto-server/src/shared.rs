@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rialto::{Database, Error};
+use rialto_sql::parse::ReadingRoom;
 use rialto_sql::{Cancel, SqlError, SqlState};
 use tokio::sync::Notify;
 
@@ -37,6 +38,8 @@ pub(crate) enum Phase {
 /// What all connections share.
 pub struct Shared {
     pub(crate) database: Database,
+    /// Where its sessions read statements.
+    pub(crate) reading_room: Arc<ReadingRoom>,
     connections_max: usize,
     startup_timeout: Duration,
     write_timeout: Duration,
@@ -71,6 +74,7 @@ impl Shared {
     pub fn with(database: Database, options: &ServeOptions) -> Arc<Shared> {
         Arc::new(Shared {
             database,
+            reading_room: Arc::default(),
             connections_max: options.max_connections,
             startup_timeout: options.startup_timeout,
             write_timeout: options.write_timeout,

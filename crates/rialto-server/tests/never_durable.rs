@@ -80,3 +80,36 @@ fn the_answer_to_a_block_that_has_ended_stays() {
     let tags: String = told(&answer).0.replace('N', "");
     assert_eq!((tags.as_str(), told(&answer).1), ("TDCCTEZ", false), "{}", error_text(&answer));
 }
+
+/// A Describe tells of a table: at the level of the session by then, whatever it was when the statement was prepared.
+#[test]
+fn a_description_whose_wait_fails_is_not_told() {
+    let disk = FaultyDisk::new(1);
+    let options = Options { memory_flush_interval: Duration::from_secs(3600), ..Options::default() };
+    let server = TestServer::on(disk.clone(), options, 8);
+    let mut client = server.connect();
+    client.run("create table t (a int primary key)");
+    client.run("set rialto.durability = 'memory'");
+    disk.fail_always(FaultKind::Sync, "log", 0);
+    client.run("create table u (never_durable int)");
+    client.send(&[parse("s", "select never_durable from u limit 0"), sync()].concat());
+    assert_eq!(tags(&client.answer()), "1Z");
+    client.send(&[describe(b'S', "s"), bind("", "s", &[]), describe(b'P', ""), sync()].concat());
+    assert_eq!(tags(&client.answer()), "tT2TZ", "at level memory it is told");
+    client.run("set rialto.durability = 'disk'");
+    for told in [
+        describe(b'S', "s"),
+        [bind("", "s", &[]), describe(b'P', "")].concat(),
+        [bind("", "s", &[]), execute("", 0)].concat(),
+    ] {
+        client.send(&[told, sync()].concat());
+        let answer = client.answer();
+        if answer.is_empty() {
+            // The server has ended: it has seen that its database has stopped.
+            return;
+        }
+        assert!(!tags(&answer).contains(['T', 't', 'C']), "{}", tags(&answer));
+        let code = error_code(&answer);
+        assert!(matches!(code.as_deref(), Some("08007" | "58030")), "{}", error_text(&answer));
+    }
+}

@@ -184,6 +184,45 @@ fn a_lock_wait_can_be_cancelled() {
     holder.run("commit");
 }
 
+/// A pipeline's transaction is open until the Sync: a request that comes between two of its messages ends it at the next one.
+#[test]
+fn a_cancel_between_two_messages_of_a_pipeline_ends_it() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    table(&mut client);
+    let flush = message(b'H', &[]);
+    let insert = [parse("", "insert into t values (90, 1)"), bind("", "", &[]), execute("", 0), flush];
+    let statement = [parse("", "insert into t values (91, 1)"), bind("", "", &[]), execute("", 0)];
+    let nexts = [
+        ("a statement", [&statement[..], &[sync()]].concat().concat(), "EZ"),
+        ("a Parse of what was parsed before", [parse("s", "select b from t where a = 1"), sync()].concat(), "EZ"),
+        ("a Describe", [describe(b'S', ""), sync()].concat(), "EZ"),
+        ("a Sync", sync(), "EZ"),
+        ("a query", query("select b from t where a = 1"), "EZ"),
+    ];
+    client.run("select b from t where a = 1");
+    for (what, next, expected) in nexts {
+        client.send(&insert.concat());
+        let answered: Vec<u8> = (0..3).map(|_| client.read().expect("the server answers").0).collect();
+        assert_eq!(answered, *b"12C", "{what}");
+        cancel(&server, client.process, client.secret);
+        client.send(&next);
+        let answer = client.answer();
+        assert_eq!(tags(&answer), expected, "{what}: {}", error_text(&answer));
+        assert_eq!((error_code(&answer).as_deref(), state(&answer)), (Some("57014"), 'I'), "{what}");
+        let found = rows(&client.run("select count(*) from t where a >= 90"));
+        assert_eq!(found, [[Some("0".to_string())]], "{what}");
+    }
+    // Behind a Sync there is nothing to cancel, nor before the first statement that runs.
+    cancel(&server, client.process, client.secret);
+    client.send(&[&statement[..2], &[message(b'H', &[])]].concat().concat());
+    assert_eq!([client.read().unwrap().0, client.read().unwrap().0], *b"12");
+    cancel(&server, client.process, client.secret);
+    client.send(&[execute("", 0), sync()].concat());
+    assert_eq!(tags(&client.answer()), "CZ");
+    assert_eq!(rows(&client.run("select a from t where a >= 90")), [[Some("91".to_string())]]);
+}
+
 #[test]
 fn deadlocks_and_lock_time_outs_have_their_codes() {
     let server = TestServer::start();

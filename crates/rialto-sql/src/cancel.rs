@@ -14,19 +14,26 @@ const READING: u8 = 1;
 /// It runs one.
 const RUNNING: u8 = 2;
 
+/// It works on a query string of several statements.
+const IN_STRING: u8 = 1;
+/// An implicit block is open: its outcome is still to come.
+const IN_BLOCK: u8 = 2;
+
 /// Reaches the statement that a session reads or runs.
 ///
 /// Kept here: a request that comes while a statement is parsed or bound ends that statement, and leaves the open
 /// transaction as it is; one that comes while it runs ends the transaction's operation. Of a query string of several
-/// statements it ends the next one, if it comes between two, or too late for one.
+/// statements, and of a pipeline whose transaction is open, it ends the next one, if it comes between two, or too late for
+/// one; behind the last statement of an implicit block it ends the block.
 #[derive(Default)]
 pub struct Cancel {
     stage: AtomicU8,
     /// Whether the statement is to end. Stored before the stage is looked at by a request, and looked at after the stage
     /// was stored by the session, so that one of the two sees the other.
     requested: AtomicBool,
-    /// Whether the session works on a query string of several statements: between two of them there is something to cancel.
-    in_string: AtomicBool,
+    /// What there is to cancel between two statements: [`IN_STRING`] and [`IN_BLOCK`]. While it is zero, no request is
+    /// kept that comes between two.
+    between: AtomicU8,
     /// Of the open transaction.
     canceller: Mutex<Option<Canceller>>,
 }
@@ -36,7 +43,7 @@ impl Cancel {
     /// a statement ends may reach the next one of the same transaction: a request names a session, not a statement.
     pub fn request(&self) {
         let canceller = self.canceller.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.stage.load(Ordering::SeqCst) == IDLE && !self.in_string.load(Ordering::SeqCst) {
+        if self.stage.load(Ordering::SeqCst) == IDLE && self.between.load(Ordering::SeqCst) == 0 {
             return;
         }
         self.requested.store(true, Ordering::SeqCst);
@@ -77,24 +84,50 @@ impl Cancel {
         self.leave();
     }
 
+    /// As [`Cancel::check`], between two statements.
+    #[inline]
+    pub(crate) fn check_between(&self) -> Result<()> {
+        if self.between.load(Ordering::Relaxed) == 0 { Ok(()) } else { self.check() }
+    }
+
     /// A query string of several statements begins or has ended.
     pub(crate) fn set_in_string(&self, in_string: bool) {
-        self.in_string.store(in_string, Ordering::SeqCst);
-        self.requested.store(false, Ordering::SeqCst);
+        self.set_between(IN_STRING, in_string);
+    }
+
+    /// Whether the session works on a query string of several statements.
+    pub(crate) fn is_in_string(&self) -> bool {
+        self.between.load(Ordering::Relaxed) & IN_STRING != 0
+    }
+
+    /// An implicit block begins or has ended.
+    #[inline]
+    pub(crate) fn set_in_block(&self, in_block: bool) {
+        self.set_between(IN_BLOCK, in_block);
+    }
+
+    /// Only the session's own thread changes it.
+    fn set_between(&self, what: u8, is_so: bool) {
+        let before = self.between.load(Ordering::Relaxed);
+        let after = if is_so { before | what } else { before & !what };
+        self.between.store(after, Ordering::Release);
+        if before == 0 || after == 0 {
+            self.requested.store(false, Ordering::Relaxed);
+        }
     }
 
     fn enter(&self, stage: u8) {
-        if !self.in_string.load(Ordering::Relaxed) {
+        if self.between.load(Ordering::Relaxed) == 0 {
             self.requested.store(false, Ordering::Relaxed);
         }
         self.stage.store(stage, Ordering::SeqCst);
     }
 
-    /// Whether there was a request. In a query string it stays for the next statement.
+    /// Whether there was a request. Between two statements it stays for the next one.
     fn leave(&self) -> bool {
         self.stage.store(IDLE, Ordering::SeqCst);
         let requested = self.requested.load(Ordering::SeqCst);
-        if requested && !self.in_string.load(Ordering::Relaxed) {
+        if requested && self.between.load(Ordering::Relaxed) == 0 {
             self.requested.store(false, Ordering::SeqCst);
         }
         requested

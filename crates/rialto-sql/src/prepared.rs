@@ -120,6 +120,11 @@ impl Prepared {
         }
     }
 
+    /// Whether it says what tables, columns or indexes there are.
+    pub fn tells_of_tables(&self) -> bool {
+        matches!(self.kind, Kind::Explain(_)) || self.table().is_some()
+    }
+
     /// The columns of the rows that running it gives: the result's, or those of a COPY.
     pub fn row_columns(&self) -> &[OutputColumn] {
         match &self.kind {

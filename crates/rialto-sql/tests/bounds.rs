@@ -1,9 +1,11 @@
 //! What one statement may take: depth, length, columns, memory; and that a request ends it while it is read.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
+use rialto_sql::parse::ReadingRoom;
 use rialto_sql::run::{Collected, KEPT_BYTES_MAX};
 use rialto_sql::{Session, SqlError};
 
@@ -197,6 +199,28 @@ fn results_and_tables_have_so_many_columns_at_most() {
     let columns: Vec<String> = (0..1_601).map(|number| format!("c{number} int")).collect();
     assert_eq!(run(&mut session, &format!("create table wide ({})", columns.join(", "))), Err("54011"));
     assert_eq!(run(&mut session, "select * from t"), Ok(2), "nothing was run");
+}
+
+/// Sessions of one server read large statements in one room; what does not fit beside the others is told so, and small ones fit.
+#[test]
+fn a_large_statement_is_read_where_there_is_room() {
+    let database = Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
+    let room = Arc::new(ReadingRoom::new(4 << 20));
+    let mut session = Session::beside_others(database, "ann", "bank", room);
+    run(&mut session, "create table t (k int primary key, c text)").unwrap();
+    let insert = |from: usize, rows: usize| {
+        let rows: Vec<String> = (from..from + rows).map(|row| format!("({row}, 'it''s')")).collect();
+        format!("insert into t values {}", rows.join(","))
+    };
+    for round in 0..3 {
+        // What was taken is given back, whether or not the statement was read.
+        assert_eq!(run(&mut session, &insert(round * 2_000, 800)), Ok(0));
+        assert_eq!(run(&mut session, &format!("{} x", insert(0, 800))), Err("42601"));
+        assert_eq!(run(&mut session, &insert(0, 2_000)), Err("53200"));
+        assert_eq!(run(&mut session, &format!("explain {}", insert(0, 2_000))), Err("53200"));
+        assert_eq!(run(&mut session, &insert(round * 2_000 + 1_000, 100)), Ok(0));
+        assert_eq!(run(&mut session, "select count(*) from t"), Ok(1));
+    }
 }
 
 #[test]

@@ -96,6 +96,31 @@ fn no_presence_is_told_before_it_is_durable() {
     }
 }
 
+/// A plan that was made at level memory is told of at the level that the session asks for by then, whether it is prepared once
+/// more, described or run.
+#[test]
+fn a_plan_of_a_lower_level_is_told_of_at_the_level_of_the_answer() {
+    for sql in ["select b from u limit 0", "explain select b from u"] {
+        for level in ["disk", "default"] {
+            let (_first, mut second) = after("create table u (b int)");
+            run(&mut second, "set rialto.durability = 'memory'").unwrap();
+            let prepared = second.prepare(sql, &[]).unwrap();
+            assert!(second.settle_plan(&prepared).is_ok(), "at level memory it is told");
+            run(&mut second, &format!("set rialto.durability = '{level}'")).unwrap();
+            let described = second.settle_plan(&prepared).map_err(|error| error.sqlstate.code());
+            assert_eq!(described, Err("08007"), "{sql} {level}");
+            assert_eq!(told(&mut second, sql), Some("08007"), "{sql} {level}");
+            let error = second.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
+            let error = second.fail(&error).err().unwrap_or(error);
+            assert_eq!(error.sqlstate.code(), "08007", "{sql} {level}");
+            // What tells of no table waits for none.
+            assert_eq!(told(&mut second, "set rialto.durability = 'memory'"), None);
+            run(&mut second, "set rialto.durability = 'memory'").unwrap();
+            assert_eq!(told(&mut second, sql), None, "{sql} {level}");
+        }
+    }
+}
+
 /// What a session is told of a statement: its rows, or the error's code.
 fn rows_told(session: &mut Session, sql: &str) -> Result<String, &'static str> {
     let mut rows = Collected::default();

@@ -63,6 +63,18 @@ fn plans_take_no_more_than_in_proportion_to_their_text_and_few_are_kept() {
     session.execute(&prepared, &[], &mut rows).unwrap();
     session.finish().unwrap();
     assert_eq!(format!("{:?}", rows.0[1]), "[Int4(2), Null, Int4(8)]");
+    // Text and pattern are compared where they are.
+    let before_like = resident().unwrap();
+    let prepared = session.prepare("select $1 like $2", &[]).unwrap();
+    let texts = ["x".repeat(96 << 20), "_".repeat(96 << 20)].map(rialto::row::Value::Text);
+    let mut rows = Collected::default();
+    session.execute(&prepared, &texts, &mut rows).unwrap();
+    session.finish().unwrap();
+    assert_eq!(format!("{:?}", rows.0), "[[Bool(true)]]");
+    // Both once more for the expression, and the two that are here.
+    let more = peak().unwrap().saturating_sub(before_like);
+    assert!(more < 500 << 20, "LIKE took {more} bytes");
+    drop((texts, prepared));
     // Texts short enough to be kept, whose plans are long.
     for text in 0..120 {
         let list = vec!["7"; 30_000 - text].join(",");

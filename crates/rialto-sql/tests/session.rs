@@ -761,3 +761,108 @@ fn a_commit_under_which_the_log_fails_has_an_unknown_outcome() {
         }
     }
 }
+
+/// A long list of names is gone through between two looks for a cancel request.
+#[test]
+fn a_request_ends_a_statement_of_many_names() {
+    let mut session = bank();
+    run(&mut session, "create table many (a int)");
+    let names = |name: &str| vec![name; 50_000].join(", ");
+    for sql in [
+        format!("drop table if exists {}", names("nothing")),
+        format!("drop index if exists {}", names("nothing")),
+        format!("truncate {}", names("many")),
+        format!("analyze {}", names("many")),
+    ] {
+        let prepared = session.prepare(&sql, &[]).unwrap();
+        let cancel = session.cancel();
+        // A request that comes before it runs, or behind its last name, meets nothing of it.
+        let cancelled = std::thread::scope(|scope| {
+            let running = scope.spawn(|| {
+                (0..50).find_map(|_| {
+                    let answer = session.execute(&prepared, &[], &mut Collected::default());
+                    if answer.is_ok() {
+                        session.abandon();
+                    }
+                    let error = answer.err()?;
+                    session.fail(&error).unwrap();
+                    Some(error.sqlstate.code())
+                })
+            });
+            while !running.is_finished() {
+                cancel.request();
+                std::thread::yield_now();
+            }
+            running.join().unwrap()
+        });
+        session.take_notices();
+        assert_eq!(cancelled, Some("57014"), "{}", &sql[..30]);
+    }
+}
+
+#[test]
+fn a_cancel_between_the_statements_of_a_query_string_ends_its_reading() {
+    let mut session = bank();
+    run(&mut session, "select a from t where a = 1");
+    let cancel = session.cancel();
+    for known in ["select a from t where a = 1", "select a from t where a = 2", "select 3"] {
+        session.set_in_string(true);
+        session.read(known).map(drop).unwrap();
+        cancel.request();
+        assert_eq!(session.read(known).map(drop).unwrap_err().sqlstate.code(), "57014", "{known}");
+        session.set_in_string(false);
+        assert!(session.read(known).is_ok(), "{known}");
+    }
+}
+
+/// Until the end of an implicit block there is something to cancel, also between two of its statements.
+#[test]
+fn a_cancel_within_an_implicit_block_ends_it() {
+    let mut session = bank();
+    let cancel = session.cancel();
+    let insert = session.prepare("insert into t (a) values (99)", &[]).unwrap();
+    let select = session.prepare("select a from t where a = 1", &[]).unwrap();
+    for at_end in [false, true] {
+        session.execute(&insert, &[], &mut Collected::default()).unwrap();
+        cancel.request();
+        let error = match at_end {
+            true => session.finish().unwrap_err(),
+            false => session.execute(&select, &[], &mut Collected::default()).unwrap_err(),
+        };
+        assert_eq!(error.sqlstate.code(), "57014", "at the end: {at_end}");
+        session.fail(&error).unwrap();
+        assert_eq!(value(&mut session, "select count(*) from t where a = 99"), "0");
+        // It was that block's.
+        session.execute(&select, &[], &mut Collected::default()).unwrap();
+        session.finish().unwrap();
+    }
+    // Of a block that the client has begun the client waits for nothing between two statements.
+    run(&mut session, "begin");
+    cancel.request();
+    run(&mut session, "select a from t where a = 1");
+    cancel.request();
+    run(&mut session, "commit");
+}
+
+#[test]
+fn what_no_rollback_takes_back_stands_alone_in_its_query_string() {
+    let mut session = bank();
+    let alone = ["archive log", "alter system set rialto.raise_stalls = '1ms'", "backup to '/nonexistent/b'"];
+    for sql in alone {
+        for before in [None, Some("select a from t where a = 1")] {
+            session.set_in_string(true);
+            if let Some(sql) = before {
+                let prepared = session.prepare(sql, &[]).unwrap();
+                session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+            }
+            assert_eq!(code(&mut session, sql), "25001", "{sql} behind {before:?}");
+            session.set_in_string(false);
+        }
+        run(&mut session, "begin");
+        assert_eq!(code(&mut session, sql), "25001", "{sql}");
+        run(&mut session, "rollback");
+    }
+    assert_eq!(value(&mut session, "show rialto.raise_stalls"), "0");
+    run(&mut session, "alter system set rialto.raise_stalls = '1ms'");
+    assert_eq!(value(&mut session, "show rialto.raise_stalls"), "1ms");
+}

@@ -212,3 +212,29 @@ fn a_name_of_an_application_is_cut_as_with_postgresql() {
     run(&mut session, &format!("set application_name = '{}'", "a".repeat(1_000)));
     assert_eq!(run(&mut session, "show application_name"), ["a".repeat(63)]);
 }
+
+#[test]
+fn a_setting_takes_every_form_of_a_string() {
+    let database = database();
+    let mut session = session(&database);
+    for (written, shown) in [
+        ("'plain'", "plain"),
+        ("$$it's$$", "it's"),
+        ("$tag$a $$ b$tag$", "a $$ b"),
+        ("$$$$", ""),
+        ("E'a\\x62'", "ab"),
+        ("word", "word"),
+        ("$$a$$, 'b'", "a, b"),
+    ] {
+        for set in ["set application_name =", "set application_name to", "set session application_name ="] {
+            run(&mut session, &format!("{set} {written}"));
+            assert_eq!(show(&mut session, "application_name"), shown, "{set} {written}");
+        }
+    }
+    run(&mut session, "set lock_timeout = $$3s$$");
+    assert_eq!(show(&mut session, "lock_timeout"), "3s");
+    for wrong in ["$1", "$$open", "$a$x$b$"] {
+        let error = try_run(&mut session, &format!("set application_name = {wrong}")).unwrap_err();
+        assert_eq!(error.sqlstate.code(), "42601", "{wrong}");
+    }
+}

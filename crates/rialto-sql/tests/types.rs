@@ -361,3 +361,41 @@ fn floats_have_infinities_and_one_nan() {
         assert_eq!(run(&mut session, &format!("select {text}"), &[]), Err("22007"), "{text}");
     }
 }
+
+/// Text and char(n) are cast to each other alike, so that the first of them decides: a text that becomes a char is compared
+/// without its last blanks, and shown with them.
+#[test]
+fn the_first_text_of_several_decides_whether_they_are_chars() {
+    let mut session = session();
+    run(&mut session, "update t set x = '5  ' where id = 1", &[]).unwrap();
+    for (expr, expected) in [
+        ("coalesce(c, x)", SqlType::Char(None)),
+        ("coalesce(c, 'x'::text)", SqlType::Char(None)),
+        ("coalesce(c, 'x')", SqlType::Char(None)),
+        ("coalesce('x', c, x)", SqlType::Char(None)),
+        ("coalesce(null, c, x)", SqlType::Char(None)),
+        ("coalesce(c, c)", SqlType::Char(Some(5))),
+        ("coalesce(x, c)", SqlType::Text),
+        ("coalesce('x'::text, c)", SqlType::Text),
+        ("nullif(c, x)", SqlType::Text),
+        ("nullif(x, c)", SqlType::Text),
+        ("nullif(c, 'x')", SqlType::Char(Some(5))),
+    ] {
+        let sql = format!("select {expr} from t");
+        assert_eq!(session.prepare(&sql, &[]).unwrap().columns[0].sql_type, expected, "{expr}");
+    }
+    for (sql, expected) in [
+        ("coalesce(c, x), coalesce(nullif(c, 'ab'), x), coalesce(x, c)", "ab   |5  |5  "),
+        ("coalesce(c, x) = 'ab ', coalesce(nullif(c, 'ab'), 'y  '::text) = 'y '", "t|t"),
+        // As texts they differ by their blanks.
+        ("coalesce(x, c) = '5', coalesce(nullif(c, 'ab'), x) = '5'", "f|t"),
+        ("coalesce(null::char(5), x) = '5', coalesce(null::char(5), x) || '!'", "t|5!"),
+        ("coalesce(null::char(5), x) like '5  ', length(coalesce(null::char(5), x))", "t|1"),
+        ("coalesce(null::char(5), 'y  '::text), coalesce(null::char(5), 'y  '::text) like 'y  '", "y  |t"),
+        ("coalesce(null::char(5), 'y  '::text) in ('y', 'z')", "t"),
+        ("coalesce(x, null::char(5)) in ('5', 'z')", "f"),
+    ] {
+        let sql = format!("select {sql} from t where id = 1");
+        assert_eq!(run(&mut session, &sql, &[]), Ok(vec![expected.to_string()]), "{sql}");
+    }
+}

@@ -15,6 +15,7 @@ use crate::protocol::frontend::{Bind, Format, Formats, Message, Target};
 impl<S: Stream> Connection<S> {
     /// One message of a pipeline.
     pub(super) fn pipeline_message(&mut self, message: Message<'_>) -> Result<(), SqlError> {
+        self.session.check_not_cancelled()?;
         match message {
             Message::Parse { name, sql, types } => self.parse(name, sql, &types),
             Message::Bind(bind) => self.bind(&bind),
@@ -97,6 +98,9 @@ impl<S: Stream> Connection<S> {
                 if statement.has_columns() {
                     self.session.check_not_failed()?;
                 }
+                if let Some(prepared) = &statement.prepared {
+                    self.session.settle_plan(prepared)?;
+                }
                 let params = statement.params().iter();
                 backend::parameter_description(&mut self.out, params.map(|sql_type| sql_type.oid()));
                 self.out.extend_from_slice(&statement.description);
@@ -112,6 +116,9 @@ impl<S: Stream> Connection<S> {
         let portal = self.portals.get(name)?;
         if portal.has_columns() {
             self.session.check_not_failed()?;
+        }
+        if let Some(prepared) = portal.statement.as_ref().and_then(|statement| statement.prepared.as_ref()) {
+            self.session.settle_plan(prepared)?;
         }
         portal.describe(&mut self.out);
         Ok(())

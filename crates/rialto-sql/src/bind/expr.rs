@@ -407,13 +407,8 @@ impl Binder<'_> {
             _ if is_wide(&tested) => None,
             // If they have none, the comparison that has no operator is told.
             _ => {
-                let common =
-                    common_type(std::iter::once(&tested).chain(items.iter().filter(|item| !is_alone(item))));
-                // Texts beside a char are chars, since that comes first.
-                match (tested.sql_type.plain(), common) {
-                    (char @ SqlType::Char(_), Ok(SqlType::Text)) => Some(char),
-                    (_, common) => common.ok(),
-                }
+                let shared = items.iter().filter(|item| !is_alone(item));
+                common_type(std::iter::once(&tested).chain(shared)).ok()
             }
         };
         // A literal or parameter that is tested takes a type in each comparison.
@@ -524,7 +519,7 @@ impl Binder<'_> {
     }
 }
 
-/// A value that is one of several chars, each with the blanks of its own length.
+/// A value that is one of several chars, each with the blanks of its own length; a text among them with those that it has.
 pub(super) fn each_padded(scope: &Scope, expr: Expr) -> Expr {
     let length = match &expr {
         Expr::Column(index) => scope.column_type(*index),
@@ -535,6 +530,7 @@ pub(super) fn each_padded(scope: &Scope, expr: Expr) -> Expr {
         (Expr::Coalesce(items), _) => {
             Expr::Coalesce(items.into_iter().map(|item| each_padded(scope, item)).collect())
         }
+        (Expr::Cast(text, SqlType::Text, SqlType::Char(None)), _) => *text,
         (expr, SqlType::Char(Some(length))) => Expr::Padded(Box::new(expr), length),
         (expr, _) => expr,
     }

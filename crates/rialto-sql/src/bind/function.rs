@@ -114,6 +114,11 @@ impl Binder<'_> {
         };
         let items = items.into_iter().map(|item| {
             let before = item.sql_type;
+            if common == SqlType::Char(None) && before == SqlType::Text {
+                // Not computed here: as a char it has no blanks behind it, but it is shown with those that it has.
+                self.lift_computed(&item.expr);
+                return Ok(Expr::Cast(Box::new(item.expr), before, common));
+            }
             Ok(match self.cast(item, common)?.expr {
                 // A literal is to be known for a char of its length.
                 value @ Expr::Const(Value::Text(_))
@@ -148,7 +153,8 @@ pub(super) fn common_type<'t>(
                         next
                     }
                 }
-                _ if common.is_text() && next.is_text() => SqlType::Text,
+                // As with PostgreSQL text and char(n) are cast to each other alike, so the first one stays.
+                _ if common.is_text() && next.is_text() => common,
                 _ if common.is_time() && next.is_time() => SqlType::Timestamp,
                 _ => return Err((common, next, item.position)),
             },

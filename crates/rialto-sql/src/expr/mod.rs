@@ -5,6 +5,7 @@
 
 mod arithmetic;
 pub mod cast;
+mod like;
 mod print;
 
 use std::cell::Cell;
@@ -329,7 +330,7 @@ impl Expr {
             Expr::Like(text, pattern, escape) => {
                 match (text.eval(row, context)?, pattern.eval(row, context)?) {
                     (Value::Text(text), Value::Text(pattern)) => {
-                        Some(like(&text, &pattern, *escape, context.cancel)?)
+                        Some(like::like(&text, &pattern, *escape, context.cancel)?)
                     }
                     (Value::Null, _) | (_, Value::Null) => None,
                     (text, pattern) => return Err(mistyped("LIKE", &[&text, &pattern])),
@@ -502,68 +503,6 @@ fn call(function: Function, value: Value) -> Result<Value> {
         (Function::Upper, Value::Text(text)) => Value::Text(text.to_uppercase()),
         (function, other) => return Err(mistyped(function.name(), &[&other])),
     })
-}
-
-/// A comparison with a pattern asks so often whether it goes on.
-const STEPS_TO_CANCEL: u32 = 1 << 16;
-
-/// Whether `text` is as `pattern` says: `%` for any characters, `_` for one.
-fn like(text: &str, pattern: &str, escape: Option<char>, cancel: &Cancel) -> Result<bool> {
-    enum Part {
-        Any,
-        One,
-        Exactly(char),
-    }
-    let mut parts = Vec::new();
-    let mut characters = pattern.chars();
-    while let Some(character) = characters.next() {
-        parts.push(match character {
-            character if Some(character) == escape => match characters.next() {
-                Some(next) => Part::Exactly(next),
-                None => {
-                    let message = "LIKE pattern must not end with its escape character";
-                    return Err(SqlError::new(SqlState::InvalidParameterValue, message));
-                }
-            },
-            '%' => Part::Any,
-            '_' => Part::One,
-            other => Part::Exactly(other),
-        });
-    }
-    let text: Vec<char> = text.chars().collect();
-    // Greedy, with one place to go back to: the last `%`.
-    let (mut at, mut part, mut back) = (0, 0, None);
-    let mut steps = 0u32;
-    while at < text.len() {
-        // Text and pattern may be long, and the time is that of their product.
-        steps = steps.wrapping_add(1);
-        if steps.is_multiple_of(STEPS_TO_CANCEL) {
-            cancel.check()?;
-        }
-        match parts.get(part) {
-            Some(Part::Any) => {
-                back = Some((part + 1, at));
-                part += 1;
-            }
-            Some(Part::One) => {
-                at += 1;
-                part += 1;
-            }
-            Some(Part::Exactly(wanted)) if *wanted == text[at] => {
-                at += 1;
-                part += 1;
-            }
-            _ => match back {
-                Some((after, from)) => {
-                    back = Some((after, from + 1));
-                    part = after;
-                    at = from + 1;
-                }
-                None => return Ok(false),
-            },
-        }
-    }
-    Ok(parts[part..].iter().all(|part| matches!(part, Part::Any)))
 }
 
 #[cfg(test)]

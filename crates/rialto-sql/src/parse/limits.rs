@@ -9,6 +9,7 @@
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
+use super::room::ReadingRoom;
 use crate::error::{Result, SqlError, SqlState};
 
 /// The longest text of a statement, in bytes.
@@ -141,14 +142,19 @@ fn nesting(tokens: &[TokenWithSpan]) -> usize {
     most
 }
 
-/// Runs `parse`, whose trees are at most so high, on a stack that takes them.
-pub(super) fn on_a_stack_for<T: Send>(chain: usize, parse: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+/// Runs `parse`, whose trees are at most so high, on a stack that takes them, and that finds room.
+pub(super) fn on_a_stack_for<T: Send>(
+    chain: usize,
+    room: &ReadingRoom,
+    parse: impl FnOnce() -> Result<T> + Send,
+) -> Result<T> {
     if chain <= CHAIN_IN_PLACE_MAX {
         return parse();
     }
     if chain > CHAIN_MAX {
         return Err(too_complex(&format!("a chain of more than {CHAIN_MAX} operators")));
     }
+    let _taken = room.take(chain * STACK_BYTES_PER_LEVEL)?;
     let bytes = STACK_BYTES + chain * STACK_BYTES_PER_LEVEL;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("rialto-parse".to_owned()).stack_size(bytes);

@@ -7,50 +7,47 @@ use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 use super::Places;
 use crate::error::{Result, SqlError, SqlState};
 
-/// Makes one string of those that go on, and refuses two on one line, which are no SQL.
-pub(super) fn join(places: &Places<'_>, tokens: Vec<TokenWithSpan>) -> Result<Vec<TokenWithSpan>> {
-    let is_string = |token: &Token| matches!(token, Token::SingleQuotedString(_));
-    // A look first: hardly a statement has two strings with nothing but blanks between.
-    let mut after_string = false;
-    let joins = tokens.iter().any(|token| match &token.token {
-        Token::Whitespace(_) => false,
-        token => std::mem::replace(&mut after_string, begins_string(token)) && is_string(token),
-    });
-    if !joins {
-        return Ok(tokens);
-    }
-    let mut joined: Vec<TokenWithSpan> = Vec::with_capacity(tokens.len());
+/// Makes one string of those that go on, with blanks where the others were, and refuses two on one line, which are no SQL.
+pub(super) fn join(places: &Places<'_>, tokens: &mut [TokenWithSpan]) -> Result<()> {
     // The last string, and whether a line has ended since.
     let mut last: Option<(usize, bool)> = None;
-    for token in tokens {
-        match (&token.token, &mut last) {
+    for at in 0..tokens.len() {
+        match (&tokens[at].token, &mut last) {
+            (Token::Whitespace(_), None) => {}
             (Token::Whitespace(Whitespace::MultiLineComment(_)), _) => last = None,
             (Token::Whitespace(blank), Some((_, ended))) => {
                 *ended |= matches!(blank, Whitespace::Newline | Whitespace::SingleLineComment { .. });
             }
-            (Token::SingleQuotedString(text), Some((at, true))) => match &mut joined[*at].token {
-                Token::SingleQuotedString(first) => {
-                    first.push_str(text);
-                    last = Some((*at, false));
-                    continue;
-                }
-                _ => {
-                    let message = "a string of another kind than '...' that goes on in the next line";
-                    return Err(SqlError::unsupported(message).at(places.position(token.span.start)));
-                }
-            },
-            (Token::SingleQuotedString(_), Some((_, false))) => {
-                let message = format!("syntax error at or near \"{}\"", token.token);
-                return Err(
-                    SqlError::new(SqlState::SyntaxError, message).at(places.position(token.span.start))
-                );
+            (Token::SingleQuotedString(_), Some((first, true))) => {
+                let first = *first;
+                goes_on(places, tokens, first, at)?;
+                last = Some((first, false));
             }
-            (Token::Whitespace(_), None) => {}
-            (other, _) => last = begins_string(other).then_some((joined.len(), false)),
+            (Token::SingleQuotedString(_), Some((_, false))) => {
+                let TokenWithSpan { token, span } = &tokens[at];
+                let message = format!("syntax error at or near \"{token}\"");
+                return Err(SqlError::new(SqlState::SyntaxError, message).at(places.position(span.start)));
+            }
+            (other, _) => last = begins_string(other).then_some((at, false)),
         }
-        joined.push(token);
     }
-    Ok(joined)
+    Ok(())
+}
+
+/// Appends the string at `next` to the one at `first`, and leaves a blank.
+fn goes_on(places: &Places<'_>, tokens: &mut [TokenWithSpan], first: usize, next: usize) -> Result<()> {
+    let position = places.position(tokens[next].span.start);
+    let token = std::mem::replace(&mut tokens[next].token, Token::Whitespace(Whitespace::Space));
+    match (&mut tokens[first].token, token) {
+        (Token::SingleQuotedString(text), Token::SingleQuotedString(more)) => {
+            text.push_str(&more);
+            Ok(())
+        }
+        _ => {
+            let message = "a string of another kind than '...' that goes on in the next line";
+            Err(SqlError::unsupported(message).at(position))
+        }
+    }
 }
 
 /// Whether a string that this is may go on.

@@ -13,8 +13,10 @@ mod expr;
 mod lift;
 mod limits;
 mod literals;
+mod room;
 mod split;
 mod utility;
+mod weight;
 
 use sqlparser::ast;
 use sqlparser::dialect::PostgreSqlDialect;
@@ -29,8 +31,10 @@ pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
 pub use expr::{Arguments, Call, Item, Node, NodeKind, Truth};
 pub use lift::{Lifted, Literal};
 pub use limits::{CHAIN_MAX, HEIGHT_MAX, STATEMENT_BYTES_MAX, TOKENS_MAX};
+pub use room::{READING_BYTES_MAX, READING_ROOM_BYTES, ReadingRoom};
 pub use split::{Piece, Pieces, split};
 pub use utility::{Access, Copy, CopyDirection, Modes, SetScope, SetValue};
+pub use weight::{Weight, weigh};
 
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
@@ -207,20 +211,29 @@ impl<'a> Places<'a> {
 
 /// Parses one statement, as [`split()`] gives it. `cancel` ends it early, between its steps.
 pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
+    parse_in(text, &ReadingRoom::default(), cancel)
+}
+
+/// As [`parse`], in the room that is left beside what others read.
+pub fn parse_in(text: &str, room: &ReadingRoom, cancel: &Cancel) -> Result<Statement> {
     limits::check_length(text)?;
+    let weight = weigh(text);
+    let _taken = room.take(weight.bytes)?;
     let dialect = PostgreSqlDialect {};
     let places = Places::new(text);
-    let tokens = Tokenizer::new(&dialect, text).tokenize_with_location().map_err(|error| {
+    let mut tokens = Vec::with_capacity(weight.tokens + 1);
+    Tokenizer::new(&dialect, text).tokenize_with_location_into_buf(&mut tokens).map_err(|error| {
         let message = format!("syntax error: {}", error.message);
         SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
     })?;
+    debug_assert!(tokens.len() <= weight.tokens);
     limits::check_tokens(&tokens)?;
-    let tokens = literals::join(&places, tokens)?;
+    literals::join(&places, &mut tokens)?;
     cancel.check()?;
     if let Some(inner) = utility::explained(&places, &tokens)? {
-        let inner = tokens[inner..].to_vec();
-        let position = first_position(&places, &inner);
-        return match row_statement(&places, inner, cancel)? {
+        tokens.drain(..inner);
+        let position = first_position(&places, &tokens);
+        return match row_statement(&places, tokens, room, cancel)? {
             inner @ (Statement::Select(_)
             | Statement::Insert(_)
             | Statement::Update(_)
@@ -230,17 +243,22 @@ pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
     }
     match utility::parse(&places, &tokens)? {
         Some(statement) => Ok(statement),
-        None => row_statement(&places, tokens, cancel),
+        None => row_statement(&places, tokens, room, cancel),
     }
 }
 
 /// Parses a statement that sqlparser reads as it is meant.
-fn row_statement(places: &Places<'_>, tokens: Vec<TokenWithSpan>, cancel: &Cancel) -> Result<Statement> {
+fn row_statement(
+    places: &Places<'_>,
+    tokens: Vec<TokenWithSpan>,
+    room: &ReadingRoom,
+    cancel: &Cancel,
+) -> Result<Statement> {
     // What messages name a statement by.
     let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
     let chain = limits::chain(&tokens);
     limits::check_nesting(&tokens, chain)?;
-    limits::on_a_stack_for(chain, || {
+    limits::on_a_stack_for(chain, room, || {
         let dialect = BoundedDialect::new(tokens.len());
         let mut parser = Parser::new(&dialect)
             .with_recursion_limit(limits::RECURSION_MAX)

@@ -111,7 +111,7 @@ fn line_end(bytes: &[u8], at: usize) -> usize {
 }
 
 /// The end of a comment, which may contain comments.
-fn comment_end(bytes: &[u8], mut at: usize) -> usize {
+pub(super) fn comment_end(bytes: &[u8], mut at: usize) -> usize {
     let mut depth = 0;
     while at < bytes.len() {
         match &bytes[at..] {
@@ -138,7 +138,7 @@ fn has_escapes(bytes: &[u8], at: usize) -> bool {
     at > 0 && matches!(bytes[at - 1], b'e' | b'E') && (at < 2 || !word(bytes[at - 2]))
 }
 
-fn quote_end(bytes: &[u8], mut at: usize, quote: u8, escapes: bool) -> usize {
+pub(super) fn quote_end(bytes: &[u8], mut at: usize, quote: u8, escapes: bool) -> usize {
     at += 1;
     while at < bytes.len() {
         match bytes[at] {

@@ -37,10 +37,15 @@ pub(super) fn cut(name: &str) -> &str {
 }
 
 impl Session {
-    /// The end of an implicit block: commits it, and waits until that is as durable as it asked.
+    /// The end of an implicit block: commits it, and waits until that is as durable as it asked. After an error call
+    /// [`Session::fail`].
     #[inline]
     pub fn finish(&mut self) -> Result<()> {
-        if self.block == Block::Implicit { self.commit() } else { Ok(()) }
+        if self.block != Block::Implicit {
+            return Ok(());
+        }
+        self.cancel.check()?;
+        self.commit()
     }
 
     /// After an error: an implicit block is rolled back, an explicit one fails. Waits until what led to the error is
@@ -72,6 +77,7 @@ impl Session {
     pub(super) fn open_block(&mut self) {
         if self.block == Block::None {
             self.block = Block::Implicit;
+            self.cancel.set_in_block(true);
             self.settings.open_block();
             self.statements = 0;
             self.now = clock();
@@ -189,6 +195,7 @@ impl Session {
     pub(super) fn close_block(&mut self) {
         debug_assert!(self.tx.is_none());
         self.block = Block::None;
+        self.cancel.set_in_block(false);
         self.failed = false;
         self.defined = false;
         self.savepoints.clear();

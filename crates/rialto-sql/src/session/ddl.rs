@@ -15,6 +15,7 @@ impl Session {
             Statement::Truncate(names) => {
                 let tx = self.tx.as_mut().expect("the transaction has begun");
                 for name in names {
+                    self.cancel.check()?;
                     let table = find_table(name, tx.table(&name.text))?;
                     match tx.truncate(&table) {
                         // Another table may have got the name meanwhile. The statement has the catalog's lock now, so
@@ -30,6 +31,7 @@ impl Session {
             }
             Statement::DropTable { names, if_exists } => {
                 for name in names {
+                    self.cancel.check()?;
                     let tx = self.tx.as_mut().expect("the transaction has begun");
                     match tx.table(&name.text).map(|_| ()) {
                         Ok(()) => tx.drop_table(&name.text)?,
@@ -43,6 +45,7 @@ impl Session {
             }
             Statement::DropIndex { names, if_exists } => {
                 for name in names {
+                    self.cancel.check()?;
                     let tx = self.tx.as_mut().expect("the transaction has begun");
                     match tx.drop_index(&name.text) {
                         Err(Error::NoSuchIndex { .. }) => {

@@ -36,6 +36,7 @@ impl Session {
     /// Parses a statement without parameters, or finds it among those that were run before, with these literals or
     /// others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
+        self.cancel.check_between()?;
         // A longer one is not kept for its shape, and what is lifted of it would take more than its text.
         let lifts = text.len() <= LIFTED_TEXT_BYTES_MAX && self.lift.lift(text);
         let known = if lifts { self.lifted.get(&self.lift.key) } else { Some(None) };
@@ -183,7 +184,7 @@ impl Session {
     }
 
     fn parse(&self, text: &str) -> Result<Statement> {
-        self.cancel.reading(|| parse::parse(text, &self.cancel))
+        self.cancel.reading(|| parse::parse_in(text, &self.reading_room, &self.cancel))
     }
 
     /// Read it before tables are looked up: a change in between makes the plan look old, never new.
@@ -238,9 +239,23 @@ impl Session {
             CatalogState::Committed(version)
                 if !self.defined && version == self.database.catalog_version() =>
             {
+                self.settle_plan(prepared)?;
                 Ok(true)
             }
             _ => self.is_still_current(prepared),
+        }
+    }
+
+    /// Waits until what a plan tells of tables is as durable as the session asks now. Kept here: a plan that was made, and
+    /// awaited, at a lower level is told of at the level of the answer (I3).
+    ///
+    /// # Errors
+    /// If that will never be durable.
+    #[inline]
+    pub fn settle_plan(&self, prepared: &Prepared) -> Result<()> {
+        match prepared.tells_of_tables() {
+            true => Ok(self.database.settle_definitions(self.durability())?),
+            false => Ok(()),
         }
     }
 
@@ -317,6 +332,7 @@ impl Session {
             return self.utility(statement, sink);
         }
         if let Kind::Explain(lines) = &prepared.kind {
+            self.settle_plan(prepared)?;
             for line in lines {
                 sink.row(&[Value::Text(line.clone())])?;
             }

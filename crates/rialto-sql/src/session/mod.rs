@@ -29,7 +29,7 @@ pub(crate) use utility::show_columns;
 use crate::bind::Facts;
 use crate::cancel::Cancel;
 use crate::error::{Result, Severity, SqlError};
-use crate::parse::{Access, Lifted, Name, SetValue, Statement};
+use crate::parse::{Access, Lifted, Name, ReadingRoom, SetValue, Statement};
 use crate::prepared::Prepared;
 use block::{Block, NamedSavepoint};
 use cache::PlanCache;
@@ -109,11 +109,17 @@ pub struct Session {
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
     cancel: Arc<Cancel>,
+    reading_room: Arc<ReadingRoom>,
 }
 
 impl Session {
     /// A session on a database, for this user and database name.
     pub fn new(database: Database, user: &str, name: &str) -> Session {
+        Session::beside_others(database, user, name, Arc::default())
+    }
+
+    /// As [`Session::new`]; it reads its statements in the room that is left beside what the others of this room read.
+    pub fn beside_others(database: Database, user: &str, name: &str, room: Arc<ReadingRoom>) -> Session {
         Session {
             database,
             settings: SettingStore::default(),
@@ -134,6 +140,7 @@ impl Session {
             notices: Vec::new(),
             status_changes: Vec::new(),
             cancel: Arc::default(),
+            reading_room: room,
         }
     }
 
@@ -217,6 +224,16 @@ impl Session {
             return settings::show_wait(self.database.raised_stalls());
         }
         self.settings.current().show(name, self.settings.access() == Access::ReadOnly)
+    }
+
+    /// Refuses to go on if a cancel request has come between two statements of a query string or of a pipeline whose
+    /// transaction is open. Between others there is nothing to cancel.
+    ///
+    /// # Errors
+    /// SQLSTATE 57014.
+    #[inline]
+    pub fn check_not_cancelled(&self) -> Result<()> {
+        self.cancel.check_between()
     }
 
     /// A query string of several statements begins or has ended: until its end a cancel request ends the statement that is

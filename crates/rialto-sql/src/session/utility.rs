@@ -23,6 +23,7 @@ impl Session {
                     self.warn(SqlState::ActiveTransaction, "there is already a transaction in progress");
                 }
                 self.block = Block::Explicit;
+                self.cancel.set_in_block(false);
                 self.set_modes(*modes)?;
                 Ok(Tag::Word("BEGIN"))
             }
@@ -132,6 +133,7 @@ impl Session {
             }
             Statement::Maintain { command, tables } => {
                 for table in tables {
+                    self.cancel.check()?;
                     self.find_settled(table)?;
                 }
                 let what = match *command {
@@ -152,7 +154,7 @@ impl Session {
     }
 
     fn refuse_in_block(&self, command: &str) -> Result<()> {
-        if self.block == Block::Explicit || self.statements > 0 {
+        if self.block == Block::Explicit || self.statements > 0 || self.cancel.is_in_string() {
             let message = format!("{command} cannot run inside a transaction block");
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }

@@ -126,7 +126,6 @@ impl Restore {
             clearance: header.place,
             transaction_consistent: true,
             logged: true,
-            names_held: true,
             digest: target.digest(header.segments),
             retired: false,
         };

@@ -4,7 +4,6 @@
 //! `tests/traps.rs`.
 
 mod apply;
-mod archived;
 mod black_white;
 mod consistent;
 mod flights;

@@ -58,7 +58,7 @@ impl Part {
         match self {
             Part::Heap(heap) => heap.clear(),
             Part::Index(id, index) => {
-                index.discard();
+                index.clear();
                 context.core.locks.forget_intervals(*id);
             }
         }
@@ -180,7 +180,7 @@ impl DdlState {
             match change {
                 DdlChange::Create(_) => {}
                 DdlChange::Replace { old, new, replaced, .. } => {
-                    old.retire();
+                    old.retire_for(new.clone());
                     replaced.iter().for_each(|part| part.retire(Some(new), context));
                 }
                 DdlChange::Drop(old) => {
