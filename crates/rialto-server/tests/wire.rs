@@ -195,7 +195,11 @@ fn a_cancel_between_two_messages_of_a_pipeline_ends_it() {
     let statement = [parse("", "insert into t values (91, 1)"), bind("", "", &[]), execute("", 0)];
     let nexts = [
         ("a statement", [&statement[..], &[sync()]].concat().concat(), "EZ"),
-        ("a Parse of what was parsed before", [parse("s", "select b from t where a = 1"), sync()].concat(), "EZ"),
+        (
+            "a Parse of what was parsed before",
+            [parse("s", "select b from t where a = 1"), sync()].concat(),
+            "EZ",
+        ),
         ("a Describe", [describe(b'S', ""), sync()].concat(), "EZ"),
         ("a Sync", sync(), "EZ"),
         ("a query", query("select b from t where a = 1"), "EZ"),

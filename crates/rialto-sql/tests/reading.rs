@@ -183,11 +183,23 @@ const NASTY: &[(&str, &str, &str)] = &[
     ("select * from t tablesample a(1)", ",t tablesample a(1)", ""),
     ("select * from unnest(1)", ",unnest(1)", ""),
     ("select * from lateral f(1)", ",lateral f(1)", ""),
-    ("select * from json_table('a','a' columns(a int path 'a'))", ",json_table('a','a' columns(a int path 'a'))", ""),
+    (
+        "select * from json_table('a','a' columns(a int path 'a'))",
+        ",json_table('a','a' columns(a int path 'a'))",
+        "",
+    ),
     ("select * from t pivot(f(1) for a in (1))", ",t pivot(f(1) for a in (1))", ""),
-    ("select * from t match_recognize(pattern(a) define a as 1)", ",t match_recognize(pattern(a) define a as 1)", ""),
+    (
+        "select * from t match_recognize(pattern(a) define a as 1)",
+        ",t match_recognize(pattern(a) define a as 1)",
+        "",
+    ),
     ("select * from rows from (f(1))", ",rows from(f(1))", ""),
-    ("select * from xmltable(1 passing 1 columns a int)", ",xmltable('a' passing a columns a int path 'a')", ""),
+    (
+        "select * from xmltable(1 passing 1 columns a int)",
+        ",xmltable('a' passing a columns a int path 'a')",
+        "",
+    ),
     ("select * from t join t using(a)", ",t join t using(a)", ""),
     ("select * from t natural join t", ",t natural join t", ""),
     ("select * from t", ",t cross join t", ""),
@@ -248,7 +260,10 @@ fn a_text_weighs_what_reading_it_takes() {
             let sql = format!("{first}{}{last}", part.repeat(times));
             let (weight, peak) = (weigh(&sql).bytes + (64 << 10), peak(&sql));
             heaviest = heaviest.max(peak as f64 / weight as f64);
-            assert!(peak <= weight, "{peak} bytes for a weight of {weight}: {first}{part}... ({times}){last}");
+            assert!(
+                peak <= weight,
+                "{peak} bytes for a weight of {weight}: {first}{part}... ({times}){last}"
+            );
         }
     }
     println!("at most {heaviest:.2} of the weight");

@@ -65,8 +65,18 @@ enum List {
 
 /// Words that begin another list than one of expressions, if one comes in a place for those.
 const BEGIN_LISTS: [&[u8]; 12] = [
-    b"by", b"delete", b"from", b"insert", b"merge", b"returning", b"select", b"set", b"table", b"update",
-    b"values", b"with",
+    b"by",
+    b"delete",
+    b"from",
+    b"insert",
+    b"merge",
+    b"returning",
+    b"select",
+    b"set",
+    b"table",
+    b"update",
+    b"values",
+    b"with",
 ];
 
 struct Scales<'a> {
@@ -321,9 +331,9 @@ mod tests {
     #[test]
     fn no_token_is_overlooked() {
         let parts = [
-            "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E", "e", "x", "X", "U&", "N", "b", "a", "1", "0x", "1e", ".",
-            "--", "-", "/*", "*/", "/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", ",,", "(", ")", "\u{e9}", "\u{2014}", "_",
-            "L", ":", "?", "#", "~", "%", "[", "{",
+            "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E", "e", "x", "X", "U&", "N", "b", "a", "1",
+            "0x", "1e", ".", "--", "-", "/*", "*/", "/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", ",,",
+            "(", ")", "\u{e9}", "\u{2014}", "_", "L", ":", "?", "#", "~", "%", "[", "{",
         ];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut tokenized = 0;
@@ -336,7 +346,8 @@ mod tests {
                 text.push_str(parts[(state >> 33) as usize % parts.len()]);
             }
             let mut tokens = Vec::new();
-            let read = Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize_with_location_into_buf(&mut tokens);
+            let read =
+                Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize_with_location_into_buf(&mut tokens);
             tokenized += usize::from(read.is_ok());
             let weight = weigh(&text);
             assert!(tokens.len() <= weight.tokens, "{text:?}: {} tokens, {weight:?}", tokens.len());
@@ -348,8 +359,15 @@ mod tests {
     fn what_is_quoted_weighs_little() {
         let long = "x,(".repeat(100_000);
         for quoted in [
-            format!("'{long}\\'"), format!("\"{long}\""), format!("/*{long}*/"), format!("--{long}"), format!("$a${long}$a$"),
-            format!("$${long}$$"), format!("E'{long}\\''"), format!("x'{long}'"), format!("U&'{long}'"),
+            format!("'{long}\\'"),
+            format!("\"{long}\""),
+            format!("/*{long}*/"),
+            format!("--{long}"),
+            format!("$a${long}$a$"),
+            format!("$${long}$$"),
+            format!("E'{long}\\''"),
+            format!("x'{long}'"),
+            format!("U&'{long}'"),
         ] {
             let bytes = weigh(&format!("select {quoted}")).bytes;
             assert!(bytes < 11 * quoted.len() + 30_000, "{}: {bytes}", &quoted[..6]);
