@@ -126,6 +126,7 @@ impl Restore {
             clearance: header.place,
             transaction_consistent: true,
             logged: true,
+            names_held: true,
             digest: target.digest(header.segments),
             retired: false,
         };

@@ -110,6 +110,7 @@ impl Description {
             secondaries: schema.indexes().iter().map(|_| index()).collect::<Result<_>>()?,
             numbers: Arc::new(RowNumbers::new(storage.first_row_number)),
             floor: Arc::new(AtomicU64::new(0)),
+            lineage: Arc::default(),
             schema,
         }))
     }

@@ -11,6 +11,8 @@ pub(crate) mod description;
 mod opening;
 pub(crate) mod system;
 mod table;
+#[cfg(test)]
+mod tests;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -180,15 +182,18 @@ impl Catalog {
         let mut tables = self.tables.write();
         for change in changes {
             match change {
-                CatalogChange::Put(version) => match tables.by_id.get(&version.id) {
-                    Some(table) => table.replace(version.clone()),
-                    None => {
-                        let (id, name) = (version.id, version.name().to_owned());
-                        let table = self.handle(version.clone());
-                        tables.by_id.insert(id, table.clone());
-                        tables.by_name.insert(name, table);
+                CatalogChange::Put(version) => {
+                    match tables.by_id.get(&version.id) {
+                        Some(table) => table.replace(version.clone()),
+                        None => {
+                            let (id, name) = (version.id, version.name().to_owned());
+                            let table = self.handle(version.clone());
+                            tables.by_id.insert(id, table.clone());
+                            tables.by_name.insert(name, table);
+                        }
                     }
-                },
+                    version.become_committed();
+                }
                 CatalogChange::Remove(version) => {
                     tables.by_id.remove(&version.id);
                     tables.by_name.remove(version.name());

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Weak};
 
 use parking_lot::RwLock;
 
@@ -36,9 +36,16 @@ pub(crate) struct TableVersion {
     /// Whatever is read of the table, absence included, depends on this place at least (I3): that of the last DDL that
     /// made it what it is. The rows of a bulk load do not carry it, and an emptied table has no leaf that could.
     pub floor: Arc<AtomicU64>,
+    /// Of the table's versions.
+    pub lineage: Arc<Lineage>,
     retired: AtomicBool,
-    /// The version that came after this one.
-    successor: OnceLock<Arc<TableVersion>>,
+}
+
+/// What all versions of one table share: where the committed one is. A version leads to no other one but by this, and this keeps
+/// none alive: so what somebody has of a table is one version at most, whatever has become of the table since.
+#[derive(Debug, Default)]
+pub(crate) struct Lineage {
+    committed: RwLock<Weak<TableVersion>>,
 }
 
 /// The parts of a version, for building one.
@@ -53,6 +60,7 @@ pub(crate) struct TableParts {
     pub secondaries: Vec<Arc<Index>>,
     pub numbers: Arc<RowNumbers>,
     pub floor: Arc<AtomicU64>,
+    pub lineage: Arc<Lineage>,
 }
 
 /// Where an index entry leads ([`TableVersion::read_by_entry`]).
@@ -87,8 +95,8 @@ impl TableVersion {
             secondaries: parts.secondaries,
             numbers: parts.numbers,
             floor: parts.floor,
+            lineage: parts.lineage,
             retired: AtomicBool::new(false),
-            successor: OnceLock::new(),
         }
     }
 
@@ -105,6 +113,7 @@ impl TableVersion {
             secondaries: self.secondaries.clone(),
             numbers: self.numbers.clone(),
             floor: self.floor.clone(),
+            lineage: self.lineage.clone(),
         }
     }
 
@@ -196,11 +205,9 @@ impl TableVersion {
         self.retired.store(true, Ordering::Release);
     }
 
-    /// Retires this version in favour of the next one, which handles to this one go over to.
-    pub fn retire_for(&self, next: Arc<TableVersion>) {
-        let first = self.successor.set(next).is_ok();
-        debug_assert!(first, "a version is replaced once");
-        self.retire();
+    /// Makes this the table's committed version, which handles to a retired one go over to.
+    pub(super) fn become_committed(self: &Arc<TableVersion>) {
+        *self.lineage.committed.write() = Arc::downgrade(self);
     }
 }
 
@@ -253,12 +260,16 @@ impl Table {
     /// The table's version as last committed (of a handle from a transaction's own DDL: as the transaction made it).
     pub(crate) fn version(&self) -> Arc<TableVersion> {
         let seen = self.inner.current.read().clone();
-        let Some(mut newest) = seen.successor.get() else { return seen };
-        while let Some(next) = newest.successor.get() {
-            newest = next;
+        if !seen.is_retired() {
+            return seen;
         }
-        *self.inner.current.write() = newest.clone();
-        newest.clone()
+        let Some(committed) = seen.lineage.committed.read().upgrade() else { return seen };
+        let mut current = self.inner.current.write();
+        // The catalog's own handle, which keeps the committed version, has a later one by now if there is one.
+        if Arc::ptr_eq(&current, &seen) {
+            *current = committed.clone();
+        }
+        committed
     }
 
     pub(crate) fn replace(&self, version: Arc<TableVersion>) {

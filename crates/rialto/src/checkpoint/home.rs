@@ -70,6 +70,7 @@ const MAGIC: &[u8; 8] = b"RIALTOHM";
 const RETIRED: u32 = 1;
 const TRANSACTION_CONSISTENT: u32 = 2;
 const LOGGED: u32 = 4;
+const NAMES_HELD: u32 = 8;
 /// No database lives to see this many checkpoints.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -97,6 +98,9 @@ pub struct HomeBlock {
     /// The log has all that the copy has and the older checkpoint's lacks. Blocks of programs that did not know this flag do not
     /// say so.
     pub logged: bool,
+    /// Each packet that the copy holds says so ([`Packet::held_by`]), if any does. Beside calls, blocks of programs that did not know
+    /// this flag have it of calls alone, so not of the values before them.
+    pub names_held: bool,
     /// Of the images in the copy: no others are those of this checkpoint.
     pub digest: u64,
     /// A later checkpoint may have begun to overwrite what this block names.
@@ -162,6 +166,12 @@ impl HomeBlock {
         self.transaction_consistent && packet.held_by.is_some_and(|sweep| sweep <= self.sweep)
     }
 
+    /// Whether the copy, with all that the log has from its redo start up to this place, is the state that a call at this place
+    /// began on. One that is not transaction-consistent has parts of packets, but of none behind its clearance.
+    pub fn fits_call(&self, lsn: Lsn) -> bool {
+        self.transaction_consistent || lsn > self.clearance
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
@@ -169,7 +179,8 @@ impl HomeBlock {
         let flag = |set: bool, flag: u32| if set { flag } else { 0 };
         let flags = flag(self.retired, RETIRED)
             | flag(self.transaction_consistent, TRANSACTION_CONSISTENT)
-            | flag(self.logged, LOGGED);
+            | flag(self.logged, LOGGED)
+            | flag(self.names_held, NAMES_HELD);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -228,6 +239,7 @@ impl HomeBlock {
             clearance: Lsn(u64_at(block, 64)),
             transaction_consistent: u32_at(block, 12) & TRANSACTION_CONSISTENT != 0,
             logged: u32_at(block, 12) & LOGGED != 0,
+            names_held: u32_at(block, 12) & NAMES_HELD != 0,
             digest: u64_at(block, 72),
             retired,
         }))
@@ -392,6 +404,7 @@ impl HomeFile {
                 clearance: Lsn::ZERO,
                 transaction_consistent: true,
                 logged: true,
+                names_held: true,
                 digest: 0,
                 retired: false,
             },
@@ -414,6 +427,7 @@ impl HomeFile {
                 clearance: place,
                 transaction_consistent: true,
                 logged: true,
+                names_held: true,
                 digest,
                 retired: false,
             },
@@ -562,6 +576,7 @@ impl HomeFile {
             clearance: new.clearance,
             transaction_consistent: new.transaction_consistent,
             logged: new.logged,
+            names_held: true,
             digest: new.digest,
             retired: false,
         };

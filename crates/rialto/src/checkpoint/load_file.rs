@@ -162,17 +162,24 @@ impl LoadFileReader {
         Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, heap })
     }
 
-    /// Whether the load file of this number is all there and undamaged. The file of a load that was not committed, or one whose
-    /// removal was cut short, need not be.
+    /// Whether the load file of this number is all there and undamaged. The file of a load that was not committed, one whose
+    /// removal was cut short, or one that a checkpoint removes meanwhile, need not be.
     ///
     /// # Errors
     /// [`Error::Io`].
     pub fn is_whole(disk: &dyn Disk, database_id: u128, number: u64) -> Result<bool> {
+        let length = || match disk.open(&load_file_name(number), Open::ReadOnly, Caching::Buffered) {
+            Err(error) if error.is_missing() => Ok(None),
+            file => file?.length().map(Some),
+        };
+        let before = length()?;
         let read = LoadFileReader::open(disk, database_id, number)
             .and_then(|reader| reader.for_each_row(|_, _| Ok(())));
         match read {
             Ok(()) => Ok(true),
             Err(Error::Corrupt { .. }) => Ok(false),
+            // It is cut in steps: what was to be read is gone.
+            Err(_) if length()? != before => Ok(false),
             Err(error) => Err(error),
         }
     }

@@ -7,7 +7,7 @@ use hashbrown::{HashMap, HashSet};
 
 use super::catalog::is_system;
 use super::redo::{Redo, Workers, table_at};
-use super::replay_calls::{Replay, Setup, call_in, no_copy};
+use super::replay_calls::{Replay, Setup, call_in, no_copy, not_named};
 use super::table::{RedoTable, Scratch};
 use crate::catalog::{RowNumbers, TableParts, TableVersion};
 use crate::core::first_row_number;
@@ -68,19 +68,29 @@ impl Redo<'_> {
     fn call(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {
         let lsn = packet.lsn;
         let call = call_in(lsn, packet.bytes)?;
+        if !self.start.home.fits_call(lsn) {
+            return Err(no_copy(lsn, &call, self.start.home.sequence));
+        }
         let Calls::Replayed(options) = self.calls else {
             self.left = Some((lsn, 1));
             return workers.barrier();
         };
-        if !self.start.home.transaction_consistent {
-            return Err(no_copy(lsn, &call, self.start.home.sequence));
-        }
         if self.replay.is_none() {
             workers.barrier()?;
             self.replay = Some(self.begin_replay(lsn, options)?);
         }
         let replay = self.replay.as_mut().expect("just begun");
         replay.call(lsn, call)
+    }
+
+    /// Refuses a call that the copy holds behind values of which nothing says whether it holds them too. These are redone, and of a
+    /// row that they put and the call has deleted nothing says that it is not to come back.
+    pub(super) fn check_held(&self, packet: &Packet<'_>) -> Result<()> {
+        let home = &self.start.home;
+        if home.names_held || packet.kind != PacketKind::Call || self.records == 0 {
+            return Ok(());
+        }
+        Err(not_named(packet.lsn, &call_in(packet.lsn, packet.bytes)?, home.sequence))
     }
 
     fn begin_replay(&mut self, lsn: Lsn, options: &Options) -> Result<Replay> {

@@ -122,7 +122,8 @@ impl Start {
 /// force. `run` begins anew each time. An opening, `check` and `inspect` all recover so.
 ///
 /// # Errors
-/// What `run` gives; if both copies are damaged, one that names both.
+/// What `run` gives; if both copies are damaged, one that names both; if the older one is refused, one that says why it was
+/// fallen back to.
 pub(crate) fn recover_either<T>(
     newest: &HomeBlock,
     older: Option<&HomeBlock>,
@@ -155,7 +156,15 @@ pub(crate) fn recover_either<T>(
             };
             Ok((done, Some(fell_back)))
         }
-        Err(error @ (Error::MemoryLimit { .. } | Error::Unsupported { .. })) => Err(error),
+        Err(error @ Error::MemoryLimit { .. }) => Err(error),
+        Err(Error::Unsupported { what: reason }) => {
+            let what = format!(
+                "falling back to checkpoint {}, since \"{file}\" of checkpoint {} is damaged at offset {offset} ({what}): \
+                 {reason}",
+                older.sequence, newest.sequence
+            );
+            Err(Error::Unsupported { what })
+        }
         Err(error) => neither(error.to_string()),
     }
 }

@@ -48,7 +48,8 @@
 //! # Calls
 //!
 //! A call of a procedure (System M's TOPER) has no rows that could say whether the copy holds it. So it is replayed only on
-//! a copy that is transaction-consistent, which the home block says, and from the cut on. The cut of copy-on-update is
+//! a copy that is transaction-consistent, which the home block says, and from the cut on; or, on any copy, behind its clearance: up to
+//! there redo makes it whole ([`HomeBlock::fits_call`]). The cut of copy-on-update is
 //! exactly the redo start. A black/white sweep has no such place: each packet that its copy holds says so
 //! ([`Packet::held_by`](crate::log::Packet)), and is left out.
 //!
@@ -58,8 +59,8 @@
 //! the copy has is not run again. A log may hold values,
 //! operations and calls of many openings; what counts is whether the copy in force fits the packets from its redo start
 //! on. It does: calls are logged only while a transaction-consistent checkpoint is in force, and a checkpoint of another kind,
-//! after the database was opened with other logging, has its redo start behind all of them. Should a log hold a call that its
-//! copy does not fit, recovery refuses it. (`replay_calls`, `conflicts`; `engine/deterministic.rs` for what is logged as a
+//! after the database was opened with other logging, has its redo start behind all calls before it, and its clearance before all calls
+//! after it. Should a log hold a call that its copy does not fit, recovery refuses it. (`replay_calls`, `conflicts`; `engine/deterministic.rs` for what is logged as a
 //! call.)
 //!
 //! # Tables come and go meanwhile

@@ -202,6 +202,7 @@ impl<'a> Redo<'a> {
             return Ok(());
         }
         if self.start.home.holds(packet) {
+            self.check_held(packet)?;
             self.packets += 1;
             return Ok(());
         }

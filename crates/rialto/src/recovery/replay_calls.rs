@@ -120,8 +120,18 @@ pub(super) fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
 /// The error for a call that the copy in force does not fit.
 pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
     let what = format!(
-        "but checkpoint {checkpoint} is in force, whose copy is not transaction-consistent and can have a part of it: it \
-         cannot be run again on that"
+        "but the copy of checkpoint {checkpoint}, which redo begins with, is not transaction-consistent and can have a part of \
+         it: it cannot be run again on that; restore a backup"
+    );
+    unsupported(lsn, call, &what)
+}
+
+/// The error for a call that the copy in force has, with values before it of which nothing says whether it has them.
+pub(super) fn not_named(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
+    let what = format!(
+        "which the copy of checkpoint {checkpoint} has, made by an earlier Rialto that did not note which values before it are in the \
+         copy, too: rows that the call deleted could come back. Restore a backup; or open the database with the Rialto that wrote \
+         it, see to it that no such row is there, and make a checkpoint while no transaction runs"
     );
     unsupported(lsn, call, &what)
 }

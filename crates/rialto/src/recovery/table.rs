@@ -225,6 +225,7 @@ impl Builder<'_> {
             secondaries,
             numbers: Arc::new(RowNumbers::new(first_row_number.max(highest.into_inner() + 1))),
             floor: Arc::new(AtomicU64::new(0)),
+            lineage: Arc::default(),
         }))
     }
 
@@ -244,7 +245,7 @@ impl Builder<'_> {
             }
         }
         // Its nodes are those of the new one.
-        version.primary.clear();
+        version.primary.discard();
         let never = |_: usize, _: &[u8], _, _| unreachable!("a key is in an index once");
         let (primary, _) = indexes::build(self.nodes, self.segments.budget(), self.threads, &[run], &never)?;
         Ok(TableVersion::new(TableParts { primary: Arc::new(primary), ..version.parts() }))

@@ -4,6 +4,7 @@
 //! `tests/traps.rs`.
 
 mod apply;
+mod archived;
 mod black_white;
 mod consistent;
 mod flights;

@@ -100,8 +100,9 @@ impl Context {
                 entries.push((position, add.key.clone()));
             }
         }
-        // An index that the transaction created meanwhile was built with the row as it was then.
-        if !table.secondaries.is_empty() {
+        // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations
+        // have put its entries, and noted them. Nobody else changes a table that has an index created.
+        if self.ddl.is_some() && !table.secondaries.is_empty() {
             self.keys_meanwhile(last, table, &key, &mut entries);
         }
 

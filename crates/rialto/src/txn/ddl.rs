@@ -232,7 +232,7 @@ impl Context {
         self.put_system_row(&system::heap_row(&description))?;
         let fresh = self.build_empty(&description)?;
         let mut parts = fresh.parts();
-        parts.numbers = old.numbers.clone();
+        (parts.numbers, parts.lineage) = (old.numbers.clone(), old.lineage.clone());
         let created = Part::all_of(&fresh);
         let replaced = Part::all_of(&old);
         self.replace(old, parts, replaced, created);
@@ -371,6 +371,7 @@ impl Context {
             let length = packet.len();
             let renamed = Write {
                 slot,
+                identity: table.primary_id,
                 kind: WriteKind::Put,
                 fresh: false,
                 entered: false,

@@ -58,7 +58,7 @@ impl Part {
         match self {
             Part::Heap(heap) => heap.clear(),
             Part::Index(id, index) => {
-                index.clear();
+                index.discard();
                 context.core.locks.forget_intervals(*id);
             }
         }
@@ -180,7 +180,7 @@ impl DdlState {
             match change {
                 DdlChange::Create(_) => {}
                 DdlChange::Replace { old, new, replaced, .. } => {
-                    old.retire_for(new.clone());
+                    old.retire();
                     replaced.iter().for_each(|part| part.retire(Some(new), context));
                 }
                 DdlChange::Drop(old) => {

@@ -332,7 +332,8 @@ impl Context {
             }
             false => primary.extend_from_slice(&body),
         }
-        let own = record.and_then(|_| self.writes.find(table.heap.id(), &primary, self.packet_bytes()));
+        let (heap, identity) = (table.heap.id(), table.primary_id);
+        let own = record.and_then(|_| self.writes.find(heap, identity, &primary, self.packet_bytes()));
         if let Some(own) = own {
             there = self.read_place_into(slot, Place::Own(own), &mut body);
         }

@@ -428,7 +428,8 @@ impl Context {
         if self.writes.is_empty() {
             return None;
         }
-        self.writes.find(self.tables.at(slot).heap.id(), &self.key, self.packet_bytes())
+        let table = self.tables.at(slot);
+        self.writes.find(table.heap.id(), table.primary_id, &self.key, self.packet_bytes())
     }
 }
 

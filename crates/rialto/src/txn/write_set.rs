@@ -10,7 +10,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::redo::{Operations, Patches, Placed};
 use super::seek::Place;
 use crate::catalog::TableVersion;
-use crate::ids::HeapId;
+use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::RecordRef;
@@ -76,6 +76,8 @@ impl Effect {
 pub(crate) struct Write {
     /// The rows' storage: a table that the transaction truncates has another after it.
     pub heap: HeapId,
+    /// What its key is a key of: ADD PRIMARY KEY gives the table another identity.
+    pub identity: IndexId,
     /// Where the table stands in the transaction's list of tables.
     pub slot: u32,
     pub kind: WriteKind,
@@ -111,6 +113,7 @@ impl Write {
         let Effect { kind, record, moved_to, fresh, rekeys } = effect;
         Write {
             heap: table.heap.id(),
+            identity: table.primary_id,
             slot: target.slot,
             kind,
             fresh,
@@ -297,16 +300,17 @@ impl WriteSet {
         self.latest.insert_unique(hash(position), position, |&position| hash(position));
     }
 
-    /// The newest write of a row, by its storage and key.
-    pub fn find(&self, heap: HeapId, key: &[u8], packet: &[u8]) -> Option<u32> {
+    /// The newest write of a row, by its storage, and its key in the identity that the table has now.
+    ///
+    /// Of a row that is there the newest write has such a key (`rename_writes`). One that was deleted before the table got that
+    /// identity has no key in it, and its old key may have the bytes of another row's: so it is not found.
+    pub fn find(&self, heap: HeapId, identity: IndexId, key: &[u8], packet: &[u8]) -> Option<u32> {
         let is = |position: u32| {
             let write = &self.writes[position as usize];
-            write.heap == heap && key_of(write, packet) == key
+            write.heap == heap && write.identity == identity && key_of(write, packet) == key
         };
         if self.writes.len() < LINEAR_MAX {
-            // A superseded write may have another key than its row has by now (`rename_writes`).
-            let is_newest = |position: u32| is(position) && !self.get(position).superseded;
-            (0..self.writes.len() as u32).rev().find(|&position| is_newest(position))
+            (0..self.writes.len() as u32).rev().find(|&position| is(position))
         } else {
             self.latest.find(xxh3_64(key), |&position| is(position)).copied()
         }
@@ -473,10 +477,11 @@ mod tests {
     use crate::{Checkpointing, Database, Options, TableDef, Transaction};
 
     fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
-        let previous = set.find(HeapId(1), &[key], packet);
+        let previous = set.find(HeapId(1), IndexId(2), &[key], packet);
         let placed = redo::write_put(packet, TableId(1), &[key], false, body);
         let write = Write {
             heap: HeapId(1),
+            identity: IndexId(2),
             slot: 0,
             kind: WriteKind::Put,
             fresh: previous.is_none(),
@@ -506,7 +511,7 @@ mod tests {
                 push(&mut set, &mut packet, key, b"third");
             }
             let body = |set: &WriteSet, packet: &[u8], key: u8| {
-                let position = set.find(HeapId(1), &[key], packet).unwrap();
+                let position = set.find(HeapId(1), IndexId(2), &[key], packet).unwrap();
                 let mut body = Vec::new();
                 assert!(set.materialize(position, packet, 0, &mut body, &mut |_, _| unreachable!()));
                 body
@@ -515,13 +520,13 @@ mod tests {
             while set.pop_write(&mark, &packet).is_some() {}
             packet.truncate(mark.packet);
             assert!((0..many).all(|key| body(&set, &packet, key) == b"first"));
-            assert_eq!(set.find(HeapId(1), &[200], &packet), None);
+            assert_eq!(set.find(HeapId(1), IndexId(2), &[200], &packet), None);
         }
     }
 
     /// A write to one row after the other: of the whole, as often as `PATCHES_MIN` asks for it, else of its first byte.
     fn patch(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, byte: u8) {
-        let previous = set.find(HeapId(1), &[key], packet).unwrap();
+        let previous = set.find(HeapId(1), IndexId(2), &[key], packet).unwrap();
         if set.is_patched_often(previous, 1) {
             return push(set, packet, key, &[byte]);
         }
@@ -546,7 +551,7 @@ mod tests {
         for round in 1..=200_u8 {
             for key in 0..3 {
                 patch(&mut set, &mut packet, key, round);
-                let newest = set.find(HeapId(1), &[key], &packet).unwrap();
+                let newest = set.find(HeapId(1), IndexId(2), &[key], &packet).unwrap();
                 let steps = steps_of(|| {
                     assert!(set.materialize(newest, &packet, 0, &mut body, &mut |_, _| unreachable!()));
                 });

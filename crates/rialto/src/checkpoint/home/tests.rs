@@ -109,6 +109,7 @@ fn every_flipped_bit_is_noticed() {
         clearance: Lsn(1 << 41),
         transaction_consistent: true,
         logged: false,
+        names_held: true,
         digest: 5,
         retired: false,
     };
@@ -135,6 +136,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         clearance: Lsn::ZERO,
         transaction_consistent: false,
         logged: true,
+        names_held: false,
         digest: 0,
         retired: false,
     };

@@ -414,8 +414,8 @@ impl Heap {
         let mut stripes = self.lock_stripes();
         let mut owned = self.owned.lock();
         stripes.iter_mut().for_each(|stripe| **stripe = Stripe::default());
-        self.partial.lock().clear();
-        self.free_segments(owned.drain(..));
+        *self.partial.lock() = VecDeque::new();
+        self.free_segments(std::mem::take(&mut *owned));
         for rows in &self.rows {
             rows.store(0, Ordering::Relaxed);
         }

@@ -264,7 +264,7 @@ fn finish<E: From<Full>>(pool: Arc<NodePool>, parts: Vec<Built<E>>) -> Result<In
     }
     let mut built: Vec<u32> = (0..nodes.len()).map(|at| nodes.value(at) as u32).collect();
     match result.and_then(|()| Ok(root(&pool, nodes, &mut built)?)) {
-        Ok(root) => Ok(Index { region: pool.region(), root, pool }),
+        Ok(root) => Ok(Index::of_root(root, pool)),
         Err(error) => {
             for id in built {
                 if let Some(held) = pool.region().node(id).lock() {

@@ -65,6 +65,7 @@ impl Index {
     /// The same for a key of so many bytes, by what its head is behind a prefix.
     #[inline(always)]
     fn get_by_these(&self, bytes: usize, head_behind: impl Fn(usize) -> u64) -> Option<Found> {
+        self.check_kept();
         let mut id = self.root;
         let mut node = self.region.get(id)?;
         let mut version = node.latch.try_read()?;

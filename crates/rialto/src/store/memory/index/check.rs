@@ -26,8 +26,12 @@ impl Index {
         }
     }
 
-    /// About how many entries there are, from a few ways down: for planners.
+    /// About how many entries there are, from a few ways down: for planners, without a lock on the table. 0 if it is discarded.
     pub fn len_estimate(&self) -> u64 {
+        self.while_kept(|| self.estimate()).unwrap_or(0)
+    }
+
+    fn estimate(&self) -> u64 {
         const WAYS: usize = 8;
         let mut sum = 0.0;
         for way in 0..WAYS {

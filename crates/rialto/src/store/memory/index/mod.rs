@@ -48,6 +48,7 @@ use self::pool::Region;
 use self::search::Share;
 use self::structure::wants_merge;
 use crate::ids::Lsn;
+use parking_lot::RwLock;
 use std::sync::{Arc, atomic::Ordering};
 
 pub use self::build::{Part, Take};
@@ -97,11 +98,16 @@ pub enum Insert {
 }
 
 /// An ordered index. Shared by reference between any number of threads.
+///
+/// It has nodes until it is discarded ([`Index::discard`]) or dropped, whichever comes first. A user of an index has a lock that
+/// keeps it from being discarded, or looks by [`Index::while_kept`].
 pub struct Index {
     region: Region,
     root: u32,
     /// Keeps the region mapped.
     pool: Arc<NodePool>,
+    /// Its nodes are its own: it is not discarded.
+    is_kept: RwLock<bool>,
 }
 
 impl Index {
@@ -110,7 +116,12 @@ impl Index {
         let (root, mut held) = pool.allocate()?;
         held.become_image(&Image::new(0, false, 0, &[]));
         drop(held);
-        Ok(Index { region: pool.region(), root, pool })
+        Ok(Index::of_root(root, pool))
+    }
+
+    /// The index of a whole tree.
+    fn of_root(root: u32, pool: Arc<NodePool>) -> Index {
+        Index { region: pool.region(), root, pool, is_kept: RwLock::new(true) }
     }
 
     /// Looks `key` up.
@@ -239,10 +250,25 @@ impl Index {
         }
     }
 
-    /// Removes all entries and gives all nodes but the root back. Nobody else uses the index meanwhile. The one leaf that
-    /// is left has the guards and the removal `Lsn` of all that were.
-    pub fn clear(&self) {
-        self.free_all_but_the_root();
+    /// Gives all nodes back, whoever has a reference to the index still. From here on it is used no more, but by
+    /// [`Index::while_kept`].
+    pub fn discard(&self) {
+        let mut is_kept = self.is_kept.write();
+        if std::mem::take(&mut *is_kept) {
+            self.free_under(self.root);
+        }
+    }
+
+    /// Runs `look` while the index is kept from being discarded. None: it is discarded.
+    fn while_kept<T>(&self, look: impl FnOnce() -> T) -> Option<T> {
+        let is_kept = self.is_kept.read_recursive();
+        is_kept.then(look)
+    }
+
+    /// A way into the tree begins here.
+    #[inline(always)]
+    fn check_kept(&self) {
+        debug_assert!(*self.is_kept.read_recursive(), "a discarded index is used");
     }
 
     /// How full the leaves are on average, in percent. Nobody else uses the index meanwhile.
@@ -254,6 +280,7 @@ impl Index {
     /// The leaf that covers `probe`, not yet validated. None: begin again.
     #[inline(always)]
     fn try_leaf(&self, probe: &Probe<'_>) -> Option<(u32, &Node, u64, Option<Share>)> {
+        self.check_kept();
         let mut id = self.root;
         let mut node = self.region.node(id);
         let mut version = node.latch.read()?;
@@ -280,13 +307,13 @@ impl Index {
 
 impl Drop for Index {
     fn drop(&mut self) {
-        self.free_all();
+        self.discard();
     }
 }
 
 impl std::fmt::Debug for Index {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let level = self.region.node(self.root).control().level();
-        f.debug_struct("Index").field("root", &self.root).field("levels", &(level + 1)).finish()
+        let level = self.while_kept(|| self.region.node(self.root).control().level() + 1);
+        f.debug_struct("Index").field("root", &self.root).field("levels", &level).finish()
     }
 }

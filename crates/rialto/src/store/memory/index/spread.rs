@@ -7,8 +7,13 @@ use super::scan::{Batch, Direction, Guard, More, ScanRange};
 
 impl Index {
     /// Keys, or beginnings of keys, that lie about evenly in the index, ascending: at least so many, or all keys there are if
-    /// these are fewer, or so few that leaves tell nothing. Others may write meanwhile.
+    /// these are fewer, or so few that leaves tell nothing. None of a discarded one. Others may write meanwhile; the caller needs
+    /// no lock on the table.
     pub fn marks(&self, at_least: usize) -> Vec<Vec<u8>> {
+        self.while_kept(|| self.marks_of_levels(at_least)).unwrap_or_default()
+    }
+
+    fn marks_of_levels(&self, at_least: usize) -> Vec<Vec<u8>> {
         let mut level = self.region.node(self.root).control().level();
         loop {
             let bounds = self.bounds_of_level(level);

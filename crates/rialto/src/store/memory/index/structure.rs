@@ -223,11 +223,6 @@ impl Index {
         self.region.node(id).lock().expect("the child of a latched parent is in use")
     }
 
-    /// Gives all nodes back. Nobody else uses the index.
-    pub(super) fn free_all(&mut self) {
-        let _ = self.free_under(self.root);
-    }
-
     /// How many leaves there are under a node, itself included, and the words that their entries take. Nobody else uses the
     /// index.
     pub(super) fn leaf_words(&self, id: u32) -> (u64, u64) {
@@ -240,42 +235,14 @@ impl Index {
         children.fold((0, 0), |(leaves, words), (more, of_more)| (leaves + more, words + of_more))
     }
 
-    /// Makes the root an empty leaf and gives all other nodes back. Nobody else uses the index.
-    pub(super) fn free_all_but_the_root(&self) {
-        let mut root = self.lock(self.root);
-        let control = root.control();
-        let mut image = Image::new(
-            0,
-            control.level() == 0 && control.guarded(),
-            root.removal.load(Ordering::Relaxed),
-            &[],
-        );
-        if control.level() > 0 {
-            let (mut guarded, mut removal) = (false, 0);
-            for at in 0..control.count() {
-                let (guard_under, removal_under) = self.free_under(root.child(at));
-                guarded |= guard_under;
-                removal = removal_under.max(removal);
-            }
-            image = Image::new(0, guarded, removal, &[]);
-        }
-        root.become_image(&image);
-    }
-
-    /// Frees a node and all below it; says whether a leaf of them was guarded, and their highest removal Lsn.
-    fn free_under(&self, id: u32) -> (bool, u64) {
+    /// Frees a node and all below it. Nobody else uses the index.
+    pub(super) fn free_under(&self, id: u32) {
         let node = self.lock(id);
         let control = node.control();
-        let mut seen = (control.guarded(), node.removal.load(Ordering::Relaxed));
         if control.level() > 0 {
-            seen = (false, 0);
-            for at in 0..control.count() {
-                let under = self.free_under(node.child(at));
-                seen = (seen.0 | under.0, seen.1.max(under.1));
-            }
+            (0..control.count()).for_each(|at| self.free_under(node.child(at)));
         }
         self.pool.free(id, node);
-        seen
     }
 }
 

@@ -261,19 +261,24 @@ fn a_panic_in_admit_leaves_the_leaf_usable() {
     assert_eq!(put(&index, b"a", 2), Ok(Insert::Done));
 }
 
+/// Whoever has a reference to it still: what is asked of it without a lock says that it is empty.
 #[test]
-fn clearing_gives_all_nodes_but_one_back() {
+fn a_discarded_index_has_no_node() {
     for size in [0u64, 1, 300, 100_000] {
         let pool = pool(1 << 12);
         let index =
             Index::build_sorted(pool.clone(), (0..size).map(|n| (number(n), n))).expect("enough nodes");
-        guard(&index, &from_to(&number(0), &number(5)), Direction::Forward);
-        let removed = index.remove(&number(size / 2), Some(Lsn(9)));
-        index.clear();
-        assert_eq!((index.check(), pool.nodes_in_use()), (Ok(0), 1));
-        let removal = if removed.is_some() { Lsn(9) } else { Lsn::ZERO };
-        assert_eq!(index.get(&number(1)).removal, removal);
-        assert!(asks(&index, &number(1)));
+        let leaf = index.get(&number(1)).leaf;
+        index.discard();
+        assert_eq!(pool.nodes_in_use(), 0);
+        let another =
+            Index::build_sorted(pool.clone(), (0..300).map(|n| (number(n), n))).expect("enough nodes");
+        let nodes = pool.nodes_in_use();
+        assert_eq!((index.len_estimate(), index.marks(8)), (0, Vec::new()));
+        assert!(!index.unchanged(&leaf));
+        index.discard();
+        drop(index);
+        assert_eq!((another.check(), pool.nodes_in_use()), (Ok(300), nodes));
     }
 }
 
