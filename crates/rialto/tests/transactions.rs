@@ -1,6 +1,8 @@
 //! What a transaction sees, keeps and gives up. `transactions_central.rs` and
 //! `transactions_local.rs` run the same scenarios with other locks.
 
+#[path = "transactions/again.rs"]
+mod again;
 #[path = "transactions/definitions.rs"]
 mod definitions;
 #[path = "transactions/readers.rs"]
