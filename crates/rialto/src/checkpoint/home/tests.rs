@@ -148,6 +148,21 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
     assert!(matches!(decoded(u64::MAX, false), HomeSlot::Damaged(_)));
 }
 
+/// Of a copy that is not transaction-consistent what lies behind its clearance is whole.
+#[test]
+fn calls_are_run_on_copies_that_have_no_part_of_them() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    for consistent in [true, false] {
+        checkpoint(&mut home).unwrap();
+        let block = home.block();
+        assert_eq!((block.transaction_consistent, block.names_held), (consistent, true));
+        let clearance = block.clearance;
+        let fits = [block.redo_start, clearance, clearance.next()].map(|lsn| block.fits_call(lsn));
+        assert_eq!(fits, [consistent, consistent, true]);
+    }
+}
+
 #[test]
 fn another_format_is_an_error_of_its_own() {
     let disk = MemoryDisk::new();
