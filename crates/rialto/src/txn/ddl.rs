@@ -160,19 +160,15 @@ impl Context {
 
     /// The table and position of an index of this name, as this transaction sees it.
     fn find_index(&mut self, name: &str) -> Option<(String, WhichIndex)> {
-        let ddl = self.ddl();
-        for version in ddl.made() {
-            let newest = ddl.made().find(|other| other.id == version.id).expect("at least itself");
-            if Arc::ptr_eq(newest, version)
-                && !ddl.has_dropped(version.id)
-                && let Ok(which) = version.schema.index_named(name)
-            {
-                return Some((version.name().to_owned(), which));
-            }
-        }
-        let (table, which) = self.core.catalog.table_of_index(name)?;
-        let changed = self.ddl().made().any(|version| version.id == table.id());
-        if changed || self.ddl().has_dropped(table.id()) { None } else { Some((table.name(), which)) }
+        let made = self.ddl().tables().filter_map(|(_, version)| version).find_map(|version| {
+            let which = version.schema.index_named(name).ok()?;
+            Some((version.name().to_owned(), which))
+        });
+        made.or_else(|| {
+            let (table, which) = self.core.catalog.table_of_index(name)?;
+            let is_as_committed = self.ddl().tables().all(|(id, _)| id != table.id());
+            is_as_committed.then(|| (table.name(), which))
+        })
     }
 
     fn create_table(&mut self, def: &TableDef) -> Result<Table> {

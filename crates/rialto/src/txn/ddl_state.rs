@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hashbrown::HashSet;
+
 use super::bulk_load::Load;
 use super::transaction::Context;
 use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
@@ -103,6 +105,18 @@ impl DdlChange {
     }
 }
 
+/// Counts a look at a change, in tests.
+#[inline(always)]
+fn count_look() {
+    #[cfg(test)]
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 impl DdlState {
     pub fn changes(&self) -> usize {
         self.changes.len()
@@ -119,12 +133,29 @@ impl DdlState {
     }
 
     pub fn has_dropped(&self, id: TableId) -> bool {
-        self.changes.iter().any(|change| matches!(change, DdlChange::Drop(old) if old.id == id))
+        self.newest_first().any(|change| matches!(change, DdlChange::Drop(old) if old.id == id))
+    }
+
+    /// The changes, the newest first.
+    fn newest_first(&self) -> impl Iterator<Item = &DdlChange> {
+        self.changes.iter().rev().inspect(|_| count_look())
+    }
+
+    /// The tables that this transaction's DDL is about, each as it is now: in a version that the transaction has made, or dropped.
+    pub(super) fn tables(&self) -> impl Iterator<Item = (TableId, Option<&Arc<TableVersion>>)> {
+        let mut seen = HashSet::new();
+        let states = self.newest_first().map(|change| match change {
+            DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => {
+                (version.id, Some(version))
+            }
+            DdlChange::Drop(old) => (old.id, None),
+        });
+        states.filter(move |&(id, _)| seen.insert(id))
     }
 
     /// What this transaction's DDL says about a name, if it says anything.
     pub fn table(&self, name: &str, catalog: &Catalog) -> Option<Result<Table>> {
-        self.changes.iter().rev().find_map(|change| match change {
+        self.newest_first().find_map(|change| match change {
             DdlChange::Create(version) | DdlChange::Replace { new: version, .. }
                 if version.name() == name =>
             {
@@ -138,8 +169,8 @@ impl DdlState {
     }
 
     /// The versions that this transaction has made, the newest first.
-    pub(super) fn made(&self) -> impl Iterator<Item = &Arc<TableVersion>> {
-        self.changes.iter().rev().filter_map(|change| match change {
+    fn made(&self) -> impl Iterator<Item = &Arc<TableVersion>> {
+        self.newest_first().filter_map(|change| match change {
             DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => Some(version),
             DdlChange::Drop(_) => None,
         })
@@ -200,5 +231,41 @@ impl DdlState {
         }
         self.changes.iter().rev().for_each(|change| change.take_back(context));
         context.forget_tables = true;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::LOOKS;
+    use crate::io::MemoryDisk;
+    use crate::row::{Column, ColumnType};
+    use crate::{Checkpointing, Database, Logging, Options, TableDef};
+
+    /// The looks at changes that one more table takes in a transaction that has made so many.
+    fn looks_of_a_table_after(tables: usize) -> u64 {
+        let options = Options {
+            memory_bytes: 64 << 20,
+            checkpoint: Checkpointing::None,
+            logging: Logging::None,
+            ..Options::default()
+        };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut tx = db.begin().unwrap();
+        let create = |tx: &mut crate::Transaction, nth: usize| {
+            let columns = vec![Column::new("id", ColumnType::Int4)];
+            tx.create_table(&TableDef::new(format!("t{nth}"), columns).with_primary_key(&["id"])).unwrap();
+        };
+        (0..tables).for_each(|nth| create(&mut tx, nth));
+        let before = LOOKS.get();
+        create(&mut tx, tables);
+        let looks = LOOKS.get() - before;
+        tx.abort().unwrap();
+        looks
+    }
+
+    #[test]
+    fn a_statement_takes_steps_in_proportion_to_the_ones_before() {
+        let (few, many) = (looks_of_a_table_after(20), looks_of_a_table_after(160));
+        assert!(many <= few * 8 + 100, "{few} looks after 20 tables, {many} after 160");
     }
 }
