@@ -159,11 +159,10 @@ impl Head {
         (0..sharers).for_each(|_| self.count(LockMode::Shared));
     }
 
-    /// Turns `sharers` of the anonymous shared locks into one of `owner`.
-    pub(super) fn name_anonymous(&mut self, owner: u16, sharers: u32) {
-        self.anonymous -= sharers;
-        self.add(owner, LockMode::Shared);
-        (0..sharers).for_each(|_| self.discount(LockMode::Shared));
+    /// Turns one of the anonymous shared locks into that of `owner`.
+    pub(super) fn name_anonymous(&mut self, owner: u16) {
+        self.anonymous -= 1;
+        self.granted.push(Grant { owner, mode: LockMode::Shared });
     }
 
     /// Drops one anonymous shared lock.

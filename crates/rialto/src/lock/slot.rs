@@ -13,7 +13,7 @@ use super::local::{HeldLocal, Rules, Stint};
 use super::mode::LockMode;
 use super::name::{HeadName, LockTarget};
 use super::sync::{AtomicU32, AtomicU64, Condvar, Mutex};
-use super::thin::ThinList;
+use super::thin::{Chunks, ThinList};
 use super::thin_index::ThinIndex;
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
@@ -246,6 +246,8 @@ pub(super) struct Body {
     pub(super) whole: bool,
     /// The length of its list of thin locks.
     pub(super) thin: usize,
+    /// That list, after its first chunk.
+    pub(super) thin_chunks: Chunks,
     /// Where that list names a record, once it is longer than its first chunk.
     pub(super) thin_index: ThinIndex,
     /// The indexes in which it holds intervals.
@@ -283,6 +285,7 @@ impl Owner {
                 tables,
                 whole: false,
                 thin: 0,
+                thin_chunks: Chunks::default(),
                 thin_index: ThinIndex::default(),
                 intervals,
                 locals: SmallVec::new(),

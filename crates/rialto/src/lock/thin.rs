@@ -11,13 +11,13 @@
 //! - **L8** A record's address is the lock's name, so a slot must not be given to another record while its word's lock
 //!   bits are set ([`LockManager::lock_fresh`] refuses it). Who locks a record that an index probe gave it has to check
 //!   afterwards that the record still is the key's; if it is not, it gives the lock back and probes again.
-//! - **L9** Each owner's list names every record that it holds in the thin form. That is how a release finds them, and
-//!   how the deadlock detector finds sharers whom the word only counted.
+//! - **L9** Each owner's list names every record that it holds in the thin form, once, and a word counts each of its sharers
+//!   once. That is how a release finds them, and how the deadlock detector finds sharers whom the word only counted.
 //!
 //! A key that is absent has no word: its lock is central, by name. An inserter therefore holds both, the name and,
 //! before the entry is published, the new slot.
 
-use std::sync::OnceLock;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32 as PlainU32, AtomicU64 as PlainU64, Ordering};
 
 use super::head::{Head, Heads};
@@ -25,8 +25,7 @@ use super::manager::{LockManager, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockTarget};
 use super::slot::{Lent, Owner, Slot};
-use super::sync::AtomicU64;
-use super::thin_index::Entries;
+use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
 use crate::rarely::rarely;
@@ -81,17 +80,16 @@ pub(super) const VOID: u64 = u64::MAX;
 
 /// The length of a list's first chunk, which lies in the slot; each next one is twice as long as the one before.
 const FIRST_CHUNK: usize = 64;
-const CHUNKS: usize = 25;
-
-/// How far back a sharer looks for its own earlier lock before it counts itself twice, which is harmless.
-const LOOK_BACK: usize = 32;
+/// How many chunks after the first a slot keeps for its next transactions.
+pub(super) const CHUNKS_KEPT: usize = 2;
 
 /// The records that an owner holds in the thin form. Only the owner writes; the detector reads.
 #[derive(Debug)]
 pub(super) struct ThinList {
     length: PlainU32,
     first: [PlainU64; FIRST_CHUNK],
-    more: [OnceLock<Box<[PlainU64]>>; CHUNKS],
+    /// The same as the owner's own [`Chunks`], for the detector.
+    more: Mutex<Chunks>,
 }
 
 impl Default for ThinList {
@@ -99,47 +97,85 @@ impl Default for ThinList {
         ThinList {
             length: PlainU32::new(0),
             first: [const { PlainU64::new(VOID) }; FIRST_CHUNK],
-            more: [const { OnceLock::new() }; CHUNKS],
+            more: Mutex::default(),
         }
     }
 }
 
-impl ThinList {
-    #[inline]
-    fn cell(&self, at: usize) -> &PlainU64 {
-        match self.first.get(at) {
-            Some(cell) => cell,
-            None => self.cell_beyond(at),
-        }
-    }
+/// The chunks of a list after the first one. The owner has them at hand, and the slot has them for the detector, which keeps
+/// those that it reads; so the owner needs no latch, and one that it gives up is freed when nobody reads it any more.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Chunks(Vec<Arc<[PlainU64]>>);
 
-    fn cell_beyond(&self, at: usize) -> &PlainU64 {
+impl Chunks {
+    /// The cell at this place of the list, if there is one so far.
+    fn cell(&self, at: usize) -> Option<&PlainU64> {
         let chunk = (at / FIRST_CHUNK + 1).ilog2() as usize - 1;
         let begin = FIRST_CHUNK * ((2 << chunk) - 1);
-        let length = FIRST_CHUNK * (2 << chunk);
-        let cells = self.more[chunk].get_or_init(|| (0..length).map(|_| PlainU64::new(VOID)).collect());
-        &cells[at - begin]
+        Some(&self.0.get(chunk)?[at - begin])
     }
 
-    #[inline]
-    fn set(&self, at: usize, record: u64) {
-        self.cell(at).store(record, Ordering::Relaxed);
+    /// The cells of a list of this length.
+    fn cells(&self, length: usize) -> impl Iterator<Item = &PlainU64> {
+        self.0.iter().flat_map(|chunk| chunk.iter()).take(length.saturating_sub(FIRST_CHUNK))
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+}
+
+/// A list as its owner reads it.
+#[derive(Clone, Copy)]
+struct Own<'a> {
+    list: &'a ThinList,
+    chunks: &'a Chunks,
+}
+
+impl Own<'_> {
+    fn cell(&self, at: usize) -> &PlainU64 {
+        self.list.first.get(at).or_else(|| self.chunks.cell(at)).expect("a place before the list's end")
     }
 
     #[inline]
     fn get(&self, at: usize) -> u64 {
-        count_look();
-        self.cell(at).load(Ordering::Relaxed)
+        look(self.cell(at))
     }
+}
 
-    #[inline]
-    fn push(&self, at: usize, record: u64) {
-        self.set(at, record);
+impl ThinList {
+    /// Appends a record at the list's end, which is here.
+    #[inline(always)]
+    fn push(&self, chunks: &mut Chunks, at: usize, record: u64) {
+        match self.first.get(at) {
+            Some(cell) => cell.store(record, Ordering::Relaxed),
+            None => self.set_beyond(chunks, at, record),
+        }
         self.length.store(at as u32 + 1, Ordering::Release);
     }
 
-    fn clear(&self) {
+    fn set_beyond(&self, chunks: &mut Chunks, at: usize, record: u64) {
+        if chunks.cell(at).is_none() {
+            self.grow(chunks);
+        }
+        chunks.cell(at).expect("a list grows by one").store(record, Ordering::Relaxed);
+    }
+
+    #[cold]
+    fn grow(&self, chunks: &mut Chunks) {
+        let length = FIRST_CHUNK * (2 << chunks.len());
+        chunks.0.push((0..length).map(|_| PlainU64::new(VOID)).collect());
+        *self.more.lock() = chunks.clone();
+    }
+
+    /// The list is empty. A long one gives up memory.
+    #[inline(always)]
+    fn clear(&self, chunks: &mut Chunks) {
         self.length.store(0, Ordering::Release);
+        if rarely(chunks.len() > CHUNKS_KEPT) {
+            chunks.0.truncate(CHUNKS_KEPT);
+            *self.more.lock() = chunks.clone();
+        }
     }
 
     fn len(&self) -> usize {
@@ -148,18 +184,28 @@ impl ThinList {
 
     /// Whether the list names the record. Any thread may ask.
     pub(super) fn contains(&self, record: u64) -> bool {
-        (0..self.len()).any(|at| self.get(at) == record)
-    }
-
-    fn named_lately(&self, record: u64) -> bool {
         let length = self.len();
-        (length.saturating_sub(LOOK_BACK)..length).any(|at| self.get(at) == record)
+        if self.first.iter().take(length).any(|cell| look(cell) == record) {
+            return true;
+        }
+        // The owner may have given chunks up since: then it holds nothing that it held.
+        length > FIRST_CHUNK && {
+            let more = self.more.lock().clone();
+            more.cells(length).any(|cell| look(cell) == record)
+        }
     }
 
-    /// Leaves the last one of a record's entries and voids the others.
-    fn keep_one(&self, entries: &Entries) {
-        entries.iter().rev().skip(1).for_each(|&at| self.set(at as usize, VOID));
+    /// How many chunks after the first are kept for the detector.
+    #[cfg(test)]
+    pub(super) fn chunks(&self) -> usize {
+        self.more.lock().len()
     }
+}
+
+#[inline]
+fn look(cell: &PlainU64) -> u64 {
+    count_look();
+    cell.load(Ordering::Relaxed)
 }
 
 /// Counts a look at an entry of a list, in tests.
@@ -193,8 +239,9 @@ impl Lent<'_> {
     #[inline(always)]
     fn note(self, owner: &mut Owner, record: u64) {
         // Counted when it is released, all at once.
-        self.0.thin.push(owner.body.thin, record);
-        owner.body.thin += 1;
+        let body = &mut owner.body;
+        self.0.thin.push(&mut body.thin_chunks, body.thin, record);
+        body.thin += 1;
     }
 }
 
@@ -237,8 +284,6 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
         let id = owner.id();
-        let list = &self.slots[usize::from(id)].thin;
-        let mut entries = Entries::new();
         loop {
             let before = word.load(Ordering::Relaxed);
             let (locked, acquired) = if before & ThinWord::QUEUED != 0 {
@@ -251,13 +296,12 @@ impl LockManager {
             } else {
                 let sharers = before & ThinWord::COUNT;
                 match mode {
-                    RecordMode::Shared if sharers > 0 && list.named_lately(record) => {
+                    RecordMode::Shared if sharers > 0 && self.place_of(owner, record).is_some() => {
                         return Ok(Acquired::Held);
                     }
                     RecordMode::Shared if sharers == ThinWord::COUNT => break,
                     RecordMode::Exclusive if sharers > 0 => {
-                        entries = self.entries(owner, record);
-                        if entries.len() as u64 != sharers {
+                        if sharers > 1 || self.place_of(owner, record).is_none() {
                             // Others share it.
                             break;
                         }
@@ -269,10 +313,7 @@ impl LockManager {
             if word.compare_exchange_weak(before, locked, Ordering::Acquire, Ordering::Relaxed).is_ok() {
                 match acquired {
                     Acquired::New => self.lent(owner).note(owner, record),
-                    _ => {
-                        list.keep_one(&entries);
-                        self.slot(owner).counters.row.add(1);
-                    }
+                    _ => self.slot(owner).counters.row.add(1),
                 }
                 return Ok(acquired);
             }
@@ -282,14 +323,13 @@ impl LockManager {
             return Err(LockError::WouldWait);
         }
         let name = HeadName::address(record);
-        let entries = self.entries(owner, record);
+        let holds = self.place_of(owner, record).is_some();
         let ask = |heads: &mut Heads| {
             let at = heads.find_or_insert(name);
             let head = heads.at(at);
             inflate(word, head);
-            if !entries.is_empty() && !head.names(id) {
-                head.name_anonymous(id, entries.len() as u32);
-                list.keep_one(&entries);
+            if holds && !head.names(id) {
+                head.name_anonymous(id);
             }
             (at, head.ask(id, mode.into()))
         };
@@ -302,47 +342,58 @@ impl LockManager {
         Ok(acquired)
     }
 
-    /// Where the owner's list names the record: looked for in a short list, else found by an index of it.
-    fn entries(&self, owner: &mut Owner, record: u64) -> Entries {
-        let list = &self.slots[usize::from(owner.id())].thin;
-        let length = owner.body.thin;
-        if length <= FIRST_CHUNK {
-            return (0..length).filter(|&at| list.get(at) == record).map(|at| at as u32).collect();
+    /// Where the owner's list names the record, if it does: looked for in a short list, else found by an index of it.
+    fn place_of(&self, owner: &mut Owner, record: u64) -> Option<usize> {
+        let body = &mut owner.body;
+        let own = Own { list: &self.slots[usize::from(body.id)].thin, chunks: &body.thin_chunks };
+        if body.thin <= FIRST_CHUNK {
+            return (0..body.thin).rev().find(|&at| own.get(at) == record);
         }
-        let index = &mut owner.body.thin_index;
-        index.extend(length, |at| list.get(at));
-        index.entries(record, |at| list.get(at))
+        body.thin_index.extend(body.thin, |at| own.get(at));
+        body.thin_index.place_of(record)
+    }
+
+    /// The owner's list.
+    fn own<'a>(&'a self, owner: &'a Owner) -> Own<'a> {
+        Own { list: &self.slot(owner).thin, chunks: &owner.body.thin_chunks }
     }
 
     /// The records that the owner holds in the thin form, by address.
-    pub fn held_records(&self, owner: &Owner) -> impl Iterator<Item = u64> {
-        let list = &self.slots[usize::from(owner.id())].thin;
-        (0..owner.body.thin).map(|at| list.get(at)).filter(|&record| record != VOID)
+    pub fn held_records<'a>(&'a self, owner: &'a Owner) -> impl Iterator<Item = u64> + 'a {
+        let own = self.own(owner);
+        (0..owner.body.thin).map(move |at| own.get(at)).filter(|&record| record != VOID)
     }
 
     /// Locks a slot that no index names yet, exclusively, before an entry for it is published. False: its lock bits are
     /// still in use by those who held or sought the record that was there before; take another slot.
+    ///
+    /// A slot that the owner has locked itself, for a row that it has taken back, is locked already, and L8 holds for it: while
+    /// the word is exclusively the owner's and not queued, nobody else holds the slot or waits for it as the row that was taken
+    /// back. Who has its address from an index and asks later waits for the owner's end, and then finds by the index that the
+    /// record is not the key's. Who reads without locks reads no record that is locked exclusively, and one that it has read
+    /// before has another version since, which freeing the slot gave it.
     pub fn lock_fresh(&self, owner: &mut Owner, word: &AtomicU64, record: u64) -> bool {
+        let own = ThinWord::EXCLUSIVE | u64::from(owner.id());
         self.record_if_free(owner, word, record, RecordMode::Exclusive)
+            || word.load(Ordering::Relaxed) & ThinWord::MASK == own
     }
 
     /// Gives one thin lock back before the end: for a record that turned out not to be the key's (L8), and for weaker
     /// isolation levels. Does nothing if it is not held. Only for a lock that was [`Acquired::New`].
     pub fn release_thin_early(&self, owner: &mut Owner, word: &AtomicU64, record: u64) {
-        let list = &self.slots[usize::from(owner.id())].thin;
-        let Some(at) = (0..owner.body.thin).rev().find(|&at| list.get(at) == record) else { return };
-        let was_long = owner.body.thin > FIRST_CHUNK;
+        let own = self.own(owner);
+        let Some(at) = (0..owner.body.thin).rev().find(|&at| own.get(at) == record) else { return };
         self.release_thin(owner.id(), word, record);
         self.slot(owner).counters.row.add(1);
-        list.set(at, VOID);
-        while owner.body.thin > 0 && list.get(owner.body.thin - 1) == VOID {
-            owner.body.thin -= 1;
-        }
-        list.length.store(owner.body.thin as u32, Ordering::Release);
-        match owner.body.thin > FIRST_CHUNK {
+        own.cell(at).store(VOID, Ordering::Relaxed);
+        let was_long = owner.body.thin > FIRST_CHUNK;
+        let length = (0..owner.body.thin).rev().find(|&at| own.get(at) != VOID).map_or(0, |last| last + 1);
+        own.list.length.store(length as u32, Ordering::Release);
+        owner.body.thin = length;
+        match length > FIRST_CHUNK {
             true => {
-                owner.body.thin_index.remove(record, at as u32);
-                owner.body.thin_index.shorten(owner.body.thin);
+                owner.body.thin_index.remove(record);
+                owner.body.thin_index.shorten(length);
             }
             false if was_long => owner.body.thin_index.clear(),
             false => {}
@@ -381,10 +432,10 @@ impl LockManager {
             let first = slot.thin.first[..held.min(FIRST_CHUNK)].iter();
             let mut released = self.release_cells(id, first, words);
             if rarely(held > FIRST_CHUNK) {
-                released += self.release_beyond(id, slot, held, words);
+                released += self.release_cells(id, owner.body.thin_chunks.cells(held), words);
                 owner.body.thin_index.clear();
             }
-            slot.thin.clear();
+            slot.thin.clear(&mut owner.body.thin_chunks);
             slot.counters.row.add(released);
         }
     }
@@ -406,11 +457,6 @@ impl LockManager {
             }
         }
         released
-    }
-
-    #[cold]
-    fn release_beyond(&self, id: u16, slot: &Slot, held: usize, words: &impl LockWords) -> u64 {
-        self.release_cells(id, (FIRST_CHUNK..held).map(|at| slot.thin.cell_beyond(at)), words)
     }
 
     #[inline]

@@ -1,18 +1,13 @@
-//! [`ThinIndex`]: where a long list of thin locks names a record, so that a lock that is strengthened does not walk the list.
+//! [`ThinIndex`]: where a long list of thin locks names a record, so that the list is not walked for one that is locked again.
 
 use hashbrown::HashTable;
-use smallvec::SmallVec;
 
 use super::thin::VOID;
-
-/// The places in a list that name one record, the earliest first.
-pub(super) type Entries = SmallVec<[u32; 2]>;
 
 /// The entries of an owner's list of thin locks by their record: made when first asked for, so that a lock costs nothing for it.
 #[derive(Debug, Default)]
 pub(super) struct ThinIndex {
-    /// A record and its place, for every entry before `length` that names one. An entry that was taken back since may still be
-    /// here.
+    /// A record and its place, for every entry before `length` that names one. No record is here twice (L9).
     places: HashTable<(u64, u32)>,
     length: usize,
 }
@@ -25,29 +20,25 @@ impl ThinIndex {
             if record == VOID {
                 continue;
             }
+            debug_assert_eq!(self.place_of(record), None, "L9: a list names a record once");
             self.places.insert_unique(hash(record), (record, at as u32), |&(record, _)| hash(record));
         }
         self.length = length;
     }
 
     /// Where the list names the record.
-    pub(super) fn entries(&self, record: u64, record_at: impl Fn(usize) -> u64) -> Entries {
-        let named = self.places.iter_hash(hash(record)).filter(|place| place.0 == record);
-        let mut entries: Entries =
-            named.map(|place| place.1).filter(|&at| record_at(at as usize) == record).collect();
-        entries.sort_unstable();
-        entries.dedup();
-        entries
+    pub(super) fn place_of(&self, record: u64) -> Option<usize> {
+        self.places.find(hash(record), |place| place.0 == record).map(|place| place.1 as usize)
     }
 
-    /// The entry is taken back.
-    pub(super) fn remove(&mut self, record: u64, at: u32) {
-        if let Ok(entry) = self.places.find_entry(hash(record), |&place| place == (record, at)) {
+    /// The record's entry is taken back.
+    pub(super) fn remove(&mut self, record: u64) {
+        if let Ok(entry) = self.places.find_entry(hash(record), |place| place.0 == record) {
             entry.remove();
         }
     }
 
-    /// The list has become shorter.
+    /// The list has become shorter, by entries that were taken back.
     pub(super) fn shorten(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
