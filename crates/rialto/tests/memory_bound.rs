@@ -1,7 +1,7 @@
 //! Rows that come and go where memory is out: their slots and segments go from table to table, and no row changes under it.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rialto::io::{MemoryDisk, Random};
@@ -308,5 +308,89 @@ fn a_recovery_leaves_narrow_rows_the_room_that_they_had() {
             after > all / 100 * 97,
             "{after} rows have room, of {all} before, at {percent} percent of them"
         );
+    }
+}
+
+/// What a definition comes to that has too little memory. One that does not end is left to itself, with its database.
+fn outcome_of(db: Database, define: impl FnOnce(&Database) -> rialto::Result<()> + Send + 'static) -> Error {
+    let (sends, receives) = mpsc::channel();
+    std::thread::spawn(move || {
+        let outcome = define(&db);
+        drop(db);
+        // Nobody receives it if it comes too late.
+        let _ = sends.send(outcome);
+    });
+    let outcome = receives.recv_timeout(Duration::from_secs(120)).expect("a definition ends");
+    outcome.expect_err("the test's own premise: there is too little memory")
+}
+
+fn numbers(count: usize) -> Vec<Column> {
+    (0..count).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect()
+}
+
+/// Fills a table of one number a row up to the bound, and deletes one row in so many again: index nodes become free, which are
+/// fewer than a definition needs.
+fn leave_some_nodes(db: &Database, table: &Table, one_in: i32) {
+    let insert = |ids: std::ops::Range<i32>| {
+        db.transact(|tx| ids.clone().try_for_each(|id| tx.insert(table, &[Value::Int4(id)])))
+    };
+    let rows = (0..).step_by(100).find(|&first| insert(first..first + 100).is_err()).unwrap();
+    for first in (0..rows / one_in / 100 * 100).step_by(100) {
+        db.transact(|tx| (first..first + 100).try_for_each(|id| tx.delete(table, id).map(drop))).unwrap();
+    }
+}
+
+#[test]
+fn an_index_that_has_no_room_is_refused() {
+    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let definition = TableDef::new("t", numbers(1)).with_primary_key(&["c0"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    leave_some_nodes(&db, &table, 20);
+    let error = outcome_of(db, |db| db.transact(|tx| tx.create_index("t", "second", &["c0"], false)));
+    assert!(matches!(error, Error::MemoryLimit { .. }), "{error:?}");
+}
+
+#[test]
+fn a_table_that_has_no_room_for_empty_indexes_is_not_emptied() {
+    const INDEXES: usize = 60;
+    let (db, _, _) = open(LockForm::Thin, Some(0));
+    let (wide, other) = db
+        .transact(|tx| {
+            let wide = tx.create_table(&TableDef::new("wide", numbers(INDEXES)).with_primary_key(&["c0"]))?;
+            for nth in 1..INDEXES {
+                tx.create_index("wide", &format!("by_{nth}"), &[&format!("c{nth}")], false)?;
+            }
+            Ok((wide, tx.create_table(&TableDef::new("other", numbers(1)).with_primary_key(&["c0"]))?))
+        })
+        .unwrap();
+    let row: Vec<Value> = (0..INDEXES as i32).map(Value::Int4).collect();
+    db.transact(|tx| tx.insert(&wide, &row)).unwrap();
+    leave_some_nodes(&db, &other, 60);
+    let truncated = wide.clone();
+    let error = outcome_of(db.clone(), move |db| db.transact(|tx| tx.truncate(&truncated)));
+    assert!(matches!(error, Error::MemoryLimit { .. }), "{error:?}");
+    assert_eq!(db.transact(|tx| tx.get(&wide, 0)).unwrap().map(|row| row.values()), Some(row));
+}
+
+/// A row that is inserted and taken back leaves its slot to the next one, in the same transaction.
+#[test]
+fn rows_that_are_taken_back_take_no_room() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let (db, [_, a, _], _) = open(locks, Some(0));
+        db.transact(|tx| tx.insert(&a, &row("a", -1, SHORT))).unwrap();
+        let mut tx = db.begin().unwrap();
+        let before = db.metrics().memory_used;
+        for id in 0..10_000 {
+            let savepoint = tx.savepoint();
+            tx.insert(&a, &row("a", id % 3, SHORT)).unwrap();
+            tx.update(&a, -1, &[(1, text("a", -1, 2 * SHORT))]).unwrap();
+            tx.rollback_to(&savepoint).unwrap();
+            tx.release_savepoint(savepoint).unwrap();
+        }
+        let taken = db.metrics().memory_used - before;
+        assert!(taken <= 4 << 16, "{locks:?}: {taken} bytes");
+        tx.insert(&a, &row("a", 0, SHORT)).unwrap();
+        tx.commit().unwrap();
+        assert!(is_as_inserted(&db, &a, "a", -1, SHORT) && is_as_inserted(&db, &a, "a", 0, SHORT));
     }
 }

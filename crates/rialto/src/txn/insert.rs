@@ -201,33 +201,44 @@ impl Context {
         self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
     }
 
-    /// Tries again what has failed for memory, at this table or none, for as long as there is something to give back.
+    /// Tries again what has failed for memory, at this table or none, while there is more memory than the attempt before had.
+    ///
+    /// Each attempt begins with more free bytes than the one before it, so there is a last one. An attempt that fails frees
+    /// what it has taken, which can then be given back: that is no more than it began with.
     #[cold]
     pub(super) fn at_bound<T>(
         &mut self,
         slot: Option<u32>,
         mut attempt: impl FnMut(&mut Context) -> Option<T>,
     ) -> Result<T> {
+        let mut had = None;
         loop {
-            let given_back = self.give_back_empty(slot)?;
-            // Others may have been faster, or have given back what there was before this one looked.
+            self.check()?;
+            // Index nodes that no index uses, if they make a segment.
+            self.core.nodes.give_back_free(SEGMENT_BYTES as u64);
+            if Some(self.free_bytes()) <= had {
+                self.give_back_empty(slot)?;
+            }
+            let has = Some(self.free_bytes());
+            if has <= had {
+                return Err(self.memory_limit());
+            }
             if let Some(done) = attempt(self) {
                 return Ok(done);
             }
-            if !given_back {
-                return Err(self.memory_limit());
-            }
+            had = has;
         }
     }
 
-    /// Gives back index nodes that no index uses, if they make a segment, or else the segments of all tables in which there is
-    /// no row any more. False if there are none, or others may still seek what was there (L8). It waits for these a little,
-    /// once for all tables, and they stay in use meanwhile.
+    /// The bytes that are left of the memory bound.
+    fn free_bytes(&self) -> u64 {
+        self.core.segments.budget().free()
+    }
+
+    /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
+    /// (L8). It waits for these a little, once for all tables, and they stay in use meanwhile.
     #[cold]
-    fn give_back_empty(&mut self, slot: Option<u32>) -> Result<bool> {
-        if self.core.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 {
-            return Ok(true);
-        }
+    fn give_back_empty(&mut self, slot: Option<u32>) -> Result<()> {
         let mut heaps = self.core.catalog.heaps();
         // One that only this transaction sees.
         if let Some(own) = slot.map(|slot| &self.tables.at(slot).heap)
@@ -237,10 +248,12 @@ impl Context {
         }
         let found = heaps.iter().map(|heap| (heap, heap.empty_segments()));
         let found: Vec<_> = found.filter(|(_, empty)| !empty.is_empty()).collect();
-        if found.is_empty() || !self.outlast_seekers()? {
-            return Ok(false);
+        if !found.is_empty() && self.outlast_seekers()? {
+            for (heap, empty) in &found {
+                heap.give_back(empty);
+            }
         }
-        Ok(found.iter().map(|(heap, empty)| heap.give_back(empty)).sum::<u64>() > 0)
+        Ok(())
     }
 
     /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
