@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::RwLock;
 
@@ -39,10 +39,13 @@ pub(crate) struct TableVersion {
     /// Of the table's versions.
     pub lineage: Arc<Lineage>,
     retired: AtomicBool,
+    /// Of a version that was taken back: the one that it replaced.
+    before: OnceLock<Weak<TableVersion>>,
 }
 
-/// What all versions of one table share: where the committed one is. A version leads to no other one but by this, and this keeps
-/// none alive: so what somebody has of a table is one version at most, whatever has become of the table since.
+/// What all versions of one table share: where the committed one is. A version leads to no other one but by this, or, when it was
+/// taken back, to the one that it replaced; neither keeps one alive. So what somebody has of a table is one version at most,
+/// whatever has become of the table since.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
     committed: RwLock<Weak<TableVersion>>,
@@ -97,6 +100,7 @@ impl TableVersion {
             floor: parts.floor,
             lineage: parts.lineage,
             retired: AtomicBool::new(false),
+            before: OnceLock::new(),
         }
     }
 
@@ -205,6 +209,27 @@ impl TableVersion {
         self.retired.store(true, Ordering::Release);
     }
 
+    /// Retires a version that a transaction has made, in favour of the one that it replaced.
+    pub fn take_back(&self, before: &Arc<TableVersion>) {
+        let first = self.before.set(Arc::downgrade(before)).is_ok();
+        debug_assert!(first, "a version is taken back once");
+        self.retire();
+    }
+
+    /// The version in force in place of this one, which may be retired: of one that was taken back the nearest one before it that is
+    /// not, which its transaction may have made as well, else the committed one. Itself if the table is no more.
+    fn in_force(self: Arc<TableVersion>) -> Arc<TableVersion> {
+        let mut version = self;
+        while version.is_retired() {
+            let Some(before) = version.before.get().and_then(Weak::upgrade) else {
+                let committed = version.lineage.committed.read().upgrade();
+                return committed.unwrap_or(version);
+            };
+            version = before;
+        }
+        version
+    }
+
     /// Makes this the table's committed version, which handles to a retired one go over to.
     pub(super) fn become_committed(self: &Arc<TableVersion>) {
         *self.lineage.committed.write() = Arc::downgrade(self);
@@ -263,13 +288,13 @@ impl Table {
         if !seen.is_retired() {
             return seen;
         }
-        let Some(committed) = seen.lineage.committed.read().upgrade() else { return seen };
+        let in_force = seen.clone().in_force();
         let mut current = self.inner.current.write();
         // The catalog's own handle, which keeps the committed version, has a later one by now if there is one.
         if Arc::ptr_eq(&current, &seen) {
-            *current = committed.clone();
+            *current = in_force.clone();
         }
-        committed
+        in_force
     }
 
     pub(crate) fn replace(&self, version: Arc<TableVersion>) {

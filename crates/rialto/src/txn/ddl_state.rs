@@ -96,8 +96,8 @@ impl DdlChange {
                 version.retire();
                 Part::all_of(version).iter().for_each(|part| part.discard(context));
             }
-            DdlChange::Replace { new, created, .. } => {
-                new.retire();
+            DdlChange::Replace { old, new, created, .. } => {
+                new.take_back(old);
                 created.iter().for_each(|part| part.discard(context));
             }
             DdlChange::Drop(_) => {}

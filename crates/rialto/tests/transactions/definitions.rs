@@ -202,3 +202,58 @@ fn a_primary_index_has_its_name_to_itself() {
     });
     taken(both, "v_pkey");
 }
+
+/// A handle from a transaction's own DDL tells of the table as it is, whatever of that DDL is taken back.
+#[test]
+fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() {
+    let db = database();
+    let columns: Vec<Column> =
+        (0..3).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect();
+    db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["c0"]))).unwrap();
+    let index = |tx: &mut Transaction, name: &str, column: &str| tx.create_index("t", name, &[column], false);
+    let indexes = |table: &Table| -> Vec<String> {
+        table.schema().indexes().iter().map(|index| index.name.clone()).collect()
+    };
+
+    let mut tx = db.begin().unwrap();
+    index(&mut tx, "aborted", "c1").unwrap();
+    let handle = tx.table("t").unwrap();
+    assert_eq!(indexes(&handle), ["aborted"]);
+    tx.abort().unwrap();
+    assert_eq!(indexes(&handle), [""; 0]);
+    db.transact(|tx| index(tx, "by_2", "c2")).unwrap();
+    assert_eq!(indexes(&handle), ["by_2"]);
+    assert!(matches!(handle.schema().index_named("aborted"), Err(Error::NoSuchIndex { .. })));
+    let row = |values: [i32; 3]| values.map(Value::Int4);
+    db.transact(|tx| {
+        tx.insert(&handle, &row([1, 5, 7]))?;
+        tx.insert(&handle, &row([2, 7, 5]))?;
+        let which = handle.schema().index_named("by_2")?;
+        assert_eq!(ids(tx, &handle, &Scan::prefix(which, vec![Value::Int4(5)])), [2]);
+        Ok(())
+    })
+    .unwrap();
+
+    let mut tx = db.begin().unwrap();
+    tx.drop_index("by_2").unwrap();
+    index(&mut tx, "by_1", "c1").unwrap();
+    let mark = tx.savepoint();
+    index(&mut tx, "gone", "c2").unwrap();
+    index(&mut tx, "gone_too", "c1").unwrap();
+    let handle = tx.table("t").unwrap();
+    tx.rollback_to(&mark).unwrap();
+    assert_eq!(indexes(&handle), ["by_1"], "as its transaction has it");
+    let which = handle.schema().index_named("by_1").unwrap();
+    assert_eq!(ids(&mut tx, &handle, &Scan::prefix(which, vec![Value::Int4(5)])), [1]);
+    tx.commit().unwrap();
+    db.transact(|tx| index(tx, "last", "c2")).unwrap();
+    assert_eq!(indexes(&handle), ["by_1", "last"]);
+
+    let mut tx = db.begin().unwrap();
+    index(&mut tx, "never", "c1").unwrap();
+    let handle = tx.table("t").unwrap();
+    drop(tx);
+    db.transact(|tx| tx.drop_table("t")).unwrap();
+    assert_eq!(handle.name(), "t");
+    assert!(matches!(db.transact(|tx| tx.get(&handle, 1)), Err(Error::NoSuchTable { .. })));
+}

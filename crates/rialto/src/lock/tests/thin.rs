@@ -108,10 +108,7 @@ fn many_locks_are_upgraded_in_few_steps_each() {
         for nth_time in 0..times_read {
             let expected = if nth_time == 0 { Acquired::New } else { Acquired::Held };
             for record in 0..RECORDS {
-                assert_eq!(
-                    lock(&manager, &mut owner, &words, record, shared, &refusing()),
-                    Ok(expected)
-                );
+                assert_eq!(lock(&manager, &mut owner, &words, record, shared, &refusing()), Ok(expected));
             }
         }
         // What another one reads, too, is not upgraded.
