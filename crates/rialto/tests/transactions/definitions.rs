@@ -207,9 +207,9 @@ fn a_primary_index_has_its_name_to_itself() {
 #[test]
 fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() {
     let db = database();
-    let columns: Vec<Column> =
-        (0..3).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect();
-    db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["c0"]))).unwrap();
+    let columns: Vec<Column> = (0..3).map(|nth| Column::new(format!("c{nth}"), ColumnType::Int4)).collect();
+    db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["c0"])))
+        .unwrap();
     let index = |tx: &mut Transaction, name: &str, column: &str| tx.create_index("t", name, &[column], false);
     let indexes = |table: &Table| -> Vec<String> {
         table.schema().indexes().iter().map(|index| index.name.clone()).collect()
