@@ -5,7 +5,7 @@ mod common;
 use std::process::Output;
 use std::sync::{Mutex, MutexGuard};
 
-use common::{Directory, run, stderr, stdout, succeeds};
+use common::{Directory, measured, run, stderr, stdout, succeeds};
 
 fn figures(arguments: &[&str]) -> Output {
     let mut all = vec!["figures"];
@@ -91,28 +91,35 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     let _alone = real_run();
     let (out, data) = (Directory::new("figures-m-out"), Directory::new("figures-m-data"));
     let ids = ["m-4.1", "m-4.2", "m-4.3", "m-4.4"];
-    let mut arguments = ids.to_vec();
-    arguments.extend(["--out", out.name(), "--data", data.name(), "--seconds", "0.01"]);
-    let output = succeeds(figures(&arguments));
-    assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
     let rows = |id: &str| table(&out, id);
+    let above_zero = |row: &[String], columns: &[usize]| columns.iter().all(|&at| number(&row[at]) > 0.0);
+    const THROUGHPUT: [&str; 6] =
+        ["FUZZY VALUE", "TCCOU VALUE", "ACBW AOPER", "TCBW VALUE", "TCCOU TOPER", "TCBW TOPER"];
+    let is_bounded = |row: &[String]| number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]);
+    measured(
+        0.01,
+        |seconds| {
+            let mut arguments = ids.to_vec();
+            arguments.extend(["--out", out.name(), "--data", data.name(), "--seconds", seconds]);
+            let output = succeeds(figures(&arguments));
+            assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
+        },
+        // Something happened in each point.
+        |()| {
+            rows("m-4.1").iter().all(|row| !THROUGHPUT.contains(&&*row[0]) || above_zero(row, &[1, 4, 6, 7]))
+                && rows("m-4.2").iter().all(|row| row[1] != "spooling" || above_zero(row, &[2]))
+                && rows("m-4.3").iter().all(|row| row[0] != "FUZZY VALUE" || is_bounded(row))
+                && rows("m-4.4")[1..].iter().all(|row| above_zero(row, &[1]))
+        },
+    );
     let throughput = rows("m-4.1");
     let row = |name: &str| {
         throughput.iter().find(|row| row[0] == name).unwrap_or_else(|| panic!("{name} is missing"))
     };
-    for (name, paper) in [
-        ("FUZZY VALUE", "72.7"),
-        ("TCCOU VALUE", "63.8"),
-        ("ACBW AOPER", "73.1"),
-        ("TCBW VALUE", "41.61"),
-        ("TCCOU TOPER", "72.6"),
-        ("TCBW TOPER", "46.31"),
-    ] {
+    for (name, paper) in THROUGHPUT.into_iter().zip(["72.7", "63.8", "73.1", "41.61", "72.6", "46.31"]) {
         let row = row(name);
         assert_eq!(row[14], paper, "{row:?}");
-        assert!(
-            number(&row[1]) > 0.0 && number(&row[4]) > 0.0 && number(&row[6]) > 0.0 && number(&row[7]) > 0.0
-        );
+        assert!(above_zero(row, &[1, 4, 6, 7]), "{row:?}");
     }
     assert_eq!(
         (row("off")[9].as_str(), row("off")[10].as_str()),
@@ -131,7 +138,7 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     let fuzzy: Vec<_> = response.iter().filter(|row| row[0] == "FUZZY VALUE").collect();
     assert_eq!(fuzzy.iter().map(|row| &*row[1]).collect::<Vec<_>>(), ["1", "8", "64", "512", "4096"]);
     for row in fuzzy {
-        assert!(number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]), "{row:?}");
+        assert!(is_bounded(row), "{row:?}");
         assert_eq!(row[6], "3.40");
     }
     let basics = rows("m-4.4");
@@ -169,16 +176,23 @@ const SYSTEMS: [&str; 3] = ["conventional; central locks", "conventional; thin l
 fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     let _alone = real_run();
     let (out, data) = (Directory::new("figures-dora-out"), Directory::new("figures-dora-data"));
-    let figure = |id: &str| {
-        let output =
-            succeeds(figures(&[id, "--out", out.name(), "--data", data.name(), "--seconds", "0.04"]));
-        assert!(stdout(&output).contains(&format!("{id}.svg")), "{}", stdout(&output));
-        let rows = Rows(table(&out, id));
+    // Points as long as it takes for something to happen in each.
+    let figure = |id: &str, is_enough: &dyn Fn(&Rows) -> bool| {
+        let measure = |seconds: &str| {
+            let output =
+                succeeds(figures(&[id, "--out", out.name(), "--data", data.name(), "--seconds", seconds]));
+            assert!(stdout(&output).contains(&format!("{id}.svg")), "{}", stdout(&output));
+            Rows(table(&out, id))
+        };
+        let rows = measured(0.04, measure, is_enough);
         for system in SYSTEMS {
             assert!(rows.of("system").any(|found| found == system), "{id}: {system} is missing");
         }
         assert!(file(&out, &format!("{id}.md")).contains("The paper"), "{id}");
         rows
+    };
+    let above_zero = |column: &'static str| {
+        move |rows: &Rows| rows.numbers(column).iter().all(|figure| *figure > 0.0)
     };
     // Shares are of samples: a point without any has none.
     let are_whole = |sums: &[f64], samples: &[f64]| {
@@ -195,16 +209,30 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
         "lock manager contention %",
     ];
     for id in ["dora-1", "dora-2"] {
-        let rows = figure(id);
+        let has_run = above_zero("transactions/s");
+        let rows = figure(id, &has_run);
         assert_eq!(rows.0.len(), 7, "{id}: {:?}", rows.0);
-        assert!(rows.numbers("transactions/s").iter().all(|per_s| *per_s > 0.0), "{id}");
+        assert!(has_run(&rows), "{id}: {:?}", rows.0);
         are_whole(&rows.sums(&parts), &rows.numbers("samples"));
     }
     let inside = ["acquire %", "acquire contention %", "release %", "release contention %"];
-    let rows = figure("dora-3");
+    let rows = figure("dora-3", &|_| true);
     are_whole(&rows.sums(&inside), &rows.numbers("samples"));
 
-    let locks = figure("dora-5");
+    // Accounts, tellers, branches, and the history's row, in each transaction.
+    let bank = |locks: &Rows| {
+        locks
+            .of("workload")
+            .zip(locks.of("system"))
+            .position(|at| at == ("TPC-B", SYSTEMS[0]))
+            .expect("a row")
+    };
+    // But for those whose locks and commit lie on two sides of the window's ends.
+    let is_about_400 = |locks: &Rows, column: &str| (300.0..500.0).contains(&locks.numbers(column)[bank(locks)]);
+    let has_400 = |locks: &Rows| {
+        is_about_400(locks, "row-level locks in 100") && is_about_400(locks, "higher level locks in 100")
+    };
+    let locks = figure("dora-5", &has_400);
     let (row, higher, local) = (
         locks.numbers("row-level locks in 100"),
         locks.numbers("higher level locks in 100"),
@@ -218,47 +246,54 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
         }
         assert!(higher[at] >= 0.0);
     }
-    // Accounts, tellers, branches, and the history's row, in each transaction.
-    let bank = locks
-        .of("workload")
-        .zip(locks.of("system"))
-        .position(|at| at == ("TPC-B", SYSTEMS[0]))
-        .expect("a row");
-    // But for those whose locks and commit lie on two sides of the window's ends.
-    let is_about_400 = |count: f64| (300.0..500.0).contains(&count);
-    assert!(is_about_400(row[bank]) && is_about_400(higher[bank]), "{:?}", locks.0[bank + 1]);
+    assert!(has_400(&locks), "{:?}", locks.0[bank(&locks) + 1]);
 
-    let offered = figure("dora-6");
+    let are_shares = |offered: &Rows| {
+        offered.numbers("of its peak %").iter().all(|share| (0.0..=100.0).contains(share))
+    };
+    let offered = figure("dora-6", &are_shares);
     assert_eq!(offered.0.len(), 1 + 3 * 4 * 2);
     for (utilization, offered) in
         offered.numbers("utilization %").iter().zip(offered.numbers("offered load %"))
     {
         assert!(*utilization <= offered, "{utilization} of {offered}");
     }
-    assert!(offered.numbers("of its peak %").iter().all(|share| (0.0..=100.0).contains(share)));
+    assert!(are_shares(&offered), "{:?}", offered.0);
 
-    let response = figure("dora-7");
-    assert!(response.numbers("mean response time us").iter().all(|us| *us > 0.0));
+    let has_responses = above_zero("mean response time us");
+    let response = figure("dora-7", &has_responses);
+    assert!(has_responses(&response), "{:?}", response.0);
     let of_paper = "the paper's DORA against its Baseline";
     assert_eq!(
         response.of(of_paper).filter(|paper| !paper.is_empty()).collect::<Vec<_>>(),
         ["0.63 or 0.40"; 2]
     );
 
-    let peak = figure("dora-8");
+    let has_bases = |peak: &Rows| {
+        let bases = peak.of("system").zip(peak.numbers("against central locks"));
+        bases.filter(|(system, _)| *system == SYSTEMS[0]).all(|(_, ratio)| ratio == 1.0)
+    };
+    let peak = figure("dora-8", &has_bases);
     assert_eq!(peak.0.len(), 1 + 6 * 4);
-    let bases = peak.of("system").zip(peak.numbers("against central locks"));
-    assert!(bases.filter(|(system, _)| *system == SYSTEMS[0]).all(|(_, ratio)| ratio == 1.0));
+    assert!(has_bases(&peak), "{:?}", peak.0);
 
-    let accesses = figure("dora-10");
-    assert!(accesses.numbers("accesses").iter().all(|count| *count > 0.0));
+    let has_accesses = above_zero("accesses");
+    let accesses = figure("dora-10", &has_accesses);
+    assert!(has_accesses(&accesses), "{:?}", accesses.0);
     assert!(accesses.numbers("records of 100").iter().all(|records| (1.0..=100.0).contains(records)));
     // A dot for each access that is drawn, in each picture.
     let dots = file(&out, "dora-10.svg").matches("<circle").count() as f64;
     let all: f64 = accesses.numbers("accesses").iter().sum();
     assert!(dots > 0.0 && dots <= all.min(6_000.0), "{dots} of {all}");
 
-    let plans = figure("dora-11");
+    // Of all, weighed by how many there were: points have few.
+    let succeeded = |plans: &Rows| {
+        let (succeeded, per_s) = (plans.numbers("succeeded %"), plans.numbers("transactions/s"));
+        let weighed: f64 = succeeded.iter().zip(&per_s).map(|(percent, per_s)| percent * per_s).sum();
+        weighed / per_s.iter().sum::<f64>()
+    };
+    let is_mean = |mean: f64| (45.0..80.0).contains(&mean);
+    let plans = figure("dora-11", &|plans| is_mean(succeeded(plans)));
     // By hand on four systems; where threads own the executors, by what they see, too.
     assert_eq!(plans.0.len(), 1 + (4 * 2 + 1) * 2);
     let found = plans.of("plan").zip(plans.of("phase run")).filter(|(plan, _)| *plan == "adaptive");
@@ -266,11 +301,7 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     for named in ["Baseline", "DORA-P", "DORA-S"] {
         assert_eq!(plans.of("the paper's").filter(|name| *name == named).count(), 2, "{named}");
     }
-    // Of all, weighed by how many there were: points have few.
-    let (succeeded, per_s) = (plans.numbers("succeeded %"), plans.numbers("transactions/s"));
-    let weighed: f64 = succeeded.iter().zip(&per_s).map(|(percent, per_s)| percent * per_s).sum();
-    let mean = weighed / per_s.iter().sum::<f64>();
-    assert!((45.0..80.0).contains(&mean), "{mean}");
+    assert!(is_mean(succeeded(&plans)), "{}: {:?}", succeeded(&plans), plans.0);
 
     let none = figures(&["dora-5", "--out", out.name(), "--seconds", "0"]);
     assert_eq!(none.status.code(), Some(2));
@@ -282,40 +313,42 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
 fn phases_and_points_on_the_disk_leave_nothing_behind() {
     let _alone = real_run();
     let (out, data) = (Directory::new("figures-disk-out"), Directory::new("figures-disk-data"));
-    let output = succeeds(figures(&[
-        "koda-3",
-        "koda-8",
-        "--out",
-        out.name(),
-        "--data",
-        data.name(),
-        "--seconds",
-        "0.1",
-        "--commits",
-        "100",
-    ]));
-    assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
+    let measure = |seconds: &str| {
+        let mut arguments = vec!["koda-3", "koda-8", "--out", out.name(), "--data", data.name()];
+        arguments.extend(["--seconds", seconds, "--commits", "100"]);
+        let output = succeeds(figures(&arguments));
+        assert!(!stderr(&output).contains("left over"), "{}", stderr(&output));
+        (phases(&out), on_disk(&out))
+    };
+    let (has_phases, has_run) = (
+        |phases: &[f64; 5]| phases[0] >= 0.0 && phases[1..4].iter().all(|us| *us > 0.0),
+        |cells: &[String]| cells[4].parse::<f64>().is_ok_and(|percent| percent > 0.0),
+    );
+    let (phases, on_disk) = measured(0.1, measure, |(phases, on_disk)| has_phases(phases) && has_run(on_disk));
     assert_eq!(std::fs::read_dir(data.path()).expect("it was made").count(), 0);
     let one = file(&out, "koda-3.md");
     assert!(one.contains("36%") && one.contains("log_wait"), "{one}");
-    let csv = file(&out, "koda-3.csv");
-    let shares: Vec<f64> = csv
-        .lines()
-        .nth(1)
-        .expect("a row")
-        .split(',')
-        .filter_map(|cell| cell.trim_end_matches('%').parse().ok())
-        .collect();
-    let [start, manipulation, logging, commit, share] = shares[..] else { panic!("{csv}") };
-    assert!(start >= 0.0 && manipulation > 0.0 && logging > 0.0 && commit > 0.0, "{csv}");
+    assert!(has_phases(&phases), "{phases:?}");
+    let [start, manipulation, logging, commit, share] = phases;
     let expected = commit * 100.0 / (start + manipulation + logging + commit);
-    assert!((share - expected).abs() < 1.0, "{share} of {expected}: {csv}");
-    let csv = file(&out, "koda-8.csv");
-    let on_disk =
-        csv.lines().find(|line| line.starts_with("disk,willing-to-wait,")).expect("points on the disk");
-    // ..., tps, cpu_percent, group, group_max, response_us, wakes: of the largest group a real log knows nothing.
-    let cells: Vec<&str> = on_disk.rsplit(',').collect();
-    assert!(cells[4].parse::<f64>().is_ok_and(|percent| percent > 0.0) && cells[2].is_empty(), "{on_disk}");
+    assert!((share - expected).abs() < 1.0, "{share} of {expected}: {phases:?}");
+    // Of the largest group a real log knows nothing.
+    assert!(has_run(&on_disk) && on_disk[2].is_empty(), "{on_disk:?}");
+}
+
+/// The parts of a transaction's time in the first row of koda-3, in microseconds, and the commit's share in percent.
+fn phases(out: &Directory) -> [f64; 5] {
+    let csv = file(out, "koda-3.csv");
+    let row = csv.lines().nth(1).expect("a row").split(',');
+    let shares: Vec<f64> = row.filter_map(|cell| cell.trim_end_matches('%').parse().ok()).collect();
+    shares.try_into().unwrap_or_else(|_| panic!("{csv}"))
+}
+
+/// The cells of a point of koda-8 on the disk, the last one first: wakes, response_us, group_max, group, cpu_percent, tps.
+fn on_disk(out: &Directory) -> Vec<String> {
+    let csv = file(out, "koda-8.csv");
+    let point = csv.lines().find(|line| line.starts_with("disk,willing-to-wait,"));
+    point.expect("points on the disk").rsplit(',').map(str::to_owned).collect()
 }
 
 #[test]

@@ -11,7 +11,11 @@ use rialto::Options;
 
 /// A server with the rows 0 to `last` of the table `t`.
 fn server_with_rows(last: u32) -> TestServer {
-    let server = TestServer::with(Options::default(), 60);
+    server_of_rows(Options::default(), last)
+}
+
+fn server_of_rows(options: Options, last: u32) -> TestServer {
+    let server = TestServer::with(options, 60);
     let mut client = server.connect();
     client.run("create table t (a int primary key, b int not null)");
     client.run(&format!("insert into t select n, 0 from generate_series(0, {last}) n"));
@@ -78,6 +82,22 @@ fn a_victim_that_runs_again_is_as_old_as_its_first_run() {
     younger.run("rollback");
     let answer = statement.answer();
     assert_eq!(error_code(&answer), None, "{}", error_text(&answer));
+}
+
+/// The bound of the kernel's own transactions is the statement's, too.
+#[test]
+fn a_single_statement_that_is_the_victim_too_often_is_told() {
+    let options = Options { deadlock_retries_max: 2, ..Options::default() };
+    let server = server_of_rows(options, 3);
+    let older: Vec<Client> = (1..=3).map(|row| holder(&server, row)).collect();
+    let mut statement = server.connect();
+    statement.send(&query(STATEMENT));
+    for (mut client, row) in older.into_iter().zip(1..) {
+        assert_eq!(close_the_circle(&server, &mut client, row), None, "the statement is younger");
+        client.run("commit");
+    }
+    assert_eq!(error_code(&statement.answer()).as_deref(), Some("40P01"));
+    assert_eq!(rows(&statement.run("select b from t where b % 100 = 1")).len(), 0);
 }
 
 /// A block that has changed rows, some of them behind its savepoint, and whose statement changes rows and then waits for

@@ -118,6 +118,17 @@ fn balances_at(place: Lsn, transfers: &[(Lsn, (i32, i32, i64))]) -> BTreeMap<i32
     balances
 }
 
+/// Waits until there are some more; how many there are then.
+fn more_transfers<T>(transfers: &Mutex<Vec<T>>) -> usize {
+    let (count, since) = (|| transfers.lock().unwrap().len(), Instant::now());
+    let before = count();
+    while count() < before + 100 {
+        assert!(since.elapsed() < Duration::from_secs(120), "nothing is committed");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    count()
+}
+
 /// Backups under full load, beside checkpoints of every kind: each holds exactly the transactions up to its place, a full
 /// one alone, an increment with those before it.
 #[test]
@@ -152,9 +163,8 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
                 });
             }
             for round in 0..6 {
-                std::thread::sleep(Duration::from_millis(10));
                 let kind = if round == 3 { BackupKind::Full } else { BackupKind::Incremental };
-                let before = transfers.lock().unwrap().len();
+                let before = more_transfers(&transfers);
                 let to = MemoryDisk::new();
                 let report = db.backup_on(to.clone(), kind).unwrap();
                 assert_eq!(report.base.is_none(), round % 3 == 0, "{report}");
@@ -170,6 +180,7 @@ fn a_backup_under_load_is_the_prefix_that_it_says() {
                 assert!(transfers[..before].iter().all(|(lsn, _)| *lsn <= report.place));
                 taken.push((to, report));
             }
+            more_transfers(&transfers);
             stop.store(true, Ordering::Relaxed);
         });
         let live = balances(&db);

@@ -1,6 +1,7 @@
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -14,14 +15,12 @@ struct Timed {
     service: Duration,
     fail_at: u64,
     begun: AtomicU64,
-    outstanding: AtomicU64,
-    outstanding_max: AtomicU64,
+    submitted: AtomicU64,
 }
 
 impl Timed {
     fn new(service: Duration) -> Timed {
-        let zero = || AtomicU64::new(0);
-        Timed { service, fail_at: u64::MAX, begun: zero(), outstanding: zero(), outstanding_max: zero() }
+        Timed { service, fail_at: u64::MAX, begun: AtomicU64::new(0), submitted: AtomicU64::new(0) }
     }
 }
 
@@ -84,8 +83,7 @@ impl Workload for Timed {
         if *client % 10 == 1 {
             return Err(Error::aborted("every tenth"));
         }
-        let outstanding = self.outstanding.fetch_add(1, Ordering::Relaxed) + 1;
-        self.outstanding_max.fetch_max(outstanding, Ordering::Relaxed);
+        self.submitted.fetch_add(1, Ordering::Relaxed);
         Ok(((*client % 2) as usize, Due { at: now + self.service }))
     }
 
@@ -128,36 +126,135 @@ fn load(clients: u32, in_flight: usize, rate: Option<f64>) -> Load {
     Load { clients, in_flight, rate, warmup, window, seed: 7 }
 }
 
+/// Runs a workload in windows of which each is twice as long as the one before, until `is_enough`: a machine that is slow, or
+/// stands still, takes longer to come to as much.
+fn drive_until<W: Workload>(
+    load: &Load,
+    make: impl Fn() -> W,
+    is_enough: impl Fn(&W, &Outcome, &Watch) -> bool,
+) -> (W, Outcome, Watch) {
+    let mut load = load.clone();
+    loop {
+        let (workload, mut watch) = (make(), Watch::default());
+        let outcome = drive(&workload, &load, &mut watch).unwrap();
+        if is_enough(&workload, &outcome, &watch) {
+            return (workload, outcome, watch);
+        }
+        load.window *= 2;
+        assert!(load.window < Duration::from_secs(60), "{outcome:?}, {:?}", watch.slices);
+    }
+}
+
 #[test]
 fn blocking_clients_count_every_transaction_and_every_abort() {
-    let workload = Timed::new(Duration::from_millis(1));
-    let mut watch = Watch::default();
-    let outcome = drive(&workload, &load(4, 1, None), &mut watch).unwrap();
+    let (workload, outcome, watch) = drive_until(
+        &load(4, 1, None),
+        || Timed::new(Duration::from_millis(1)),
+        |_, outcome, watch| {
+            let is_any = outcome.aborted_user > 0 && outcome.latencies.iter().all(|type_| type_.count() > 0);
+            // A slice, and some in the warm-up.
+            is_any && watch.slices.iter().any(|slice| slice.1 > 0) && outcome.committed() < outcome.acknowledged
+        },
+    );
     assert_eq!((watch.began, watch.ended), (1, 1));
     assert!(watch.warmed_up >= Duration::from_millis(50));
     assert_eq!(outcome.attempted, workload.begun.load(Ordering::Relaxed));
-    assert_eq!(outcome.acknowledged, workload.outstanding.load(Ordering::Relaxed));
-    assert!(outcome.aborted_user > 0 && outcome.committed() > 0);
-    // One whole slice fits into the window.
-    let (took, committed) = watch.slices[0];
-    assert!(took >= SLICE && committed > 0 && committed <= outcome.committed(), "{:?}", watch.slices);
-    assert!(outcome.committed() < outcome.acknowledged, "the warm-up is not in the window");
+    assert_eq!(outcome.acknowledged, workload.submitted.load(Ordering::Relaxed));
+    assert!(watch.slices.iter().all(|slice| slice.0 >= SLICE), "{:?}", watch.slices);
+    let in_slices: u64 = watch.slices.iter().map(|slice| slice.1).sum();
+    // The clients may each have been about to count one more when the window was over.
+    assert!(in_slices <= outcome.committed() + 4, "{:?}", watch.slices);
     assert_eq!(outcome.queue_ns, [0, 0]);
     let switches = outcome.client_switches.unwrap();
     assert!(switches.voluntary >= outcome.committed() / 2, "each transaction sleeps: {switches:?}");
     let latencies = outcome.all_latencies().percentiles().unwrap();
     assert!(latencies.p50_us >= 1000.0, "{latencies:?}");
-    assert!(outcome.latencies.iter().all(|latencies| latencies.count() > 0));
+}
+
+/// What is submitted is done when it is waited for, and not before.
+#[derive(Default)]
+struct Unhurried {
+    submitted: AtomicU64,
+    /// The most transactions that each client had outstanding.
+    most: Mutex<Vec<usize>>,
+}
+
+struct WaitedFor;
+
+impl Future for WaitedFor {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        Poll::Pending
+    }
+}
+
+impl Pending for WaitedFor {
+    type Answer = Result<()>;
+
+    fn is_done(&mut self) -> bool {
+        false
+    }
+
+    fn wait(self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// How many transactions a client has outstanding, and the most that it had.
+#[derive(Default)]
+struct Count {
+    outstanding: usize,
+    most: usize,
+}
+
+impl Workload for Unhurried {
+    type Client = Count;
+    type Ticket = WaitedFor;
+
+    fn procedures(&self) -> &'static [&'static str] {
+        &["unhurried"]
+    }
+
+    fn client(&self, _number: u32, _seed: u64) -> Count {
+        Count::default()
+    }
+
+    fn run_one(&self, _: &mut Count, _now: Instant) -> Result<usize> {
+        unreachable!("clients with several in flight submit")
+    }
+
+    fn submit_one(&self, client: &mut Count, _now: Instant) -> Result<(usize, WaitedFor)> {
+        self.submitted.fetch_add(1, Ordering::Relaxed);
+        client.outstanding += 1;
+        client.most = client.most.max(client.outstanding);
+        Ok((0, WaitedFor))
+    }
+
+    fn settle(&self, client: &mut Count, outcome: Result<()>) -> Result<()> {
+        client.outstanding -= 1;
+        outcome
+    }
+
+    fn retire(&self, client: Count) {
+        assert_eq!(client.outstanding, 0, "each is waited for");
+        self.most.lock().unwrap().push(client.most);
+    }
 }
 
 #[test]
 fn tickets_keep_as_many_in_flight_as_asked_and_are_all_waited_for() {
-    let workload = Timed::new(Duration::from_millis(5));
-    let outcome = drive(&workload, &load(2, 20, None), &mut Watch::default()).unwrap();
-    let submitted = workload.outstanding.load(Ordering::Relaxed);
-    assert_eq!(outcome.acknowledged, submitted);
-    // A blocking client would have come to about 90 in this time.
-    assert!(submitted > 400, "{submitted}");
+    // Long enough for each client to come to as many.
+    let has_most = |workload: &Unhurried, _: &Outcome, _: &Watch| {
+        workload.most.lock().unwrap().iter().all(|most| *most >= 20)
+    };
+    let (workload, outcome, _) = drive_until(&load(2, 20, None), Unhurried::default, has_most);
+    assert_eq!(*workload.most.lock().unwrap(), [20, 20]);
+    assert_eq!(outcome.acknowledged, workload.submitted.load(Ordering::Relaxed));
+
+    let make = || Timed::new(Duration::from_millis(5));
+    let (workload, outcome, _) = drive_until(&load(2, 20, None), make, |_, outcome, _| outcome.committed() > 0);
+    assert_eq!(outcome.acknowledged, workload.submitted.load(Ordering::Relaxed));
     assert!(outcome.all_latencies().percentiles().unwrap().p50_us >= 5000.0);
 }
 
@@ -186,15 +283,57 @@ fn an_open_loop_offers_its_rate_and_counts_from_the_intended_start() {
     }
 }
 
-/// Every client is held up from one moment on until after the window.
+/// Every client is held up from a moment of the window on until the window is over, as its observer tells.
+#[derive(Clone, Default)]
 struct Stalls {
-    after: Duration,
-    began: Instant,
+    from: Arc<OnceLock<Instant>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Observer for Stalls {
+    fn window_begins(&mut self, _committed: u64, _warmed_up: Duration) -> std::result::Result<(), String> {
+        self.from.set(Instant::now() + Duration::from_millis(100)).unwrap();
+        Ok(())
+    }
+
+    fn window_ends(&mut self) {
+        self.is_over.store(true, Ordering::Release);
+    }
+
+    fn slice(&mut self, _took: Duration, _committed: u64) {}
+
+    fn tick(&mut self, _open: Option<Duration>, _committed_per_s: f64) {}
+}
+
+/// Done at once, or when the stall is over. A client that has polled it naps, and polls again.
+struct Stalled(Option<Arc<AtomicBool>>);
+
+impl Future for Stalled {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<Result<()>> {
+        if self.is_done() { Poll::Ready(Ok(())) } else { Poll::Pending }
+    }
+}
+
+impl Pending for Stalled {
+    type Answer = Result<()>;
+
+    fn is_done(&mut self) -> bool {
+        self.0.as_ref().is_none_or(|is_over| is_over.load(Ordering::Acquire))
+    }
+
+    fn wait(mut self) -> Result<()> {
+        while !self.is_done() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
 }
 
 impl Workload for Stalls {
     type Client = ();
-    type Ticket = Due;
+    type Ticket = Stalled;
 
     fn procedures(&self) -> &'static [&'static str] {
         &["stalls"]
@@ -208,10 +347,9 @@ impl Workload for Stalls {
         Ok(procedure)
     }
 
-    fn submit_one(&self, _client: &mut (), now: Instant) -> Result<(usize, Due)> {
-        let stalled = now >= self.began + self.after;
-        let over = self.began + self.after + Duration::from_secs(1);
-        Ok((0, Due { at: if stalled { over } else { now } }))
+    fn submit_one(&self, _client: &mut (), now: Instant) -> Result<(usize, Stalled)> {
+        let is_stalled = self.from.get().is_some_and(|from| now >= *from);
+        Ok((0, Stalled(is_stalled.then(|| self.is_over.clone()))))
     }
 
     fn settle(&self, _: &mut (), outcome: Result<()>) -> Result<()> {
@@ -223,13 +361,14 @@ impl Workload for Stalls {
 fn a_stall_until_the_windows_end_is_in_the_latencies_with_all_that_it_held_up() {
     // With a thousand in flight every client comes to all that is due, and none of it is done.
     for in_flight in [1, 4, 1_000] {
-        // 50 ms of warm-up and 100 ms of the window go well, 300 ms do not.
-        let workload = Stalls { after: Duration::from_millis(150), began: Instant::now() };
-        let outcome = drive(&workload, &load(4, in_flight, Some(2_000.0)), &mut Watch::default()).unwrap();
-        let due = 2_000.0 * outcome.window.as_secs_f64();
+        // The first 100 ms of the window go well, 300 ms and more do not.
+        let (workload, began) = (Stalls::default(), Instant::now());
+        let outcome =
+            drive(&workload, &load(4, in_flight, Some(2_000.0)), &mut workload.clone()).unwrap();
+        let (due, due_ever) = (2_000.0 * outcome.window.as_secs_f64(), 2_000.0 * began.elapsed().as_secs_f64());
         let all = outcome.all_latencies();
         // Of what was due in the window everything is there: what it did not come to, too.
-        assert!((due * 0.7..due * 1.3).contains(&(all.count() as f64)), "{} of {due}", all.count());
+        assert!((due * 0.7..due_ever * 1.3).contains(&(all.count() as f64)), "{} of {due}", all.count());
         assert_eq!(all.count(), outcome.committed() + outcome.overdue.count());
         assert!(outcome.overdue.count() as f64 > due * 0.4, "{} of {due}", outcome.overdue.count());
         // Half of what it held up was held up for longer than half the stall.
@@ -280,10 +419,10 @@ fn watch_seconds(outcome: &Outcome) -> f64 {
 fn a_failure_ends_the_run_at_once() {
     for in_flight in [1, 4] {
         let workload = Timed { fail_at: 20, ..Timed::new(Duration::from_millis(1)) };
-        let long = Load { window: Duration::from_secs(60), ..load(2, in_flight, None) };
+        let long = Load { window: Duration::from_secs(3_600), ..load(2, in_flight, None) };
         let started = Instant::now();
         assert_eq!(drive(&workload, &long, &mut Watch::default()).unwrap_err(), Ended::Failed(Error::Closed));
-        assert!(started.elapsed() < Duration::from_secs(10));
+        assert!(started.elapsed() < Duration::from_secs(600), "the window is not waited for");
     }
 }
 

@@ -79,6 +79,20 @@ pub fn number(json: &Json, path: &str) -> f64 {
     at(json, path).number().unwrap_or_else(|| panic!("{path} is no number in {json}"))
 }
 
+/// Measures for so many seconds, and for twice as many each time, until it has measured what `is_enough` asks for: a machine that
+/// is slow, or stands still, takes longer to come to it. After the longest time, the caller's assertions say what is missing.
+pub fn measured<T>(first: f64, measure: impl Fn(&str) -> T, is_enough: impl Fn(&T) -> bool) -> T {
+    let mut seconds = first;
+    loop {
+        let measured = measure(&seconds.to_string());
+        if is_enough(&measured) || seconds > 15.0 {
+            return measured;
+        }
+        println!("tally: {seconds} seconds were not enough");
+        seconds *= 2.0;
+    }
+}
+
 /// A server process that is ready, killed when dropped.
 pub struct Serving {
     pub child: Child,

@@ -280,7 +280,7 @@ impl Context {
             .iter()
             .filter(|write| write.fresh)
             .map(|write| (write.slot, WhichIndex::Primary));
-        let entries = self.writes.adds().iter().map(|add| (add.slot, add.index));
+        let entries = self.writes.adds().map(|add| (add.slot, add.index));
         rows.chain(entries).any(|(slot, which)| painting.has_absence(self.tables.at(slot).index_id(which)))
     }
 }

@@ -209,8 +209,8 @@ impl WriteSet {
         &self.writes[position as usize]
     }
 
-    pub fn adds(&self) -> &[IndexAdd] {
-        &self.adds
+    pub fn adds(&self) -> impl Iterator<Item = &IndexAdd> {
+        self.adds.iter().inspect(|_| count_step())
     }
 
     /// Notes an entry of the row that the last write is to.
@@ -598,7 +598,7 @@ mod tests {
                 assert_eq!(keys(&set, u32::from(n)), vec![n; usize::from(n % 3)]);
             }
         });
-        assert_eq!(steps, set.adds().len() as u64);
+        assert_eq!(steps, set.adds.len() as u64);
         let mark = set.mark(packet.len());
         push(&mut set, &mut packet, 7, b"again");
         entry(&mut set, 8);

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::io::{FaultKind, FaultyDisk, MemoryDisk, Random};
+use crate::log::PacketKind;
 
 fn next(home: &HomeFile) -> NewHome {
     let sequence = home.next_sequence();
@@ -119,6 +120,18 @@ fn every_flipped_bit_is_noticed() {
         let mut bad = good.clone();
         bad[at] ^= 1 << (at % 8);
         assert!(matches!(HomeBlock::decode(&bad).unwrap(), HomeSlot::Damaged(_)), "byte {at}");
+    }
+}
+
+/// Of the packets past the redo start, a copy has those that say so of its sweep or an earlier one, if it has packets whole.
+#[test]
+fn only_a_transaction_consistent_copy_has_packets_whole() {
+    let packet = |held_by| Packet { lsn: Lsn(9), kind: PacketKind::Commit, bytes: &[], held_by };
+    let disk = MemoryDisk::new();
+    let home = HomeFile::create(&*disk, 1, 100).unwrap();
+    for (transaction_consistent, held) in [(true, [false, true, true, false]), (false, [false; 4])] {
+        let block = HomeBlock { sweep: 3, transaction_consistent, ..*home.block() };
+        assert_eq!([None, Some(2), Some(3), Some(4)].map(|held_by| block.holds(&packet(held_by))), held);
     }
 }
 

@@ -100,7 +100,8 @@ fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place
 #[test]
 fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
     let disk = MemoryDisk::new();
-    let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, LogOptions { spare_files_max: 1, ..small() });
+    // Without threads of its own: a spare is used when there is need of it, and no earlier.
+    let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, LogOptions { spare_files_max: 1, ..alone() });
     let log = Log::create(&dynamic, DATABASE, &options).unwrap();
     let spares = || disk.list().unwrap().iter().filter(|name| name.starts_with("log-spare")).count();
     let rounds = |packets: u64| {
@@ -124,7 +125,7 @@ fn a_busy_log_makes_all_its_files_over_and_a_calm_one_gives_them_up() {
 
     // A bound that leaves no room for spares but the one.
     let disk = MemoryDisk::new();
-    let options = LogOptions { bytes_max: 2 << 20, ..options };
+    let options = LogOptions { bytes_max: 2 << 20, threads: LogThreads::Background, ..options };
     let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &options).unwrap();
     for n in 0..400 {
         let lsn = commit(&log, &packet(n, 30_000));
