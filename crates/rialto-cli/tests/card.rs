@@ -69,7 +69,8 @@ fn servers_say_their_processor_time_their_response_time_and_its_interval() {
         // By the time account, against the mean of the response times: transactions at the window's ends are in one of them.
         let adds_up_to = |json: &Json| {
             let parts = ["queue", "lock_wait", "latch_wait", "run", "log_wait"];
-            let sum: f64 = parts.into_iter().map(|part| number(json, &format!("time_us_per_txn.{part}"))).sum();
+            let sum: f64 =
+                parts.into_iter().map(|part| number(json, &format!("time_us_per_txn.{part}"))).sum();
             sum / number(json, "response_us.mean")
         };
         let is_whole = |share: f64| (share - 1.0).abs() < 0.1;

@@ -95,7 +95,8 @@ fn system_ms_tables_have_a_row_for_each_strategy_that_there_is_with_the_papers_b
     let above_zero = |row: &[String], columns: &[usize]| columns.iter().all(|&at| number(&row[at]) > 0.0);
     const THROUGHPUT: [&str; 6] =
         ["FUZZY VALUE", "TCCOU VALUE", "ACBW AOPER", "TCBW VALUE", "TCCOU TOPER", "TCBW TOPER"];
-    let is_bounded = |row: &[String]| number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]);
+    let is_bounded =
+        |row: &[String]| number(&row[3]) <= number(&row[2]) && number(&row[2]) <= number(&row[4]);
     measured(
         0.01,
         |seconds| {
@@ -191,9 +192,8 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
         assert!(file(&out, &format!("{id}.md")).contains("The paper"), "{id}");
         rows
     };
-    let above_zero = |column: &'static str| {
-        move |rows: &Rows| rows.numbers(column).iter().all(|figure| *figure > 0.0)
-    };
+    let above_zero =
+        |column: &'static str| move |rows: &Rows| rows.numbers(column).iter().all(|figure| *figure > 0.0);
     // Shares are of samples: a point without any has none.
     let are_whole = |sums: &[f64], samples: &[f64]| {
         for (sum, samples) in sums.iter().zip(samples) {
@@ -228,7 +228,8 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
             .expect("a row")
     };
     // But for those whose locks and commit lie on two sides of the window's ends.
-    let is_about_400 = |locks: &Rows, column: &str| (300.0..500.0).contains(&locks.numbers(column)[bank(locks)]);
+    let is_about_400 =
+        |locks: &Rows, column: &str| (300.0..500.0).contains(&locks.numbers(column)[bank(locks)]);
     let has_400 = |locks: &Rows| {
         is_about_400(locks, "row-level locks in 100") && is_about_400(locks, "higher level locks in 100")
     };
@@ -248,9 +249,8 @@ fn doras_figures_compare_the_systems_and_shares_of_time_make_a_whole() {
     }
     assert!(has_400(&locks), "{:?}", locks.0[bank(&locks) + 1]);
 
-    let are_shares = |offered: &Rows| {
-        offered.numbers("of its peak %").iter().all(|share| (0.0..=100.0).contains(share))
-    };
+    let are_shares =
+        |offered: &Rows| offered.numbers("of its peak %").iter().all(|share| (0.0..=100.0).contains(share));
     let offered = figure("dora-6", &are_shares);
     assert_eq!(offered.0.len(), 1 + 3 * 4 * 2);
     for (utilization, offered) in
@@ -324,7 +324,8 @@ fn phases_and_points_on_the_disk_leave_nothing_behind() {
         |phases: &[f64; 5]| phases[0] >= 0.0 && phases[1..4].iter().all(|us| *us > 0.0),
         |cells: &[String]| cells[4].parse::<f64>().is_ok_and(|percent| percent > 0.0),
     );
-    let (phases, on_disk) = measured(0.1, measure, |(phases, on_disk)| has_phases(phases) && has_run(on_disk));
+    let (phases, on_disk) =
+        measured(0.1, measure, |(phases, on_disk)| has_phases(phases) && has_run(on_disk));
     assert_eq!(std::fs::read_dir(data.path()).expect("it was made").count(), 0);
     let one = file(&out, "koda-3.md");
     assert!(one.contains("36%") && one.contains("log_wait"), "{one}");

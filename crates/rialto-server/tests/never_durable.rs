@@ -3,15 +3,15 @@
 
 mod common;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use common::*;
 use rialto::Options;
 use rialto::io::{FaultKind, FaultyDisk};
 
-/// A server whose table `t` has durable rows up to this one, and the row 1, which is in memory and will never be durable.
-/// Until a reader asks for the log, nothing writes it.
-fn server_with_a_row_in_memory(last: u32) -> TestServer {
+/// A server whose table `t` has durable rows up to this one, and no row 1.
+fn server_with_durable_rows(last: u32) -> (Arc<FaultyDisk>, TestServer) {
     let disk = FaultyDisk::new(1);
     let options = Options { memory_flush_interval: Duration::from_secs(3600), ..Options::default() };
     let server = TestServer::on(disk.clone(), options, 8);
@@ -20,9 +20,20 @@ fn server_with_a_row_in_memory(last: u32) -> TestServer {
     writer.run("insert into t values (0, 'durable')");
     let text = "x".repeat(1000);
     writer.run(&format!("insert into t select n, '{text}' from generate_series(2, {last}) n"));
+    (disk, server)
+}
+
+/// The row 1, which is in memory. Until a reader asks for the log, nothing writes it.
+fn insert_what_is_never_durable(disk: &FaultyDisk, server: &TestServer) {
+    let mut writer = server.connect();
     writer.run("set rialto.durability = 'memory'");
     disk.fail_always(FaultKind::Sync, "log", 0);
     writer.run("insert into t values (1, 'never durable')");
+}
+
+fn server_with_a_row_in_memory(last: u32) -> TestServer {
+    let (disk, server) = server_with_durable_rows(last);
+    insert_what_is_never_durable(&disk, &server);
     server
 }
 
@@ -64,6 +75,33 @@ fn rows_that_fill_the_buffer_are_not_shown_if_the_wait_before_they_are_sent_fail
     let server = server_with_a_row_in_memory(2500);
     let answer = server.connect().query("select b from t where a > 0 order by a");
     assert_eq!(told(&answer), ("TEZ".to_string(), false), "{}", error_text(&answer));
+}
+
+/// Of one implicit block: rows that were durable are with the client when another row comes that never will be.
+#[test]
+fn rows_behind_others_that_have_been_sent_are_not_shown_if_their_wait_fails() {
+    let (disk, server) = server_with_durable_rows(2);
+    let mut reader = server.connect();
+    // All that comes before the first row is with the client, too.
+    let names = (0..100).map(|n| parse(&format!("s{n}"), "select 1")).collect::<Vec<_>>().concat();
+    let statement = |sql| [parse("", sql), bind("", "", &[]), execute("", 0)].concat();
+    reader.send(&[names, statement("select b from t where a = 0"), message(b'H', b"")].concat());
+    while reader.read().expect("a message").0 != b'C' {}
+    insert_what_is_never_durable(&disk, &server);
+    reader.send(&[statement("select b from t where a = 1"), sync()].concat());
+    let answer = reader.answer();
+    let (tags, shown) = told(&answer);
+    assert!(!shown && tags.ends_with("EZ"), "{tags}: {}", error_text(&answer));
+}
+
+#[test]
+fn a_connection_that_ends_with_an_error_shows_no_rows_whose_wait_fails() {
+    let server = server_with_a_row_in_memory(2);
+    let mut reader = server.connect();
+    let statement = [parse("", "select b from t where a = 1"), bind("", "", &[]), execute("", 0)].concat();
+    reader.send(&[statement, message(b'?', b"")].concat());
+    let answer = reader.answer();
+    assert_eq!(told(&answer), ("12E".to_string(), false), "{}", error_text(&answer));
 }
 
 #[test]

@@ -142,3 +142,25 @@ impl Cancel {
 fn cancelled() -> SqlError {
     SqlError::new(SqlState::Cancelled, "cancelled on request")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A statement that stands alone has none behind it.
+    #[test]
+    fn a_request_too_late_for_a_statement_ends_the_next_one_of_its_query_string() {
+        for in_string in [true, false] {
+            let cancel = Cancel::default();
+            cancel.set_in_string(in_string);
+            cancel.begin_running();
+            cancel.request();
+            cancel.end_running();
+            cancel.begin_running();
+            assert_eq!(cancel.check().is_err(), in_string);
+            cancel.end_running();
+            cancel.set_in_string(false);
+            assert!(cancel.check().is_ok());
+        }
+    }
+}

@@ -192,7 +192,9 @@ fn a_table_that_is_made_anew_is_never_absent() {
                 })
             })
             .collect();
+        let mut changes = Vec::new();
         for _ in 0..300 {
+            let before = database.catalog_version();
             for sql in ["begin", "drop table t", "create table t (a int primary key, b int)"] {
                 run(&mut first, sql).unwrap();
             }
@@ -200,8 +202,10 @@ fn a_table_that_is_made_anew_is_never_absent() {
                 run(&mut first, &format!("create index t_{index} on t (b, a)")).unwrap();
             }
             run(&mut first, "commit").unwrap();
+            changes.push(database.catalog_version() - before);
         }
         done.store(true, Ordering::Relaxed);
+        assert_eq!(changes, [1; 300], "each commit is visible at once");
         for reader in readers {
             assert_eq!(reader.join().unwrap(), Ok::<(), String>(()));
         }

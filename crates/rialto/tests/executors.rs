@@ -899,7 +899,8 @@ fn a_hot_range_is_shared_out_wherever_it_goes() {
             let mut keys: Vec<i32> = (0..MANY).map(|_| (hot + random.below(200)) as i32).collect();
             keys.sort_unstable();
             db.transact(|tx| {
-                keys.iter().try_for_each(|&key| tx.modify(&table, key, |row| row.add_i64(2, 1).map(drop)).map(drop))
+                keys.iter()
+                    .try_for_each(|&key| tx.modify(&table, key, |row| row.add_i64(2, 1).map(drop)).map(drop))
             })
             .unwrap();
         };

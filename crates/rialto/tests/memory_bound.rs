@@ -219,17 +219,15 @@ fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
     fill(&db, &stays, "stays", LONG);
     db.transact(|tx| tx.delete(&b, 0)).unwrap();
     let idle = db.begin().unwrap();
+    let refused = db.transact(|tx| tx.insert(&a, &row("a", 0, LONG)));
+    assert!(matches!(refused, Err(Error::MemoryLimit { .. })), "the idle one may seek the row: {refused:?}");
     let over = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            for id in 0..20 {
-                let inserted = db.transact(|tx| tx.insert(&a, &row("a", id, LONG)));
-                assert!(
-                    matches!(inserted, Err(Error::MemoryLimit { .. })),
-                    "the test's own premise: {inserted:?}"
-                );
-            }
+        let looking = scope.spawn(|| {
+            let inserted: Vec<_> =
+                (0..20).map(|id| db.transact(|tx| tx.insert(&a, &row("a", id, LONG)))).collect();
             over.store(true, Ordering::Relaxed);
+            inserted
         });
         let mut refused = Vec::new();
         for id in (0..).take_while(|_| !over.load(Ordering::Relaxed)) {
@@ -238,10 +236,33 @@ fn a_table_has_its_room_while_inserts_into_another_one_look_for_some() {
                 Err(error) => refused.push((id, error)),
             }
         }
+        let inserted = looking.join().unwrap();
+        let are_refused = inserted.iter().all(|outcome| matches!(outcome, Err(Error::MemoryLimit { .. })));
+        assert!(are_refused, "while others may seek its rows, a segment changes no hands: {inserted:?}");
         assert_eq!(refused, [], "the segment in which they had room was empty, and theirs");
     });
     idle.abort().unwrap();
     assert_eq!(db.transact(|tx| tx.insert(&a, &row("a", 0, LONG))), Ok(()), "now it may go to another table");
+}
+
+/// Slots of rows that a transaction has taken back, in a table that nobody else sees, are too short for another row.
+#[test]
+fn a_table_that_only_its_transaction_sees_gives_up_what_it_does_not_need() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let (db, _, _) = open(locks, Some(0));
+        db.transact(|tx| {
+            let table = tx.create_table(&TableDef { name: "own".to_owned(), ..definition() })?;
+            let savepoint = tx.savepoint();
+            let refused = (0..).find_map(|id| tx.insert(&table, &row("own", id, SHORT)).err());
+            assert!(
+                matches!(refused, Some(Error::MemoryLimit { .. })),
+                "the test's own premise: {refused:?}"
+            );
+            tx.rollback_to(&savepoint)?;
+            tx.insert(&table, &row("own", 0, LONG))
+        })
+        .unwrap_or_else(|error| panic!("{locks:?}: {error}"));
+    }
 }
 
 /// Narrow rows, and a table that has had all other memory.

@@ -153,7 +153,9 @@ fn blocking_clients_count_every_transaction_and_every_abort() {
         |_, outcome, watch| {
             let is_any = outcome.aborted_user > 0 && outcome.latencies.iter().all(|type_| type_.count() > 0);
             // A slice, and some in the warm-up.
-            is_any && watch.slices.iter().any(|slice| slice.1 > 0) && outcome.committed() < outcome.acknowledged
+            is_any
+                && watch.slices.iter().any(|slice| slice.1 > 0)
+                && outcome.committed() < outcome.acknowledged
         },
     );
     assert_eq!((watch.began, watch.ended), (1, 1));
@@ -253,7 +255,8 @@ fn tickets_keep_as_many_in_flight_as_asked_and_are_all_waited_for() {
     assert_eq!(outcome.acknowledged, workload.submitted.load(Ordering::Relaxed));
 
     let make = || Timed::new(Duration::from_millis(5));
-    let (workload, outcome, _) = drive_until(&load(2, 20, None), make, |_, outcome, _| outcome.committed() > 0);
+    let (workload, outcome, _) =
+        drive_until(&load(2, 20, None), make, |_, outcome, _| outcome.committed() > 0);
     assert_eq!(outcome.acknowledged, workload.submitted.load(Ordering::Relaxed));
     assert!(outcome.all_latencies().percentiles().unwrap().p50_us >= 5000.0);
 }
@@ -363,9 +366,9 @@ fn a_stall_until_the_windows_end_is_in_the_latencies_with_all_that_it_held_up() 
     for in_flight in [1, 4, 1_000] {
         // The first 100 ms of the window go well, 300 ms and more do not.
         let (workload, began) = (Stalls::default(), Instant::now());
-        let outcome =
-            drive(&workload, &load(4, in_flight, Some(2_000.0)), &mut workload.clone()).unwrap();
-        let (due, due_ever) = (2_000.0 * outcome.window.as_secs_f64(), 2_000.0 * began.elapsed().as_secs_f64());
+        let outcome = drive(&workload, &load(4, in_flight, Some(2_000.0)), &mut workload.clone()).unwrap();
+        let (due, due_ever) =
+            (2_000.0 * outcome.window.as_secs_f64(), 2_000.0 * began.elapsed().as_secs_f64());
         let all = outcome.all_latencies();
         // Of what was due in the window everything is there: what it did not come to, too.
         assert!((due * 0.7..due_ever * 1.3).contains(&(all.count() as f64)), "{} of {due}", all.count());

@@ -257,3 +257,27 @@ fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() 
     assert_eq!(handle.name(), "t");
     assert!(matches!(db.transact(|tx| tx.get(&handle, 1)), Err(Error::NoSuchTable { .. })));
 }
+
+/// I3: rows that a definition has removed, and an index that it has built, are told of only when it is durable.
+#[test]
+fn what_is_read_behind_a_definition_rests_on_its_place() {
+    let db = database();
+    let columns = vec![Column::new("a", ColumnType::Int4), Column::new("b", ColumnType::Int4)];
+    let definition = TableDef::new("t", columns).with_primary_key(&["a"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let insert = |n| db.transact(|tx| tx.insert(&table, &[Value::Int4(n), Value::Int4(n)])).unwrap();
+    // What a transaction that only reads depends on.
+    let reads = |index| {
+        let scan = Scan { index, ..Scan::all() };
+        let (_, got) = db.submit(|tx| tx.get(&table, 1)).unwrap();
+        let (_, scanned) =
+            db.submit(|tx| tx.scan(&table, &scan, |_, _| Ok(ControlFlow::Continue(())))).unwrap();
+        [got.lsn(), scanned.lsn()]
+    };
+    insert(1);
+    let ((), emptied) = db.submit(|tx| tx.truncate(&table)).unwrap();
+    assert_eq!(reads(WhichIndex::Primary), [emptied.lsn(); 2]);
+    insert(1);
+    let ((), indexed) = db.submit(|tx| tx.create_index("t", "by_b", &["b"], false)).unwrap();
+    assert_eq!(reads(WhichIndex::Secondary(0)), [indexed.lsn(); 2]);
+}

@@ -140,7 +140,18 @@ fn a_long_list_and_its_index_agree() {
     let mut owner = manager.begin().unwrap();
     for _ in 0..200 {
         let mut held = vec![None; RECORDS as usize];
-        for _ in 0..dice.below(1_000) {
+        // The records that were asked for once, the latest last: these can be given back.
+        let mut once: Vec<u64> = Vec::new();
+        for step in 0..dice.below(1_000) {
+            // The list becomes longer and shorter in turns.
+            let give_back = if step / 100 % 2 == 0 { 1 } else { 3 };
+            if dice.below(4) < give_back
+                && let Some(record) = once.pop()
+            {
+                manager.release_thin_early(&mut owner, words.lock_word(record), record);
+                held[record as usize] = None;
+                continue;
+            }
             let record = dice.below(RECORDS);
             let mode = if dice.below(3) == 0 { RecordMode::Exclusive } else { RecordMode::Shared };
             let acquired = lock(&manager, &mut owner, &words, record, mode, &refusing()).unwrap();
@@ -154,9 +165,9 @@ fn a_long_list_and_its_index_agree() {
                 (Some(RecordMode::Shared), RecordMode::Exclusive) => assert_eq!(acquired, Acquired::Upgraded),
                 (Some(RecordMode::Shared), RecordMode::Shared) => assert_eq!(acquired, Acquired::Held),
             }
-            if before.is_none() && dice.below(3) == 0 {
-                manager.release_thin_early(&mut owner, words.lock_word(record), record);
-                held[record as usize] = None;
+            match before {
+                None => once.push(record),
+                Some(_) => once.retain(|other| *other != record),
             }
         }
         manager.release_all_thin(&mut owner, &words);
