@@ -61,10 +61,10 @@ pub(crate) enum Run<T> {
     /// had their turn).
     Again(Option<Duration>),
     /// The transaction is still open: what it read has to be settled before its error is told (I3).
-    Failed(Transaction, Error),
+    Failed(Transaction<'static>, Error),
     /// The body panicked, and the transaction is still open: what the panic carries may be what the body read, so that has to be
     /// settled, too, before anybody gets it (I3).
-    Panicked(Transaction, Panic),
+    Panicked(Transaction<'static>, Panic),
     /// There was no transaction.
     NotBegun(Error),
 }
@@ -114,7 +114,7 @@ impl Runs {
     }
 
     /// Ends a run without effect whose parts could not go on alone.
-    pub(crate) fn end_parts(&mut self, mut transaction: Transaction) {
+    pub(crate) fn end_parts(&mut self, mut transaction: Transaction<'static>) {
         let context = transaction.context();
         context.abort();
         self.lock_wait_ns += context.lock_wait_ns;
@@ -130,7 +130,7 @@ impl Runs {
     }
 
     /// The transaction runs again after a rest.
-    fn again<T>(&mut self, mut transaction: Transaction, rest: Option<Duration>) -> Run<T> {
+    fn again<T>(&mut self, mut transaction: Transaction<'static>, rest: Option<Duration>) -> Run<T> {
         self.note_canceller(transaction.context());
         Run::Again(rest)
     }
@@ -185,7 +185,7 @@ impl Database {
     ///
     /// # Errors
     /// [`Error::TooManyTransactions`]; [`Error::Closed`].
-    pub fn begin(&self) -> Result<Transaction> {
+    pub fn begin(&self) -> Result<Transaction<'static>> {
         self.begin_with(&TxOptions::default())
     }
 
@@ -193,7 +193,7 @@ impl Database {
     ///
     /// # Errors
     /// As [`Database::begin`].
-    pub fn begin_with(&self, options: &TxOptions) -> Result<Transaction> {
+    pub fn begin_with(&self, options: &TxOptions) -> Result<Transaction<'static>> {
         start(self.core(), options, None)
     }
 
@@ -206,11 +206,11 @@ impl Database {
     /// the victim read is durable (I3). As [`Database::begin`].
     pub fn begin_again(
         &self,
-        victim: Transaction,
+        victim: Transaction<'static>,
         error: Error,
         options: &TxOptions,
         deadlocks: u32,
-    ) -> Result<Transaction> {
+    ) -> Result<Transaction<'static>> {
         let core = self.core();
         let mut victim = match error {
             Error::Deadlock { .. } if deadlocks < core.options.deadlock_retries_max => victim,
@@ -574,10 +574,10 @@ impl Database {
 }
 
 #[inline(always)]
-fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Result<Transaction> {
+fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Result<Transaction<'static>> {
     let mut context = core.lend()?;
     match context.begin(options, started) {
-        Ok(()) => Ok(Transaction { context: Some(context) }),
+        Ok(()) => Ok(Transaction::of(context)),
         Err(error) => {
             core.contexts.give_back(context);
             Err(error)
@@ -587,7 +587,7 @@ fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Resu
 
 /// Begins the next run of a transaction.
 #[inline(never)]
-pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) -> Result<Transaction> {
+pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) -> Result<Transaction<'static>> {
     let mut transaction = start(core, options, runs.started)?;
     let context = transaction.context();
     if runs.started.is_none() {
@@ -612,7 +612,7 @@ pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) 
 #[inline(always)]
 pub(crate) fn end_run<T>(
     core: &Core,
-    mut transaction: Transaction,
+    mut transaction: Transaction<'static>,
     outcome: Result<T>,
     runs: &mut Runs,
     unlocked: bool,
@@ -749,7 +749,7 @@ impl Drop for Committed {
     }
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Commits the last of some runs; without any, the transaction of a handle, whose account begins here but for its time.
     #[inline(never)]
     pub(crate) fn take_place(&mut self, by: Option<(&Runs, &Core)>) -> Result<Committed> {

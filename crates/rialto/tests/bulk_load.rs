@@ -58,7 +58,7 @@ fn check(tx: &mut Transaction, expected: &Rows, when: &str) -> rialto::Result<()
 
 /// One transaction beside what it should do.
 struct Run<'a> {
-    tx: Transaction,
+    tx: Transaction<'static>,
     table: Table,
     rows: Rows,
     savepoints: Vec<(Savepoint, Rows)>,

@@ -141,7 +141,7 @@ fn a_handle_in_a_body_locks_a_table_that_is_free() {
 /// latest.
 #[test]
 fn a_handle_that_ends_in_a_body_gives_back_what_it_held_before() {
-    type End = fn(Transaction) -> Result<()>;
+    type End = fn(Transaction<'static>) -> Result<()>;
     let ends: [(&str, End); 4] = [
         ("commit", |handle| handle.commit()),
         ("submit", |handle| handle.submit().map(drop)),
@@ -216,7 +216,7 @@ fn a_handle_in_a_body_that_refuses_to_wait_locks_what_is_free() {
 /// A handle that has emptied a table before the call, of whose keys there is a routing rule, ends inside of it.
 #[test]
 fn a_handle_that_ends_with_definitions_in_a_body_waits_for_no_executor() {
-    type End = fn(Transaction) -> Result<()>;
+    type End = fn(Transaction<'static>) -> Result<()>;
     let ends: [(&str, End, u64); 3] = [
         ("commit", |handle| handle.commit(), 0),
         ("abort", |handle| handle.abort(), 10),

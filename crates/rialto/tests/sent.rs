@@ -83,7 +83,7 @@ fn counter(db: &Database, key: i32) -> i64 {
 }
 
 /// A handle that has the row of a key, so that a call on it flies until the handle is gone.
-fn holder(db: &Database, key: i32) -> Transaction {
+fn holder(db: &Database, key: i32) -> Transaction<'static> {
     let table = db.table("counters").unwrap();
     let mut handle = db.begin().unwrap();
     assert!(handle.modify(&table, key, |row| row.add_i64(1, 0).map(drop)).unwrap());

@@ -205,7 +205,7 @@ fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
 /// Whoever holds a lock at the body's executor, and waits elsewhere, is told of the time-out when it is one, by each way to end.
 #[test]
 fn a_waiter_that_holds_a_lock_beside_the_body_is_told_in_time() {
-    type End = fn(Transaction);
+    type End = fn(Transaction<'static>);
     let ends: [(&str, End); 2] = [("abort", |tx| tx.abort().unwrap()), ("drop", drop)];
     for (how, end_waiter) in ends {
         let (db, [t, u], has_begun, end) = open(10 * PATIENCE);

@@ -8,10 +8,14 @@ mod definitions;
 #[path = "transactions/readers.rs"]
 mod readers;
 
+#[path = "common/hooked.rs"]
+mod hooked;
+
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use rialto::io::MemoryDisk;
+use hooked::HookedDisk;
+use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value, ValueRef, WhichIndex};
 use rialto::{
     Database, Error, KeyBound, LockForm, LockPolicy, Options, Scan, Table, TableDef, Transaction, TxOptions,
@@ -26,8 +30,12 @@ fn locks() -> LockForm {
 }
 
 fn database() -> Database {
+    database_on(MemoryDisk::new())
+}
+
+fn database_on(disk: Arc<dyn Disk>) -> Database {
     let options = Options { memory_bytes: 64 << 20, locks: locks(), ..Options::default() };
-    Database::open_on(MemoryDisk::new(), options).unwrap()
+    Database::open_on(disk, options).unwrap()
 }
 
 fn accounts(db: &Database) -> Table {

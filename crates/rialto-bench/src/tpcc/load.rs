@@ -36,8 +36,8 @@ pub(super) fn load(database: &Database, shape: Shape, progress: &mut dyn FnMut(&
     })
 }
 
-struct Loader<'a> {
-    transaction: &'a mut Transaction,
+struct Loader<'a, 'tx> {
+    transaction: &'a mut Transaction<'tx>,
     shape: Shape,
     random: Random,
     now_us: i64,
@@ -55,7 +55,7 @@ fn places(count: u32) -> RangeInclusive<i16> {
     1..=count as i16
 }
 
-impl Loader<'_> {
+impl Loader<'_, '_> {
     fn within(&mut self, low: u32, high: u32) -> i32 {
         within(&mut self.random, low, high) as i32
     }

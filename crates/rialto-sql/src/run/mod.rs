@@ -46,7 +46,7 @@ impl RowSink for Collected {
 /// What a statement runs with.
 pub struct Run<'a> {
     /// The transaction.
-    pub tx: &'a mut Transaction,
+    pub tx: &'a mut Transaction<'static>,
     /// The rest.
     pub out: Out<'a>,
 }

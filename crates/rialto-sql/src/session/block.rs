@@ -100,7 +100,7 @@ impl Session {
     }
 
     /// The kernel's transaction has begun.
-    pub(super) fn opened(&mut self, mut tx: Transaction) -> Result<()> {
+    pub(super) fn opened(&mut self, mut tx: Transaction<'static>) -> Result<()> {
         for savepoint in &mut self.savepoints {
             savepoint.mark = Some(tx.savepoint());
         }
@@ -185,7 +185,7 @@ impl Session {
     }
 
     /// The open transaction, which cannot be cancelled from now on.
-    pub(super) fn take_transaction(&mut self) -> Option<Transaction> {
+    pub(super) fn take_transaction(&mut self) -> Option<Transaction<'static>> {
         let tx = self.tx.take()?;
         self.cancel.set(None);
         Some(tx)

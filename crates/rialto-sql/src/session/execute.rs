@@ -457,7 +457,7 @@ fn is_stale(error: &SqlError) -> bool {
 
 /// A table, as the open transaction sees it, which waits at its end for what that depends on. Without a transaction the caller
 /// waits, after its last look at the table.
-fn find(tx: &mut Option<Transaction>, database: &Database, name: &Name) -> Result<Table> {
+fn find(tx: &mut Option<Transaction<'_>>, database: &Database, name: &Name) -> Result<Table> {
     let found = match tx {
         Some(tx) => tx.table(&name.text),
         None => database.table(&name.text),

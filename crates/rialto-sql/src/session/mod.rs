@@ -95,7 +95,7 @@ pub struct Session {
     spare_arguments: Vec<Value>,
     block: Block,
     failed: bool,
-    tx: Option<Transaction>,
+    tx: Option<Transaction<'static>>,
     /// Whether the transaction has changed what tables there are.
     defined: bool,
     savepoints: Vec<NamedSavepoint>,

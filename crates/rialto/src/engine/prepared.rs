@@ -9,7 +9,7 @@ use super::sent::Sent;
 use crate::database::Database;
 use crate::error::Result;
 use crate::row::Value;
-use crate::txn::{Ticket, TxOptions};
+use crate::txn::{Ticket, Transaction, TxOptions};
 
 /// A registered procedure with its options, for one caller at a time: the name is looked up once, and what a call gives is
 /// put into memory that the next call uses again.
@@ -70,7 +70,7 @@ impl Database {
     pub fn prepare_call_with(&self, options: &TxOptions, name: &str) -> Result<PreparedCall> {
         let procedure = self.core().procedures.find(name)?;
         let (given, options) = (options.clone(), procedure.options(options));
-        Ok(PreparedCall { database: self.clone(), procedure, given, options, outputs: Outputs::default() })
+        Ok(PreparedCall { database: self.clone(), procedure, given, options, outputs: Outputs::none() })
     }
 }
 
@@ -119,7 +119,7 @@ impl PreparedCall {
                 ticket
             }
             None => {
-                let run = |transaction: &mut _| procedure.run(transaction, &arguments, outputs);
+                let run = |transaction: &mut Transaction| procedure.run(transaction, &arguments, outputs);
                 database.submit_with(options, run)?.1
             }
         };

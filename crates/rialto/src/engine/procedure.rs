@@ -161,7 +161,9 @@ impl<'a> Arguments<'a> {
 }
 
 /// What the actions of one run have given: what the call returns, and how later phases learn what earlier ones found.
-#[derive(Debug, Default)]
+///
+/// A body is lent them, and has no others to put in their place.
+#[derive(Debug)]
 pub struct Outputs {
     values: Vec<Value>,
     /// How many of them are of earlier phases.
@@ -169,6 +171,11 @@ pub struct Outputs {
 }
 
 impl Outputs {
+    /// Of a call that has not run.
+    pub(crate) fn none() -> Outputs {
+        Outputs { values: Vec::new(), earlier: 0 }
+    }
+
     /// Gives a value. The call returns all of them in the order of the flow: phase by phase, action by action.
     pub fn push(&mut self, value: impl Into<Value>) {
         self.values.push(value.into());

@@ -409,12 +409,12 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         Error::Replay { lsn, procedure: name.clone(), version: *version, arguments: printed.join(", "), what }
     };
     let arguments = procedure.check(&arguments).map_err(|failure| error(failure.to_string()))?;
-    let mut outputs = Outputs::default();
+    let mut outputs = Outputs::none();
     loop {
         let mut context = core.lend()?;
         context.begin(&TxOptions::default(), None)?;
         context.numbers = NumberSource::Given(numbers.clone(), 0);
-        let mut transaction = Transaction { context: Some(context) };
+        let mut transaction = Transaction::of(context);
         match conventional::run(&procedure, &mut transaction, &arguments, &mut outputs) {
             Ok(()) => {}
             // Of locks that two calls share by the hash of their keys: it runs again.

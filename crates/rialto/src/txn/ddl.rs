@@ -437,7 +437,7 @@ impl Context {
     }
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Creates a table.
     ///
     /// # Errors

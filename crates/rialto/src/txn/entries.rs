@@ -87,7 +87,7 @@ impl<'a> IndexEntry<'a> {
     }
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Calls `look` with the entry of the row that has this key in a unique index. With [`ScanMode::Update`] the row is
     /// locked exclusively at once, where rows are locked with it, for a change by its primary key. Absence is locked, too.
     ///

@@ -76,11 +76,11 @@ impl View {
 
 /// A part other than the one that runs in the transaction's own context. The transaction absorbs it; a part that is dropped is
 /// rolled back.
-pub(crate) struct PartTransaction(Transaction);
+pub(crate) struct PartTransaction(Transaction<'static>);
 
 impl PartTransaction {
     /// The handle for the part's bodies.
-    pub fn transaction(&mut self) -> &mut Transaction {
+    pub fn transaction(&mut self) -> &mut Transaction<'static> {
         &mut self.0
     }
 }
@@ -93,7 +93,7 @@ impl Drop for PartTransaction {
     }
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Gives up the executor lease, so that the transaction may wait.
     pub(crate) fn leave_stint(&mut self) {
         let context = self.context();
@@ -198,7 +198,7 @@ impl Context {
         let flag = std::mem::replace(&mut part.cancellation, self.cancellation.clone());
         part.view = View { is_on: true, flag: Some(flag), ..View::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
-        Ok(PartTransaction(Transaction { context: Some(part) }))
+        Ok(PartTransaction(Transaction::of(part)))
     }
 
     /// Ends a part that was rolled back or absorbed, and returns its context to the pool.
@@ -228,8 +228,11 @@ impl Context {
     }
 
     /// A choice of whether the transaction may write binds the actions behind it in the flow. Where these may have run before
-    /// it, or run beside it, it is the whole transaction's to make: an error then.
+    /// it, or run beside it, it is the whole transaction's to make: an error then. One that may write locks what it reads.
     pub(super) fn check_read_only_choice(&mut self, read_only: bool) -> Result<()> {
+        if !read_only && self.reads.is_active() {
+            self.read_locked()?;
+        }
         if !self.view.is_out_of_order() || read_only == self.scope.is_read_only_after() {
             return Ok(());
         }

@@ -222,7 +222,7 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
     RowView::new(&table.schema, &body[table.row_at()..])
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// The table of this name, the transaction's own DDL included.
     ///
     /// # Errors

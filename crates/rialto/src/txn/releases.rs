@@ -172,7 +172,7 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// A database with a handle that holds the lock of row 7, and its releases.
-    fn with_a_handle(faults: impl FnOnce(&Releases)) -> (Database, Arc<Releases>, Transaction) {
+    fn with_a_handle(faults: impl FnOnce(&Releases)) -> (Database, Arc<Releases>, Transaction<'static>) {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
@@ -202,8 +202,8 @@ mod tests {
     /// Registers a procedure whose body, which runs beside its lock tables, does this with the handle.
     fn register(
         db: &Database,
-        handle: Transaction,
-        end: impl Fn(Transaction) -> Result<()> + Send + Sync + 'static,
+        handle: Transaction<'static>,
+        end: impl Fn(Transaction<'static>) -> Result<()> + Send + Sync + 'static,
     ) {
         let handle = Mutex::new(Some(handle));
         let body = Action::exclusive("t", move |_, _, _| handle.lock().take().map_or(Ok(()), &end));

@@ -289,7 +289,7 @@ impl Context {
     }
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Visits the rows of a range in the order of an index, as the transaction sees them. The range is locked against
     /// rows that come into it (I7), and each row that is visited.
     ///

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::hint::cold_path;
+use std::marker::PhantomData;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -49,9 +50,37 @@ const COLOUR_LOOK_EVERY: Duration = Duration::from_millis(2);
 ///
 /// Reads and writes take their locks as they run and give copies. Writes stay in the transaction's own write set until
 /// it commits (I1), and are seen by its own reads.
-pub struct Transaction {
+///
+/// The lifetime of a handle is `'static`. Each body is lent a transaction of a lifetime of its own. No other transaction has that
+/// type, so what a body gives back is the transaction that it was lent.
+///
+/// ```
+/// fn handles(db: &rialto::Database, other: &rialto::Database) -> rialto::Result<()> {
+///     let (mut one, mut two) = (db.begin()?, other.begin()?);
+///     std::mem::swap(&mut one, &mut two);
+///     db.transact(|tx| tx.check())?;
+///     one.commit()
+/// }
+/// # let _flow = rialto::Flow::of(|tx, _, _| tx.check());
+/// ```
+///
+/// ```compile_fail,E0521
+/// fn closure(db: &rialto::Database, other: &rialto::Database) -> rialto::Result<()> {
+///     let mut two = other.begin()?;
+///     db.transact(|tx| Ok(std::mem::swap(tx, &mut two)))
+/// }
+/// ```
+///
+/// ```compile_fail,E0521
+/// fn action(other: rialto::Database) -> rialto::Flow {
+///     rialto::Flow::of(move |tx, _, _| std::mem::replace(tx, other.begin()?).commit())
+/// }
+/// ```
+pub struct Transaction<'body> {
     /// Present until the transaction ends.
     pub(crate) context: Option<Box<Context>>,
+    /// Neither longer nor shorter lifetimes will do.
+    lent: PhantomData<fn(&'body ()) -> &'body ()>,
 }
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
@@ -934,7 +963,14 @@ impl Drop for WholeOrNothing {
     }
 }
 
-impl Transaction {
+impl Transaction<'static> {
+    /// The transaction in an open context.
+    pub(crate) fn of(context: Box<Context>) -> Transaction<'static> {
+        Transaction { context: Some(context), lent: PhantomData }
+    }
+}
+
+impl Transaction<'_> {
     pub(crate) fn context(&mut self) -> &mut Context {
         self.context.as_mut().expect("the transaction is open")
     }
@@ -1011,7 +1047,8 @@ impl Transaction {
     /// lock policy and procedure stay as they are.
     ///
     /// # Errors
-    /// [`Error::BadDefinition`] for waits that are too long; nothing is changed then.
+    /// [`Error::BadDefinition`] for waits that are too long; nothing is changed then. [`Error::Deadlock`] in a body that has read
+    /// without locks ([`Database::read`](crate::Database::read)) and chooses to write: it runs again, with locks.
     pub fn choose(&mut self, options: &TxOptions) -> Result<()> {
         let waits = options.waits()?;
         let context = self.context();
@@ -1106,7 +1143,7 @@ impl Transaction {
     }
 }
 
-impl Drop for Transaction {
+impl Drop for Transaction<'_> {
     fn drop(&mut self) {
         if let Some(context) = &mut self.context {
             context.abort();

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::lock::{LockForm, RecordMode, SpanRef};
 use crate::row::{IntoKey, Key, KeyShape, RowView, WhichIndex};
 
-impl Transaction {
+impl Transaction<'_> {
     /// Calls `look` with the row that has this key in a unique index, in place. With [`ScanMode::Update`] it is locked
     /// exclusively at once, for a change by its primary key; its absence is locked as [`Transaction::scan`] does.
     ///

@@ -11,7 +11,7 @@
 //!
 //! Readers write nothing that others share. A reader that finds itself spoiled runs again, with locks. So that a body
 //! does not go on with what does not fit together, everything is looked at again after each of the first reads, and
-//! later each time that their number has doubled.
+//! later each time that their number has doubled. One that chooses to write is no reader any more ([`Context::read_locked`]).
 
 use super::transaction::Context;
 use crate::canary;
@@ -104,6 +104,17 @@ impl Context {
         reads.leaves.clear();
     }
 
+    /// From here on the transaction locks what it reads, so that it may write: its place agrees with what it has read (I2), and what
+    /// only looks at the end say is so at the last look, which is before the place. One that has read without locks runs again.
+    pub fn read_locked(&mut self) -> Result<()> {
+        let reads = &mut self.reads;
+        if reads.spoiled || !reads.records.is_empty() || !reads.leaves.is_empty() {
+            return self.spoil();
+        }
+        reads.active = false;
+        Ok(())
+    }
+
     /// Whether another transaction has changed what this one has read without locks, so that it has to run again. To be
     /// asked at the end, whatever the end is.
     pub fn is_spoiled(&mut self) -> bool {
@@ -129,7 +140,7 @@ impl Context {
     #[cold]
     pub fn spoil<T>(&mut self) -> Result<T> {
         self.reads.spoiled = true;
-        let waiting_for = "nothing: it read without locks what another transaction has changed".to_owned();
+        let waiting_for = "nothing: it has read without locks, and runs again with them".to_owned();
         let error = Error::Deadlock { waiting_for };
         self.doom(error.clone());
         Err(error)

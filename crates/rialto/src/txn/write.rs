@@ -137,7 +137,7 @@ fn set_all(fields: &mut Fields<'_>, changes: &[(usize, Value)]) -> Result<()> {
     changes.iter().try_for_each(|(column, value)| fields.set(*column, value))
 }
 
-impl Transaction {
+impl Transaction<'_> {
     /// Inserts a row of these values, one for each column.
     ///
     /// # Errors

@@ -28,8 +28,8 @@ fn version_of(row: &rialto::row::Row) -> Result<u64, Error> {
     Ok(row.view().get_i64(2)? as u64)
 }
 
-struct Body<'a> {
-    tx: &'a mut Transaction,
+struct Body<'a, 'tx> {
+    tx: &'a mut Transaction<'tx>,
     table: &'a Table,
     random: Random,
     number: u64,
@@ -37,7 +37,7 @@ struct Body<'a> {
     events: Vec<Event>,
 }
 
-impl Body<'_> {
+impl Body<'_, '_> {
     fn wrote(&self, key: i32) -> bool {
         self.events.iter().any(|event| matches!(event, Event::Write { key: at, .. } if *at == key))
     }

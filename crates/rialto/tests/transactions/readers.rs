@@ -1,6 +1,7 @@
 //! Transactions that only read: without locks at first, and again with them if they were spoiled.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Mutex;
 
 use super::*;
 
@@ -81,6 +82,48 @@ fn a_reader_is_spoiled_by_rows_that_come_and_go() {
             assert_eq!(counts, ids(&mut now, &table, &Scan::all()));
         }
     }
+}
+
+/// A transaction that was begun to read, and chooses to write, has its place before that of whoever changes what it has read (I2).
+/// Another one changes that as late as it can be: when the first has passed all checks of its commit but for its place, and writes
+/// the file of a bulk load.
+#[test]
+fn a_reader_that_chooses_to_write_has_its_place_before_who_changes_what_it_has_read() {
+    let disk = HookedDisk::new(MemoryDisk::new());
+    let db = database_on(disk.clone());
+    let table = accounts(&db);
+    db.transact(|tx| tx.insert(&table, &row(1, 50, "one"))).unwrap();
+    let changed_at = Arc::new(Mutex::new(None));
+    disk.before({
+        let (db, table, changed_at) = (db.clone(), table.clone(), changed_at.clone());
+        move |file, _| {
+            let mut changed_at = changed_at.lock().unwrap();
+            if !file.starts_with("load-") || changed_at.is_some() {
+                return;
+            }
+            let refuse = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+            let mut writer = db.begin_with(&refuse).unwrap();
+            *changed_at = Some(match writer.update(&table, 1, &[(1, Value::Int8(51))]) {
+                Ok(_) => Ok(writer.submit().unwrap().lsn()),
+                Err(error) => Err(error),
+            });
+        }
+    });
+    let copy = TableDef::new("copy", vec![Column::new("balance", ColumnType::Int8)]);
+    let read_only = TxOptions { read_only: true, ..TxOptions::default() };
+    let (seen, ticket) = db
+        .submit_with(&read_only, |tx| {
+            let seen = balance(tx, &table, 1);
+            tx.choose(&TxOptions::default())?;
+            let copy = tx.create_table(&copy)?;
+            (0..10_000).try_for_each(|_| tx.insert(&copy, &[Value::Int8(seen)]))?;
+            Ok(seen)
+        })
+        .unwrap();
+    disk.unhook();
+    let changed_at = changed_at.lock().unwrap().clone().expect("a file was written");
+    let is_before = changed_at.as_ref().is_ok_and(|&place| place < ticket.lsn());
+    assert_eq!(seen, if is_before { 51 } else { 50 }, "changed at {changed_at:?}, placed at {:?}", ticket.lsn());
 }
 
 /// Carried by a panic.

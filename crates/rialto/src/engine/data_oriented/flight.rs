@@ -74,7 +74,7 @@ pub(super) enum Task {
 pub(super) struct Flight {
     call: Arc<Call>,
     runs: Runs,
-    transaction: Transaction,
+    transaction: Transaction<'static>,
     outputs: Outputs,
     next_phase: usize,
     /// Whether the next phase runs whole, in the flow's order. Decided once, on the thread that finds out whose the phase is.
@@ -415,7 +415,7 @@ impl Arrival {
 /// Actions that are being run, on one thread.
 struct Running<'a> {
     procedure: &'a Registered,
-    transaction: &'a mut Transaction,
+    transaction: &'a mut Transaction<'static>,
     arguments: &'a [Value],
     outputs: &'a mut Outputs,
     counts: PhaseCounts<'a>,
@@ -466,7 +466,7 @@ fn run_actions(
     meeting: &Meeting,
     part: usize,
     positions: &[u16],
-    transaction: &mut Transaction,
+    transaction: &mut Transaction<'static>,
     outputs: &mut Outputs,
     ends: &mut SmallVec<[usize; 8]>,
     thread: usize,

@@ -18,7 +18,7 @@ use crate::foreign::{Panic, catch};
 use crate::ids::Lsn;
 use crate::inside::InBody;
 use crate::log::{Durability, Listener, Log};
-use crate::txn::Ticket;
+use crate::txn::{Ticket, Transaction};
 
 /// After so many requests without a sleep an executor counts its processor time.
 const REQUESTS_A_LAP: u32 = 64;
@@ -196,7 +196,7 @@ impl Executor {
         let Letter { procedure, options, arguments, outputs, .. } = &mut *letter;
         let ended = catch(|| {
             loop {
-                let mut body = |transaction: &mut _| procedure.run(transaction, arguments, outputs);
+                let mut body = |transaction: &mut Transaction| procedure.run(transaction, arguments, outputs);
                 match database.run_once(options, &mut runs, &mut body) {
                     Run::Again(None) => {}
                     ended => return ended,

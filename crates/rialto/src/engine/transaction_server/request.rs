@@ -42,7 +42,7 @@ impl Request {
             procedure: to.procedure.clone(),
             options: to.options.clone(),
             arguments: Vec::new(),
-            outputs: Outputs::default(),
+            outputs: Outputs::none(),
             outcome: Ok(()),
             tag: 0,
             sender: sender.clone(),

@@ -114,7 +114,7 @@ fn the_log_is_hurried_when_there_is_nothing_more_to_run() {
 }
 
 /// Holds the lock on a row in a transaction of its own, on its own thread, until told.
-fn hold(database: &Database, row: i32) -> Transaction {
+fn hold(database: &Database, row: i32) -> Transaction<'static> {
     let mut transaction = database.begin().unwrap();
     let table = database.table("rows").unwrap();
     transaction.modify(&table, row, |fields| fields.add_i64(1, 0).map(drop)).unwrap();
