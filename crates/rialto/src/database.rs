@@ -587,7 +587,11 @@ fn start(core: &Arc<Core>, options: &TxOptions, started: Option<Moment>) -> Resu
 
 /// Begins the next run of a transaction.
 #[inline(never)]
-pub(crate) fn begin_run(core: &Arc<Core>, options: &TxOptions, runs: &mut Runs) -> Result<Transaction<'static>> {
+pub(crate) fn begin_run(
+    core: &Arc<Core>,
+    options: &TxOptions,
+    runs: &mut Runs,
+) -> Result<Transaction<'static>> {
     let mut transaction = start(core, options, runs.started)?;
     let context = transaction.context();
     if runs.started.is_none() {

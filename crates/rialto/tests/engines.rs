@@ -2,6 +2,7 @@
 //! catch errors, take steps back and choose for their transaction, beside closures and definitions. What a call gives, and what
 //! the tables hold by each index, is what the flow's actions come to one after the other; and the database opens again.
 
+mod common;
 #[path = "engines/generate.rs"]
 mod generate;
 #[path = "engines/model.rs"]

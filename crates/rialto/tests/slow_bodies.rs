@@ -1,7 +1,7 @@
 //! A body that takes its time has the lock tables of its executors meanwhile. That holds up transactions that need these, and no others.
 
 use std::ops::ControlFlow;
-use std::sync::{Barrier, mpsc};
+use std::sync::{Barrier, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rialto::io::MemoryDisk;
@@ -17,10 +17,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// Of the waits that are to end while the body runs.
 const TIME_OUT: Duration = Duration::from_millis(300);
 
-/// Two tables of the rows 0 to 9, each at an executor of its own, that of `u` with the keys of `t` from 100 on, and a procedure whose
-/// body runs at that of `t` from when it says so until it is told to end.
-fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mpsc::Sender<()>) {
-    let options = Options {
+fn options(lock_timeout: Duration) -> Options {
+    Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         durability: Durability::Memory,
@@ -28,25 +26,35 @@ fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mp
         executors: 8,
         lock_timeout,
         ..Options::default()
-    };
-    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-    let tables = [("t", 100), ("u", -100)].map(|(name, bound)| {
-        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
-        let definition = TableDef::new(name, columns).with_primary_key(&["id"]);
-        let table = db
-            .transact(|tx| {
-                let table = tx.create_table(&definition)?;
-                (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)]))?;
-                Ok(table)
-            })
-            .unwrap();
-        db.set_routing(name, WhichIndex::Primary, &[vec![Value::Int4(bound)]]).unwrap();
-        table
-    });
+    }
+}
+
+/// A table of the rows 0 to 9, all in the last of the datasets between these bounds, and so at the executor of that number.
+fn make(db: &Database, name: &str, bounds: &[i32]) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    let definition = TableDef::new(name, columns).with_primary_key(&["id"]);
+    let table = db
+        .transact(|tx| {
+            let table = tx.create_table(&definition)?;
+            (0..10).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id)]))?;
+            Ok(table)
+        })
+        .unwrap();
+    route(db, name, WhichIndex::Primary, bounds);
+    table
+}
+
+fn route(db: &Database, name: &str, which: WhichIndex, bounds: &[i32]) {
+    let bounds: Vec<_> = bounds.iter().map(|&bound| vec![Value::Int4(bound)]).collect();
+    db.set_routing(name, which, &bounds).unwrap();
+}
+
+/// Registers a procedure whose body runs at the executor of a row from when it says so until it is told to end.
+fn register_slow(db: &Database, table: &str) -> (mpsc::Receiver<()>, mpsc::Sender<()>) {
     let (began, has_begun) = mpsc::channel();
     let (end, ends) = mpsc::channel::<()>();
-    let ends = std::sync::Mutex::new(ends);
-    let body = Action::exclusive("t", move |_, _, _| {
+    let ends = Mutex::new(ends);
+    let body = Action::exclusive(table, move |_, _, _| {
         began.send(()).unwrap();
         // It is told to by the sender's end, too.
         let _ = ends.lock().unwrap().recv_timeout(PATIENCE);
@@ -54,6 +62,16 @@ fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mp
     });
     db.register(Procedure::new("slow", [ColumnType::Int4], Flow::new().phase([body.by_argument(0)])))
         .unwrap();
+    (has_begun, end)
+}
+
+/// Two tables, each at an executor of its own, that of `u` with the keys of `t` from 100 on, and a procedure whose body runs at that of
+/// `t`.
+fn open(lock_timeout: Duration) -> (Database, [Table; 2], mpsc::Receiver<()>, mpsc::Sender<()>) {
+    let db = Database::open_on(MemoryDisk::new(), options(lock_timeout)).unwrap();
+    let tables = [make(&db, "t", &[]), make(&db, "u", &[-100])];
+    route(&db, "t", WhichIndex::Primary, &[100]);
+    let (has_begun, end) = register_slow(&db, "t");
     (db, tables, has_begun, end)
 }
 
@@ -77,6 +95,17 @@ fn until_waiting(db: &Database, count: usize) {
     while db.lock_waits().len() < count {
         assert!(since.elapsed() < PATIENCE, "{count} do not wait");
         std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Waits until the resource manager has shared out the keys of all tables, as well as can be seen. A request that waits while any rule
+/// changes is routed anew when it is granted.
+fn until_shared_out(db: &Database) {
+    let changes = || db.metrics().routing.changes;
+    let (since, mut before) = (Instant::now(), None);
+    while before.replace(changes()) != Some(changes()) {
+        assert!(since.elapsed() < PATIENCE, "rules change again and again");
+        std::thread::sleep(Duration::from_millis(250));
     }
 }
 
@@ -149,40 +178,17 @@ fn a_wait_times_out_while_a_body_takes_its_time() {
     assert_eq!(touch(&db, &t, 5), Ok(true));
 }
 
-/// A wait for one part of a range ends while the lock table that has the other part is out.
-#[test]
-fn a_wait_for_a_range_of_two_executors_times_out_while_a_body_takes_its_time() {
+/// Has a transaction wait for the part of a range that a holder has at one executor, while a body takes its time at the executor of the
+/// other part and the test does something with the holder; the wait times out.
+fn time_out_of_a_range(
+    timeout: Duration,
+    meanwhile: impl FnOnce(Transaction<'static>) -> Option<Transaction<'static>>,
+) {
     let (db, [t, _], has_begun, end) = open(10 * PATIENCE);
+    until_shared_out(&db);
     let mut holder = db.begin().unwrap();
     holder.insert(&t, &[Value::Int4(150), Value::Int4(0)]).unwrap();
-    std::thread::scope(|scope| {
-        let reader = scope.spawn(|| {
-            let since = Instant::now();
-            (db.transact_with(&impatient(), |tx| scan(tx, &t)), since.elapsed())
-        });
-        until_waiting(&db, 1);
-        let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
-        has_begun.recv_timeout(PATIENCE).unwrap();
-        let (outcome, after) = reader.join().unwrap();
-        assert!(!slow.is_finished(), "the test's own premise");
-        drop(end);
-        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
-        assert!(after < PATIENCE / 2, "{after:?}");
-        slow.join().unwrap().unwrap();
-    });
-    // Nothing of the range is left behind.
-    assert_eq!(touch(&db, &t, 5), Ok(true));
-    drop(holder);
-    assert_eq!(db.transact(|tx| scan(tx, &t)), Ok(()));
-}
-
-/// A range of which both parts are granted is the owner's when it has looked at both tables once more.
-#[test]
-fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
-    let (db, [t, _], has_begun, end) = open(10 * PATIENCE);
-    let mut holder = db.begin().unwrap();
-    holder.insert(&t, &[Value::Int4(150), Value::Int4(0)]).unwrap();
-    let options = TxOptions { lock_timeout: Some(10 * TIME_OUT), ..TxOptions::default() };
+    let options = TxOptions { lock_timeout: Some(timeout), ..TxOptions::default() };
     std::thread::scope(|scope| {
         let reader = scope.spawn(|| {
             let since = Instant::now();
@@ -191,15 +197,33 @@ fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
         until_waiting(&db, 1);
         let slow = scope.spawn(|| db.call("slow", &[Value::Int4(0)]).map(drop));
         has_begun.recv_timeout(PATIENCE).unwrap();
-        drop(holder);
+        let holder = meanwhile(holder);
         let (outcome, after) = reader.join().unwrap();
         assert!(!slow.is_finished(), "the test's own premise");
         drop(end);
         assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
         assert!(after < PATIENCE / 2, "{after:?}");
         slow.join().unwrap().unwrap();
+        // Nothing of the range is left behind.
+        assert_eq!(touch(&db, &t, 5), Ok(true));
+        drop(holder);
     });
-    assert_eq!(touch(&db, &t, 5), Ok(true));
+    assert_eq!(db.transact(|tx| scan(tx, &t)), Ok(()));
+}
+
+/// A wait for one part of a range ends while the lock table that has the other part is out.
+#[test]
+fn a_wait_for_a_range_of_two_executors_times_out_while_a_body_takes_its_time() {
+    time_out_of_a_range(TIME_OUT, Some);
+}
+
+/// A range of which both parts are granted is the owner's when it has looked at both tables once more.
+#[test]
+fn a_range_whose_parts_are_granted_times_out_while_a_body_takes_its_time() {
+    time_out_of_a_range(10 * TIME_OUT, |holder| {
+        drop(holder);
+        None
+    });
 }
 
 /// Whoever holds a lock at the body's executor, and waits elsewhere, is told of the time-out when it is one, by each way to end.
@@ -264,9 +288,9 @@ fn a_victim_that_holds_a_lock_beside_the_body_ends_its_deadlock() {
     assert_eq!(touch(&db, &t, 5), Ok(true));
 }
 
-/// A commit beside the body waits for the table that its lock is in, but gives back at once what it holds elsewhere.
+/// A commit beside the body waits for no table, and gives back at once what it holds elsewhere.
 #[test]
-fn a_commit_beside_the_body_holds_up_nobody_elsewhere() {
+fn a_commit_beside_the_body_holds_up_nobody() {
     let (db, [t, u], has_begun, end) = open(10 * PATIENCE);
     let mut both = db.begin().unwrap();
     both.update(&t, 5, &[(1, Value::Int4(1))]).unwrap();
@@ -277,11 +301,12 @@ fn a_commit_beside_the_body_holds_up_nobody_elsewhere() {
         let since = Instant::now();
         let commit = scope.spawn(|| both.commit());
         assert_eq!(touch(&db, &u, 1), Ok(true));
+        let committed = commit.join().unwrap();
         let after = since.elapsed();
         assert!(!slow.is_finished(), "the test's own premise");
         drop(end);
         assert!(after < PATIENCE / 2, "{after:?}");
-        commit.join().unwrap().unwrap();
+        assert_eq!(committed, Ok(()));
         slow.join().unwrap().unwrap();
     });
     assert_eq!(touch(&db, &t, 5), Ok(true));
@@ -311,4 +336,79 @@ fn a_close_waits_for_no_lock_that_a_waiter_has_left() {
         assert!(after < PATIENCE / 2, "{after:?}");
         let _ = slow.join().unwrap();
     });
+}
+
+/// A database closes beside a body while its resource manager shares a table's keys out anew, for which it takes all lock tables.
+#[test]
+fn a_close_waits_for_no_change_of_rules() {
+    let (db, [_, u], has_begun, end) = open(10 * PATIENCE);
+    std::thread::scope(|scope| {
+        let beside = db.clone();
+        let slow = scope.spawn(move || beside.call("slow", &[Value::Int4(0)]).map(drop));
+        has_begun.recv_timeout(PATIENCE).unwrap();
+        let grow = |tx: &mut Transaction| {
+            (10..2_000).try_for_each(|id| tx.insert(&u, &[Value::Int4(id), Value::Int4(0)]))
+        };
+        db.transact(grow).unwrap();
+        // By now it has looked.
+        std::thread::sleep(Duration::from_millis(500));
+        let since = Instant::now();
+        db.close().unwrap();
+        let after = since.elapsed();
+        assert!(!slow.is_finished(), "the test's own premise");
+        drop(end);
+        assert!(after < PATIENCE / 2, "{after:?}");
+        let _ = slow.join().unwrap();
+    });
+}
+
+/// Parts of a phase, on threads of their own, hold keys of unique indexes at the body's executor when they meet. They wait for no
+/// table, and their locks go with the transaction.
+#[test]
+fn parts_that_hold_locks_beside_the_body_meet_and_commit() {
+    let options = Options { executors: 3, executor_threads: 3, ..options(10 * PATIENCE) };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let tables = [make(&db, "t", &[]), make(&db, "u", &[-100]), make(&db, "s", &[-100, -50])];
+    for name in ["t", "u"] {
+        db.transact(|tx| tx.create_index(name, &format!("{name}_n"), &["n"], true)).unwrap();
+        route(&db, name, WhichIndex::Secondary(0), &[-100, -50]);
+    }
+    let (has_begun, end) = register_slow(&db, "s");
+    let (locked, has_locked) = mpsc::channel();
+    let (goes_on, actions): (Vec<_>, Vec<_>) = ["t", "u"]
+        .into_iter()
+        .map(|name| {
+            let (goes_on, may_go_on) = mpsc::channel::<()>();
+            let (locked, may_go_on) = (locked.clone(), Mutex::new(may_go_on));
+            let body = Action::exclusive(name, move |tx, arguments, _| {
+                tx.update(arguments.table()?, 5, &[(1, Value::Int4(100))])?;
+                locked.send(()).unwrap();
+                let _ = may_go_on.lock().unwrap().recv_timeout(PATIENCE);
+                Ok(())
+            });
+            (goes_on, body.by_argument(0))
+        })
+        .unzip();
+    db.register(Procedure::new("parts", [ColumnType::Int4], Flow::new().phase(actions))).unwrap();
+    let parts = db.send_call("parts", &[Value::Int4(5)]).unwrap();
+    (0..2).for_each(|_| has_locked.recv_timeout(PATIENCE).unwrap());
+    let slow = db.send_call("slow", &[Value::Int4(0)]).unwrap();
+    has_begun.recv_timeout(PATIENCE).unwrap();
+    let since = Instant::now();
+    drop(goes_on);
+    assert_eq!(parts.wait(), Ok(vec![]));
+    // Their threads go on, too.
+    for (table, id) in tables[..2].iter().zip(1..) {
+        assert_eq!(db.transact(|tx| tx.get(table, id)).map(|row| row.is_some()), Ok(true));
+    }
+    let after = since.elapsed();
+    drop(end);
+    assert!(after < PATIENCE / 2, "{after:?}");
+    assert_eq!(slow.wait(), Ok(vec![]));
+    // The keys are free again.
+    for table in &tables[..2] {
+        assert_eq!(db.transact(|tx| tx.update(table, 5, &[(1, Value::Int4(5))])), Ok(true));
+        assert_eq!(db.transact(|tx| tx.update(table, 6, &[(1, Value::Int4(100))])), Ok(true));
+    }
+    db.close().unwrap();
 }

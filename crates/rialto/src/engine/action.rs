@@ -187,6 +187,11 @@ impl Action {
         self.target.as_ref().map_or(ActionMode::Exclusive, |target| target.what.mode)
     }
 
+    /// Whether it may write.
+    pub(super) fn writes(&self) -> bool {
+        self.mode() == ActionMode::Exclusive
+    }
+
     /// Whether it only locks its identifier.
     pub fn is_claim(&self) -> bool {
         self.body.is_none()

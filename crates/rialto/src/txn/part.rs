@@ -10,6 +10,8 @@
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
 //! - *Time limits* are one deadline. A doomed part dooms the transaction.
 //! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.
+//! - *Packets* are reserved before the transaction is split, one for each part that writes. So no part waits for a packet that
+//!   another part of its transaction has.
 //! - *Tables* are locked by the transaction before it is split, so their versions stay as they are. Only plain closures change
 //!   definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
 //! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a key that the
@@ -105,18 +107,14 @@ impl Transaction<'_> {
         self.context().owner.id()
     }
 
-    /// Splits the transaction into at most `parts` parts, of which its own context is one, and returns the others: fewer if the
-    /// contexts for parts run out. The transaction has locked its tables and given up its executor lease. A wait for a
-    /// part's lock is a wait
-    /// for the transaction.
-    pub(crate) fn split(&mut self, parts: usize) -> SmallVec<[PartTransaction; 4]> {
+    /// Splits the transaction into parts, each of which `writes` or only reads, and returns all but the first, which its own context
+    /// runs. They are fewer if contexts for parts, or packets for those that write, run out; the first one does what is left over. The
+    /// transaction has locked its tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
+    pub(crate) fn split(&mut self, writes: &[bool]) -> SmallVec<[PartTransaction; 4]> {
         let whole = self.context();
         let mut others = SmallVec::new();
-        while others.len() + 1 < parts {
-            match whole.begin_part() {
-                Ok(part) => others.push(part),
-                Err(_) => break,
-            }
+        if !writes.contains(&true) || whole.reserve_packet().is_ok() {
+            others.extend(writes[1..].iter().map_while(|&writes| whole.begin_part(writes).ok()));
         }
         let written = whole.packet_bytes().len();
         let share = whole.room.saturating_sub(written) / (others.len() + 1);
@@ -159,7 +157,12 @@ impl Transaction<'_> {
         let whole = self.context();
         whole.view.chosen.append(&mut part.view.chosen);
         whole.absorb(&mut part);
-        part.end_part();
+        if part.core.locks.hand_over(&mut part.owner, &mut whole.owner) {
+            part.end_part();
+        } else {
+            part.packet = None;
+            whole.kept_parts.push(part);
+        }
     }
 
     /// Rolls a part back. The transaction's error depends on what the part has read (I3).
@@ -174,6 +177,7 @@ impl Transaction<'_> {
     pub(crate) fn end_split(&mut self, failed_at: Option<u16>) {
         let whole = self.context();
         let View { mut chosen, before, .. } = whole.end_view();
+        whole.give_up_reserved_packet();
         if chosen.is_empty() {
             return;
         }
@@ -187,8 +191,8 @@ impl Transaction<'_> {
 }
 
 impl Context {
-    /// Begins a part of this transaction. It uses tables under the transaction's locks.
-    fn begin_part(&mut self) -> Result<PartTransaction> {
+    /// Begins a part of this transaction, with a packet if it writes. It uses tables under the transaction's locks.
+    fn begin_part(&mut self, writes: bool) -> Result<PartTransaction> {
         let core = self.lease.core();
         let mut part = core.part_contexts.lend(core)?;
         if let Err(error) = part.begin_as_part(self) {
@@ -198,18 +202,25 @@ impl Context {
         let flag = std::mem::replace(&mut part.cancellation, self.cancellation.clone());
         part.view = View { is_on: true, flag: Some(flag), ..View::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
-        Ok(PartTransaction(Transaction::of(part)))
+        let mut part = PartTransaction(Transaction::of(part));
+        if writes {
+            part.0.context().reserve_packet()?;
+        }
+        Ok(part)
     }
 
-    /// Ends a part that was rolled back or absorbed, and returns its context to the pool.
-    fn end_part(mut self: Box<Self>) {
+    /// Ends a part that was rolled back, or of a transaction that has ended, or that has handed over its locks; returns its context to
+    /// the pool.
+    pub(super) fn end_part(mut self: Box<Self>) {
         self.packet = None;
+        // Its transaction is over when it comes to be released by another thread.
+        self.core.locks.part_from_leader(&mut self.owner);
         self.finish();
         let view = std::mem::take(&mut self.view);
         if let Some(flag) = view.flag {
             self.cancellation = flag;
         }
-        self.lease.clone().part_contexts.give_back(self);
+        self.give_back();
     }
 
     /// Forgets the view, and gives the context the whole room again.
@@ -303,7 +314,6 @@ impl Context {
             let packet = packet.as_ref().map_or(&[][..], |packet| packet.bytes());
             writes.absorb(&mut part.writes, base as u32, slot_of, packet);
         }
-        self.core.locks.hand_over(&mut part.owner, &mut self.owner);
     }
 
     fn forgets_parts(&self) -> bool {
@@ -320,19 +330,18 @@ mod tests {
     use crate::io::{MemoryDisk, Moment};
     use crate::{Checkpointing, Database, Error, LockForm, Options, TxOptions};
 
+    fn open(options: Options) -> Database {
+        let (checkpoint, locks) = (Checkpointing::None, LockForm::Local);
+        let options = Options { memory_bytes: 64 << 20, checkpoint, locks, ..options };
+        Database::open_on(MemoryDisk::new(), options).unwrap()
+    }
+
     /// What a body made of it does not matter: a victim ends without effect.
     #[test]
     fn a_part_that_is_a_victim_dooms_its_transaction() {
-        let options = Options {
-            memory_bytes: 64 << 20,
-            checkpoint: Checkpointing::None,
-            locks: LockForm::Local,
-            executor_threads: 2,
-            ..Options::default()
-        };
-        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let db = open(Options { executor_threads: 2, ..Options::default() });
         let mut transaction = db.begin().unwrap();
-        let mut part = transaction.split(2).pop().unwrap();
+        let mut part = transaction.split(&[true; 2]).pop().unwrap();
         let victim = Error::Deadlock { waiting_for: "a row".to_owned() };
         part.transaction().context().doom(victim.clone());
         transaction.absorb(part);
@@ -343,19 +352,11 @@ mod tests {
     /// Parts have a pool of contexts of their own, and return to it when they are dropped.
     #[test]
     fn parts_take_no_contexts_of_transactions() {
-        let options = Options {
-            memory_bytes: 64 << 20,
-            checkpoint: Checkpointing::None,
-            locks: LockForm::Local,
-            executor_threads: 3,
-            transactions_max: 2,
-            ..Options::default()
-        };
-        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let db = open(Options { executor_threads: 3, transactions_max: 2, ..Options::default() });
         for _ in 0..10 {
             let mut both = [db.begin().unwrap(), db.begin().unwrap()];
-            assert_eq!(both[0].split(3).len(), 2);
-            let parts = both[1].split(3);
+            assert_eq!(both[0].split(&[true; 3]).len(), 2);
+            let parts = both[1].split(&[true; 3]);
             assert_eq!((parts.len(), db.metrics().aborted), (2, 0));
             drop(parts);
             both.iter_mut().for_each(|transaction| transaction.end_split(None));
@@ -366,20 +367,13 @@ mod tests {
     /// So that a transaction that was a victim does not have the youngest parts again.
     #[test]
     fn a_part_is_as_old_as_the_first_run_of_its_transaction() {
-        let options = Options {
-            memory_bytes: 64 << 20,
-            checkpoint: Checkpointing::None,
-            locks: LockForm::Local,
-            executor_threads: 2,
-            ..Options::default()
-        };
-        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let db = open(Options { executor_threads: 2, ..Options::default() });
         let (core, options, mut runs) = (db.core(), TxOptions::default(), Runs::new());
         let first = begin_run(core, &options, &mut runs).unwrap().context().began;
         while Moment::now() <= first {}
         let mut again = begin_run(core, &options, &mut runs).unwrap();
         assert!(again.context().began > first);
-        let mut parts = again.split(2);
+        let mut parts = again.split(&[true; 2]);
         assert_eq!(parts[0].transaction().context().owner.started(), first);
         drop(parts);
         again.end_split(None);

@@ -1,8 +1,8 @@
 //! [`Releases`]: locks that a transaction's own thread cannot release.
 //!
 //! A transaction by a handle may end in the body of another transaction, which has lock tables of executors out until the body
-//! has ended (`lock/local/own_lease.rs`). A transaction that was refused a lock may end while another thread's body has tables out
-//! (L15 in `lock/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
+//! has ended (`lock/local/own_lease.rs`). Any transaction may end while another thread's body has tables out (L15 in
+//! `lock/local/mod.rs`). Another thread releases what such a transaction holds at executors; it waits until the tables are
 //! back.
 //!
 //! Kept here:

@@ -137,6 +137,11 @@ pub(crate) struct Context {
     pub colours: Colours,
     /// What it has of its transaction while that runs in parts.
     pub view: View,
+    /// Whether it is one of those for parts.
+    is_for_parts: bool,
+    /// Parts that it has absorbed, and that hold locks for it until it ends: the lock tables were out when the parts met.
+    #[allow(clippy::vec_box, reason = "contexts are lent in their boxes")]
+    pub(super) kept_parts: Vec<Box<Context>>,
     /// How long the packet may become.
     pub room: usize,
     /// Snapshots that its commit was promised room for.
@@ -235,6 +240,8 @@ impl Context {
             scope: Scope::default(),
             colours: Colours::default(),
             view: View::default(),
+            is_for_parts: false,
+            kept_parts: Vec::new(),
             room,
             promised: 0,
             defines: false,
@@ -292,6 +299,7 @@ impl Context {
 
     /// Makes the context a fresh one for a part of this transaction.
     pub fn begin_as_part(&mut self, whole: &Context) -> Result<()> {
+        self.is_for_parts = true;
         self.begin(&TxOptions::default(), Some(whole.owner.started()))?;
         (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
         (self.waits, self.limit) = (whole.waits, whole.limit);
@@ -408,8 +416,9 @@ impl Context {
                 self.packet = Some(match self.core.log.try_borrow_packet_at(&mut self.home)? {
                     Some(packet) => packet,
                     None => {
+                        debug_assert!(!self.view.is_part(), "a part that writes has its packet");
                         self.core.locks.leave_stint(&mut self.owner);
-                        self.wait_for_packet()?
+                        self.core.log.borrow_packet()?
                     }
                 });
             }
@@ -418,15 +427,20 @@ impl Context {
         Ok(())
     }
 
-    /// A part may wait for the packets of other parts of its phase, which are there until all have met.
-    #[cold]
-    fn wait_for_packet(&mut self) -> Result<PacketSlot> {
-        let borrowed = self.core.log.borrow_packet();
-        match borrowed {
-            Err(Error::TooManyPackets { .. }) if self.view.is_part() => {
-                Err(self.need_whole("its part of a phase got no packet".to_owned()))
-            }
-            borrowed => borrowed,
+    /// Has a packet from here on, if one is free, for a part that will write.
+    pub(super) fn reserve_packet(&mut self) -> Result<()> {
+        if self.packet.is_none() {
+            let packet = self.core.log.try_borrow_packet_at(&mut self.home)?;
+            let none = Error::TooManyPackets { limit: self.core.options.packets_max };
+            self.packet = Some(packet.ok_or(none)?);
+        }
+        Ok(())
+    }
+
+    /// Gives a packet back that was reserved, if nothing was written.
+    pub(super) fn give_up_reserved_packet(&mut self) {
+        if !self.writing && self.packet_bytes().is_empty() {
+            self.packet = None;
         }
     }
 
@@ -591,6 +605,9 @@ impl Context {
         if rarely(self.call_from != 0 || !matches!(self.numbers, NumberSource::Next)) {
             (self.call_from, self.numbers) = (0, NumberSource::Next);
         }
+        if rarely(!self.kept_parts.is_empty()) {
+            self.end_kept_parts();
+        }
         if std::mem::take(&mut self.open) {
             if rarely(self.owner.holds_at_executors() && self.is_held_up()) {
                 self.owes_release = true;
@@ -604,12 +621,24 @@ impl Context {
         }
     }
 
-    /// Whether the transaction would wait for a lock table that it must not wait for: beside an executor lease of its thread, or since it
-    /// was refused a lock, of which its caller is to be told in time (L15). The locks of a part go before its transaction does.
+    #[cold]
+    fn end_kept_parts(&mut self) {
+        std::mem::take(&mut self.kept_parts).into_iter().for_each(Context::end_part);
+    }
+
+    /// Releases what the transaction holds at executors, if it need not wait for a lock table for that: not beside an executor lease of its
+    /// thread, and not for long (L15), least of all if it was refused a lock, of which its caller is to be told in time.
     fn is_held_up(&mut self) -> bool {
         let Context { core, owner, .. } = self;
         core.locks.is_beside_own_lease(owner.id())
-            || self.was_refused && !owner.is_part() && !core.locks.release_at_once(owner)
+            || !core.locks.release_at_once(owner) && (self.was_refused || !core.locks.release_in_time(owner))
+    }
+
+    /// Returns the context to its pool.
+    pub(super) fn give_back(self: Box<Self>) {
+        let lease = self.lease.clone();
+        let pool = if self.is_for_parts { &lease.part_contexts } else { &lease.contexts };
+        pool.give_back(self);
     }
 
     #[inline(always)]
@@ -633,8 +662,7 @@ impl Context {
         }
         self.owes_release = false;
         self.release_locks();
-        let core = self.core.clone();
-        core.contexts.give_back(self);
+        self.give_back();
         Ok(())
     }
 
@@ -1026,7 +1054,7 @@ impl Transaction<'_> {
 
     fn release(&mut self) {
         if let Some(context) = self.context.take() {
-            context.lease.clone().contexts.give_back(context);
+            context.give_back();
         }
     }
 

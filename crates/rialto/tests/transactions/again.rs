@@ -34,7 +34,7 @@ fn deadlock() -> Error {
 }
 
 /// A transaction, which began later than all before it.
-fn begin(db: &Database) -> Transaction {
+fn begin(db: &Database) -> Transaction<'static> {
     let before = Instant::now();
     let tx = db.begin().unwrap();
     while before.elapsed().is_zero() {}
@@ -45,12 +45,12 @@ fn begin(db: &Database) -> Transaction {
 fn victim(
     db: &Database,
     table: &Table,
-    (first, mut one): (&'static str, Transaction),
-    (second, mut other): (&'static str, Transaction),
-) -> (&'static str, Transaction) {
+    (first, mut one): (&'static str, Transaction<'static>),
+    (second, mut other): (&'static str, Transaction<'static>),
+) -> (&'static str, Transaction<'static>) {
     change(&mut one, table, 1).unwrap();
     change(&mut other, table, 2).unwrap();
-    let ask = |name, mut tx: Transaction, id| match change(&mut tx, table, id) {
+    let ask = |name, mut tx: Transaction<'static>, id| match change(&mut tx, table, id) {
         Ok(()) => {
             tx.commit().unwrap();
             None

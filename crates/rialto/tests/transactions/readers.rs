@@ -123,7 +123,12 @@ fn a_reader_that_chooses_to_write_has_its_place_before_who_changes_what_it_has_r
     disk.unhook();
     let changed_at = changed_at.lock().unwrap().clone().expect("a file was written");
     let is_before = changed_at.as_ref().is_ok_and(|&place| place < ticket.lsn());
-    assert_eq!(seen, if is_before { 51 } else { 50 }, "changed at {changed_at:?}, placed at {:?}", ticket.lsn());
+    assert_eq!(
+        seen,
+        if is_before { 51 } else { 50 },
+        "changed at {changed_at:?}, placed at {:?}",
+        ticket.lsn()
+    );
 }
 
 /// Carried by a panic.

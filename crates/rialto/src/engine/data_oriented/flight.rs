@@ -281,8 +281,11 @@ impl Flight {
     fn share_out(mut self: Box<Self>, mut parts: SmallVec<[Placed; 4]>, here: &Here<'_>) {
         #[cfg(test)]
         here.queues.panic_at(Bug::ShareOut);
-        let mut contexts = self.transaction.split(parts.len());
-        // The transaction itself runs the actions of parts for which there is no context.
+        let phase = &self.call.procedure.flow().phases()[self.next_phase];
+        let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
+        let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
+        let mut contexts = self.transaction.split(&writes);
+        // The transaction itself runs the actions of parts for which there is no context, or no packet.
         for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
             parts[0].actions.extend(part.actions);
             parts[0].actions.sort_unstable();

@@ -20,9 +20,10 @@
 //! before the table grants anything, before another request is listed behind it, and before the deadlock detector reads the table.
 //! What such an owner holds at an executor whose table is out, by an earlier request or as another part of a span, stays its own
 //! for now. All other locks go when the owner is to release them: parts of the span with the request that has failed, the rest with the
-//! transaction, which leaves what it cannot release to another thread (`txn/releases.rs`). Two kinds of owners still wait for a table at
-//! their end, after they have released all that is elsewhere: one that was never refused a lock, and one that runs a part of another
-//! owner's transaction. An owner whose request is granted just before the table goes out waits for the table to take note of it.
+//! transaction. No owner waits at its end until a table is back: what it cannot release is left to another thread (`txn/releases.rs`), at
+//! once if it was refused a lock, else after [`RELEASE_AGAIN`] a few times over. A part's locks that cannot be handed over to the owner
+//! that leads its transaction stay the part's until the transaction ends. An owner whose request is granted just before the table
+//! goes out waits for the table to take note of it.
 
 mod changes;
 mod executor;
@@ -359,6 +360,18 @@ impl LockManager {
         }
     }
 
+    /// The latch of an executor that has granted a request. A table that is out for long is waited for as a lock is.
+    fn latch_when_in(&self, executor: u16) -> Latch<'_> {
+        loop {
+            if let Some(latch) = self.local.lock_for(executor, LOOK_AGAIN) {
+                return latch;
+            }
+            // Its turn is waited for without a latch: by then the table may be out again.
+            let _blocked = Blocked::enter();
+            drop(self.local.lock(executor));
+        }
+    }
+
     /// Waits until each executor's lock table has been in once, without readers.
     pub(super) fn pass_executors(&self, owner: &Owner, wait: &Wait<'_>) -> Result<(), LockError> {
         let executors = 0..self.local.executors.len() as u16;
@@ -407,7 +420,7 @@ impl LockManager {
         outcome?;
         // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
         let (Granted { new, in_force }, split) = {
-            let mut locks = self.local.lock(executor);
+            let mut locks = self.latch_when_in(executor);
             // Two parts of one transaction that waited for the span were granted it together.
             (locks.take_granted(request), owner.body.shares && locks.is_kins(request))
         };
@@ -557,11 +570,12 @@ impl LockManager {
     }
 
     /// The same by a thread that has time.
+    #[cold]
     pub fn release_in_time(&self, owner: &mut Owner) -> bool {
+        let _blocked = Blocked::enter();
         self.release_but_out(owner, RELEASE_AGAIN)
     }
 
-    #[cold]
     fn release_but_out(&self, owner: &mut Owner, limit: Duration) -> bool {
         // Before any table is waited for (L12).
         self.end_stint(owner);
@@ -604,7 +618,7 @@ impl LockManager {
 
     /// The owner runs no part of another one's transaction any more.
     #[inline]
-    pub(super) fn part_from_leader(&self, owner: &mut Owner) {
+    pub fn part_from_leader(&self, owner: &mut Owner) {
         if owner.body.transaction != owner.body.id {
             owner.body.transaction = owner.body.id;
             owner.body.shares = false;
@@ -620,23 +634,40 @@ impl LockManager {
         self.slot(leader).give_up(false);
     }
 
-    /// The part is over: what it holds at executors is the leader's from here on.
-    pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) {
+    /// The part is over: what it holds at executors is the leader's from here on, but for what lies where a table stays out. False: there
+    /// is such, which the part holds on for the leader's transaction.
+    pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
         self.leave_stint(part);
         self.leave_stint(leader);
+        let (mut kept, mut out) = (SmallVec::new(), Executors::new());
         while let Some(held) = part.body.locals.pop() {
+            let executor = held.executor;
+            let latch =
+                if out.contains(&executor) { None } else { self.local.lock_for(executor, LOOK_AGAIN) };
+            let Some(mut latch) = latch else {
+                out.push(executor);
+                kept.push(held);
+                continue;
+            };
             let locals = &mut part.body.locals;
-            let was_holder = self.local.lock(held.executor).hand_over(
+            let was_holder = latch.hand_over(
                 held.lock,
                 part.body.id,
                 leader.body.id,
-                |Copied { executor, lock, .. }| locals.push(HeldLocal { executor, lock }),
+                |Copied { executor, lock, .. }| {
+                    locals.push(HeldLocal { executor, lock });
+                },
             );
             if !was_holder {
                 leader.body.locals.push(held);
             }
         }
-        self.part_from_leader(part);
+        part.body.locals = kept;
+        let has_all = part.body.locals.is_empty();
+        if has_all {
+            self.part_from_leader(part);
+        }
+        has_all
     }
 
     /// How many executors are in use: the first so many of those that there is room for.
