@@ -53,7 +53,8 @@ pub struct RestoreArgs {
     /// The archive with the log that follows: restores to its end, unless told otherwise
     #[arg(long, value_name = "DIR")]
     archive: Option<PathBuf>,
-    /// Up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second
+    /// Up to this time, in UTC: "2026-11-21 20:15:00", or with a fraction of a second; refused if the log comes to it twice,
+    /// because the machine's clock was set back
     #[arg(long, value_name = "TIME", conflicts_with = "to_lsn")]
     to_time: Option<Timestamp>,
     /// Up to this place in the log

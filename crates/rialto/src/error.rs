@@ -369,4 +369,53 @@ impl Error {
     pub fn aborted(reason: impl Into<Cow<'static, str>>) -> Error {
         Error::Aborted { reason: reason.into() }
     }
+
+    /// Whether another run of a body with the same arguments on the same rows may go without this error: it follows from locks,
+    /// times, limits, options, handles or devices. Every kind is named, so that a new one is one or the other on purpose.
+    pub(crate) fn is_of_the_moment(&self) -> bool {
+        match self {
+            Error::Deadlock { .. }
+            | Error::MixedColours
+            | Error::LockTimeout { .. }
+            | Error::WouldWait { .. }
+            | Error::Cancelled
+            | Error::Timeout { .. }
+            | Error::ForeignHandle { .. }
+            | Error::TableChanged { .. }
+            | Error::WriteSetTooLarge { .. }
+            | Error::MemoryLimit { .. }
+            | Error::TooManyTransactions { .. }
+            | Error::TooManyPackets { .. }
+            | Error::LogTooSmall { .. }
+            | Error::LogFull { .. }
+            | Error::ReadOnly
+            | Error::Nested
+            | Error::OutcomeUnknown { .. }
+            | Error::Stopped { .. }
+            | Error::Io { .. }
+            | Error::DiskFull { .. }
+            | Error::Corrupt { .. }
+            | Error::Replay { .. }
+            | Error::Closed => true,
+            Error::DuplicateKey { .. }
+            | Error::NotNull { .. }
+            | Error::StringTooLong { .. }
+            | Error::OutOfRange { .. }
+            | Error::TypeMismatch { .. }
+            | Error::ColumnCount { .. }
+            | Error::KeyColumns { .. }
+            | Error::NoSuchTable { .. }
+            | Error::NoSuchColumn { .. }
+            | Error::NoSuchIndex { .. }
+            | Error::NameTaken { .. }
+            | Error::BadDefinition { .. }
+            | Error::SchemaMismatch { .. }
+            | Error::RowTooLong { .. }
+            | Error::KeyTooLong { .. }
+            | Error::NoSuchSavepoint { .. }
+            | Error::Procedure { .. }
+            | Error::Aborted { .. }
+            | Error::Unsupported { .. } => false,
+        }
+    }
 }

@@ -352,11 +352,9 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         return Err(OpenError::Options { what });
     }
     // Before anything is read: what makes no sense is no reason to look for a place of the log.
-    let (procedures, accounts) = (Procedures::default(), Accounts::new(1));
-    for procedure in &options.procedures {
-        let registered = procedures.register(procedure.clone(), &accounts);
-        registered.map_err(|error| OpenError::Options { what: error.to_string() })?;
-    }
+    let accounts = Accounts::new(options.transactions_max);
+    let procedures = Procedures::of(&options.procedures, &accounts);
+    let procedures = procedures.map_err(|error| OpenError::Options { what: error.to_string() })?;
     let directory = disk.describe();
     let lock = disk.lock().map_err(|error| OpenError::directory(&directory, &error))?;
     let found = match HomeFile::exists(&*disk)? {
@@ -387,12 +385,12 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         log: found.log,
         in_flight: Arc::new(InFlight::new(options.transactions_max)),
         definitions: Definitions::new(),
-        accounts: Accounts::new(options.transactions_max),
+        accounts,
         contexts: Contexts::new(options.transactions_max),
         part_contexts: Contexts::new(parts_max),
         releases: Arc::default(),
         server_times: CallersServers::default(),
-        procedures: Procedures::default(),
+        procedures,
         loads: Arc::new(Mutex::new(found.loads)),
         opened_at,
         closed: AtomicBool::new(false),
@@ -407,9 +405,6 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     if let Some(queues) = &core.queues {
         let started = queues.resize(&core, core.options.executor_threads);
         started.map_err(|error| OpenError::Io(format!("the threads of executors: {error}")))?;
-    }
-    for procedure in &core.options.procedures {
-        core.procedures.register(procedure.clone(), &core.accounts)?;
     }
     core.note_checkpoint(found.home.block().transaction_consistent);
     let source = Arc::new(Source(core.clone()));

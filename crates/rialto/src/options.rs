@@ -128,7 +128,8 @@ pub struct Options {
     /// What goes into the log; the changed values by default.
     pub logging: Logging,
     /// The procedures that are registered before recovery, so that it can run calls in the log again
-    /// ([`Logging::Transaction`]); none by default. [`Database::register`](crate::Database::register) adds others later.
+    /// ([`Logging::Transaction`]); none by default. Of one name there may be several versions, because a log may have calls of
+    /// each; by its name the highest is called. [`Database::register`](crate::Database::register) adds others later.
     pub procedures: Vec<Procedure>,
     /// Whether each call of a [deterministic](crate::Procedure::deterministic) procedure runs twice and is refused, with the
     /// first record that differs, if the two runs write or give different things: to look for mistakes, at twice the cost.

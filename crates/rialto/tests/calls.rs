@@ -1,8 +1,12 @@
 //! Calls in the log (System M's TOPER): run again after crashes, beside values, DDL and bulk loads, with one thread and with
 //! several; and what is refused, or found out, so that nothing is lost.
 
+#[path = "calls/errors.rs"]
+mod errors;
 #[path = "calls/refused.rs"]
 mod refused;
+#[path = "calls/versions.rs"]
+mod versions;
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};

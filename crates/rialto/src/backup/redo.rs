@@ -162,7 +162,8 @@ impl Restore {
         };
         let redone = within_memory((&*target.disk, &home), self.threads, self.memory_bytes, attempt);
         let (segments, log, replayed) = redone.map_err(in_archive)?;
-        self.check_reached(archive, header, &log)?;
+        let (place, time_ms) = (log.lsn().max(header.place), log.time_ms());
+        self.check_reached(archive, header, log)?;
         let end = segments.high_water();
         let (clock, control) = (SystemClock::new(), SweepControl::default());
         let images = ImageTarget {
@@ -184,31 +185,32 @@ impl Restore {
             control: &control,
         };
         sweep.run(catalog, &mut Fuzzy::default())?;
-        Ok(Reached {
-            place: log.lsn().max(header.place),
-            segments: end,
-            next_id: replayed.next_id,
-            packets: replayed.packets,
-            time_ms: log.time_ms(),
-        })
+        Ok(Reached { place, segments: end, next_id: replayed.next_id, packets: replayed.packets, time_ms })
     }
 
-    /// Whether the archive reached as far as asked.
-    fn check_reached(&self, archive: &Archive, header: &Header, log: &LogReader) -> Result<(), OpenError> {
+    /// Whether the archive reached as far as asked, and by a time no less than all that was gathered by then.
+    fn check_reached(&self, archive: &Archive, header: &Header, log: LogReader) -> Result<(), OpenError> {
+        let place = log.lsn();
         let reached = match self.to {
             RestoreTo::End => true,
             RestoreTo::Place(place) => log.lsn() >= place || place == header.place,
             RestoreTo::Time(time) => log.is_stopped() || log.time_ms() >= millis(time),
         };
-        if reached {
-            return Ok(());
+        if !reached {
+            return refuse(format!(
+                "cannot restore to {}: the archive {archive} reaches place {place} at {}; what was committed later is in the \
+                 database's own log until a checkpoint frees it or the database is closed",
+                self.goal(),
+                time_text(log.time_ms())
+            ));
         }
-        refuse(format!(
-            "cannot restore to {}: the archive {archive} reaches place {} at {}; what was committed later is in the \
-             database's own log until a checkpoint frees it or the database is closed",
-            self.goal(),
-            log.lsn(),
-            time_text(log.time_ms())
-        ))
+        match log.is_there_again() {
+            Some(again) => refuse(format!(
+                "cannot restore to {}: the archive {archive} passes that time behind place {place}, and at place {again} it \
+                 has not come yet, because the machine's clock was set back between; restore to a place",
+                self.goal()
+            )),
+            None => Ok(()),
+        }
     }
 }

@@ -48,7 +48,8 @@ pub enum RestoreTo {
     End,
     /// Up to this place in the log.
     Place(Lsn),
-    /// Up to the last group that was on its way to the disk by this time, exact to the machine's clock and 10 ms.
+    /// Up to the last group that was on its way to the disk by this time, exact to the machine's clock and 10 ms. A time that
+    /// the log passes, and comes to again behind a clock that was set back, is refused.
     Time(SystemTime),
 }
 
@@ -127,7 +128,7 @@ impl Restore {
 ///
 /// # Errors
 /// [`OpenError::Unsupported`] if the disk is not empty, the backups do not follow each other, the archive is of another
-/// database or does not reach as far as asked; [`OpenError::Corrupt`] with file and offset for a damaged or cut backup, a
+/// database, does not reach as far as asked, or comes to the time asked for twice; [`OpenError::Corrupt`] with file and offset for a damaged or cut backup, a
 /// damaged or missing log file; [`OpenError::Memory`]; [`OpenError::Locked`]; [`OpenError::Io`].
 pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, OpenError> {
     let directory = to.describe();

@@ -2,13 +2,14 @@
 //! found out that are not (the debug mode, [`Options::check_determinism`](crate::Options::check_determinism)).
 //!
 //! A call is logged in place of the write set only if nothing but the procedure made it (no DDL, no bulk load, which are
-//! logged as values) and if the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
+//! logged as values), if no operation has given its body an error of the moment (`Error::is_of_the_moment`: the body may
+//! have gone on after a lock's time-out, or at a limit that is another one when the call is run again), and if the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
 //! is serializable, its place agrees with every conflict (I2), so running calls again in the order of their places gives
 //! each the rows that it read.
 
 use super::conventional;
 use super::procedure::{Outputs, Registered};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::row::{Value, WhichIndex};
 use crate::txn::Transaction;
 use crate::txn::calls::{NumberSource, Numbers, checksum_of, write_call};
@@ -24,19 +25,21 @@ pub(super) fn run(
     arguments: &[Value],
     outputs: &mut Outputs,
 ) -> Result<()> {
-    transaction.context().numbers = NumberSource::Noted(Numbers::new());
+    let context = transaction.context();
+    (context.numbers, context.met_the_moment) = (NumberSource::Noted(Numbers::new()), false);
     conventional::run(procedure, transaction, arguments, outputs)?;
     let context = transaction.context();
     let numbers = match std::mem::take(&mut context.numbers) {
         NumberSource::Noted(numbers) => numbers,
         NumberSource::Next | NumberSource::Given(..) => Numbers::new(),
     };
+    let repeats = context.ddl.is_none() && !context.met_the_moment;
     // Somebody else's change may come between two runs without locks.
-    if context.core.options.check_determinism && context.ddl.is_none() && !context.choices.read_only {
+    if context.core.options.check_determinism && repeats && !context.choices.read_only {
         run_again(procedure, transaction, arguments, outputs, &numbers)?;
     }
     let context = transaction.context();
-    if context.core.logs_calls() && context.ddl.is_none() && !context.writes.is_empty() {
+    if context.core.logs_calls() && repeats && !context.met_the_moment && !context.writes.is_empty() {
         let (name, version) = (&procedure.procedure().name, procedure.procedure().version);
         let packet = context.packet.as_mut().expect("of a transaction that has written").bytes_mut();
         let from = packet.len();
@@ -62,13 +65,16 @@ fn run_again(
     context.roll_back_to(&Mark { writes: 0, adds: 0, packet: 0 });
     context.numbers = NumberSource::Given(numbers.clone(), 0);
     conventional::run(procedure, transaction, arguments, outputs).map_err(|error| match error {
-        error if is_of_the_moment(&error) => error,
+        error if error.is_of_the_moment() => error,
         error => procedure.error(format!(
             "it says that it is deterministic, but it gave an error when it ran again on the same rows: {error}"
         )),
     })?;
     let context = transaction.context();
     context.numbers = NumberSource::Next;
+    if context.met_the_moment {
+        return Ok(());
+    }
     if let Some(difference) = difference(context, &first, context.packet_bytes()) {
         return Err(procedure.error(format!(
             "it says that it is deterministic, but two runs on the same rows wrote different things: {difference}"
@@ -82,27 +88,6 @@ fn run_again(
         )));
     }
     Ok(())
-}
-
-/// Whether an error says something of the moment, and nothing of what a body does with its arguments and rows.
-fn is_of_the_moment(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Deadlock { .. }
-            | Error::MixedColours
-            | Error::LockTimeout { .. }
-            | Error::WouldWait { .. }
-            | Error::Timeout { .. }
-            | Error::Cancelled
-            | Error::Closed
-            | Error::Stopped { .. }
-            | Error::Io { .. }
-            | Error::DiskFull { .. }
-            | Error::LogFull { .. }
-            | Error::MemoryLimit { .. }
-            | Error::TooManyTransactions { .. }
-            | Error::TooManyPackets { .. }
-    )
 }
 
 /// The first record in which two write sets differ, in words.

@@ -71,7 +71,8 @@ impl Procedure {
     /// what they wrote, and recovery runs them again.
     ///
     /// A procedure that is changed so that it writes something else has to have another version: a log holds calls of the
-    /// version that made them, and is recovered only by that. (A checkpoint ends the need for it.)
+    /// version that made them, and is recovered only by that. So the program that brings a new version gives
+    /// [`Options::procedures`](crate::Options::procedures) the one before it, too. (A checkpoint ends the need for it.)
     /// By the identifiers of a flow's actions recovery finds out which calls may run at the same time: one that has an
     /// action on an index, or one that is identified by an output from its first part on, waits for all calls that change
     /// that table. [`Options::check_determinism`](crate::Options::check_determinism) looks for those that are not what they say.
@@ -271,6 +272,29 @@ impl Registered {
         }
     }
 
+    /// All versions of each name, ascending.
+    ///
+    /// # Errors
+    /// [`Error::Procedure`] if the flow of one makes no sense, or one is there twice.
+    pub fn all(
+        procedures: &[Procedure],
+        accounts: &Accounts,
+    ) -> Result<HashMap<String, Vec<Arc<Registered>>>> {
+        let mut all: HashMap<String, Vec<Arc<Registered>>> = HashMap::new();
+        for procedure in procedures {
+            let registered = Registered::new(procedure.clone(), accounts)?;
+            let versions = all.entry(procedure.name.clone()).or_default();
+            match versions.binary_search_by_key(&procedure.version, |there| there.procedure.version) {
+                Ok(_) => {
+                    let version = procedure.version;
+                    return Err(registered.error(format!("version {version} is there twice")));
+                }
+                Err(at) => versions.insert(at, Arc::new(registered)),
+            }
+        }
+        Ok(all)
+    }
+
     /// These options, with the procedure's own account unless they name another.
     pub(super) fn options(&self, options: &TxOptions) -> TxOptions {
         TxOptions { procedure: options.procedure.or(Some(self.account)), ..options.clone() }
@@ -425,6 +449,16 @@ pub(crate) struct Procedures {
 }
 
 impl Procedures {
+    /// Those of an opening. There may be several versions of a name, for recovery; the highest is the one that is called.
+    ///
+    /// # Errors
+    /// As [`Registered::all`].
+    pub fn of(procedures: &[Procedure], accounts: &Accounts) -> Result<Procedures> {
+        let all = Registered::all(procedures, accounts)?;
+        let highest = |(name, mut versions): (String, Vec<_>)| Some((name, versions.pop()?));
+        Ok(Procedures { by_name: RwLock::new(all.into_iter().filter_map(highest).collect()) })
+    }
+
     pub fn register(&self, procedure: Procedure, accounts: &Accounts) -> Result<()> {
         let registered = Registered::new(procedure, accounts)?;
         let (name, version) = (&registered.procedure.name, registered.procedure.version);

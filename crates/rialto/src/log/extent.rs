@@ -5,9 +5,10 @@
 //! block is longer than? The answer is an estimate, it verifies no checksum; only reading finds out where the log ends.
 
 use super::block::{self, BLOCK_MAX, HEADER, u32_at, u64_at};
-use super::files::LogFile;
+use super::files::LogFileHeader;
 use super::reader::LogReader;
 use crate::Result;
+use crate::io::File;
 
 /// How much a reader has to read, about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -24,8 +25,8 @@ impl LogReader {
         let files = self.files_to_read();
         let start = files[0].start;
         let mut extent = LogExtent { bytes: 0, lsn: self.lsn().0 };
-        if let Some(last) = files.iter().rev().find(|file| file.first().is_some()) {
-            let (end, lsn) = end_of(last)?;
+        if let Some(last) = files.iter().rev().find(|file| file.first.is_some()) {
+            let (end, lsn) = end_of(last, &*last.open(self.disk())?)?;
             extent = LogExtent { bytes: end - start, lsn: extent.lsn.max(lsn) };
         }
         if let Some((end, lsn)) = self.end_of_ring() {
@@ -37,14 +38,14 @@ impl LogReader {
 }
 
 /// The end of the last block that begins in this file, and its last place.
-fn end_of(file: &LogFile) -> Result<(u64, u64)> {
+fn end_of(header: &LogFileHeader, file: &dyn File) -> Result<(u64, u64)> {
     let mut bytes = vec![0; BLOCK_MAX + HEADER];
-    let mut last = (file.start, 0);
+    let mut last = (header.start, 0);
     // Blocks lie before `low`; none does from `high` on.
-    let (mut low, mut high) = (0, file.capacity.div_ceil(BLOCK_MAX as u64));
+    let (mut low, mut high) = (0, header.capacity.div_ceil(BLOCK_MAX as u64));
     while low < high {
         let middle = (low + high) / 2;
-        match last_block(file, file.start + middle * BLOCK_MAX as u64, &mut bytes)? {
+        match last_block(header, file, header.start + middle * BLOCK_MAX as u64, &mut bytes)? {
             Some(found) => (last, low) = (found, middle + 1),
             None => high = middle,
         }
@@ -53,10 +54,15 @@ fn end_of(file: &LogFile) -> Result<(u64, u64)> {
 }
 
 /// The last block of those that seem to begin in the 64 KiB from here on: its end, its last place.
-fn last_block(file: &LogFile, from: u64, bytes: &mut [u8]) -> Result<Option<(u64, u64)>> {
-    let there = (file.end() - from).min(bytes.len() as u64) as usize;
-    file.file.read_at(&mut bytes[..there], file.offset(from))?;
-    Ok(last_claimed(&bytes[..there], from, file.end()))
+fn last_block(
+    header: &LogFileHeader,
+    file: &dyn File,
+    from: u64,
+    bytes: &mut [u8],
+) -> Result<Option<(u64, u64)>> {
+    let there = (header.end() - from).min(bytes.len() as u64) as usize;
+    file.read_at(&mut bytes[..there], header.offset(from))?;
+    Ok(last_claimed(&bytes[..there], from, header.end()))
 }
 
 /// As [`last_block`], in bytes of the stream from this position on.

@@ -15,6 +15,7 @@
 //! into a reserved but unwritten extent changes the file's metadata, which each sync would have to write too.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::archive::Archiver;
 use super::block::{self, u32_at, u64_at};
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Disk, File, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open, remove_in_steps};
 use crate::{Error, Lsn, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
@@ -66,9 +67,9 @@ pub(super) fn header(database: u128, sequence: u64, start: u64, capacity: u64) -
     page
 }
 
-/// One log file.
+/// What the header of a log file says.
 #[derive(Debug)]
-pub(crate) struct LogFile {
+pub(crate) struct LogFileHeader {
     pub(crate) sequence: u64,
     /// The stream position of its first byte after the header.
     pub(crate) start: u64,
@@ -76,11 +77,9 @@ pub(crate) struct LogFile {
     pub(crate) capacity: u64,
     /// The checksum seed of its blocks.
     pub(crate) seed: u64,
-    pub(crate) file: Arc<dyn File>,
-    first: AtomicU64,
 }
 
-impl LogFile {
+impl LogFileHeader {
     /// The position after its last byte.
     pub(crate) fn end(&self) -> u64 {
         self.start + self.capacity
@@ -92,37 +91,9 @@ impl LogFile {
         PAGE as u64 + position - self.start
     }
 
-    /// Whether the file before this one is needed neither for redo from `lsn` on nor for what is not durable yet.
-    fn is_behind(next: &LogFile, lsn: Lsn, durable: u64) -> bool {
-        next.start < durable && next.first().is_some_and(|first| first <= lsn)
-    }
-
-    /// The first packet that begins in it, once that is known.
-    pub(crate) fn first(&self) -> Option<Lsn> {
-        match self.first.load(Ordering::Acquire) {
-            UNKNOWN => None,
-            first => Some(Lsn(first)),
-        }
-    }
-
-    pub(crate) fn set_first(&self, first: u64) {
-        self.first.store(first, Ordering::Release);
-    }
-
-    /// The same file, opened for another way of access.
-    pub(crate) fn reopen(&self, disk: &dyn Disk, caching: Caching) -> Result<Arc<LogFile>> {
-        let file = disk.open(&name(self.sequence), Open::Existing, caching)?;
-        let first = AtomicU64::new(self.first.load(Ordering::Acquire));
-        Ok(Arc::new(LogFile { file, first, ..*self }))
-    }
-
-    pub(crate) fn set_unknown(&self) {
-        self.first.store(UNKNOWN, Ordering::Release);
-    }
-
-    /// Opens a log file and checks its header.
-    pub(crate) fn open(disk: &dyn Disk, name: &str, database: u128, caching: Caching) -> Result<LogFile> {
-        let file = disk.open(name, Open::Existing, caching)?;
+    /// Reads the header of a file that is open, and checks it.
+    pub(crate) fn read(file: &dyn File, database: u128) -> Result<LogFileHeader> {
+        let name = file.name();
         let corrupt = |what: String| Error::Corrupt { file: name.to_owned(), offset: 0, what };
         let length = file.length()?;
         if length < 2 * PAGE as u64 {
@@ -162,8 +133,83 @@ impl LogFile {
         if length != PAGE as u64 + capacity {
             return Err(corrupt(format!("expected {} bytes, found {length}", PAGE as u64 + capacity)));
         }
-        let seed = block::seed(database, sequence);
-        Ok(LogFile { sequence, start, capacity, seed, file, first: AtomicU64::new(UNKNOWN) })
+        Ok(LogFileHeader { sequence, start, capacity, seed: block::seed(database, sequence) })
+    }
+}
+
+/// A log file that was found in a directory. It is not open: an archive has any number of them.
+#[derive(Debug)]
+pub(crate) struct FoundFile {
+    pub(crate) header: LogFileHeader,
+    /// The first packet that begins in it, as far as that is known.
+    pub(crate) first: Option<Lsn>,
+}
+
+impl FoundFile {
+    /// Opens it to be read: its directory may be one that nothing can be written to.
+    pub(crate) fn open(&self, disk: &dyn Disk) -> DiskResult<Arc<dyn File>> {
+        disk.open(&name(self.sequence), Open::ReadOnly, Caching::Buffered)
+    }
+}
+
+impl Deref for FoundFile {
+    type Target = LogFileHeader;
+
+    fn deref(&self) -> &LogFileHeader {
+        &self.header
+    }
+}
+
+/// A log file that is open to be written.
+#[derive(Debug)]
+pub(crate) struct LogFile {
+    header: LogFileHeader,
+    pub(crate) file: Arc<dyn File>,
+    first: AtomicU64,
+}
+
+impl Deref for LogFile {
+    type Target = LogFileHeader;
+
+    fn deref(&self) -> &LogFileHeader {
+        &self.header
+    }
+}
+
+impl LogFile {
+    /// Whether the file before this one is needed neither for redo from `lsn` on nor for what is not durable yet.
+    fn is_behind(next: &LogFile, lsn: Lsn, durable: u64) -> bool {
+        next.start < durable && next.first().is_some_and(|first| first <= lsn)
+    }
+
+    /// The first packet that begins in it, once that is known.
+    pub(crate) fn first(&self) -> Option<Lsn> {
+        match self.first.load(Ordering::Acquire) {
+            UNKNOWN => None,
+            first => Some(Lsn(first)),
+        }
+    }
+
+    pub(crate) fn set_first(&self, first: u64) {
+        self.first.store(first, Ordering::Release);
+    }
+
+    pub(crate) fn set_unknown(&self) {
+        self.first.store(UNKNOWN, Ordering::Release);
+    }
+
+    /// Opens a log file that was found.
+    pub(crate) fn open_found(disk: &dyn Disk, found: FoundFile, caching: Caching) -> Result<Arc<LogFile>> {
+        let file = disk.open(&name(found.sequence), Open::Existing, caching)?;
+        let first = AtomicU64::new(found.first.map_or(UNKNOWN, |first| first.0));
+        Ok(Arc::new(LogFile { header: found.header, file, first }))
+    }
+
+    /// Opens a log file and checks its header.
+    fn open(disk: &dyn Disk, name: &str, database: u128, caching: Caching) -> Result<LogFile> {
+        let file = disk.open(name, Open::Existing, caching)?;
+        let header = LogFileHeader::read(&*file, database)?;
+        Ok(LogFile { header, file, first: AtomicU64::new(UNKNOWN) })
     }
 }
 

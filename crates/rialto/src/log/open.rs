@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::block::{self, BlockKind, HEADER, Header};
-use super::files::{self, FileTable, LogFile};
+use super::files::{self, FileTable, FoundFile, LogFile, LogFileHeader};
 use super::gather::{Gatherer, RING_MIN};
 use super::marks::Marks;
 use super::reader::LogEnd;
@@ -12,7 +12,7 @@ use super::turn::IN_FLIGHT_MAX;
 use super::write_path::WritePath;
 use super::writer::{Counters, GroupWriter};
 use super::{Log, LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Disk};
+use crate::io::{AlignedBuffer, Caching, Disk, Open};
 use crate::{Error, Lsn, Result};
 
 /// What a log is made of.
@@ -99,8 +99,9 @@ impl Log {
         let table =
             FileTable::new(disk.clone(), database, options, WritePath::default().caching, Vec::new())?;
         table.prepare()?;
-        let files = vec![table.at(0).expect("the first file was made just now")];
-        Log::open(disk, database, options, LogEnd::empty(files, place))
+        let file = disk.open(&files::name(1), Open::ReadOnly, Caching::Buffered)?;
+        let first = FoundFile { header: LogFileHeader::read(&*file, database)?, first: None };
+        Log::open(disk, database, options, LogEnd::empty(vec![first], place))
     }
 
     /// Goes on behind a recovered log (see [`recover`](super::recover)).
@@ -114,8 +115,8 @@ impl Log {
         let write_path =
             WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position)?;
         let caching = write_path.caching;
-        // Recovery reads through the system's cache; from here on they are used as they are written.
-        let files = files.iter().map(|file| file.reopen(&**disk, caching)).collect::<Result<Vec<_>>>()?;
+        let open = |file| LogFile::open_found(&**disk, file, caching);
+        let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;
         let table = Arc::new(FileTable::new(disk.clone(), database, options, caching, files)?);
         // A file that an earlier process named just before it was killed is there, but its name may not be durable.
         disk.sync_directory()?;

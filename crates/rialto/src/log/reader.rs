@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, u32_at};
 use super::extent;
-use super::files::{self, LogFile};
+use super::files::{self, FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
 use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
-use crate::io::{Caching, Disk, Open};
+use crate::io::{Caching, Disk, File, Open};
 use crate::{Error, Lsn, Result};
 
 const WINDOW: usize = 1 << 20;
@@ -39,7 +39,7 @@ pub struct Packet<'a> {
 /// Where a log ends, and what it takes to go on there: for [`Log::open`](super::Log::open).
 #[derive(Debug)]
 pub struct LogEnd {
-    pub(super) files: Vec<Arc<LogFile>>,
+    pub(super) files: Vec<FoundFile>,
     pub(super) position: u64,
     pub(super) lsn: u64,
     pub(super) checksum: u64,
@@ -51,7 +51,7 @@ pub struct LogEnd {
 }
 
 impl LogEnd {
-    pub(super) fn empty(files: Vec<Arc<LogFile>>, place: Lsn) -> LogEnd {
+    pub(super) fn empty(files: Vec<FoundFile>, place: Lsn) -> LogEnd {
         let (position, lsn, checksum, incarnation, tail_start) = (0, place.0, 0, 0, 0);
         LogEnd {
             files,
@@ -90,9 +90,12 @@ impl LogEnd {
 /// Reads a log's packets in order.
 #[derive(Debug)]
 pub struct LogReader {
-    files: Vec<Arc<LogFile>>,
+    disk: Arc<dyn Disk>,
+    files: Vec<FoundFile>,
     /// The file that holds `position`.
     at: usize,
+    /// That file, once something was read of it. No other is open meanwhile: a log may have more files than a process may open.
+    open: Option<Arc<dyn File>>,
     from: Lsn,
     ring: Option<RingTail>,
     /// It is an archive's, and is read so far.
@@ -153,7 +156,8 @@ pub(crate) enum Until {
     End,
     /// Up to the packet at this place.
     Place(Lsn),
-    /// Up to the last block that was gathered by this time, in milliseconds since 1970, before the first one that was not.
+    /// Up to the last block that was gathered by this time, in milliseconds since 1970, before the first one that was not. What
+    /// lies before the redo start is read whatever its time.
     Time(u64),
 }
 
@@ -161,22 +165,19 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
     let mut files = Vec::new();
     for name in disk.list()? {
         if files::sequence(&name).is_some() {
-            files.push(LogFile::open(&**disk, &name, database, Caching::Buffered)?);
+            let file = disk.open(&name, Open::ReadOnly, Caching::Buffered)?;
+            let header = LogFileHeader::read(&*file, database)?;
+            let block = first_block(&header, &*file)?;
+            files.push((FoundFile { header, first: block.as_ref().map(first_place) }, block));
         }
     }
-    files.sort_by_key(|file| file.sequence);
-    let mut start = None;
-    for (at, file) in files.iter().enumerate() {
-        if let Some(header) = first_block(file)? {
-            file.set_first(header.first_lsn + u64::from(header.inside));
-            if file.first() <= Some(from) {
-                start = Some((at, header));
-            }
-        }
-    }
-    let Some((at, header)) = start else {
+    files.sort_by_key(|(file, _)| file.sequence);
+    let is_start = |(file, _): &(FoundFile, _)| file.first.is_some_and(|first| first <= from);
+    let start = files.iter().rposition(is_start);
+    let (files, blocks): (Vec<_>, Vec<_>) = files.into_iter().unzip();
+    let Some((at, header)) = start.and_then(|at| Some((at, blocks[at]?))) else {
         if let (Some(_), Some(first)) = (archive, files.first())
-            && let Some(place) = first.first()
+            && let Some(place) = first.first
         {
             let what = format!(
                 "the archived log file is missing: the log from place {from} on is needed, and \"{}\", the oldest that is \
@@ -189,7 +190,7 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
                 what,
             });
         }
-        let oldest = files.iter().find_map(|file| file.first());
+        let oldest = files.iter().find_map(|file| file.first);
         let what = format!(
             "expected the log from place {from} on; {}",
             oldest.map_or("no file holds a block".to_owned(), |lsn| format!(
@@ -208,16 +209,18 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
     }
     // What lies before a gap was being freed when the machine stopped.
     let contiguous = (0..at).rev().take_while(|&i| files[i].sequence + 1 == files[i + 1].sequence).count();
-    let files: Vec<Arc<LogFile>> = files.into_iter().skip(at - contiguous).map(Arc::new).collect();
+    let files: Vec<FoundFile> = files.into_iter().skip(at - contiguous).collect();
     let position = files[contiguous].start;
     let mut marks = Marks::default();
     for file in &files[..contiguous] {
-        if let Some(first) = file.first() {
+        if let Some(first) = file.first {
             marks.add_file(Lsn(first.0 - 1), file.start);
         }
     }
     Ok(LogReader {
+        disk: disk.clone(),
         at: contiguous,
+        open: None,
         from,
         ring: if archive.is_some() { None } else { RingTail::find(&**disk, database)? },
         archive,
@@ -245,15 +248,21 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
 }
 
 /// The header of a file's first block, if that verifies.
-fn first_block(file: &LogFile) -> Result<Option<Header>> {
-    let mut header = [0; HEADER];
-    file.file.read_at(&mut header, PAGE as u64)?;
-    let Some(length) = block::claimed_length(&header, file.start, file.capacity.min(BLOCK_MAX as u64)) else {
+fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<Header>> {
+    let mut claim = [0; HEADER];
+    file.read_at(&mut claim, PAGE as u64)?;
+    let Some(length) = block::claimed_length(&claim, header.start, header.capacity.min(BLOCK_MAX as u64))
+    else {
         return Ok(None);
     };
     let mut block = vec![0; length];
-    file.file.read_at(&mut block, PAGE as u64)?;
-    Ok(block::verify(&block, file.seed).map(|(header, _)| header))
+    file.read_at(&mut block, PAGE as u64)?;
+    Ok(block::verify(&block, header.seed).map(|(header, _)| header))
+}
+
+/// The first packet that begins in the file whose first block this is.
+fn first_place(first: &Header) -> Lsn {
+    Lsn(first.first_lsn + u64::from(first.inside))
 }
 
 impl LogReader {
@@ -318,6 +327,21 @@ impl LogReader {
         self.stopped
     }
 
+    /// The last place behind the end of what is read that was gathered by the time at which reading has stopped, if there is one:
+    /// the clock was set back. What cannot be read any more is as if it were not there.
+    pub(crate) fn is_there_again(mut self) -> Option<Lsn> {
+        let Some(Until::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
+        (self.archive, self.ended) = (Some(Until::End), false);
+        let mut again = None;
+        while let Ok(true) = self.next_block() {
+            self.lsn += u64::from(std::mem::take(&mut self.left));
+            if self.header.is_some_and(|header| (1..=last).contains(&header.time_ms)) {
+                again = Some(self.lsn());
+            }
+        }
+        again
+    }
+
     /// When the last block that was read was gathered, in milliseconds since 1970; 0 if none said so.
     pub(crate) fn time_ms(&self) -> u64 {
         self.time_ms
@@ -339,8 +363,12 @@ impl LogReader {
     }
 
     /// The file that is being read, and those behind it.
-    pub(super) fn files_to_read(&self) -> &[Arc<LogFile>] {
+    pub(super) fn files_to_read(&self) -> &[FoundFile] {
         &self.files[self.at..]
+    }
+
+    pub(super) fn disk(&self) -> &dyn Disk {
+        &*self.disk
     }
 
     /// Where the log ends that an earlier process of the same boot left in the ring, and the last place there (0 if that
@@ -383,21 +411,21 @@ impl LogReader {
     /// Reads the next block that chains; `false` at the log's end.
     fn next_block(&mut self) -> Result<bool> {
         if self.position == self.files[self.at].end() && self.at + 1 < self.files.len() {
-            self.at += 1;
+            (self.at, self.open) = (self.at + 1, None);
         }
-        let file = self.files[self.at].clone();
-        let room = (file.end() - self.position).min(BLOCK_MAX as u64);
+        let LogFileHeader { seed, .. } = self.files[self.at].header;
+        let room = (self.files[self.at].end() - self.position).min(BLOCK_MAX as u64);
         let mut found = None;
         if room >= HEADER as u64 {
-            self.fill_window(&file)?;
+            self.fill_window()?;
             let from = (self.position - self.window_start) as usize;
-            found = self.check(&self.window[from..], room, file.seed);
+            found = self.check(&self.window[from..], room, seed);
             if let Some((_, _, length)) = found {
                 self.block.clear();
                 self.block.extend_from_slice(&self.window[from..from + length]);
             } else if let Some(ring) = &self.ring {
                 let bytes = ring.read(self.position, BLOCK_MAX);
-                found = self.check(&bytes, room, file.seed);
+                found = self.check(&bytes, room, seed);
                 if let Some((_, _, length)) = found {
                     self.block = bytes;
                     self.block.truncate(length);
@@ -405,7 +433,7 @@ impl LogReader {
             }
         }
         match found {
-            Some((header, ..)) if matches!(self.archive, Some(Until::Time(last)) if header.time_ms > last) => {
+            Some((header, ..)) if self.is_too_late(&header) => {
                 (self.stopped, self.ended) = (true, true);
                 Ok(false)
             }
@@ -417,6 +445,13 @@ impl LogReader {
                 Ok(false)
             }
         }
+    }
+
+    /// Whether this block brings something that is read, and was gathered after the time up to which it is. What lies before
+    /// that counts for nothing: the clock may have been set back since.
+    fn is_too_late(&self, header: &Header) -> bool {
+        let end = header.first_lsn.saturating_add(header.packets.max(1).into());
+        matches!(self.archive, Some(Until::Time(last)) if header.time_ms > last && end > self.from.0)
     }
 
     /// Whether these bytes begin with the block that comes next.
@@ -434,11 +469,11 @@ impl LogReader {
             return Err(self.malformed(&header, "its durable position"));
         }
         let begins_inside = self.checksum.is_none() && header.inside;
-        let file = &self.files[self.at];
+        let file = &mut self.files[self.at];
         if header.position == file.start {
             // A file whose first block lies in the ring alone has no place as long as only the file was looked at. Nothing before
             // a file without one would ever be freed.
-            file.set_first(header.first_lsn + u64::from(header.inside));
+            file.first = Some(first_place(&header));
         }
         if header.incarnation > self.incarnation {
             // A packet whose last part was not written before that opening does not count.
@@ -509,7 +544,8 @@ impl LogReader {
     }
 
     /// Has at least a block's bytes from `position` on in the window, as far as the file goes.
-    fn fill_window(&mut self, file: &LogFile) -> Result<()> {
+    fn fill_window(&mut self) -> Result<()> {
+        let file = &self.files[self.at];
         let end = self.window_start + self.window.len() as u64;
         let needed = (self.position + BLOCK_MAX as u64).min(file.end());
         if self.position >= self.window_start.max(file.start) && needed <= end && end <= file.end() {
@@ -519,7 +555,12 @@ impl LogReader {
         self.window.resize(length, 0);
         self.window_start = self.position;
         let began = Instant::now();
-        file.file.read_at(&mut self.window, file.offset(self.position))?;
+        let opened = match self.open.take() {
+            Some(opened) => opened,
+            None => file.open(&*self.disk)?,
+        };
+        opened.read_at(&mut self.window, file.offset(self.position))?;
+        self.open = Some(opened);
         self.read_time += began.elapsed();
         Ok(())
     }
@@ -547,10 +588,11 @@ impl LogReader {
             return Err(Error::Corrupt { file: files::name(file.sequence + 1), offset: 0, what });
         }
         for file in &self.files[self.at..] {
+            let opened = file.open(&*self.disk)?;
             let mut start = self.position.max(file.start);
             while start + HEADER as u64 <= file.end() {
                 let mut bytes = vec![0; (file.end() - start).min((WINDOW + BLOCK_MAX) as u64) as usize];
-                file.file.read_at(&mut bytes, file.offset(start))?;
+                opened.read_at(&mut bytes, file.offset(start))?;
                 for at in (0..bytes.len().min(WINDOW)).step_by(8) {
                     let (position, left) = (start + at as u64, (bytes.len() - at) as u64);
                     let Some(length) = block::claimed_length(&bytes[at..], position, left) else { continue };

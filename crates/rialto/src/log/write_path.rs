@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use super::PAGE;
-use super::files::{self, LogFile};
+use super::files::{self, LogFileHeader};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
 /// The file that holds what was measured.
@@ -104,7 +104,7 @@ impl WritePath {
     pub(super) fn choose(
         disk: &dyn Disk,
         told: (Option<Caching>, Option<u32>),
-        last: &LogFile,
+        last: &LogFileHeader,
         position: u64,
     ) -> DiskResult<WritePath> {
         let found = match told {
@@ -115,7 +115,7 @@ impl WritePath {
         Ok(WritePath { caching, in_flight, ..found })
     }
 
-    fn measured(disk: &dyn Disk, last: &LogFile, position: u64) -> DiskResult<WritePath> {
+    fn measured(disk: &dyn Disk, last: &LogFileHeader, position: u64) -> DiskResult<WritePath> {
         if !disk.has_speed() {
             return Ok(WritePath::default());
         }
@@ -138,7 +138,7 @@ impl WritePath {
 }
 
 /// Medians of the ways in turn, over zeros that are there already.
-fn measure(disk: &dyn Disk, last: &LogFile) -> DiskResult<Measured> {
+fn measure(disk: &dyn Disk, last: &LogFileHeader) -> DiskResult<Measured> {
     let began = Instant::now();
     let name = files::name(last.sequence);
     let offset = last.offset(last.end() - AREA);

@@ -53,6 +53,10 @@ impl Redo<'_> {
     pub(super) fn beside_calls(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<bool> {
         if let Some((_, left)) = &mut self.left {
             *left += 1;
+            if packet.kind == PacketKind::Call {
+                let call = call_in(packet.lsn, packet.bytes)?;
+                self.needs.insert((call.name.to_owned(), call.version));
+            }
             return Ok(true);
         }
         match packet.kind {
@@ -73,6 +77,7 @@ impl Redo<'_> {
         }
         let Calls::Replayed(options) = self.calls else {
             self.left = Some((lsn, 1));
+            self.needs.insert((call.name.to_owned(), call.version));
             return workers.barrier();
         };
         if self.replay.is_none() {

@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::catalog::Catalog;
-use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Registered};
+use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Procedure, Registered};
 use crate::row::{Column, Key, Value, WhichIndex};
 
 /// Hashes of identifiers; a power of two.
@@ -113,7 +113,8 @@ pub(super) struct Conflicts {
     tables: Vec<TableUse>,
     table_numbers: HashMap<String, usize>,
     slots: Box<[Use]>,
-    plans: HashMap<String, Plan>,
+    /// By name and version.
+    plans: HashMap<String, HashMap<u32, Plan>>,
     /// The last call that conflicts with all.
     anything: u64,
     last: u64,
@@ -146,13 +147,13 @@ impl Conflicts {
     pub fn next(&mut self, procedure: &Registered, arguments: &[Value], catalog: &Catalog) -> (u64, Before) {
         self.last += 1;
         let call = self.last;
-        let name = &procedure.procedure().name;
-        if !self.plans.contains_key(name) {
+        let Procedure { name, version, .. } = procedure.procedure();
+        if !self.plans.get(name).is_some_and(|versions| versions.contains_key(version)) {
             let plan = self.plan(procedure, catalog);
-            self.plans.insert(name.clone(), plan);
+            self.plans.entry(name.clone()).or_default().insert(*version, plan);
         }
         let Conflicts { plans, tables, slots, scratch, anything, .. } = self;
-        let Some(touches) = &plans[name].touches else {
+        let Some(touches) = &plans[name][version].touches else {
             *anything = call;
             return (call, Before { all: call - 1, ..Before::default() });
         };
@@ -253,7 +254,7 @@ mod tests {
     use crate::account::Accounts;
     use crate::io::MemoryDisk;
     use crate::row::ColumnType;
-    use crate::{Database, Options, Procedure, TableDef};
+    use crate::{Database, Options, TableDef};
 
     /// What each of these calls that change a row waits for: its key, of this type, and a name. The table has an index on these
     /// columns.
@@ -283,6 +284,27 @@ mod tests {
         // Other keys are of their own rows.
         assert_eq!(waits(&["name"], false), [0, 0, 1]);
         assert_eq!(waits(&["id", "name"], true), [0, 0, 1]);
+    }
+
+    /// Versions of a procedure may have other identifiers.
+    #[test]
+    fn what_a_call_touches_is_told_by_the_version_that_made_it() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let people = TableDef::new("people", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+        db.transact(|tx| tx.create_table(&people).map(drop)).unwrap();
+        let action = || Action::exclusive("people", |_, _, _| Ok(()));
+        let [one, all] = [action().by_argument(0), action()];
+        let version = |version, action: Action| {
+            let procedure = Procedure::new("p", [ColumnType::Int4], action).with_version(version);
+            Registered::new(procedure, &Accounts::new(1)).unwrap()
+        };
+        let (one, all) = (version(1, one), version(2, all));
+        let mut conflicts = Conflicts::new([one.flow()].into_iter());
+        let mut before = |procedure: &Registered, id| {
+            conflicts.next(procedure, &[Value::Int4(id)], &db.core().catalog).1.last()
+        };
+        assert_eq!([before(&one, 1), before(&one, 2), before(&all, 3), before(&one, 4)], [0, 0, 2, 3]);
     }
 
     #[test]

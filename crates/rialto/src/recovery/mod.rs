@@ -148,6 +148,9 @@ pub struct RecoveryReport {
     /// Where the tables were left as they were, and how many packets of the log were only read from there on: at a call of
     /// a procedure, by a program that has none (`rialto check`). Never in an open database.
     pub left: Option<(Lsn, u64)>,
+    /// The procedures that the packets from there on are calls of, by name and version: those that the directory needs until a
+    /// checkpoint.
+    pub needs: Vec<(String, u32)>,
     /// Commits whose writes were never logged ([`Logging::None`](crate::Logging::None)), by a process that did not close
     /// the database: they are lost. Users should be told ([`RecoveryReport::warnings`]).
     pub unlogged: u64,
@@ -200,10 +203,12 @@ impl RecoveryReport {
     /// Which part of the log is not in the tables, for people, if there is one.
     pub fn left_at_calls(&self) -> Option<String> {
         self.left.map(|(from, packets)| {
+            let needs = self.needs.iter().map(|(name, version)| format!("\"{name}\" version {version}"));
             format!(
                 "the last {packets} transactions, from place {from} on, begin with a call of a procedure (Logging::Transaction) \
-                 that only a program with its procedures can run again: their part of the log was read and is whole, and the \
-                 tables are as they were before it"
+                 that only a program with its procedures can run again ({}): their part of the log was read and is whole, and \
+                 the tables are as they were before it",
+                needs.collect::<Vec<_>>().join(", ")
             )
         })
     }
@@ -359,6 +364,7 @@ impl Recovery<'_> {
         (report.packets, report.records, report.unlogged) = (redo.packets, redo.records, redo.lost);
         redo.wait_for_calls()?;
         (report.calls, report.left) = (redo.calls_replayed(), redo.left);
+        report.needs = std::mem::take(&mut redo.needs).into_iter().collect();
         report.log_end = log_end.lsn();
         report.redo_time = began.elapsed();
 

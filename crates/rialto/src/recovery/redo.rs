@@ -6,6 +6,7 @@
 //! line with what the system tables say then, before it goes on.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -58,6 +59,8 @@ pub(super) struct Redo<'a> {
     pub replayed: u64,
     /// Where recovery was left at a call, and how many packets were left from there on.
     pub left: Option<(Lsn, u64)>,
+    /// Of the calls from there on: the procedures, by name and version.
+    pub needs: BTreeSet<(String, u32)>,
     progress: &'a Progress<'a>,
     /// Bytes of log read when it was last looked.
     log_read: u64,
@@ -134,6 +137,7 @@ impl<'a> Redo<'a> {
             replay: None,
             replayed: 0,
             left: None,
+            needs: BTreeSet::new(),
             progress,
             log_read: 0,
             system,

@@ -81,6 +81,8 @@ struct Shared {
 
 /// The replay of calls, begun.
 pub(super) struct Replay {
+    /// Those that calls are run by: of each name all versions that were given, because a log has calls of several.
+    procedures: HashMap<String, Vec<Arc<Registered>>>,
     core: Arc<Core>,
     shared: Arc<Shared>,
     conflicts: Conflicts,
@@ -172,10 +174,7 @@ impl Replay {
             versions.insert(table.id, table);
         }
         let accounts = Accounts::new(workers);
-        let procedures = Procedures::default();
-        for procedure in &setup.options.procedures {
-            procedures.register(procedure.clone(), &accounts)?;
-        }
+        let procedures = Registered::all(&setup.options.procedures, &accounts)?;
         let core = Arc::new(Core {
             database_id: setup.database_id,
             segments: setup.segments.clone(),
@@ -194,7 +193,7 @@ impl Replay {
             part_contexts: Contexts::new(0),
             releases: Arc::default(),
             server_times: CallersServers::default(),
-            procedures,
+            procedures: Procedures::default(),
             loads: Arc::default(),
             opened_at: Lsn::ZERO,
             closed: AtomicBool::new(false),
@@ -227,6 +226,7 @@ impl Replay {
             threads.push(thread);
         }
         Ok(Replay {
+            procedures,
             core,
             shared,
             conflicts: Conflicts::new(setup.options.procedures.iter().map(|procedure| &procedure.flow)),
@@ -243,7 +243,7 @@ impl Replay {
     /// Has the call at this place run.
     ///
     /// # Errors
-    /// [`Error::Unsupported`] for one that no registered procedure fits; the error of a call before.
+    /// [`Error::Unsupported`] for one that no procedure fits; the error of a call before.
     pub fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
         let procedure = self.procedure_of(lsn, &call)?;
         let Call { numbers, arguments, checksum, .. } = call;
@@ -262,26 +262,29 @@ impl Replay {
     }
 
     fn procedure_of(&self, lsn: Lsn, call: &Call<'_>) -> Result<Arc<Registered>> {
-        let Some(procedure) = self.core.procedures.get(call.name) else {
-            let what = "which is not registered: open the database with it in Options::procedures, or the log cannot be \
-                        replayed";
-            return Err(unsupported(lsn, call, what));
-        };
-        let registered = procedure.procedure();
-        if registered.version != call.version {
-            let what = format!(
-                "of which version {} is registered: open the database with version {} in Options::procedures; after a \
-                 checkpoint it is needed no longer",
-                registered.version, call.version
-            );
+        let versions = self.procedures.get(call.name).map_or(&[][..], Vec::as_slice);
+        let of_version = |procedure: &&Arc<Registered>| procedure.procedure().version == call.version;
+        let Some(procedure) = versions.iter().find(of_version) else {
+            let there: Vec<_> =
+                versions.iter().map(|procedure| procedure.procedure().version.to_string()).collect();
+            let what = match &there[..] {
+                [] => "which is not there: open the database with it in Options::procedures, or the log cannot be replayed"
+                    .to_owned(),
+                there => format!(
+                    "of which only version {} is there: open the database with version {} in Options::procedures, too; \
+                     after a checkpoint it is needed no longer",
+                    there.join(", "),
+                    call.version
+                ),
+            };
             return Err(unsupported(lsn, call, &what));
-        }
-        if !registered.deterministic {
-            let what = "which is registered, but not as deterministic: give Options::procedures the procedure that made \
+        };
+        if !procedure.procedure().deterministic {
+            let what = "which is there, but not as deterministic: give Options::procedures the procedure that made \
                         the call (Procedure::deterministic)";
             return Err(unsupported(lsn, call, what));
         }
-        Ok(procedure)
+        Ok(procedure.clone())
     }
 
     /// Hands over what there is, to all workers: a call's predecessors are then with them, too.

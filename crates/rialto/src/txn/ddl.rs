@@ -443,7 +443,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NameTaken`]; [`Error::BadDefinition`]; what a lock can meet.
     pub fn create_table(&mut self, def: &TableDef) -> Result<Table> {
-        self.context().ddl_step(|context| context.create_table(def))
+        self.operate(|context| context.ddl_step(|context| context.create_table(def)))
     }
 
     /// Drops a table with its rows and indexes.
@@ -451,7 +451,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NoSuchTable`]; what a lock can meet.
     pub fn drop_table(&mut self, name: &str) -> Result<()> {
-        self.context().ddl_step(|context| context.drop_table(name))
+        self.operate(|context| context.ddl_step(|context| context.drop_table(name)))
     }
 
     /// Removes all rows of a table, in time that does not depend on their number.
@@ -459,7 +459,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NoSuchTable`], also if another table has its name by now; what a lock can meet.
     pub fn truncate(&mut self, table: &Table) -> Result<()> {
-        self.context().ddl_step(|context| context.truncate(table))
+        self.operate(|context| context.ddl_step(|context| context.truncate(table)))
     }
 
     /// Creates a secondary index over the rows that are there.
@@ -468,7 +468,7 @@ impl Transaction<'_> {
     /// [`Error::NameTaken`]; [`Error::NoSuchTable`]; [`Error::NoSuchColumn`]; [`Error::DuplicateKey`] if it is to be
     /// unique and two rows have one key; [`Error::KeyTooLong`]; [`Error::MemoryLimit`].
     pub fn create_index(&mut self, table: &str, name: &str, columns: &[&str], unique: bool) -> Result<()> {
-        self.context().ddl_step(|context| context.create_index(table, name, columns, unique))
+        self.operate(|context| context.ddl_step(|context| context.create_index(table, name, columns, unique)))
     }
 
     /// Drops a secondary index.
@@ -476,7 +476,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::NoSuchIndex`]; [`Error::Unsupported`] for a primary key.
     pub fn drop_index(&mut self, name: &str) -> Result<()> {
-        self.context().ddl_step(|context| context.drop_index(name))
+        self.operate(|context| context.ddl_step(|context| context.drop_index(name)))
     }
 
     /// Gives a table without a primary key one. Its columns take no NULL from then on. Rows that this transaction has
@@ -486,6 +486,6 @@ impl Transaction<'_> {
     /// [`Error::BadDefinition`] if it has one; [`Error::NotNull`] if a row has a NULL there; [`Error::DuplicateKey`];
     /// [`Error::KeyTooLong`]; [`Error::WriteSetTooLarge`]; [`Error::MemoryLimit`].
     pub fn add_primary_key(&mut self, table: &str, columns: &[&str]) -> Result<()> {
-        self.context().ddl_step(|context| context.add_primary_key(table, columns))
+        self.operate(|context| context.ddl_step(|context| context.add_primary_key(table, columns)))
     }
 }

@@ -102,7 +102,7 @@ impl Transaction<'_> {
         look: impl FnOnce(IndexEntry<'_>) -> T,
     ) -> Result<Option<T>> {
         let look = |row: RowView<'_>| look(IndexEntry::new(row, index));
-        self.context().find_by_unique(table, index, key, (mode, Reads::Entries), look)
+        self.operate(|context| context.find_by_unique(table, index, key, (mode, Reads::Entries), look))
     }
 
     /// Visits the entries in a range of an index, in its order, as the transaction sees them: of [`Transaction::scan`] what an
@@ -118,7 +118,7 @@ impl Transaction<'_> {
     ) -> Result<()> {
         let index = scan.index;
         let mut visit = |key: &RowKey, row: RowView<'_>| visit(key, IndexEntry::new(row, index));
-        self.context().scan_with_scratch(table, None, scan, Reads::Entries, &mut visit)
+        self.operate(|context| context.scan_with_scratch(table, None, scan, Reads::Entries, &mut visit))
     }
 }
 

@@ -251,9 +251,10 @@ impl Transaction<'_> {
     /// # Errors
     /// A key that does not fit the table, and what a lock can meet.
     pub fn get(&mut self, table: &Table, key: impl IntoKey) -> Result<Option<Row>> {
-        let context = self.context();
-        let found = context.get(table, &key, RecordMode::Shared)?;
-        Ok(found.map(|slot| context.row(slot)))
+        self.operate(|context| {
+            let found = context.get(table, &key, RecordMode::Shared)?;
+            Ok(found.map(|slot| context.row(slot)))
+        })
     }
 
     /// As [`Transaction::get`], and locks the row (or its absence) exclusively at once.
@@ -261,9 +262,10 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::get`]; [`Error::ReadOnly`].
     pub fn get_for_update(&mut self, table: &Table, key: impl IntoKey) -> Result<Option<Row>> {
-        let context = self.context();
-        let found = context.get(table, &key, RecordMode::Exclusive)?;
-        Ok(found.map(|slot| context.row(slot)))
+        self.operate(|context| {
+            let found = context.get(table, &key, RecordMode::Exclusive)?;
+            Ok(found.map(|slot| context.row(slot)))
+        })
     }
 
     /// As [`Transaction::get`] into a row that is there already: no allocation once it is large enough. False, and
@@ -272,13 +274,14 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::get`].
     pub fn get_into(&mut self, table: &Table, key: impl IntoKey, row: &mut Row) -> Result<bool> {
-        let context = self.context();
-        let Some(slot) = context.get(table, &key, RecordMode::Shared)? else {
-            return Ok(false);
-        };
-        let table = context.tables.at(slot);
-        row.replace_by_stored(&table.schema, &context.body[table.row_at()..]);
-        Ok(true)
+        self.operate(|context| {
+            let Some(slot) = context.get(table, &key, RecordMode::Shared)? else {
+                return Ok(false);
+            };
+            let table = context.tables.at(slot);
+            row.replace_by_stored(&table.schema, &context.body[table.row_at()..]);
+            Ok(true)
+        })
     }
 
     /// Calls `look` with the row of this primary key, in place: no copy for the caller, no allocation.
@@ -292,9 +295,10 @@ impl Transaction<'_> {
         key: impl IntoKey,
         look: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        let context = self.context();
-        let found = context.get(table, &key, RecordMode::Shared)?;
-        Ok(found.map(|slot| look(view(context.tables.at(slot), &context.body))))
+        self.operate(|context| {
+            let found = context.get(table, &key, RecordMode::Shared)?;
+            Ok(found.map(|slot| look(view(context.tables.at(slot), &context.body))))
+        })
     }
 
     /// A copy of the row with this identity.
@@ -302,11 +306,12 @@ impl Transaction<'_> {
     /// # Errors
     /// What a lock can meet.
     pub fn get_at(&mut self, table: &Table, key: &RowKey) -> Result<Option<Row>> {
-        let context = self.context();
-        let slot = context.use_for(table, RecordMode::Shared)?;
-        context.key.clone_from(&key.0);
-        context.stay_at_key(slot, Touch::Read)?;
-        Ok(context.get_locked(slot, RecordMode::Shared)?.then(|| context.row(slot)))
+        self.operate(|context| {
+            let slot = context.use_for(table, RecordMode::Shared)?;
+            context.key.clone_from(&key.0);
+            context.stay_at_key(slot, Touch::Read)?;
+            Ok(context.get_locked(slot, RecordMode::Shared)?.then(|| context.row(slot)))
+        })
     }
 
     /// Counts the rows of a table, which it locks against changes.

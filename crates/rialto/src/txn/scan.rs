@@ -304,7 +304,7 @@ impl Transaction<'_> {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        self.context().scan_with_scratch(table, None, scan, Reads::Rows, &mut visit)
+        self.operate(|context| context.scan_with_scratch(table, None, scan, Reads::Rows, &mut visit))
     }
 
     /// As [`Transaction::scan`], with a scan that was planned for this schema, as [`Table::schema`] gave it. A scan names
@@ -320,7 +320,7 @@ impl Transaction<'_> {
         scan: &Scan,
         mut visit: impl FnMut(&RowKey, RowView<'_>) -> Result<ControlFlow<()>>,
     ) -> Result<()> {
-        self.context().scan_with_scratch(table, Some(schema), scan, Reads::Rows, &mut visit)
+        self.operate(|context| context.scan_with_scratch(table, Some(schema), scan, Reads::Rows, &mut visit))
     }
 }
 

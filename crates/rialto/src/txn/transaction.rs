@@ -152,6 +152,9 @@ pub(crate) struct Context {
     pub numbers: NumberSource,
     /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
     pub call_from: u32,
+    /// An operation has given an error that another run on the same rows may not give. Of a deterministic procedure's call, which
+    /// says when that begins.
+    pub met_the_moment: bool,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -247,6 +250,7 @@ impl Context {
             defines: false,
             numbers: NumberSource::Next,
             call_from: 0,
+            met_the_moment: false,
             forget_tables: false,
             doomed: None,
             limit: None,
@@ -362,6 +366,12 @@ impl Context {
         if rarely(read_only && self.writing) {
             self.has_limits = true;
         }
+    }
+
+    /// An operation gives this error to its body.
+    #[cold]
+    fn note_error(&mut self, error: &Error) {
+        self.met_the_moment |= error.is_of_the_moment();
     }
 
     /// Leaves nothing but an abort.
@@ -1003,6 +1013,18 @@ impl Transaction<'_> {
         self.context.as_mut().expect("the transaction is open")
     }
 
+    /// Runs an operation. Every operation that can meet an error of the moment runs here, so that none of these errors reaches the
+    /// body unnoticed: the body may go on, and do what it would not have done without the error.
+    #[inline(always)]
+    pub(super) fn operate<T>(&mut self, work: impl FnOnce(&mut Context) -> Result<T>) -> Result<T> {
+        let context = self.context();
+        let outcome = work(context);
+        if let Err(error) = &outcome {
+            context.note_error(error);
+        }
+        outcome
+    }
+
     /// Commits and waits until the outcome is as durable as the transaction asked.
     ///
     /// # Errors
@@ -1105,7 +1127,7 @@ impl Transaction<'_> {
     /// # Errors
     /// [`Error::Cancelled`]; [`Error::Timeout`]; [`Error::Deadlock`] if it is a deadlock's victim.
     pub fn check(&mut self) -> Result<()> {
-        self.context().check()
+        self.operate(|context| context.check())
     }
 
     /// A handle that cancels this transaction from another thread.

@@ -29,7 +29,7 @@ impl Transaction<'_> {
         mode: ScanMode,
         look: impl FnOnce(RowView<'_>) -> T,
     ) -> Result<Option<T>> {
-        self.context().find_by_unique(table, index, key, (mode, Reads::Rows), look)
+        self.operate(|context| context.find_by_unique(table, index, key, (mode, Reads::Rows), look))
     }
 }
 

@@ -162,14 +162,15 @@ impl Transaction<'_> {
         table: &Table,
         encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
     ) -> Result<()> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        let mut row = std::mem::take(&mut context.other_body);
-        row.clear();
-        let inserted =
-            encode(&context.tables.at(slot).schema, &mut row).and_then(|()| context.insert_row(slot, &row));
-        context.other_body = row;
-        inserted
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            let mut row = std::mem::take(&mut context.other_body);
+            row.clear();
+            let schema = &context.tables.at(slot).schema;
+            let inserted = encode(schema, &mut row).and_then(|()| context.insert_row(slot, &row));
+            context.other_body = row;
+            inserted
+        })
     }
 
     /// Replaces the row that has the primary key of the row that `encode` appends by that. False if there is none.
@@ -178,33 +179,34 @@ impl Transaction<'_> {
         table: &Table,
         encode: impl FnOnce(&Schema, &mut Vec<u8>) -> Result<()>,
     ) -> Result<bool> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        let version = context.tables.at(slot);
-        if version.schema.primary_key().is_none() {
-            let what = format!(
-                "updating a row of table \"{}\" by its key, since the table has no primary key: scan it with \
-                 Transaction::scan and use Transaction::update_at",
-                version.name()
-            );
-            return Err(Error::Unsupported { what });
-        }
-        let mut row = std::mem::take(&mut context.other_body);
-        row.clear();
-        let replaced = match encode(&version.schema, &mut row) {
-            Ok(()) => {
-                version.schema.primary_key_of_row(&row, 0, &mut context.key);
-                context.change(slot, |fields| {
-                    fields.replace(&row);
-                    Ok(())
-                })
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            let version = context.tables.at(slot);
+            if version.schema.primary_key().is_none() {
+                let what = format!(
+                    "updating a row of table \"{}\" by its key, since the table has no primary key: scan it with \
+                     Transaction::scan and use Transaction::update_at",
+                    version.name()
+                );
+                return Err(Error::Unsupported { what });
             }
-            Err(error) => Err(error),
-        };
-        if context.other_body.capacity() < row.capacity() {
-            context.other_body = row;
-        }
-        replaced
+            let mut row = std::mem::take(&mut context.other_body);
+            row.clear();
+            let replaced = match encode(&version.schema, &mut row) {
+                Ok(()) => {
+                    version.schema.primary_key_of_row(&row, 0, &mut context.key);
+                    context.change(slot, |fields| {
+                        fields.replace(&row);
+                        Ok(())
+                    })
+                }
+                Err(error) => Err(error),
+            };
+            if context.other_body.capacity() < row.capacity() {
+                context.other_body = row;
+            }
+            replaced
+        })
     }
 
     /// Inserts a row of the table: one that was read from it, or made by [`Row::from_values`] with its
@@ -215,13 +217,14 @@ impl Transaction<'_> {
     /// As [`Transaction::insert`]; [`Error::Corrupt`] for bytes that are no row of the table.
     #[inline]
     pub fn insert_row(&mut self, table: &Table, row: &Row) -> Result<()> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        let schema = &context.tables.at(slot).schema;
-        if !row.is_row_of(schema) {
-            RowView::validate_new(schema, row.bytes())?;
-        }
-        context.insert_row(slot, row.bytes())
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            let schema = &context.tables.at(slot).schema;
+            if !row.is_row_of(schema) {
+                RowView::validate_new(schema, row.bytes())?;
+            }
+            context.insert_row(slot, row.bytes())
+        })
     }
 
     /// Inserts an encoded row ([`rialto::row::encode`](crate::row::encode)).
@@ -229,10 +232,11 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::insert`]; [`Error::Corrupt`] for bytes that are no row of the table.
     pub fn insert_encoded(&mut self, table: &Table, row: &[u8]) -> Result<()> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        RowView::validate_new(&context.tables.at(slot).schema, row)?;
-        context.insert_row(slot, row)
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            RowView::validate_new(&context.tables.at(slot).schema, row)?;
+            context.insert_row(slot, row)
+        })
     }
 
     /// Sets columns of the row with this primary key. False if there is none.
@@ -254,26 +258,27 @@ impl Transaction<'_> {
         key: impl IntoKey,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let context = self.context();
-        if !context.writing {
-            context.check_write()?;
-        }
-        let reached = match rarely(context.core.catalog.is_system(table.id())) {
-            false => context.reach_to_change(table.key(), &key),
-            true => None,
-        };
-        // The edit is named once, so that it is a part of this function.
-        let (target, record, body_known) = match reached {
-            Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
-            None => {
-                cold_path();
-                match context.find_target(table, &key)? {
-                    Some(found) => found,
-                    None => return Ok(false),
-                }
+        self.operate(|context| {
+            if !context.writing {
+                context.check_write()?;
             }
-        };
-        context.change_target(target, record, body_known, edit)
+            let reached = match rarely(context.core.catalog.is_system(table.id())) {
+                false => context.reach_to_change(table.key(), &key),
+                true => None,
+            };
+            // The edit is named once, so that it is a part of this function.
+            let (target, record, body_known) = match reached {
+                Some((slot, record)) => (Target { slot, place: Place::Stored(record) }, record, false),
+                None => {
+                    cold_path();
+                    match context.find_target(table, &key)? {
+                        Some(found) => found,
+                        None => return Ok(false),
+                    }
+                }
+            };
+            context.change_target(target, record, body_known, edit)
+        })
     }
 
     /// Deletes the row with this primary key. False if there is none.
@@ -281,10 +286,11 @@ impl Transaction<'_> {
     /// # Errors
     /// What a lock can meet; [`Error::WriteSetTooLarge`].
     pub fn delete(&mut self, table: &Table, key: impl IntoKey) -> Result<bool> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        context.encode_key(slot, &key)?;
-        context.delete_key(slot)
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            context.encode_key(slot, &key)?;
+            context.delete_key(slot)
+        })
     }
 
     /// As [`Transaction::update`], by identity.
@@ -305,10 +311,11 @@ impl Transaction<'_> {
         key: &RowKey,
         edit: impl FnOnce(&mut Fields<'_>) -> Result<()>,
     ) -> Result<bool> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        context.key.clone_from(&key.0);
-        context.change(slot, edit)
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            context.key.clone_from(&key.0);
+            context.change(slot, edit)
+        })
     }
 
     /// As [`Transaction::delete`], by identity.
@@ -316,9 +323,10 @@ impl Transaction<'_> {
     /// # Errors
     /// As [`Transaction::delete`].
     pub fn delete_at(&mut self, table: &Table, key: &RowKey) -> Result<bool> {
-        let context = self.context();
-        let slot = context.use_for_write(table)?;
-        context.key.clone_from(&key.0);
-        context.delete_key(slot)
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            context.key.clone_from(&key.0);
+            context.delete_key(slot)
+        })
     }
 }

@@ -40,14 +40,14 @@ fn a_log_that_needs_another_procedure_is_refused_and_loses_nothing() {
     assert_eq!(
         unsupported(refusal(&disk, vec![rename()])),
         format!(
-            "{place}which is not registered: open the database with it in Options::procedures, or the log cannot be \
+            "{place}which is not there: open the database with it in Options::procedures, or the log cannot be \
              replayed"
         )
     );
     assert_eq!(
         unsupported(refusal(&disk, vec![transfer().deterministic(2)])),
         format!(
-            "{place}of which version 2 is registered: open the database with version 1 in Options::procedures; after a \
+            "{place}of which only version 2 is there: open the database with version 1 in Options::procedures, too; after a \
              checkpoint it is needed no longer"
         )
     );
@@ -55,14 +55,18 @@ fn a_log_that_needs_another_procedure_is_refused_and_loses_nothing() {
     assert_eq!(
         unsupported(refusal(&disk, vec![undeclared])),
         format!(
-            "{place}which is registered, but not as deterministic: give Options::procedures the procedure that made the \
+            "{place}which is there, but not as deterministic: give Options::procedures the procedure that made the \
              call (Procedure::deterministic)"
         )
     );
     let bad = Procedure::new("", [], Flow::of(|_, _, _| Ok(())));
-    match refusal(&disk, vec![bad]) {
-        OpenError::Options { what } => assert!(what.contains("a procedure needs a name"), "{what}"),
-        other => panic!("{other:?}"),
+    for (procedures, why) in
+        [(vec![bad], "a procedure needs a name"), (vec![transfer(), transfer()], "version 1 is there twice")]
+    {
+        match refusal(&disk, procedures) {
+            OpenError::Options { what } => assert!(what.contains(why), "{what}"),
+            other => panic!("{other:?}"),
+        }
     }
     // All is there still, whatever is logged from now on.
     let db = Database::open_on(disk.clone(), options(Logging::Value)).unwrap();
@@ -109,7 +113,7 @@ fn a_check_without_the_procedures_says_what_it_cannot_verify() {
     let report = check(&disk, 64 << 20, 2).unwrap();
     assert!(report.is_sound(), "{report}");
     let says = "the last 3 transactions, from place 3 on, begin with a call of a procedure (Logging::Transaction) that only a \
-                program with its procedures can run again";
+                program with its procedures can run again (\"transfer\" version 1)";
     assert!(report.to_string().contains(&format!("note: {says}")), "{report}");
     let text = inspect(&disk, 64 << 20, 2).unwrap();
     assert!(text.contains(says), "{text}");

@@ -205,7 +205,7 @@ fn files_that_only_the_ring_has_blocks_of_are_freed_like_others() {
     let disk: Arc<dyn Disk> = disk.restart();
     let (packets, end) = read_all(&disk, 1);
     assert_eq!(packets.len(), 1 + lengths.len());
-    let firsts: Vec<_> = end.files.iter().map(|file| file.first()).take(3).collect();
+    let firsts: Vec<_> = end.files.iter().map(|file| file.first).take(3).collect();
     assert_eq!(firsts, [1, 4, 4].map(|first| Some(Lsn(first))), "from where on each file is needed");
     let log = Log::open(&disk, DATABASE, &options, end).unwrap();
     let next = commit(&log, b"next");

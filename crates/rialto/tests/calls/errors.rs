@@ -1,0 +1,90 @@
+//! Bodies that go on after an error of an operation: what is logged of their transactions is recovered, whatever the error.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rialto::io::MemoryDisk;
+use rialto::row::{ColumnType, Value};
+use rialto::{Database, Error, LockPolicy, Options, Procedure, Transaction, TxOptions};
+
+use super::{calls, contents, done_in, exclusive, int8, prepare};
+
+/// Marks as done from its argument on, up to 1000 rows, until an operation gives an error, which it swallows.
+fn fill() -> Procedure {
+    let fill = exclusive("done", |tx, table, values| {
+        let from = int8(&values[0]);
+        let insert = |tx: &mut Transaction, n| tx.insert(table, &[Value::Int8(n)]);
+        let _ = (from..from + 1000).try_for_each(|n| insert(tx, n));
+        Ok(())
+    });
+    Procedure::new("fill", [ColumnType::Int8], fill).deterministic(1)
+}
+
+/// What is recovered is what there was; how many calls were run again.
+fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -> u64 {
+    let before = contents(&db);
+    db.close().unwrap();
+    let db = Database::open_on(disk.clone(), options).unwrap();
+    assert_eq!(contents(&db), before);
+    db.recovery().unwrap().calls
+}
+
+/// The write set's limit is of the opening, not of the rows.
+#[test]
+fn a_call_that_went_on_after_a_limit_is_recovered() {
+    for check_determinism in [false, true] {
+        let options =
+            || Options { write_set_bytes_max: 4096, check_determinism, procedures: vec![fill()], ..calls() };
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        prepare(&db);
+        db.call("fill", &[Value::Int8(1)]).unwrap();
+        let filled = done_in(&db);
+        assert!((1..1000).contains(&filled), "{filled}: the limit ends it");
+        assert_eq!(reopened(&disk, db, options()), 0, "values");
+    }
+}
+
+/// Somebody's lock is of the moment.
+#[test]
+fn a_call_that_went_on_after_a_refused_lock_is_recovered() {
+    for policy in [LockPolicy::Refuse, LockPolicy::Wait] {
+        // Renames an account if nobody holds it, and marks its argument as done.
+        let body = exclusive("accounts", move |tx, table, values| {
+            tx.set_lock_policy(policy);
+            match tx.update(table, 1, &[(2, Value::Text("mine".to_owned()))]) {
+                Err(Error::LockTimeout { .. } | Error::WouldWait { .. } | Error::Deadlock { .. }) => {}
+                other => drop(other?),
+            }
+            tx.update(table, 2, &[(1, values[0].clone())]).map(drop)
+        });
+        let procedure = Procedure::new("rename", [ColumnType::Int8], body).deterministic(1);
+        let options = || Options { procedures: vec![procedure.clone()], ..calls() };
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        prepare(&db);
+        let accounts = db.table("accounts").unwrap();
+        let mut other = db.begin().unwrap();
+        other.get_for_update(&accounts, 1).unwrap();
+        let impatient = TxOptions { lock_timeout: Some(Duration::from_millis(20)), ..TxOptions::default() };
+        std::thread::scope(|scope| {
+            scope.spawn(|| db.call_with(&impatient, "rename", &[Value::Int8(7)]).map(drop).unwrap());
+        });
+        other.abort().unwrap();
+        assert_eq!(reopened(&disk, db, options()), 0, "{policy:?}: values");
+    }
+}
+
+/// What follows from the rows is met again when the call is run again.
+#[test]
+fn a_call_that_went_on_after_a_duplicate_key_is_run_again() {
+    let options = || Options { procedures: vec![fill()], check_determinism: true, ..calls() };
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    prepare(&db);
+    let done = db.table("done").unwrap();
+    db.transact(|tx| tx.insert(&done, &[Value::Int8(11)])).unwrap();
+    db.call("fill", &[Value::Int8(1)]).unwrap();
+    assert_eq!(done_in(&db), 11);
+    assert_eq!(reopened(&disk, db, options()), 1);
+}
