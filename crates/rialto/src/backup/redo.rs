@@ -204,7 +204,7 @@ impl Restore {
                 time_text(log.time_ms())
             ));
         }
-        match log.is_there_again() {
+        match log.find_again() {
             Some(again) => refuse(format!(
                 "cannot restore to {}: the archive {archive} passes that time behind place {place}, and at place {again} it \
                  has not come yet, because the machine's clock was set back between; restore to a place",

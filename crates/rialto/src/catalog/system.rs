@@ -172,22 +172,19 @@ impl SystemRows {
     /// The tables that the rows describe, in the order of their identifiers. The text says which rows make no sense, or are
     /// about no table.
     pub fn descriptions(&self) -> Result<Vec<Description>, String> {
-        let mut by_table: HashMap<u32, RowsOf<'_>> = HashMap::new();
-        let table_of = |what: &str, row: &[Value], at: usize| {
-            as_id(&row[at]).ok_or_else(|| format!("the row {row:?} of {what} names no table"))
-        };
+        let mut by_table: HashMap<TableId, RowsOf<'_>> = HashMap::new();
         for row in &self.columns {
-            by_table.entry(table_of("rialto_columns", row, 0)?).or_default().columns.push(row);
+            by_table.entry(table_of(COLUMNS, row)?).or_default().columns.push(row);
         }
         for row in &self.indexes {
-            by_table.entry(table_of("rialto_indexes", row, 1)?).or_default().indexes.push(row);
+            by_table.entry(table_of(INDEXES, row)?).or_default().indexes.push(row);
         }
         for row in &self.heaps {
-            by_table.entry(table_of("rialto_heaps", row, 0)?).or_default().heaps.push(row);
+            by_table.entry(table_of(HEAPS, row)?).or_default().heaps.push(row);
         }
         let mut described = Vec::new();
         for row in &self.tables {
-            let rows = by_table.remove(&table_of("rialto_tables", row, 0)?).unwrap_or_default();
+            let rows = by_table.remove(&table_of(TABLES, row)?).unwrap_or_default();
             let described_by = |what: String| format!("the rows that describe table {row:?}: {what}");
             let description = describe(row, rows).map_err(described_by)?;
             description.schema().map_err(|error| described_by(error.to_string()))?;
@@ -196,34 +193,74 @@ impl SystemRows {
         if let Some((table, rows)) = by_table.into_iter().next() {
             let row = rows.columns.iter().chain(&rows.indexes).chain(&rows.heaps).next();
             return Err(format!(
-                "the row {row:?} is about table {table}, and rialto_tables has none of that number"
+                "the row {row:?} is about table {}, and rialto_tables has none of that number",
+                table.0
             ));
         }
         described.sort_by_key(|description| description.id);
-        check_names(&described)?;
+        let mut taken = Taken::default();
+        described.iter().try_for_each(|description| taken.take(description))?;
         Ok(described)
     }
 }
 
-/// Names, and the identifiers of storage, are one table's or index's each.
-fn check_names(described: &[Description]) -> Result<(), String> {
-    let (mut names, mut heaps) = (HashSet::new(), HashSet::new());
-    for description in described {
-        let primary = primary_index_name(&description.name);
-        let indexes = description.indexes.iter().map(|index| index.name.clone());
-        for name in [description.name.clone(), primary].into_iter().chain(indexes) {
-            if let Some(twice) = names.replace(name) {
+/// The table that a row of a system table is about.
+///
+/// # Errors
+/// That it names none, in words.
+pub(crate) fn table_of(system: TableId, row: &[Value]) -> Result<TableId, String> {
+    let (what, at) = match system {
+        TABLES => ("rialto_tables", 0),
+        COLUMNS => ("rialto_columns", 0),
+        INDEXES => ("rialto_indexes", 1),
+        HEAPS => ("rialto_heaps", 0),
+        _ => unreachable!("there are four system tables"),
+    };
+    let id = row.get(at).and_then(as_id);
+    id.map(TableId).ok_or_else(|| format!("the row {row:?} of {what} names no table"))
+}
+
+/// What tables have for themselves: names, and the identifiers of storage, are one table's or index's each.
+#[derive(Default)]
+pub(crate) struct Taken {
+    names: HashSet<String>,
+    heaps: HashSet<HeapId>,
+}
+
+impl Taken {
+    /// Takes what a table has.
+    ///
+    /// # Errors
+    /// What another one has, in words.
+    pub fn take(&mut self, description: &Description) -> Result<(), String> {
+        for name in names_of(description) {
+            if let Some(twice) = self.names.replace(name) {
                 return Err(format!("\"{twice}\" is the name of two tables or indexes"));
             }
         }
-        if !heaps.insert(description.heap) {
+        if !self.heaps.insert(description.heap) {
             return Err(format!(
                 "two tables have heap {}, \"{}\" is one",
                 description.heap.0, description.name
             ));
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Gives back what a table had.
+    pub fn give_back(&mut self, description: &Description) {
+        for name in names_of(description) {
+            self.names.remove(&name);
+        }
+        self.heaps.remove(&description.heap);
+    }
+}
+
+/// The names of a table and of its indexes.
+fn names_of(description: &Description) -> impl Iterator<Item = String> {
+    let primary = primary_index_name(&description.name);
+    let indexes = description.indexes.iter().map(|index| index.name.clone());
+    [description.name.clone(), primary].into_iter().chain(indexes)
 }
 
 fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {

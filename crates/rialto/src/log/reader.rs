@@ -329,7 +329,7 @@ impl LogReader {
 
     /// The last place behind the end of what is read that was gathered by the time at which reading has stopped, if there is one:
     /// the clock was set back. What cannot be read any more is as if it were not there.
-    pub(crate) fn is_there_again(mut self) -> Option<Lsn> {
+    pub(crate) fn find_again(mut self) -> Option<Lsn> {
         let Some(Until::Time(last)) = self.archive.filter(|_| self.stopped) else { return None };
         (self.archive, self.ended) = (Some(Until::End), false);
         let mut again = None;

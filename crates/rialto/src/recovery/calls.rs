@@ -63,10 +63,27 @@ impl Redo<'_> {
             PacketKind::Call => self.call(packet, workers).map(|()| true),
             PacketKind::Commit if is_plain(packet) => self.values(packet).map(|()| true),
             _ => {
-                self.end_replay()?;
+                self.wait_for_calls()?;
                 Ok(false)
             }
         }
+    }
+
+    /// Gives the replay the tables of which a packet amid calls has changed rows or definitions, with their secondary indexes built
+    /// anew. All others go on as they are: what a definition among calls costs does not depend on their size.
+    pub(super) fn go_on_with_calls(&mut self, lsn: Lsn, workers: &mut Workers<'_>) -> Result<()> {
+        let changed = std::mem::take(&mut self.changed);
+        let Some(replay) = &mut self.replay else { return Ok(()) };
+        workers.barrier()?;
+        replay.take_out(changed.iter().copied().filter(|id| !self.tables.contains_key(id)));
+        for id in changed {
+            let Some(table) = self.tables.get(&id) else { continue };
+            replay.give_up_indexes(id);
+            self.heaps.give_back_empty();
+            replay.put_in(self.builder.finish(table, first_row_number(lsn))?);
+        }
+        replay.forget_identifiers();
+        Ok(())
     }
 
     fn call(&mut self, packet: &Packet<'_>, workers: &mut Workers<'_>) -> Result<()> {

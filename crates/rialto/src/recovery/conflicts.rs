@@ -194,6 +194,13 @@ impl Conflicts {
         (call, before)
     }
 
+    /// The catalog has changed, and all calls so far are done: what procedures touch is worked out anew.
+    pub fn forget_tables(&mut self) {
+        self.plans.clear();
+        self.tables.clear();
+        self.table_numbers.clear();
+    }
+
     /// The last call.
     pub fn last(&self) -> u64 {
         self.last
@@ -291,7 +298,8 @@ mod tests {
     fn what_a_call_touches_is_told_by_the_version_that_made_it() {
         let options = Options { memory_bytes: 64 << 20, ..Options::default() };
         let db = Database::open_on(MemoryDisk::new(), options).unwrap();
-        let people = TableDef::new("people", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+        let people =
+            TableDef::new("people", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
         db.transact(|tx| tx.create_table(&people).map(drop)).unwrap();
         let action = || Action::exclusive("people", |_, _, _| Ok(()));
         let [one, all] = [action().by_argument(0), action()];

@@ -2,17 +2,19 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 
 use super::table::{At, RedoTable, Scratch};
 use crate::error::{Error, Result};
+use crate::ids::HeapId;
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Heap, SEGMENT_BYTES};
 use crate::txn::redo::RedoRecord;
 
 /// The storage of the users' tables that there are.
 pub(super) struct Heaps {
-    heaps: Mutex<Vec<Arc<Heap>>>,
+    heaps: Mutex<HashMap<HeapId, Arc<Heap>>>,
     /// Of all indexes.
     nodes: Arc<NodePool>,
 }
@@ -23,15 +25,21 @@ impl Heaps {
         Heaps { heaps: Mutex::default(), nodes }
     }
 
-    /// From here on there are these.
-    pub fn set(&self, heaps: impl Iterator<Item = Arc<Heap>>) {
-        *self.heaps.lock() = heaps.collect();
+    /// From here on there is this one.
+    pub fn add(&self, heap: &Arc<Heap>) {
+        self.heaps.lock().insert(heap.id(), heap.clone());
+    }
+
+    /// Its table is gone: it is emptied.
+    pub fn remove(&self, heap: &Heap) {
+        self.heaps.lock().remove(&heap.id());
+        heap.clear();
     }
 
     /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
     /// transaction looks for their slots. False if there are none.
     pub fn give_back_empty(&self) -> bool {
-        let segments = self.heaps.lock().iter().map(|heap| heap.give_back_unsought()).sum::<u64>();
+        let segments = self.heaps.lock().values().map(|heap| heap.give_back_unsought()).sum::<u64>();
         self.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 || segments > 0
     }
 

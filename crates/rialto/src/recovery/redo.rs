@@ -11,12 +11,12 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 
-use hashbrown::{HashMap, HashSet};
+use hashbrown::HashMap;
 use parking_lot::Mutex;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::calls::Calls;
-use super::catalog::{self, is_system, senseless};
+use super::catalog::{self, Described, is_system, senseless};
 use super::heaps::Heaps;
 use super::load::Loaded;
 use super::progress::{Progress, Step, bytes};
@@ -68,8 +68,10 @@ pub(super) struct Redo<'a> {
     pub(super) tables: Tables,
     /// Of these tables.
     pub(super) heaps: Arc<Heaps>,
-    /// A system table has changed since the tables were brought in line with them.
-    changed: bool,
+    /// What the system tables say of them.
+    described: Described,
+    /// While calls are replayed: the tables of which this packet has changed rows or definitions.
+    pub(super) changed: BTreeSet<TableId>,
     pub next_id: u32,
     pub loads: Vec<LoadFile>,
     pub packets: u64,
@@ -113,10 +115,12 @@ impl<'a> Redo<'a> {
             system.push(build(description)?);
         }
         let copy = home.copy.map_or_else(|| HOME_FILE.to_owned(), backup_name);
-        let described = catalog::tables(&system.iter().map(|table| &**table).collect::<Vec<_>>(), &copy)?;
-        let mut tables = HashMap::new();
-        for description in described {
-            tables.insert(description.id, build(description)?);
+        let mut described = Described::of(&system, &copy)?;
+        let (mut tables, heaps) = (HashMap::new(), Heaps::new(recovery.nodes.clone()));
+        for (id, description) in described.changes(&copy)? {
+            let table = build(description.expect("no table was there before"))?;
+            heaps.add(&table.heap);
+            tables.insert(id, table);
         }
         if let Some((heap, ids)) = segments.into_iter().min_by_key(|(_, ids)| ids.first().copied()) {
             let first = ids.first().map_or(0, |id| id.0);
@@ -128,7 +132,7 @@ impl<'a> Redo<'a> {
             let offset = u64::from(first) * SEGMENT_BYTES as u64;
             return Err(Error::Corrupt { file: copy, offset, what });
         }
-        let redo = Redo {
+        Ok(Redo {
             disk: &**recovery.disk,
             database_id: home.database_id,
             builder,
@@ -142,8 +146,9 @@ impl<'a> Redo<'a> {
             log_read: 0,
             system,
             tables,
-            heaps: Arc::new(Heaps::new(recovery.nodes.clone())),
-            changed: false,
+            heaps: Arc::new(heaps),
+            described,
+            changed: BTreeSet::new(),
             next_id: home.next_id,
             loads: Vec::new(),
             packets: 0,
@@ -152,13 +157,7 @@ impl<'a> Redo<'a> {
             lost: 0,
             bulk_bytes: 0,
             bulk_time: Duration::ZERO,
-        };
-        redo.note_heaps();
-        Ok(redo)
-    }
-
-    fn note_heaps(&self) {
-        self.heaps.set(self.tables.values().map(|table| table.heap.clone()));
+        })
     }
 
     /// The log names load files of this database on another disk.
@@ -231,7 +230,7 @@ impl<'a> Redo<'a> {
             })?;
             self.records += 1;
             if is_system(record.table) {
-                if !self.changed {
+                if !self.described.is_touched() {
                     // No worker gets anything from here until the tables are in line. What these records find room in may have
                     // been left just before, and what comes before them needs room, too.
                     workers.barrier()?;
@@ -239,10 +238,13 @@ impl<'a> Redo<'a> {
                 self.system_record(lsn, &record)?;
                 continue;
             }
-            if self.changed {
+            if self.described.is_touched() {
                 self.bring_in_line(lsn)?;
             }
             let table = table_at(&self.tables, lsn, record.table)?;
+            if self.replay.is_some() {
+                self.changed.insert(record.table);
+            }
             if let Change::Load { file } = record.change {
                 let table = table.clone();
                 self.load(lsn, &table, file, workers)?;
@@ -250,9 +252,10 @@ impl<'a> Redo<'a> {
                 workers.push(table, self.at(lsn), record.key, bytes)?;
             }
         }
-        if self.changed {
+        if self.described.is_touched() {
             self.bring_in_line(lsn)?;
         }
+        self.go_on_with_calls(lsn, workers)?;
         self.packets += 1;
         Ok(())
     }
@@ -277,7 +280,6 @@ impl<'a> Redo<'a> {
             );
             return Err(Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what });
         };
-        self.changed = true;
         match record.change {
             Change::Put { row, .. } => {
                 let row = table.view(lsn, row)?;
@@ -292,7 +294,7 @@ impl<'a> Redo<'a> {
                         of the redo start";
             return Err(senseless(table, lsn, what));
         }
-        Ok(())
+        self.described.note(table, record.key, lsn)
     }
 
     /// The rows of a load file, as puts.
@@ -327,23 +329,17 @@ impl<'a> Redo<'a> {
         Ok(())
     }
 
-    /// Makes the tables those that the system tables describe after a DDL statement of the packet at this place. Storage that a
-    /// table gets here is empty: a backup copy has segments of the tables in its own catalog only.
+    /// Makes the tables those that the system tables describe after a DDL statement of the packet at this place. Only the tables that
+    /// are described otherwise are looked at. Storage that a table gets here is empty: a backup copy has segments of the tables in
+    /// its own catalog only.
     fn bring_in_line(&mut self, lsn: Lsn) -> Result<()> {
-        let system: Vec<&RedoTable> = self.system.iter().map(|table| &**table).collect();
-        let described = catalog::tables(&system, &format!("the log, place {lsn}"))?;
-        let there: HashSet<TableId> = described.iter().map(|description| description.id).collect();
-        self.tables.retain(|id, table| {
-            let stays = there.contains(id);
-            if !stays {
-                table.heap.clear();
-            }
-            stays
-        });
-        for description in described {
-            let id = description.id;
+        for (id, description) in self.described.changes(&catalog::in_log(lsn))? {
+            self.changed.insert(id);
+            let Some(description) = description else {
+                self.tables.remove(&id).iter().for_each(|table| self.heaps.remove(&table.heap));
+                continue;
+            };
             let new = match self.tables.get(&id) {
-                Some(old) if old.description == description => continue,
                 Some(old) if old.description.heap == description.heap => {
                     if old.identifies_otherwise(&description) {
                         self.heaps.retry(|| self.builder.rebuild(old, description.clone()))?
@@ -357,20 +353,20 @@ impl<'a> Redo<'a> {
                     }
                 }
                 old => {
-                    old.into_iter().for_each(|old| old.heap.clear());
+                    old.into_iter().for_each(|old| self.heaps.remove(&old.heap));
                     self.heaps.retry(|| self.builder.build(description.clone(), &[]))?
                 }
             };
+            self.heaps.add(&new.heap);
             self.tables.insert(id, Arc::new(new));
         }
-        self.note_heaps();
-        self.changed = false;
         Ok(())
     }
 
     /// The tables with all of their indexes, once the log is redone up to its end.
     pub fn finish(mut self, end: Lsn) -> Result<Vec<Arc<TableVersion>>> {
         let replayed = self.end_replay()?;
+        self.described.check(&self.system, "the log's end")?;
         // What rows were in for a while is room for indexes, and for other tables.
         self.heaps.give_back_empty();
         let all = || self.system.iter().chain(self.tables.values());

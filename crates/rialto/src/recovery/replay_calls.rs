@@ -3,7 +3,8 @@
 //! Recovery goes over from redo to replay at the first call that it meets: the tables get all of their indexes and a
 //! catalog, and procedures run on them as ever, by transactions with locks, which are applied at the places that the log
 //! has them at. From then on packets of values are put into the same tables, secondary indexes included, each when all
-//! before it is done; at DDL and bulk loads recovery goes back to redo, until the next call.
+//! before it is done. DDL and bulk loads are redone then as ever, and the tables that they have changed get their secondary
+//! indexes anew.
 //!
 //! Each worker has a thread, beside the reader's. A worker runs its calls in the order of the log. A call runs when those are
 //! done that it has to wait for ([`Conflicts`]); it is given to the worker of the last of these, where it waits for nobody
@@ -26,7 +27,7 @@ use parking_lot::Mutex;
 use super::conflicts::{Before, Conflicts};
 use super::turns::{Assignment, Turns, WINDOW};
 use crate::account::Accounts;
-use crate::catalog::{Catalog, TableVersion};
+use crate::catalog::{Catalog, CatalogChange, TableParts, TableVersion};
 use crate::core::{CallersServers, Contexts, Core};
 use crate::engine::data_oriented::Bounds;
 use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
@@ -38,7 +39,7 @@ use crate::io::{Caching, Disk, MemoryDisk};
 use crate::lock::{LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads};
 use crate::options::{Logging, Options};
-use crate::row::Value;
+use crate::row::{Value, WhichIndex};
 use crate::store::memory::Segments;
 use crate::store::memory::index::NodePool;
 use crate::txn::Transaction;
@@ -320,6 +321,52 @@ impl Replay {
         self.flush();
         self.wait_for(self.conflicts.last());
         self.check()
+    }
+
+    /// These tables are gone; all calls so far are done.
+    pub fn take_out(&mut self, tables: impl Iterator<Item = TableId>) {
+        for id in tables {
+            self.give_up_indexes(id);
+            if let Some(version) = self.versions.remove(&id) {
+                version.retire();
+                version.primary.discard();
+                self.core.catalog.change([CatalogChange::Remove(&version)]);
+            }
+        }
+    }
+
+    /// Gives the secondary indexes of a table back, which will be built anew or are gone; all calls so far are done.
+    pub fn give_up_indexes(&self, table: TableId) {
+        let Some(version) = self.versions.get(&table) else { return };
+        version.secondaries.iter().for_each(|index| index.discard());
+        let secondaries = (0..version.secondaries.len()).map(WhichIndex::Secondary);
+        for which in secondaries.chain([WhichIndex::Primary]) {
+            self.core.locks.forget_intervals(version.index_id(which));
+        }
+    }
+
+    /// A table is there from here on, or is another version.
+    pub fn put_in(&mut self, version: TableVersion) {
+        let before = self.versions.get(&version.id).cloned();
+        let version = Arc::new(match &before {
+            Some(before) => {
+                TableVersion::new(TableParts { lineage: before.lineage.clone(), ..version.parts() })
+            }
+            None => version,
+        });
+        self.core.catalog.publish(version.clone());
+        if let Some(before) = before {
+            before.retire();
+            if !Arc::ptr_eq(&before.primary, &version.primary) {
+                before.primary.discard();
+            }
+        }
+        self.versions.insert(version.id, version);
+    }
+
+    /// The tables are others; all calls so far are done.
+    pub fn forget_identifiers(&mut self) {
+        self.conflicts.forget_tables();
     }
 
     /// Ends the replay: its tables, and the highest hidden row number that was put.

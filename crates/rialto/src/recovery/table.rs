@@ -63,6 +63,12 @@ pub(super) struct At {
     pub finds_rows: bool,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How many secondary indexes this thread has built.
+    pub(super) static INDEXES_BUILT: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 /// Whether a heap knows its free slots.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum FreeSlots {
@@ -198,6 +204,8 @@ impl Builder<'_> {
                     Ok(())
                 })
             })?;
+            #[cfg(test)]
+            INDEXES_BUILT.set(INDEXES_BUILT.get() + 1);
             let refuse = |_: usize, key: &[u8], _, _| Err(twice(schema, position, key));
             let (index, _) =
                 indexes::build(self.nodes, self.segments.budget(), self.threads, &runs, &refuse)?;

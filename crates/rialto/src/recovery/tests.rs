@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
+use super::catalog::ROWS_READ;
 use super::heaps::Heaps;
-use super::table::{At, Builder, RedoTable, Scratch};
+use super::table::{At, Builder, INDEXES_BUILT, RedoTable, Scratch};
 use super::*;
 use crate::catalog::{Description, TableDef};
 use crate::io::MemoryDisk;
@@ -59,6 +60,39 @@ fn a_definition_finds_room_in_a_recovery_as_it_did() {
     assert_eq!(recovered.report.tables, 3);
 }
 
+/// How many rows of the system tables a recovery reads, of a log with so many definitions beside so many tables.
+fn system_rows_read(tables: usize, definitions: usize) -> u64 {
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), Options { memory_bytes: 64 << 20, ..options() }).unwrap();
+    let table = |name: String| definition(&name, ColumnType::Int4);
+    db.transact(|tx| (0..tables).try_for_each(|n| tx.create_table(&table(format!("t{n}"))).map(drop)))
+        .unwrap();
+    db.checkpoint().unwrap();
+    for n in 0..definitions {
+        let name = format!("x{n}");
+        db.transact(|tx| tx.create_table(&table(name.clone())).map(drop)).unwrap();
+        db.transact(|tx| tx.create_index(&name, &format!("{name}_by_v"), &["v"], false)).unwrap();
+        let made = db.table(&name).unwrap();
+        db.transact(|tx| tx.insert(&made, &[Value::Int4(1), text(10)])).unwrap();
+        db.transact(|tx| tx.truncate(&made)).unwrap();
+        drop(made);
+        db.transact(|tx| tx.drop_table(&name)).unwrap();
+    }
+    db.close().unwrap();
+    let disk: Arc<dyn Disk> = disk;
+    let before = ROWS_READ.get();
+    let recovered = recover_within(&disk, 64 << 20, Calls::Left).unwrap();
+    assert_eq!(recovered.report.tables, tables as u64);
+    ROWS_READ.get() - before
+}
+
+/// What the redo of a definition takes does not depend on the number of tables.
+#[test]
+fn the_redo_of_a_definition_reads_the_rows_that_it_changes() {
+    let of_ten = |tables| system_rows_read(tables, 20) - system_rows_read(tables, 10);
+    assert_eq!(of_ten(10), of_ten(40));
+}
+
 /// Puts a row into a table: (id, length). Deletes a row of it: (id).
 fn procedures() -> Vec<Procedure> {
     let put = Flow::of(|tx, arguments, _| {
@@ -94,6 +128,36 @@ fn values_amid_calls_find_room_in_a_recovery_as_they_did() {
     let recovered = recover_within(&disk, MEMORY, Calls::Replayed(&options));
     let report = recovered.map(|recovered| recovered.report).expect("with the memory that it was used with");
     assert_eq!((report.calls, report.rows), (2 * rows as u64, rows as u64 / 2));
+}
+
+/// Calls and definitions in turn: each definition costs its own table, whatever else there is.
+#[test]
+fn definitions_among_calls_build_no_index_of_other_tables() {
+    let built = |pairs: i32| {
+        let disk = MemoryDisk::new();
+        let options = Options { logging: Logging::Transaction, procedures: procedures(), ..options() };
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        db.transact(|tx| {
+            tx.create_table(&definition("t", ColumnType::Int4))?;
+            tx.create_index("t", "by_v", &["v"], false)
+        })
+        .unwrap();
+        for n in 0..pairs {
+            db.call("put", &[Value::Int4(n), Value::Int4(10)]).unwrap();
+            let name = format!("x{n}");
+            db.transact(|tx| tx.create_table(&definition(&name, ColumnType::Int4)).map(drop)).unwrap();
+        }
+        db.close().unwrap();
+        let disk: Arc<dyn Disk> = disk;
+        let before = INDEXES_BUILT.get();
+        let report = recover_within(&disk, MEMORY, Calls::Replayed(&options)).unwrap().report;
+        assert_eq!(
+            (report.calls, report.tables, report.rows),
+            (pairs as u64, pairs as u64 + 1, pairs as u64)
+        );
+        INDEXES_BUILT.get() - before
+    };
+    assert_eq!([built(5), built(20)], [1, 1]);
 }
 
 /// A table that is redone, and what its records and storage are made with.
@@ -139,7 +203,7 @@ fn what_a_record_took_itself_is_no_room_for_it() {
     const SEGMENT: u64 = SEGMENT_BYTES as u64;
     let one = one_table(MEMORY);
     let heaps = Heaps::new(one.nodes.clone());
-    heaps.set([one.table.heap.clone()].into_iter());
+    heaps.add(&one.table.heap);
     let budget = one.table.heap.segments().budget().clone();
     // All that is left, and all nodes that are paid for.
     (0..64).rev().for_each(|power| while budget.free() >> power > 0 && budget.take(1 << power) {});
