@@ -13,6 +13,7 @@ use super::request::{Letter, Request, Response};
 use super::server::ServedProcedure;
 use crate::account::processor;
 use crate::error::{Error, Result};
+use crate::inside::InBody;
 
 /// After so many requests without a sleep a message server counts its processor time.
 const REQUESTS_A_LAP: u32 = 64;
@@ -22,6 +23,9 @@ const REQUESTS_A_LAP: u32 = 64;
 /// Its thread is the message server: what the thread uses of processors from the first call on, between the calls too, is
 /// [`ServerTimes::message`](crate::ServerTimes::message). Dropping it cancels nothing: its requests run, and their responses are
 /// dropped.
+///
+/// Inside a body it waits for nothing: what it would wait for may come only when the body has ended, which may be one of the
+/// server's requests. Nor does it in a call of a backup's stream or in a line of progress of the same database.
 pub struct MessageServer {
     shared: Arc<Shared>,
     mailbox: Arc<Mailbox<Box<Letter>>>,
@@ -64,10 +68,14 @@ impl MessageServer {
     ///
     /// # Errors
     /// [`Error::Procedure`] if the procedure takes other arguments; [`Error::ForeignHandle`] if it is another database's;
-    /// [`Error::Closed`] if the server is.
+    /// [`Error::Closed`] if the server is; [`Error::Nested`] inside a body if the queue is full: [`MessageServer::try_put`] gives the
+    /// request back.
     pub fn put(&mut self, request: Request) -> Result<()> {
         let mut request = request;
         while let Some(refused) = self.try_put(request)? {
+            if !self.may_wait() {
+                return Err(Error::Nested);
+            }
             request = refused;
             let Self { mailbox, shared, .. } = self;
             mailbox.wait(Awaited::Room, || shared.core.server_times.message.lap());
@@ -78,7 +86,7 @@ impl MessageServer {
     /// Puts a request on the queue, or gives it back if that is full.
     ///
     /// # Errors
-    /// As [`MessageServer::put`].
+    /// As [`MessageServer::put`], but for the last.
     pub fn try_put(&mut self, request: Request) -> Result<Option<Request>> {
         self.count();
         let Request(mut letter) = request;
@@ -110,13 +118,13 @@ impl MessageServer {
         }
     }
 
-    /// Takes a response, the one that came first; waits for one. None if there is none to come.
+    /// Takes a response, the one that came first; waits for one. None if there is none to come; inside a body, if there is none yet.
     pub fn take(&mut self) -> Option<Response> {
         loop {
             if let Some(response) = self.try_take() {
                 return Some(response);
             }
-            if self.outstanding == 0 {
+            if self.outstanding == 0 || !self.may_wait() {
                 return None;
             }
             let Self { mailbox, shared, .. } = self;
@@ -133,8 +141,11 @@ impl MessageServer {
     }
 
     /// Sleeps until there is a response, or, if the queue was full when a request was last put on it, room there. Returns at
-    /// once if neither is to come.
+    /// once if neither is to come, and inside a body.
     pub fn wait(&mut self) {
+        if !self.may_wait() {
+            return;
+        }
         let awaited = match (self.outstanding > 0, self.wants_room) {
             (true, true) => Awaited::Either,
             (true, false) => Awaited::Response,
@@ -143,6 +154,11 @@ impl MessageServer {
         };
         let Self { mailbox, shared, .. } = self;
         mailbox.wait(awaited, || shared.core.server_times.message.lap());
+    }
+
+    /// Inside a body it may not: the executor that is to answer may be the one that runs the body.
+    fn may_wait(&self) -> bool {
+        !InBody::is_inside(self.shared.core.catalog.opening())
     }
 
     /// Requests that were put on the queue, and whose responses were not taken yet.
