@@ -213,6 +213,22 @@ fn a_call_that_has_panicked_holds_nothing_once_it_is_told() {
     });
 }
 
+/// The first and the last action of the largest phase that there may be, each at a thread of its own; all others are left out.
+#[test]
+fn the_last_action_of_the_largest_phase_runs() {
+    in_time(LIMIT, || {
+        let db = database(2);
+        let first = Action::exclusive("left", set::<0>).by_argument(0);
+        let last = Action::exclusive("left", set::<1>).by_argument(1);
+        let left_out = vec![first.clone().when(|_| false); 65_534];
+        let flow = Flow::new().phase([first].into_iter().chain(left_out).chain([last]));
+        db.register(Procedure::new("largest", [ColumnType::Int4; 3], flow)).unwrap();
+        let outputs = db.call("largest", &ints([KEYS[0], KEYS[4], 7])).unwrap();
+        assert!(was_shared_out(&outputs));
+        assert_eq!(rows(&db, "left", 0), BTreeMap::from([(KEYS[0], 7), (KEYS[4], 7)]));
+    });
+}
+
 /// A table with a unique index, whose keys are of all executors, and so of both threads.
 fn of_unique_numbers() -> (Database, Table) {
     let options = Options {

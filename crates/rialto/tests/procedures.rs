@@ -249,6 +249,8 @@ fn a_flow_that_makes_no_sense_is_refused() {
     assert!(refused(Flow::of(|_, _, _| Ok(())).phase([])).contains("phase 2 of its flow has no action"));
     let action = Action::shared("t", |_, _, _| Ok(())).by_argument(1);
     assert!(refused(action.into()).contains("is identified by argument 1, but there are 1"));
+    let too_many = Flow::new().phase(vec![Action::shared("t", |_, _, _| Ok(())); 65_537]);
+    assert!(refused(too_many).contains("phase 1 of its flow has 65537 actions, expected at most 65536"));
     assert!(reason(db.register(Procedure::new("", [], Flow::of(|_, _, _| Ok(()))))).contains("needs a name"));
 }
 

@@ -8,6 +8,9 @@ use super::procedure::{Arguments, Outputs};
 use crate::error::Result;
 use crate::txn::Transaction;
 
+/// A phase has at most so many actions: their positions are kept in 16 bits.
+const ACTIONS_MAX: usize = 1 << 16;
+
 /// A transaction's template: phases of [`Action`]s, with a rendezvous point after each phase. It is made once and run
 /// many times, with other arguments.
 ///
@@ -25,7 +28,7 @@ impl Flow {
         Flow::default()
     }
 
-    /// Adds a phase. Its actions run after all those of the phases before it.
+    /// Adds a phase. Its actions, at most 65,536, run after all those of the phases before it.
     #[must_use]
     pub fn phase(mut self, actions: impl IntoIterator<Item = Action>) -> Flow {
         self.phases.push(actions.into_iter().collect());
@@ -54,6 +57,13 @@ impl Flow {
         for (phase, actions) in self.phases.iter().enumerate() {
             if actions.is_empty() {
                 return Some(format!("phase {} of its flow has no action: leave it out", phase + 1));
+            }
+            if actions.len() > ACTIONS_MAX {
+                return Some(format!(
+                    "phase {} of its flow has {} actions, expected at most {ACTIONS_MAX}: divide it into several phases",
+                    phase + 1,
+                    actions.len()
+                ));
             }
             for action in actions {
                 let problem = action.identifier().iter().find_map(|part| match *part {

@@ -229,6 +229,7 @@ impl Flight {
         make_ready(procedure, phase, context, given, &mut actions)?;
         let positions = phase.iter().enumerate();
         let positions = positions.filter(|(_, action)| action.is_part_of(arguments, given.earlier));
+        // There are no more actions in a phase (`Flow::problem`).
         let positions: SmallVec<[u16; 16]> = positions.map(|(at, _)| at as u16).collect();
         if !is_here {
             *is_whole =
