@@ -10,6 +10,7 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
 use super::span::{Span, SpanRef};
+use super::wide::{Summary, WideLocks};
 use crate::ids::IndexId;
 use crate::row::Key;
 
@@ -49,12 +50,12 @@ pub(in super::super) enum Answer {
 
 /// One span, with its holders.
 #[derive(Debug)]
-struct Lock {
-    index: IndexId,
-    span: Span,
+pub(super) struct Lock {
+    pub index: IndexId,
+    pub span: Span,
     /// As its requests'.
     hash: u64,
-    holders: SmallVec<[Holder; 2]>,
+    pub holders: SmallVec<[Holder; 2]>,
     /// The span's keys have gone elsewhere: it is here only for its holders to release it.
     gone: bool,
     /// What its holders were given elsewhere when keys moved.
@@ -70,12 +71,14 @@ pub(in super::super) struct Copied {
 }
 
 #[derive(Debug, Clone, Copy)]
-struct Holder {
+pub(super) struct Holder {
     owner: u16,
-    transaction: u16,
-    mode: RecordMode,
-    /// The mode in which the owner has all of the span, at each executor that has keys of it. While he gathers a span part
-    /// by part it is weaker than the one in which he has this part.
+    pub transaction: u16,
+    pub mode: RecordMode,
+    /// The mode in which the owner has all of the span, at each executor that has keys of it; what is noted here is true, but it
+    /// may be less than the owner has. What the owner has of all of the span is noted at one of these executors at least
+    /// (`LockManager::make_whole`). While the owner gathers a span part by part it is weaker than the one in
+    /// which it has this part.
     whole: Option<RecordMode>,
 }
 
@@ -140,8 +143,8 @@ pub(in super::super) struct LocalLocks {
     free: Vec<u32>,
     /// Locks on one key each, by index and key.
     points: HashTable<u32>,
-    /// The others. There are few of them at a time.
-    wide: Vec<u32>,
+    /// The others.
+    wide: WideLocks,
     blocked: Vec<Blocked>,
     /// Requests that were granted when they had waited, until their owners have taken note.
     granted: Vec<NewlyGranted>,
@@ -178,16 +181,17 @@ pub(super) fn hash_of(index: IndexId, span: SpanRef<'_>) -> u64 {
 }
 
 impl Lock {
+    /// What the order of locks goes by.
+    pub fn place(&self) -> (IndexId, SpanRef<'_>) {
+        (self.index, self.span.borrow())
+    }
+
     fn is(&self, index: IndexId, span: SpanRef<'_>) -> bool {
         self.index == index && self.span.borrow().is(span)
     }
 
     fn holder(&self, owner: u16) -> Option<&Holder> {
         self.holders.iter().find(|holder| holder.owner == owner)
-    }
-
-    fn mode_of(&self, owner: u16) -> Option<RecordMode> {
-        self.holder(owner).map(|holder| holder.mode)
     }
 
     fn holder_mut(&mut self, owner: u16) -> Option<&mut Holder> {
@@ -201,7 +205,7 @@ impl LocalLocks {
         let is = |&at: &u32| self.locks[at as usize].is(request.index, request.span);
         match request.span.is_point() {
             true => self.points.find(request.hash, is).copied(),
-            false => self.wide.iter().copied().find(is),
+            false => self.wide.find(&self.locks, request.index, request.span),
         }
     }
 
@@ -276,7 +280,7 @@ impl LocalLocks {
     /// Grants a request for a span that has a lock. Says whether its owner was among the holders.
     fn grant(&mut self, at: u32, request: &Request<'_>) -> bool {
         let lock = &mut self.locks[at as usize];
-        match lock.holder_mut(request.owner) {
+        let was_holder = match lock.holder_mut(request.owner) {
             Some(holder) => {
                 if !suffices(holder.mode, request.mode) {
                     holder.mode = request.mode;
@@ -290,6 +294,16 @@ impl LocalLocks {
                 lock.holders.push(Holder::of(request));
                 false
             }
+        };
+        self.update(at);
+        was_holder
+    }
+
+    /// A lock has other holders, or in other modes.
+    fn update(&mut self, at: u32) {
+        let lock = &self.locks[at as usize];
+        if !lock.gone && !lock.span.borrow().is_point() {
+            self.wide.update(&self.locks, at);
         }
     }
 
@@ -321,7 +335,7 @@ impl LocalLocks {
                 let locks = &self.locks;
                 self.points.insert_unique(hash, at, |&at: &u32| locks[at as usize].hash);
             }
-            false => self.wide.push(at),
+            false => self.wide.insert(&self.locks, at),
         }
         at
     }
@@ -333,33 +347,49 @@ impl LocalLocks {
             let entry = self.points.find_entry(lock.hash, |&other| other == at);
             entry.expect("a lock on a key is among them").remove();
         } else {
-            self.wide.retain(|&other| other != at);
+            self.wide.remove(&self.locks, at);
         }
     }
 
     /// Whether the owner holds a span, strongly enough, in which the asked one lies.
-    fn is_covered(&self, Request { owner, index, span, mode, .. }: Request<'_>) -> bool {
-        self.wide.iter().map(|&at| &self.locks[at as usize]).any(|lock| {
-            lock.index == index
-                && lock.holder(owner).and_then(|holder| holder.whole).is_some_and(|held| suffices(held, mode))
+    fn is_covered(&self, Request { owner, transaction, index, span, mode, .. }: Request<'_>) -> bool {
+        let may_cover = |locks: &Summary| {
+            let last = &self.locks[locks.last as usize];
+            locks.only_of.is_none_or(|only| only == transaction)
+                && (mode == RecordMode::Shared || locks.is_exclusive)
+                && !(last.index == index && last.span.borrow().ends_before(span))
+        };
+        self.wide.overlapping(&self.locks, index, span, may_cover).any(|lock| {
+            lock.holder(owner).and_then(|holder| holder.whole).is_some_and(|held| suffices(held, mode))
                 && lock.span.borrow().covers(span)
         })
     }
 
-    /// The locks on keys of this span.
-    fn overlapping<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = &'a Lock> {
-        let (point, points) = match request.span.is_point() {
+    /// The locks on keys of this span; but for some of those that `may` says do not count.
+    fn overlapping<'a>(
+        &'a self,
+        request: Request<'a>,
+        may: impl Fn(&Summary) -> bool + 'a,
+    ) -> impl Iterator<Item = &'a Lock> {
+        let Request { index, span, .. } = request;
+        let (point, points) = match span.is_point() {
             true => (self.find(&request), None),
             false => (None, Some(self.points.iter().copied())),
         };
-        let all = point.into_iter().chain(points.into_iter().flatten()).chain(self.wide.iter().copied());
-        all.map(|at| &self.locks[at as usize])
-            .filter(move |lock| lock.index == request.index && lock.span.borrow().overlaps(request.span))
+        let points = point.into_iter().chain(points.into_iter().flatten());
+        points
+            .map(|at| &self.locks[at as usize])
+            .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
+            .chain(self.wide.overlapping(&self.locks, index, span, may))
     }
 
     /// What others hold that the request conflicts with.
     fn conflicts<'a>(&'a self, request: Request<'a>) -> impl Iterator<Item = &'a Holder> + 'a {
-        self.overlapping(request).flat_map(|lock| lock.holders.iter()).filter(move |holder| {
+        let may = move |locks: &Summary| {
+            locks.only_of != Some(request.transaction)
+                && (request.mode == RecordMode::Exclusive || locks.is_exclusive)
+        };
+        self.overlapping(request, may).flat_map(|lock| lock.holders.iter()).filter(move |holder| {
             holder.transaction != request.transaction && conflict(holder.mode, request.mode)
         })
     }
@@ -367,7 +397,10 @@ impl LocalLocks {
     /// Whether another owner of the same transaction holds exclusively what the request is for (L14).
     #[cold]
     pub fn is_kins(&self, request: Request<'_>) -> bool {
-        self.overlapping(request).flat_map(|lock| lock.holders.iter()).any(|holder| {
+        let may = move |locks: &Summary| {
+            locks.is_exclusive && locks.only_of.is_none_or(|only| only == request.transaction)
+        };
+        self.overlapping(request, may).flat_map(|lock| lock.holders.iter()).any(|holder| {
             holder.transaction == request.transaction
                 && holder.owner != request.owner
                 && holder.mode == RecordMode::Exclusive
@@ -436,12 +469,13 @@ impl LocalLocks {
         if !lock.copies.is_empty() {
             lock.copies.extract_if(.., |copied| copied.owner == owner).for_each(&mut elsewhere);
         }
-        if lock.holders.is_empty() {
-            if !lock.gone {
-                self.unlist(at);
-            }
-            self.free.push(at);
+        if !lock.holders.is_empty() {
+            return self.update(at);
         }
+        if !lock.gone {
+            self.unlist(at);
+        }
+        self.free.push(at);
     }
 
     /// Gives a holder's lock to another owner. Whether he had it already; he has it in the stronger of the two modes then.
@@ -452,7 +486,7 @@ impl LocalLocks {
         let position = lock.holders.iter().position(|holder| holder.owner == from);
         let position = position.expect("a lock is handed over by its holder");
         let had = lock.holders[position];
-        match lock.holder_mut(to) {
+        let had_it = match lock.holder_mut(to) {
             Some(holder) => {
                 if !suffices(holder.mode, had.mode) {
                     holder.mode = had.mode;
@@ -467,12 +501,14 @@ impl LocalLocks {
                 (lock.holders[position].owner, lock.holders[position].transaction) = (to, to);
                 false
             }
-        }
+        };
+        self.update(at);
+        had_it
     }
 
     /// The locks on keys of an index, or of all, with their spans.
     pub fn locks_of(&self, index: Option<IndexId>) -> Vec<(u32, IndexId, Span)> {
-        let listed = self.points.iter().chain(&self.wide).copied();
+        let listed = self.points.iter().copied().chain(self.wide.iter());
         let listed = listed.map(|at| (at, &self.locks[at as usize]));
         let listed = listed.filter(|(_, lock)| index.is_none_or(|index| lock.index == index));
         listed.map(|(at, lock)| (at, lock.index, lock.span.clone())).collect()
@@ -493,25 +529,20 @@ impl LocalLocks {
                 part: false,
                 hash: *hash,
             };
-            let lock = match other.find(&request) {
-                // He has it there already, as another part of the span.
-                Some(lock) if other.locks[lock as usize].mode_of(owner).is_some() => continue,
-                Some(lock) => {
-                    other.grant(lock, &request);
-                    lock
-                }
-                None => other.add(request),
-            };
-            copies.push(Copied { owner, executor, lock });
+            // None: the owner has it there already, as another part of the span, and from here on that says so, too.
+            let lock = other.hold(request);
+            copies.extend(lock.map(|lock| Copied { owner, executor, lock }));
         }
     }
 
     /// The owner has no more of the span here than he has of all of it. Whether he had.
     pub fn fall_back(&mut self, request: Request<'_>) -> bool {
-        let at = self.find(&request);
-        let holder = at.and_then(|at| self.locks[at as usize].holder_mut(request.owner));
+        let Some(at) = self.find(&request) else { return false };
+        let holder = self.locks[at as usize].holder_mut(request.owner);
         let Some(Holder { mode, whole: Some(whole), .. }) = holder else { return false };
-        std::mem::replace(mode, *whole) != *whole
+        let had_more = std::mem::replace(mode, *whole) != *whole;
+        self.update(at);
+        had_more
     }
 
     /// The owner has all parts of the span now, in this mode. False if the rules have changed since he began.
@@ -605,3 +636,6 @@ impl LocalLocks {
         self.locks.len() - self.free.len()
     }
 }
+
+#[cfg(test)]
+mod tests;

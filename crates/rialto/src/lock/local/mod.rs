@@ -32,6 +32,7 @@ mod own_lease;
 mod routing;
 mod span;
 mod stint;
+mod wide;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -52,6 +53,8 @@ use self::routing::{Executors, RoutingRules};
 pub use self::span::{Span, SpanRef};
 pub(super) use self::stint::Stint;
 pub use self::stint::Wanted;
+#[cfg(test)]
+pub(super) use self::wide::LOOKS;
 use super::head::Blockers;
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
@@ -69,6 +72,9 @@ const LOOK_AGAIN: Duration = Duration::from_millis(1);
 /// How long an owner that only releases its locks waits for a table that is out before it looks at the other tables that it found
 /// out; a change of rules waits as long.
 const RELEASE_AGAIN: Duration = Duration::from_millis(25);
+
+/// So many locks are released at an executor before others may have its latch.
+const RELEASED_AT_ONCE: usize = 256;
 
 /// A lock in a local lock table that an owner holds.
 #[derive(Debug, Clone, Copy)]
@@ -145,13 +151,10 @@ impl LocalTables {
         self.executor(executor).lock_for(limit)
     }
 
-    /// The latches of some executors, ascending, each with its table in and no reader beside; or an executor where that is not so, and
-    /// no latch.
-    fn lock_all_if_in(&self, mut executors: impl Iterator<Item = u16>) -> Result<Latches<'_>, u16> {
-        executors.try_fold(Latches::new(), |mut latches, executor| {
-            latches.push(self.executor(executor).lock_if_in().ok_or(executor)?);
-            Ok(latches)
-        })
+    /// The latches of all executors, each with its table in and no reader beside; or an executor where that is not so, and no latch.
+    fn lock_all_if_in(&self) -> Result<Vec<Latch<'_>>, u16> {
+        let lock = |executor| self.executor(executor).lock_if_in().ok_or(executor);
+        (0..self.executors.len() as u16).map(lock).collect()
     }
 
     pub fn locks_now(&self) -> usize {
@@ -180,9 +183,6 @@ impl LocalTables {
         known.0.as_ref().expect("it was just made known")
     }
 }
-
-/// Those of several executors.
-type Latches<'a> = SmallVec<[Latch<'a>; 8]>;
 
 /// The routing rules as an owner knows them, so that routing touches nothing that others write.
 #[derive(Debug, Default)]
@@ -338,7 +338,7 @@ impl LockManager {
         outcome
     }
 
-    /// Waits until an executor's lock table is in.
+    /// Waits until an executor's lock table is in; each call looks first whether to wait any longer.
     fn wait_until_in(
         &self,
         slot: &Slot,
@@ -348,14 +348,14 @@ impl LockManager {
     ) -> Result<(), LockError> {
         let _blocked = Blocked::enter();
         loop {
-            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
-                return Ok(());
-            }
             if slot.gives_up() {
                 return Err(LockError::Cancelled);
             }
             if let Some(error) = self.why_not_wait(wait) {
                 return Err(error);
+            }
+            if self.local.lock_to_ask_for(executor, mode, LOOK_AGAIN).is_some() {
+                return Ok(());
             }
         }
     }
@@ -462,8 +462,12 @@ impl LockManager {
         }
     }
 
-    /// The owner has all parts of a span. False: not by the rules that are in force by now. A table that is out for long is waited for
-    /// as a lock is.
+    /// The owner has been granted all parts of a span, the last one by the rules of the request. False: these are in force no more.
+    ///
+    /// The first executor decides. If the rules are still in force under its latch, the owner has all of the span, and from this mark
+    /// on a change of rules takes the lock along, to all executors where the span has keys then. So the tables need not be in at one
+    /// moment, and marks at the others spare the owner requests only: a table that is out goes without. A table that is out for long
+    /// is waited for as a lock is, before there is any mark that a failure would have to take back.
     fn make_whole(
         &self,
         owner: &Owner,
@@ -471,12 +475,16 @@ impl LockManager {
         request: Request<'_>,
         wait: &Wait<'_>,
     ) -> Result<bool, LockError> {
-        loop {
-            match self.local.lock_all_if_in(executors.iter().copied()) {
-                Ok(mut tables) => return Ok(tables.iter_mut().all(|table| table.make_whole(request))),
-                Err(out) => drop(self.latch_to_ask(owner, out, RecordMode::Exclusive, wait)?),
+        let (&first, others) = executors.split_first().expect("a span has an executor");
+        if !self.latch_to_ask(owner, first, request.mode, wait)?.make_whole(request) {
+            return Ok(false);
+        }
+        for &other in others {
+            if let Some(mut table) = self.local.executor(other).lock_if_in() {
+                table.make_whole(request);
             }
         }
+        Ok(true)
     }
 
     /// Grants the blocked requests of an executor that no other request keeps any more.
@@ -536,22 +544,26 @@ impl LockManager {
             Default::default();
         while !locals.is_empty() {
             locals.sort_unstable_by_key(|held| held.executor);
-            for at_one in locals.chunk_by(|held, next| held.executor == next.executor) {
-                let Some(mut locks) = self.local.lock_for(at_one[0].executor, limit) else {
-                    out.extend_from_slice(at_one);
-                    continue;
-                };
-                let mut woken = Woken::new();
-                for held in at_one {
-                    locks.release(id, held.lock, |Copied { executor, lock, .. }| {
-                        elsewhere.push(HeldLocal { executor, lock });
-                    });
+            for mut at_one in locals.chunk_by(|held, next| held.executor == next.executor) {
+                while let Some(first) = at_one.first() {
+                    let Some(mut locks) = self.local.lock_for(first.executor, limit) else {
+                        out.extend_from_slice(at_one);
+                        break;
+                    };
+                    let (released, rest) = at_one.split_at(at_one.len().min(RELEASED_AT_ONCE));
+                    let mut woken = Woken::new();
+                    for held in released {
+                        locks.release(id, held.lock, |Copied { executor, lock, .. }| {
+                            elsewhere.push(HeldLocal { executor, lock });
+                        });
+                    }
+                    if locks.has_blocked() {
+                        self.grant_local(&mut locks, &mut woken);
+                    }
+                    drop(locks);
+                    self.wake(&woken);
+                    at_one = rest;
                 }
-                if locks.has_blocked() {
-                    self.grant_local(&mut locks, &mut woken);
-                }
-                drop(locks);
-                self.wake(&woken);
             }
             // What it was given where keys went in the meantime.
             locals.clear();
@@ -734,9 +746,9 @@ impl LockManager {
     }
 
     /// The latches of all executors. None is held while a table that is out is waited for. None if the database closes meanwhile.
-    fn lock_all_tables(&self) -> Option<Latches<'_>> {
+    fn lock_all_tables(&self) -> Option<Vec<Latch<'_>>> {
         loop {
-            match self.local.lock_all_if_in(0..self.local.executors.len() as u16) {
+            match self.local.lock_all_if_in() {
                 Ok(latches) => return Some(latches),
                 Err(_) if self.is_shut_down() => return None,
                 Err(out) => drop(self.local.executor(out).lock_alone_for(RELEASE_AGAIN)),

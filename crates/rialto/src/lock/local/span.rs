@@ -1,5 +1,6 @@
 //! [`Span`]: the keys that a local lock is on.
 
+use std::cmp::Ordering;
 use std::ops::Bound;
 
 use crate::row::Key;
@@ -14,7 +15,7 @@ pub struct Span {
 }
 
 /// Where a span ends.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum End<K> {
     /// With its first key.
     Point,
@@ -24,8 +25,8 @@ enum End<K> {
     Never,
 }
 
-/// A [`Span`], borrowed.
-#[derive(Debug, Clone, Copy)]
+/// A [`Span`], borrowed. The order of spans is that of their first keys, and among those that begin alike any.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct SpanRef<'a> {
     lower: &'a [u8],
     end: End<&'a [u8]>,
@@ -153,21 +154,34 @@ impl<'a> SpanRef<'a> {
 
     /// Whether all keys of `other` are in it.
     pub fn covers(self, other: SpanRef<'_>) -> bool {
-        let to_the_end = match (self.end, other.end) {
-            (End::Never, _) => true,
-            (_, End::Point) => self.ends_behind(other.lower),
-            (End::Before(end), End::Before(others)) => others <= end,
-            (End::Before(end), End::Prefix) => !other.ends_behind(end),
-            (End::Prefix, End::Prefix) => other.lower.starts_with(self.lower),
+        self.lower <= other.lower && !self.ends_before(other)
+    }
+
+    /// Whether there can be a key behind its end that is not behind the other one's.
+    pub(super) fn ends_before(self, other: SpanRef<'_>) -> bool {
+        match (self.end, other.end) {
+            (End::Never, _) => false,
+            (_, End::Point) => !self.ends_behind(other.lower),
+            (End::Before(end), End::Before(others)) => end < others,
+            (End::Before(end), End::Prefix) => other.ends_behind(end),
+            (End::Prefix, End::Prefix) => {
+                let alike = self.lower.len().min(other.lower.len());
+                let (own, rest) = self.lower.split_at(alike);
+                match own.cmp(&other.lower[..alike]) {
+                    Ordering::Less => true,
+                    // Nothing comes behind keys that begin with these.
+                    Ordering::Equal => rest.iter().any(|byte| *byte != u8::MAX),
+                    Ordering::Greater => false,
+                }
+            }
             (End::Prefix, End::Before(others)) => {
                 let mut end = Key::from(self.lower);
-                !end.turn_into_prefix_end() || *others <= *end
+                end.turn_into_prefix_end() && *end < *others
             }
-            // Nothing comes behind keys that begin with these.
-            (End::Prefix, End::Never) => self.lower.iter().all(|byte| *byte == u8::MAX),
-            (End::Before(_) | End::Point, _) => false,
-        };
-        self.lower <= other.lower && to_the_end
+            (End::Prefix, End::Never) => self.lower.iter().any(|byte| *byte != u8::MAX),
+            (End::Point, _) => other.ends_behind(self.lower),
+            (End::Before(_), End::Never) => true,
+        }
     }
 
     /// Whether they are the same.

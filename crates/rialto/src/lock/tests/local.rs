@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::ids::{IndexId, TableId};
+use crate::lock::local::LOOKS;
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
     SpanRef, Wait, Wanted,
@@ -488,6 +489,60 @@ fn a_table_that_is_out_is_waited_for() {
     });
 }
 
+/// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
+/// along with its keys wherever they go.
+#[test]
+fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
+    let other = IndexId(INDEX.0 + 1);
+    let halves = || Some(RoutingRule::new(vec![Key::from(&b"m"[..])], vec![0, 1]));
+    let all_at = |executor| Some(RoutingRule::new(vec![], vec![executor]));
+    for _ in 0..10 {
+        let manager = manager();
+        manager.route(INDEX, halves());
+        manager.route(other, halves());
+        let (is_out, is_had, began) = (AtomicBool::new(false), AtomicBool::new(false), Instant::now());
+        let mut owner = manager.begin().unwrap();
+        thread::scope(|scope| {
+            let (is_out, is_had, manager) = (&is_out, &is_had, &manager);
+            scope.spawn(move || {
+                let mut runners = [b"a", b"z"].map(|key| (key, manager.begin().unwrap()));
+                let begin = |(key, runner): &mut (&[u8; 1], Owner)| {
+                    let span = SpanRef::point(*key);
+                    let wanted = Wanted { index: other, span, mode: RecordMode::Exclusive };
+                    while !manager.stint(runner, std::iter::once(wanted)) {}
+                };
+                begin(&mut runners[0]);
+                is_out.store(true, Ordering::SeqCst);
+                while !is_had.load(Ordering::SeqCst) && began.elapsed() < Duration::from_secs(60) {
+                    begin(&mut runners[1]);
+                    manager.end_stint(&mut runners[0].1);
+                    // The one that asks has time to find this table in, and the other one out.
+                    thread::sleep(Duration::from_micros(200));
+                    runners.reverse();
+                }
+                manager.end_stint(&mut runners[0].1);
+                runners.into_iter().for_each(|(_, runner)| manager.end(runner));
+            });
+            while !is_out.load(Ordering::SeqCst) {
+                thread::yield_now();
+            }
+            manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
+            is_had.store(true, Ordering::SeqCst);
+        });
+        assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the stints end");
+        let mut stranger = manager.begin().unwrap();
+        for rule in [halves(), all_at(1), all_at(2), halves()] {
+            manager.route(INDEX, rule);
+            for key in [b"a", b"z"] {
+                let asked = lock(&manager, &mut stranger, SpanRef::point(key), RecordMode::Shared);
+                assert_eq!(asked, Err(LockError::WouldWait));
+            }
+        }
+        [owner, stranger].into_iter().for_each(|owner| manager.end(owner));
+        assert_eq!(manager.locks_now(), 0);
+    }
+}
+
 /// A request in parts is turned away, since the rules change, after some of them have strengthened what its owner had; then it fails at
 /// an earlier one. The rules are the same, so nothing is where it was not before.
 #[test]
@@ -723,4 +778,46 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
     assert_eq!(whole(same_cell, LockMode::Shared), Err(LockError::WouldWait));
     manager.end(runner);
     assert_eq!(manager.locks_now(), 0);
+}
+
+/// The nth of ranges that are apart, or of ranges of which each has those before it in it.
+fn range(nth: u32, is_nested: bool) -> Span {
+    let (from, to) = ((if is_nested { 0 } else { 2 * nth }).to_be_bytes(), (2 * nth + 2).to_be_bytes());
+    Span::between(Bound::Included(&from), Bound::Excluded(&to)).expect("it has keys")
+}
+
+/// How many looks at wide locks it takes to have so many ranges at one executor, to move them to another one, and to release them.
+fn looks_at_ranges(ranges: u32, is_nested: bool) -> [u64; 3] {
+    let manager = manager();
+    let looks = |run: &mut dyn FnMut()| {
+        let before = LOOKS.get();
+        run();
+        LOOKS.get() - before
+    };
+    let [mut owner, mut other] = [(); 2].map(|()| manager.begin().unwrap());
+    // So that not all of them are one transaction's.
+    lock(&manager, &mut other, range(1 << 20, false).borrow(), RecordMode::Shared).unwrap();
+    let had = looks(&mut || {
+        for nth in 0..ranges {
+            let acquired = lock(&manager, &mut owner, range(nth, is_nested).borrow(), RecordMode::Exclusive);
+            assert_eq!(acquired, Ok(Acquired::New));
+        }
+    });
+    let moved = looks(&mut || manager.route(INDEX, Some(RoutingRule::new(vec![], vec![1]))));
+    let mut owner = Some(owner);
+    let released = looks(&mut || manager.end(owner.take().expect("it is ended once")));
+    manager.end(other);
+    assert_eq!(manager.locks_now(), 0);
+    [had, moved, released]
+}
+
+/// Eight times as many ranges of one transaction take about eight times as many looks, not sixty-four times as many.
+#[test]
+fn each_of_many_ranges_is_had_moved_and_released_in_few_looks() {
+    for is_nested in [false, true] {
+        let [few, many] = [1_000, 8_000].map(|ranges| looks_at_ranges(ranges, is_nested));
+        for (few, many) in few.into_iter().zip(many) {
+            assert!(many < 16 * few, "{few} and {many} looks, nested: {is_nested}");
+        }
+    }
 }
