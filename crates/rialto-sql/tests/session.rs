@@ -803,13 +803,16 @@ fn a_request_ends_a_statement_of_many_names() {
 #[test]
 fn a_cancel_between_the_statements_of_a_query_string_ends_its_reading() {
     let mut session = bank();
-    run(&mut session, "select a from t where a = 1");
     let cancel = session.cancel();
-    for known in ["select a from t where a = 1", "select a from t where a = 2", "select 3"] {
+    for known in ["select a from t where a = 1", "select a from t", "begin"] {
+        // With a plan, or more than one, nothing is parsed any more.
+        let read = session.read(known).unwrap();
+        session.prepare_read(known, read).unwrap();
         session.set_in_string(true);
         session.read(known).map(drop).unwrap();
         cancel.request();
-        assert_eq!(session.read(known).map(drop).unwrap_err().sqlstate.code(), "57014", "{known}");
+        let error = session.read(known).map(drop).expect_err(known);
+        assert_eq!(error.sqlstate.code(), "57014", "{known}");
         session.set_in_string(false);
         assert!(session.read(known).is_ok(), "{known}");
     }
