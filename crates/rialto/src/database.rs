@@ -441,6 +441,13 @@ impl Database {
         self.settle_place(self.core().catalog.changed_at(), durability)
     }
 
+    /// The place of the last change of tables and indexes that may be visible: while it stays the same, so does what
+    /// [`Database::settle_definitions`] has waited for.
+    #[inline]
+    pub fn definitions_place(&self) -> Lsn {
+        self.core().catalog.changed_at()
+    }
+
     /// Makes a checkpoint that begins now, and waits for it: what is committed before is recovered from the backup copy,
     /// not from the log. A checkpoint with nothing new to write is skipped.
     ///

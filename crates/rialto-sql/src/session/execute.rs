@@ -252,11 +252,14 @@ impl Session {
     /// # Errors
     /// If that will never be durable.
     #[inline]
-    pub fn settle_plan(&self, prepared: &Prepared) -> Result<()> {
-        match prepared.tells_of_tables() {
-            true => Ok(self.database.settle_definitions(self.durability())?),
-            false => Ok(()),
+    pub fn settle_plan(&mut self, prepared: &Prepared) -> Result<()> {
+        // Most statements come after a wait for the same definitions at the same level.
+        let wanted = Some((self.database.definitions_place(), self.durability()));
+        if self.settled != wanted && prepared.tells_of_tables() {
+            self.database.settle_definitions(self.durability())?;
+            self.settled = wanted;
         }
+        Ok(())
     }
 
     /// As [`Session::is_current`], when the catalog has changed since the plan was made.

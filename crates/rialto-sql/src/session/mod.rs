@@ -21,7 +21,7 @@ mod utility;
 use std::sync::Arc;
 
 use rialto::row::Value;
-use rialto::{Database, Durability, Transaction};
+use rialto::{Database, Durability, Lsn, Transaction};
 
 pub use settings::Settings;
 pub(crate) use utility::show_columns;
@@ -110,6 +110,8 @@ pub struct Session {
     status_changes: Vec<(&'static str, String)>,
     cancel: Arc<Cancel>,
     reading_room: Arc<ReadingRoom>,
+    /// The place of the definitions that were last awaited, and the level.
+    settled: Option<(Lsn, Option<Durability>)>,
 }
 
 impl Session {
@@ -141,6 +143,7 @@ impl Session {
             status_changes: Vec::new(),
             cancel: Arc::default(),
             reading_room: room,
+            settled: None,
         }
     }
 
