@@ -151,3 +151,37 @@ fn a_description_whose_wait_fails_is_not_told() {
         assert!(matches!(code.as_deref(), Some("08007" | "58030")), "{}", error_text(&answer));
     }
 }
+
+/// The bytes of the messages of an answer, but for the last.
+fn bytes_before_ready(answer: &[Message]) -> usize {
+    answer[..answer.len() - 1].iter().map(|(_, body)| body.len() + 5).sum()
+}
+
+/// A buffer that is full is sent early. If what fills it is the completion of the last statement, nothing is left to come
+/// but the commit, and the completion would tell of an outcome that is not known.
+#[test]
+fn the_completion_of_the_last_statement_is_not_sent_before_the_commit() {
+    let string = |length: usize| query(&format!("insert into t values (1); select '{}'", "x".repeat(length)));
+    let pipeline = |length: usize| {
+        let select = format!("select '{}'", "x".repeat(length));
+        let first = [parse("", "insert into t values (1)"), bind("", "", &[]), execute("", 0)];
+        [first.concat(), parse("", &select), bind("", "", &[]), execute("", 0), sync()].concat()
+    };
+    for of_length in [&string as &dyn Fn(usize) -> Vec<u8>, &pipeline] {
+        let disk = FaultyDisk::new(1);
+        let server = TestServer::on(disk.clone(), Options::default(), 8);
+        let mut client = server.connect();
+        client.run("create table t (a int)");
+        // With its last byte the last completion fills the buffer of a mebibyte.
+        client.send(&of_length(100));
+        let length = 100 + (1 << 20) - bytes_before_ready(&client.answer());
+        client.send(&of_length(length));
+        assert_eq!(bytes_before_ready(&client.answer()), 1 << 20);
+        disk.fail_always(FaultKind::Sync, "log", 0);
+        client.send(&of_length(length));
+        let answer = client.answer();
+        assert!(error_code(&answer).is_some());
+        let completed = answer.iter().filter(|(tag, _)| *tag == b'C').count();
+        assert!(completed < 2, "both were told, and the commit failed: {}", error_text(&answer));
+    }
+}

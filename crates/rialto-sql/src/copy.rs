@@ -7,7 +7,6 @@ use std::sync::Arc;
 use rialto::row::{ColumnType, RowEncoder, Schema, Value, ValueRef};
 use rialto::{Table, Transaction};
 
-use crate::bind::OutputColumn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::prepared::{CopyPlan, Kind, Prepared};
 use crate::values::{SqlType, binary, text};
@@ -65,6 +64,11 @@ impl CopyIn {
             ended: false,
             scratch: Scratch::default(),
         })
+    }
+
+    /// The number of the data's columns.
+    pub fn columns(&self) -> usize {
+        self.columns.len()
     }
 
     /// Rows so far.
@@ -285,11 +289,10 @@ fn put(encoder: &mut RowEncoder<'_>, column: ColumnType, bytes: &[u8]) -> Result
     Ok(())
 }
 
-/// Appends a row as a line.
-pub fn write_line(values: &[Value], columns: &[OutputColumn], prepared: &Prepared, out: &mut Vec<u8>) {
-    let Kind::Copy(plan) = &prepared.kind else { return };
+/// Appends a row of a COPY to the client as a line.
+pub fn write_line(values: &[Value], plan: &CopyPlan, out: &mut Vec<u8>) {
     let mut plain = Vec::new();
-    for (index, (value, column)) in values.iter().zip(columns).enumerate() {
+    for (index, (value, column)) in values.iter().zip(&plan.output).enumerate() {
         if index > 0 {
             out.push(plan.options.delimiter);
         }

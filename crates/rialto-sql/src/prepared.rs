@@ -150,11 +150,12 @@ impl Prepared {
     }
 }
 
-/// Binds and plans a parsed statement. `lookup` finds tables.
+/// Binds and plans a parsed statement, with the types of parameters as the client fixes them; `None` if it gives no
+/// arguments. `lookup` finds tables.
 pub fn prepare(
     text: &str,
     statement: Statement,
-    declared: &[SqlType],
+    declared: Option<&[SqlType]>,
     (facts, cancel): (&Facts, &Cancel),
     catalog: CatalogState,
     lookup: &mut dyn FnMut(&Name) -> Result<Table>,
@@ -166,12 +167,15 @@ pub fn prepare(
             let _ = lookup(&Name { text: table.name(), position: None });
         }
         let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
-        return Ok(Prepared { columns, kind: Kind::Explain(explain(&inner)), ..inner });
+        let lines = explain(&inner);
+        let bytes = inner.bytes + lines.iter().map(|line| size_of::<String>() + line.len()).sum::<usize>();
+        return Ok(Prepared { columns, kind: Kind::Explain(lines), bytes, ..inner });
     }
     let mut binder = Binder::new(declared, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
-    let bytes = plan_bytes(text, &kind, &binder, 0);
-    let (params, declared, lifted) = (binder.into_params(), declared.to_vec(), Vec::new());
+    let declared = declared.unwrap_or_default().to_vec();
+    let bytes = plan_bytes(text, &kind, &binder) + declared.len() * size_of::<SqlType>();
+    let (params, lifted) = (binder.into_params()?, Vec::new());
     Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes })
 }
 
@@ -188,16 +192,20 @@ pub fn prepare_lifted(
     let mut binder = Binder::lifting(literals, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
     let sound = binder.is_sound();
-    let bytes = plan_bytes(text, &kind, &binder, literals.len());
-    let (params, lifted) = (binder.into_params(), literals.to_vec());
+    let bytes = plan_bytes(text, &kind, &binder) + size_of_val(literals);
+    let (params, lifted) = (binder.into_params()?, literals.to_vec());
     let declared = Vec::new();
     Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes }, sound))
 }
 
 /// What a plan takes, about: its text, what is bound, and that once more for the conditions of an access path, if it has one.
-fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>, literals: usize) -> usize {
-    let conditions = if matches!(kind, Kind::Insert(_)) { 0 } else { binder.bytes() };
-    size_of::<Prepared>() + text.len() + binder.bytes() + conditions + literals * size_of::<Literal>()
+fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>) -> usize {
+    let more = match kind {
+        Kind::Select(_) | Kind::Update(_) | Kind::Delete(_) => binder.bytes(),
+        Kind::Utility(statement) => text.len() + statement.bytes(),
+        Kind::Insert(_) | Kind::Explain(_) | Kind::Copy(_) => 0,
+    };
+    size_of::<Prepared>() + text.len() + binder.bytes() + more
 }
 
 /// Binds and plans a statement: what there is to do, and the columns of the result.
@@ -208,24 +216,20 @@ fn bind(
 ) -> Result<(Kind, Vec<OutputColumn>)> {
     Ok(match statement {
         Statement::Select(select) => {
-            let plan = select_plan(bind::bind_select(binder, &select, lookup)?);
-            let columns = plan.bound.columns.clone();
-            (Kind::Select(plan), columns)
+            let (bound, columns) = bind::bind_select(binder, &select, lookup)?;
+            (Kind::Select(select_plan(bound)), columns)
         }
         Statement::Insert(insert) => {
-            let bound = bind::bind_insert(binder, &insert, lookup)?;
-            let columns = bound.columns.clone();
+            let (bound, columns) = bind::bind_insert(binder, &insert, lookup)?;
             (Kind::Insert(bound), columns)
         }
         Statement::Update(update) => {
-            let plan = update_plan(bind::bind_update(binder, &update, lookup)?);
-            let columns = plan.bound.columns.clone();
-            (Kind::Update(plan), columns)
+            let (bound, columns) = bind::bind_update(binder, &update, lookup)?;
+            (Kind::Update(update_plan(bound)), columns)
         }
         Statement::Delete(delete) => {
-            let bound = bind::bind_delete(binder, &delete, lookup)?;
+            let (bound, columns) = bind::bind_delete(binder, &delete, lookup)?;
             let access = plan::choose(&bound.schema, &bound.filter, &[], false);
-            let columns = bound.columns.clone();
             (Kind::Delete(DeletePlan { bound, access }), columns)
         }
         Statement::Copy(options) => {
@@ -235,11 +239,13 @@ fn bind(
                 [] => (0..schema.columns().len()).collect(),
                 _ => bind::column_positions(&schema, &options.columns)?,
             };
-            let output = columns.iter().map(|column| &schema.columns()[*column]).map(|column| OutputColumn {
-                name: column.name.clone(),
-                sql_type: SqlType::of_column(column.ty),
-            });
-            let output = output.collect();
+            let mut output = Vec::with_capacity(columns.len());
+            for column in columns.iter().map(|column| &schema.columns()[*column]) {
+                binder.take(size_of::<usize>() + size_of::<Name>() + size_of::<OutputColumn>())?;
+                binder.take(2 * column.name.len())?;
+                let sql_type = SqlType::of_column(column.ty);
+                output.push(OutputColumn { name: column.name.clone(), sql_type });
+            }
             (Kind::Copy(CopyPlan { table, schema, columns, output, options }), Vec::new())
         }
         Statement::Show(name) => {

@@ -44,7 +44,7 @@ pub mod txn;
 
 pub use account::{ProcedureAccount, ProcedureId, ServerTimes, TimeAccount, TimeHistogram};
 pub use backup::{BackupKind, BackupReport};
-pub use catalog::{Table, TableDef};
+pub use catalog::{NewIndex, Table, TableDef};
 pub use database::{Database, LockWait};
 pub use engine::{
     Action, ActionMode, ActionRuns, Arguments, Flow, MessageServer, Outputs, PhasePlan, Plan, PreparedCall,

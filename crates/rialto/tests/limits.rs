@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use quiet::{count, level, open, options, put, thing, things};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
-use rialto::row::{Column, ColumnType, Record, Value, WhichIndex};
-use rialto::{Database, Durability, Error, Options, Scan, TableDef, Transaction};
+use rialto::row::{Column, ColumnType, INDEXES_MAX, Record, Value, WhichIndex};
+use rialto::{Database, Durability, Error, Options, Scan, ScanMode, TableDef, Transaction};
 
 #[test]
 fn a_database_that_does_not_fit_is_refused() {
@@ -430,4 +430,49 @@ fn slots_that_run_out_are_told_apart() {
     third.commit().unwrap();
     writers.pop().unwrap().abort().unwrap();
     assert_eq!(count(&db), 2);
+}
+
+/// A table is made with its indexes, which are there again after a restart, or not at all.
+#[test]
+fn a_table_is_made_with_its_indexes() {
+    let disk = MemoryDisk::new();
+    let db = open(disk.clone());
+    let columns = || vec![Column::new("a", ColumnType::Int4), Column::new("b", ColumnType::Int4)];
+    let def = |name: &str| TableDef::new(name, columns()).with_primary_key(&["a"]);
+    let create = |def: TableDef| db.transact(|tx| tx.create_table(&def));
+    let table =
+        create(def("t").with_index("t_b", &["b"], true).with_index("t_b_a", &["b", "a"], false)).unwrap();
+    db.transact(|tx| tx.insert(&table, &[Value::Int4(1), Value::Int4(7)])).unwrap();
+    for (taken, def) in [
+        ("u", def("u").with_index("u", &["b"], false)),
+        ("u_pkey", def("u").with_index("u_pkey", &["b"], false)),
+        ("u_b", def("u").with_index("u_b", &["b"], false).with_index("u_b", &["a"], false)),
+        ("t_b", def("u").with_index("u_b", &["b"], false).with_index("t_b", &["b"], false)),
+        ("t", def("u").with_index("t", &["b"], false)),
+    ] {
+        let error = create(def).unwrap_err();
+        assert!(matches!(&error, Error::NameTaken { name } if name == taken), "{error}");
+    }
+    let error = create(def("u").with_index("u_x", &["x"], false)).unwrap_err();
+    assert!(matches!(error, Error::NoSuchColumn { .. }), "{error}");
+    let many = |count: usize| {
+        (0..count).fold(def("u"), |def, number| def.with_index(format!("u_{number}"), &["b"], false))
+    };
+    let error = create(many(INDEXES_MAX + 1)).unwrap_err();
+    assert_eq!(error.to_string(), "bad definition of \"u\": 1001 secondary indexes, and the limit is 1000");
+    create(many(INDEXES_MAX)).unwrap();
+    let error = db.transact(|tx| tx.create_index("u", "u_more", &["b"], false)).unwrap_err();
+    assert!(matches!(error, Error::BadDefinition { .. }), "{error}");
+    db.close().unwrap();
+    let db = open(disk);
+    let (table, many) = (db.table("t").unwrap(), db.table("u").unwrap());
+    assert_eq!(many.schema().indexes().len(), INDEXES_MAX);
+    let names: Vec<String> = table.schema().indexes().iter().map(|index| index.name.clone()).collect();
+    assert_eq!(names, ["t_b", "t_b_a"]);
+    let error = db.transact(|tx| tx.insert(&table, &[Value::Int4(2), Value::Int4(7)])).unwrap_err();
+    assert!(matches!(&error, Error::DuplicateKey { index, .. } if index == "t_b"), "{error}");
+    let found = db.transact(|tx| {
+        tx.look_by(&table, WhichIndex::Secondary(0), 7, ScanMode::Share, |row| row.get_i32(0))
+    });
+    assert_eq!(found.unwrap().transpose().unwrap(), Some(1));
 }

@@ -6,9 +6,9 @@ use rialto_sql::values::{binary, text};
 use rialto_sql::{Prepared, SqlError, SqlState, SqlType, Tag};
 
 use super::copy::CopyState;
-use super::output::{OutputFormats, Rest};
+use super::output::{OutputFormats, Rest, RowForm};
 use super::portal::PortalState;
-use super::{Connection, Mode, Stream, form, protocol_error};
+use super::{Connection, Mode, Stream, protocol_error};
 use crate::protocol::backend;
 use crate::protocol::frontend::{Bind, Format, Formats, Message, Target};
 
@@ -154,16 +154,13 @@ impl<S: Stream> Connection<S> {
         portal.state = PortalState::Done;
         let params = std::mem::take(&mut portal.params);
         let formats = portal.formats.clone();
-        if let Some((direction, columns)) = prepared.copy() {
-            if let CopyDirection::FromStdin = direction {
-                let copy = self.session.begin_copy(prepared)?;
-                backend::copy_response(&mut self.out, b'G', columns);
-                self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
-                return Ok(());
-            }
-            backend::copy_response(&mut self.out, b'H', columns);
+        if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
+            let copy = self.session.begin_copy(prepared)?;
+            backend::copy_response(&mut self.out, b'G', copy.columns());
+            self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
+            return Ok(());
         }
-        let form = form(prepared, &formats);
+        let form = RowForm { formats: &formats, described: false };
         if max_rows > 0 && !prepared.columns.is_empty() {
             // The rest of its rows is kept, to be handed out piece by piece.
             let mut kept = Vec::new();

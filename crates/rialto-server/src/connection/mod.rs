@@ -6,7 +6,8 @@
 //! I3: nothing that tells an outcome is written before the session has given it. What is written earlier, rows of a long
 //! result for the most part, is written only when everything that it may have been read from is durable, unless it
 //! belongs to a transaction block: of a block, only the answer to its end is an outcome. [`EarlySend`] keeps that while
-//! a statement runs, [`Connection::send_early`] between messages. If what was read will never be durable, all that the
+//! a statement runs, [`Connection::send_early`] between messages and statements, where another one follows: the completion
+//! that comes last before a commit tells its outcome, and is sent before it only if the client asks for that by a Flush. If what was read will never be durable, all that the
 //! implicit block has told is taken back ([`Unsettled`]).
 //!
 //! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
@@ -42,7 +43,7 @@ use crate::protocol::frontend::{self, Message};
 use crate::shared::{Place, Shared};
 use copy::CopyState;
 use input::Input;
-use output::{OutputFormats, Rest, RowForm, SEND_BYTES, WireSink};
+use output::{Rest, RowForm, SEND_BYTES, WireSink};
 use portal::Portals;
 use socket::Socket;
 use statements::Statements;
@@ -159,15 +160,16 @@ impl<S: Stream> Connection<S> {
             }
             match input.next() {
                 Ok(Some((tag, body))) => {
+                    // Before a Sync the buffer ends in the completion that tells the outcome of the pipeline.
+                    if self.out.len() >= SEND_BYTES && tag != b'S' {
+                        self.send_early()?;
+                    }
                     if self.message(tag, body)? == Next::End {
                         self.session.abandon();
                         return Ok(());
                     }
                     if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
                         self.run_unnamed()?;
-                    }
-                    if self.out.len() >= SEND_BYTES {
-                        self.send_early()?;
                     }
                 }
                 Ok(None) => {
@@ -393,7 +395,7 @@ impl<S: Stream> Connection<S> {
         let Connection { session, out, socket, shared, unsettled, .. } = self;
         let mut early = EarlySend { socket, database: &shared.database, settle, unsettled };
         let mut send = |bytes: &mut Vec<u8>| early.send(bytes);
-        let mut sink = WireSink::new(out, prepared.row_columns(), form, &mut send, rest);
+        let mut sink = WireSink::new(out, form, &mut send, rest);
         let tag = session.execute(prepared, params, &mut sink)?;
         let before = sink.before();
         self.notices();
@@ -457,14 +459,6 @@ impl<S: Stream> EarlySend<'_, S> {
         out.clear();
         self.unsettled.sent();
         sent.map_err(|error| SqlError::new(SqlState::IoError, format!("the client is gone: {error}")))
-    }
-}
-
-/// What a statement's rows become.
-fn form<'a>(prepared: &'a Prepared, formats: &'a OutputFormats) -> RowForm<'a> {
-    match prepared.copy() {
-        Some(_) => RowForm::CopyLines(prepared),
-        None => RowForm::Rows(formats),
     }
 }
 

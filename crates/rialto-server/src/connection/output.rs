@@ -1,8 +1,10 @@
 //! [`WireSink`]: a statement's rows as messages in the session's buffer, which stays bounded.
 
 use rialto::row::Value;
+use rialto_sql::parse::CopyDirection;
+use rialto_sql::prepared::Kind;
 use rialto_sql::values::{binary, text};
-use rialto_sql::{OutputColumn, Prepared, Result, RowSink, SqlError, SqlState};
+use rialto_sql::{Prepared, Result, RowSink, SqlError, SqlState};
 
 use super::portal::KEPT_BYTES_MAX;
 use crate::protocol::backend;
@@ -11,12 +13,18 @@ use crate::protocol::frontend::Format;
 /// Bytes that wait in the buffer after which they are sent, although the outcome is not known.
 pub(super) const SEND_BYTES: usize = 1 << 20;
 
-/// What rows become.
-pub(super) enum RowForm<'a> {
-    /// DataRow messages, in the formats asked for.
-    Rows(&'a OutputFormats),
-    /// CopyData messages.
-    CopyLines(&'a Prepared),
+/// What the client is to know of a result, and how. (Rows of a COPY are lines, whatever this says.)
+#[derive(Clone, Copy)]
+pub(super) struct RowForm<'a> {
+    /// The formats of the columns.
+    pub(super) formats: &'a OutputFormats,
+    /// Whether the client is told of the columns before the rows. If not, a Describe has told it.
+    pub(super) described: bool,
+}
+
+impl RowForm<'_> {
+    /// That of a simple query.
+    pub(super) const SIMPLE: RowForm<'static> = RowForm { formats: &OutputFormats::TEXT, described: true };
 }
 
 /// The formats of a result's columns.
@@ -57,9 +65,8 @@ pub(super) struct Rest<'a> {
 /// Takes a statement's rows.
 pub(super) struct WireSink<'a> {
     out: &'a mut Vec<u8>,
-    columns: &'a [OutputColumn],
     form: RowForm<'a>,
-    /// Where the statement's rows begin in the buffer.
+    /// Where the statement's answer begins in the buffer.
     start: usize,
     send: SendEarly<'a>,
     sent: bool,
@@ -71,14 +78,13 @@ pub(super) struct WireSink<'a> {
 impl<'a> WireSink<'a> {
     pub(super) fn new(
         out: &'a mut Vec<u8>,
-        columns: &'a [OutputColumn],
         form: RowForm<'a>,
         send: SendEarly<'a>,
         rest: Option<Rest<'a>>,
     ) -> WireSink<'a> {
         let start = out.len();
         let limit = rest.as_ref().map_or(0, |rest| rest.before);
-        WireSink { out, columns, form, start, send, sent: false, rest, limit }
+        WireSink { out, form, start, send, sent: false, rest, limit }
     }
 }
 
@@ -89,40 +95,65 @@ impl WireSink<'_> {
     }
 }
 
-/// Appends one row.
+/// Appends one row of a plan.
 #[inline]
-fn write_row(out: &mut Vec<u8>, columns: &[OutputColumn], form: &RowForm<'_>, values: &[Value]) {
-    match form {
-        RowForm::Rows(formats) => {
-            let at = backend::begin_row(out, values.len());
-            for (index, (value, column)) in values.iter().zip(columns).enumerate() {
-                backend::row_value(out, |out| match formats.of(index) {
-                    Format::Text => text::write(value, column.sql_type, out),
-                    Format::Binary => binary::write(value, column.sql_type, out),
-                });
-            }
-            backend::end_row(out, at);
-        }
-        RowForm::CopyLines(prepared) => backend::copy_data(out, |out| {
-            rialto_sql::copy::write_line(values, columns, prepared, out);
-        }),
+fn write_row(out: &mut Vec<u8>, plan: &Prepared, formats: &OutputFormats, values: &[Value]) -> Result<()> {
+    let columns = plan.row_columns();
+    if values.len() != columns.len() {
+        return Err(not_its_columns(values.len(), columns.len()));
     }
+    if let Kind::Copy(copy) = &plan.kind {
+        backend::copy_data(out, |out| rialto_sql::copy::write_line(values, copy, out));
+        return Ok(());
+    }
+    let at = backend::begin_row(out, values.len());
+    for (index, (value, column)) in values.iter().zip(columns).enumerate() {
+        backend::row_value(out, |out| match formats.of(index) {
+            Format::Text => text::write(value, column.sql_type, out),
+            Format::Binary => binary::write(value, column.sql_type, out),
+        });
+    }
+    backend::end_row(out, at);
+    Ok(())
+}
+
+#[cold]
+fn not_its_columns(values: usize, columns: usize) -> SqlError {
+    let message = format!("a row of {values} values for {columns} columns");
+    SqlError::new(SqlState::Internal, message)
 }
 
 impl RowSink for WireSink<'_> {
-    fn row(&mut self, values: &[Value]) -> Result<()> {
+    fn begin(&mut self, plan: &Prepared) -> Result<()> {
+        // A plan that was given up has told of its columns, at most.
+        self.out.truncate(self.start);
+        match plan.copy() {
+            Some((CopyDirection::ToStdout, columns)) => backend::copy_response(self.out, b'H', columns),
+            None if self.form.described && !plan.columns.is_empty() => {
+                backend::row_description(self.out, &plan.columns, |index| self.form.formats.of(index));
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn tells_columns(&self) -> bool {
+        self.form.described
+    }
+
+    fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()> {
         match &mut self.rest {
             None => {}
             Some(rest) if rest.before > 0 => rest.before -= 1,
             Some(rest) => {
-                write_row(rest.kept, self.columns, &self.form, values);
+                write_row(rest.kept, plan, self.form.formats, values)?;
                 if rest.kept.len() > rest.bytes_max {
                     return Err(too_much_kept());
                 }
                 return Ok(());
             }
         }
-        write_row(self.out, self.columns, &self.form, values);
+        write_row(self.out, plan, self.form.formats, values)?;
         if self.out.len() >= SEND_BYTES {
             (self.send)(self.out)?;
             self.sent = true;

@@ -244,8 +244,11 @@ impl Portals {
     #[inline]
     pub(super) fn ran(&mut self, name: &str, tag: Tag, params: Vec<Value>) {
         if name.is_empty() {
-            self.unnamed.state = PortalState::Ran(tag);
-            self.unnamed.params = params;
+            // It closed itself if it ended its transaction.
+            if self.unnamed.is_there() {
+                self.unnamed.state = PortalState::Ran(tag);
+                self.unnamed.params = params;
+            }
         } else if let Some(portal) = self.named.get_mut(name) {
             portal.state = PortalState::Ran(tag);
             self.named_bytes -= portal.let_arguments_go();
@@ -335,5 +338,15 @@ mod tests {
             portal.close();
             assert_eq!((portal.params.capacity() > 0, portal.bytes), (keeps, 0), "{bytes}");
         }
+    }
+
+    /// As the end of a transaction closes the portal that it runs in.
+    #[test]
+    fn a_portal_that_was_closed_while_it_ran_keeps_no_arguments() {
+        let mut portals = Portals::default();
+        portals.close_behind(0);
+        portals.ran("", Tag::Word("COMMIT"), vec![Value::Text("x".repeat(100))]);
+        assert_eq!(portals.unnamed.params.capacity(), 0);
+        assert_eq!(portals.room(), KEPT_BYTES_MAX);
     }
 }

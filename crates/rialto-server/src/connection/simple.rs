@@ -7,10 +7,9 @@ use rialto_sql::parse::{CopyDirection, Piece, Pieces, split};
 use rialto_sql::{ReadStatement, Ready, SqlError};
 
 use super::copy::CopyState;
-use super::output::{OutputFormats, SEND_BYTES};
-use super::{Connection, Mode, Stream, form};
+use super::output::{RowForm, SEND_BYTES};
+use super::{Connection, Mode, Stream};
 use crate::protocol::backend;
-use crate::protocol::frontend::Format;
 
 /// Of the statements of a query string so many bytes of text are kept as they were read, while the others are read for
 /// their syntax. What is behind that is read once more when its turn comes: what is kept is bounded, whatever the number of
@@ -73,7 +72,8 @@ impl<S: Stream> Connection<S> {
 
     /// Runs the statements that are left of a query string. The first of them may have been read already.
     fn run_pieces(&mut self, mut pieces: Pieces<'_>, mut read: VecDeque<ReadStatement>) -> io::Result<()> {
-        while let Some(piece) = pieces.next() {
+        let mut next = pieces.next();
+        while let Some(piece) = next {
             let statement = match read.pop_front() {
                 Some(statement) => Ok(statement),
                 None => self.session.read(piece.text),
@@ -82,7 +82,9 @@ impl<S: Stream> Connection<S> {
                 Ok(None) => {}
                 answer => return self.after(&piece, answer, pieces),
             }
-            if self.out.len() >= SEND_BYTES {
+            next = pieces.next();
+            // Not behind the last one, whose completion is the outcome of them all.
+            if next.is_some() && self.out.len() >= SEND_BYTES {
                 self.send_early()?;
             }
         }
@@ -112,23 +114,12 @@ impl<S: Stream> Connection<S> {
     /// Runs one statement; a COPY from the client is only begun.
     fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
         let Ready { prepared, arguments } = self.session.prepare_read(piece.text, read)?;
-        if prepared.params.len() > arguments.len() {
-            let message = "there is no parameter $1: a simple query has none";
-            return Err(SqlError::new(rialto_sql::SqlState::UndefinedParameter, message));
+        if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
+            let copy = self.session.begin_copy(&prepared)?;
+            backend::copy_response(&mut self.out, b'G', copy.columns());
+            return Ok(Some(CopyState::simple(copy)));
         }
-        match prepared.copy() {
-            Some((CopyDirection::FromStdin, columns)) => {
-                let copy = self.session.begin_copy(&prepared)?;
-                backend::copy_response(&mut self.out, b'G', columns);
-                return Ok(Some(CopyState::simple(copy)));
-            }
-            Some((CopyDirection::ToStdout, columns)) => backend::copy_response(&mut self.out, b'H', columns),
-            None if !prepared.columns.is_empty() => {
-                backend::row_description(&mut self.out, &prepared.columns, |_| Format::Text);
-            }
-            None => {}
-        }
-        let (tag, _) = self.execute(&prepared, &arguments, form(&prepared, &OutputFormats::TEXT), None)?;
+        let (tag, _) = self.execute(&prepared, &arguments, RowForm::SIMPLE, None)?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }

@@ -33,13 +33,6 @@ impl Drop for Statement {
 }
 
 impl Statement {
-    fn new(prepared: Option<Arc<Prepared>>, bytes: usize, all_bytes: &Arc<AtomicUsize>) -> Statement {
-        let mut description = Vec::new();
-        describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
-        all_bytes.fetch_add(bytes, Ordering::Relaxed);
-        Statement { prepared, description, bytes, all_bytes: all_bytes.clone() }
-    }
-
     pub(super) fn params(&self) -> &[SqlType] {
         self.prepared.as_ref().map_or(&[], |prepared| &prepared.params)
     }
@@ -99,10 +92,13 @@ impl Statements {
         text_bytes: usize,
     ) -> Result<(), SqlError> {
         let plan_bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes);
+        let mut description = Vec::new();
+        describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);
         // The plan's bytes count its text.
-        let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes))?;
-        let statement = Arc::new(Statement::new(prepared, bytes, &self.bytes));
-        self.by_name.insert(name.as_bytes().to_vec(), statement);
+        let bytes = self.check_room(name.len() + plan_bytes.max(text_bytes) + description.capacity())?;
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let statement = Statement { prepared, description, bytes, all_bytes: self.bytes.clone() };
+        self.by_name.insert(name.as_bytes().to_vec(), Arc::new(statement));
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use rialto::row::{Decimal, Value};
 
 use super::function::common_type;
-use super::{Binder, Scope, Typed};
+use super::{Binder, PARAM_BYTES, Scope, Typed};
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::cast::{self, CastContext};
 use crate::expr::{ArithmeticOp, CompareOp, Expr};
@@ -124,15 +124,17 @@ impl Binder<'_> {
     fn parameter(&mut self, name: &str, position: Option<usize>) -> Result<Typed> {
         let number =
             name.strip_prefix('$').and_then(|digits| digits.parse::<u16>().ok()).filter(|number| *number > 0);
-        let Some(number) = number else {
+        let Some(number) = number.filter(|_| self.takes_params) else {
             let message = format!("there is no parameter {name}");
             return Err(SqlError::new(SqlState::UndefinedParameter, message).at(position));
         };
         let index = usize::from(number) - 1;
         if index >= self.params.len() {
+            self.take((index + 1 - self.params.len()) * PARAM_BYTES)?;
             self.params.resize(index + 1, SqlType::Unknown);
-            self.declared.resize(index + 1, false);
+            self.found.resize(index + 1, false);
         }
+        self.found[index] = true;
         Ok(Typed { expr: Expr::Param(index), sql_type: self.params[index], position })
     }
 

@@ -10,8 +10,13 @@ use crate::values::SqlType;
 
 impl Binder<'_> {
     /// What a word without parentheses, or a function without arguments, says of the session.
-    pub(super) fn session_fact(&self, name: &str) -> Option<(Expr, SqlType)> {
-        let text = |text: &str| Some((Expr::Const(Value::Text(text.to_string())), SqlType::Text));
+    pub(super) fn session_fact(&mut self, name: &str) -> Option<(Expr, SqlType)> {
+        let bytes = &mut self.bytes;
+        let mut text = |text: &str| {
+            // What comes next is refused if this is too much.
+            *bytes += text.len();
+            Some((Expr::Const(Value::Text(text.to_string())), SqlType::Text))
+        };
         match name {
             "current_timestamp" => Some((Expr::Now, SqlType::TimestampTz)),
             "localtimestamp" => Some((Expr::Now, SqlType::Timestamp)),
@@ -47,9 +52,7 @@ impl Binder<'_> {
                 let version = format!("PostgreSQL {} on Rialto", crate::SERVER_VERSION);
                 Ok((Expr::Const(Value::Text(version)), SqlType::Text))
             }
-            ("current_database", []) => {
-                Ok((Expr::Const(Value::Text(self.facts.database.clone())), SqlType::Text))
-            }
+            ("current_database", []) => self.session_fact("current_catalog").ok_or_else(unsupported),
             ("current_schema", []) => Ok((Expr::Const(Value::Text("public".to_string())), SqlType::Text)),
             ("coalesce", [_, ..]) => {
                 let (items, sql_type) = self.common(scope, arguments, "COALESCE")?;

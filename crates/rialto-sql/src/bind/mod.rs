@@ -110,14 +110,21 @@ pub struct OutputColumn {
 /// The most bytes that what a statement is bound to takes.
 pub const BOUND_BYTES_MAX: usize = 128 << 20;
 
+/// What a parameter takes: its type, twice for the room that the list may grow into, and whether it was found.
+const PARAM_BYTES: usize = 2 * (size_of::<SqlType>() + size_of::<bool>());
+
 /// Binds the expressions of one statement.
+///
+/// Kept here: whatever a plan keeps of a statement, and grows with it, is taken from [`BOUND_BYTES_MAX`] before it is there.
 pub struct Binder<'a> {
-    /// What the bound expressions take, in bytes: at most [`BOUND_BYTES_MAX`].
+    /// What the plan takes, in bytes: at most [`BOUND_BYTES_MAX`].
     bytes: usize,
     /// The types of the parameters, as far as they are known.
     params: Vec<SqlType>,
-    /// Whether the client said how many parameters there are, and of which types: `true` for those it fixed.
-    declared: Vec<bool>,
+    /// Which of the parameters stand in the statement.
+    found: Vec<bool>,
+    /// Whether a parameter may stand in the statement.
+    takes_params: bool,
     /// Facts of the session that expressions can ask for.
     facts: &'a Facts,
     /// Ends it early.
@@ -145,26 +152,29 @@ pub struct Facts {
 }
 
 impl<'a> Binder<'a> {
-    /// For a statement, with the types of the parameters that the client fixed.
-    pub fn new(types: &[SqlType], facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
-        let declared = types.iter().map(|sql_type| *sql_type != SqlType::Unknown).collect();
-        Binder { bytes: 0, params: types.to_vec(), declared, facts, cancel, lifted: None }
+    /// For a statement, with the types of the parameters that the client fixed; `None` if it gives no arguments.
+    pub fn new(types: Option<&[SqlType]>, facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
+        let takes_params = types.is_some();
+        let params = types.unwrap_or_default().to_vec();
+        let found = vec![false; params.len()];
+        let bytes = params.len() * PARAM_BYTES;
+        Binder { bytes, params, found, takes_params, facts, cancel, lifted: None }
     }
 
     /// For a statement in which these literals, in the order of the text, become the parameters.
     pub fn lifting(literals: &'a [Literal], facts: &'a Facts, cancel: &'a Cancel) -> Binder<'a> {
         let types: Vec<SqlType> = literals.iter().map(|literal| literal.sql_type).collect();
         let lifted = LiftedLiterals { literals, found: vec![false; literals.len()], sound: true };
-        Binder { lifted: Some(lifted), ..Binder::new(&types, facts, cancel) }
+        Binder { lifted: Some(lifted), takes_params: false, ..Binder::new(Some(&types), facts, cancel) }
     }
 
-    /// What the bound expressions take, in bytes.
+    /// What the plan takes, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
     /// Takes so many bytes more for what is bound.
-    fn take(&mut self, bytes: usize) -> Result<()> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Result<()> {
         self.bytes += bytes;
         if self.bytes <= BOUND_BYTES_MAX {
             return Ok(());
@@ -214,18 +224,36 @@ impl<'a> Binder<'a> {
         }
     }
 
+    /// Takes what a column of the result takes, twice for the room that the list may grow into.
+    fn take_column(&mut self, name: &str) -> Result<()> {
+        self.take(2 * size_of::<OutputColumn>() + name.len())
+    }
+
     /// An error in the place of a value. It has a place in this text, so that no other text can share it.
     fn raise(&mut self, error: SqlError) -> Expr {
         if let Some(lifted) = &mut self.lifted {
             lifted.sound = false;
         }
+        // What comes next is refused if this is too much.
+        self.bytes += size_of::<SqlError>() + error.message.len();
         Expr::Raise(Box::new(error))
     }
 
-    /// The types of all parameters: text where nothing says more.
-    pub fn into_params(self) -> Vec<SqlType> {
+    /// The types of all parameters: text where nothing says more. So a text's parameters are those that stand in it, but for
+    /// some of a type that the client fixed.
+    ///
+    /// # Errors
+    /// A parameter that has no type and does not stand in the statement.
+    pub fn into_params(self) -> Result<Vec<SqlType>> {
+        let is_open = |(sql_type, found): (&SqlType, &bool)| *sql_type == SqlType::Unknown && !found;
+        if self.lifted.is_none()
+            && let Some(index) = self.params.iter().zip(&self.found).position(is_open)
+        {
+            let message = format!("could not determine data type of parameter ${}", index + 1);
+            return Err(SqlError::new(SqlState::IndeterminateType, message));
+        }
         let open = |sql_type| if sql_type == SqlType::Unknown { SqlType::Text } else { sql_type };
-        self.params.into_iter().map(open).collect()
+        Ok(self.params.into_iter().map(open).collect())
     }
 
     /// Settles an open literal or parameter to `sql_type`.
@@ -334,7 +362,7 @@ mod tests {
         let (facts, cancel) = (Facts::default(), Cancel::default());
         let select = |sql: &str, before: usize| {
             let Ok(Statement::Select(select)) = parse(sql, &cancel) else { panic!("{sql}") };
-            let mut binder = Binder { bytes: before, ..Binder::new(&[], &facts, &cancel) };
+            let mut binder = Binder { bytes: before, ..Binder::new(None, &facts, &cancel) };
             let bound = bind_select(&mut binder, &select, &mut |_| unreachable!("there is no table"));
             bound.map(|_| binder.bytes() - before).map_err(|error| error.sqlstate.code())
         };

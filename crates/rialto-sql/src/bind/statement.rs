@@ -48,8 +48,6 @@ pub struct BoundSelect {
     pub filter: Vec<Expr>,
     /// What is asked for.
     pub items: Vec<Expr>,
-    /// How it is called.
-    pub columns: Vec<OutputColumn>,
     /// Sort keys.
     pub order: Vec<Order>,
     /// LIMIT.
@@ -78,8 +76,6 @@ pub struct BoundInsert {
     pub filter: Vec<Expr>,
     /// RETURNING.
     pub returning: Vec<Expr>,
-    /// How it is called.
-    pub columns: Vec<OutputColumn>,
 }
 
 /// A bound UPDATE.
@@ -94,8 +90,6 @@ pub struct BoundUpdate {
     pub filter: Vec<Expr>,
     /// RETURNING.
     pub returning: Vec<Expr>,
-    /// How it is called.
-    pub columns: Vec<OutputColumn>,
 }
 
 /// A bound DELETE.
@@ -108,8 +102,6 @@ pub struct BoundDelete {
     pub filter: Vec<Expr>,
     /// RETURNING.
     pub returning: Vec<Expr>,
-    /// How it is called.
-    pub columns: Vec<OutputColumn>,
 }
 
 fn table_scope(table: &Table, alias: Option<&Name>) -> (Scope, Arc<Schema>) {
@@ -127,19 +119,19 @@ fn tell_errors<'e>(exprs: impl IntoIterator<Item = &'e Expr>, filter: &'e [Expr]
     }
 }
 
-/// Binds a SELECT.
+/// Binds a SELECT; gives the columns of its result, too.
 pub fn bind_select(
     binder: &mut Binder<'_>,
     select: &parse::Select,
     lookup: Lookup<'_>,
-) -> Result<BoundSelect> {
-    let (scope, typed, bound) = select_parts(binder, select, lookup)?;
-    let mut answer = bound;
-    for (item, column) in typed.into_iter().zip(&mut answer.columns) {
-        answer.items.push(shown(binder, &scope, item, column)?);
+) -> Result<(BoundSelect, Vec<OutputColumn>)> {
+    let (scope, typed, mut columns, mut bound) = select_parts(binder, select, lookup)?;
+    bound.items.reserve_exact(typed.len());
+    for (item, column) in typed.into_iter().zip(&mut columns) {
+        bound.items.push(shown(binder, &scope, item, column)?);
     }
-    tell_errors(answer.items.iter().chain(answer.order.iter().map(|order| &order.expr)), &answer.filter)?;
-    Ok(answer)
+    tell_errors(bound.items.iter().chain(bound.order.iter().map(|order| &order.expr)), &bound.filter)?;
+    Ok((bound, columns))
 }
 
 /// An item as the client sees it.
@@ -152,12 +144,12 @@ fn shown(binder: &mut Binder<'_>, scope: &Scope, item: Typed, column: &mut Outpu
     })
 }
 
-/// What a SELECT's names mean, and everything of it but its items, which come with types still open.
+/// What a SELECT's names mean, and everything of it but its items, which come with types still open, and their columns.
 fn select_parts(
     binder: &mut Binder<'_>,
     select: &parse::Select,
     lookup: Lookup<'_>,
-) -> Result<(Scope, Vec<Typed>, BoundSelect)> {
+) -> Result<(Scope, Vec<Typed>, Vec<OutputColumn>, BoundSelect)> {
     let (scope, source) = match &select.source {
         Source::Nothing => (Scope::Nothing, RowSource::Nothing),
         Source::Table { table, alias } => {
@@ -209,9 +201,8 @@ fn select_parts(
     let limit = select.limit.as_ref().map(|limit| row_count(binder, limit, "LIMIT")).transpose()?;
     let offset = select.offset.as_ref().map(|offset| row_count(binder, offset, "OFFSET")).transpose()?;
     let for_update = select.for_update;
-    let bound =
-        BoundSelect { source, filter, items: Vec::new(), columns, order, limit, offset, counts, for_update };
-    Ok((scope, items, bound))
+    let bound = BoundSelect { source, filter, items: Vec::new(), order, limit, offset, counts, for_update };
+    Ok((scope, items, columns, bound))
 }
 
 /// The bounds of generate_series, and whether it counts by int4 or int8.
@@ -274,6 +265,7 @@ fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[Item]) -> Result<(Vec<
             Item::Expr(node, alias) => {
                 let name = alias.clone().unwrap_or_else(|| column_name(node));
                 let item = binder.expr(scope, node)?;
+                binder.take_column(&name)?;
                 columns.push(OutputColumn { name, sql_type: item.sql_type });
                 typed.push(item);
             }
@@ -284,7 +276,7 @@ fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[Item]) -> Result<(Vec<
                     let message = format!("missing FROM-clause entry for table \"{}\"", name.text);
                     return Err(SqlError::new(SqlState::UndefinedTable, message).at(name.position));
                 }
-                all_columns(scope, &mut typed, &mut columns)?;
+                all_columns(binder, scope, &mut typed, &mut columns)?;
             }
         }
         if typed.len() > RESULT_COLUMNS_MAX {
@@ -295,12 +287,19 @@ fn items(binder: &mut Binder<'_>, scope: &Scope, items: &[Item]) -> Result<(Vec<
     Ok((typed, columns))
 }
 
-fn all_columns(scope: &Scope, typed: &mut Vec<Typed>, columns: &mut Vec<OutputColumn>) -> Result<()> {
+fn all_columns(
+    binder: &mut Binder<'_>,
+    scope: &Scope,
+    typed: &mut Vec<Typed>,
+    columns: &mut Vec<OutputColumn>,
+) -> Result<()> {
     if matches!(scope, Scope::Nothing) {
         return Err(SqlError::new(SqlState::SyntaxError, "SELECT * with no tables specified is not valid"));
     }
     for (index, name) in scope.names().into_iter().enumerate() {
         let sql_type = scope.column_type(index);
+        binder.take(2 * size_of::<Expr>())?;
+        binder.take_column(name)?;
         typed.push(Typed { expr: Expr::Column(index), sql_type, position: None });
         columns.push(OutputColumn { name: name.to_string(), sql_type });
     }
@@ -408,18 +407,19 @@ fn is_default(node: &Node) -> bool {
     matches!(&node.kind, NodeKind::Column(name, false) if name.text == "default")
 }
 
-/// Binds an INSERT.
+/// Binds an INSERT; gives the columns of its result, too.
 pub fn bind_insert(
     binder: &mut Binder<'_>,
     insert: &parse::Insert,
     lookup: Lookup<'_>,
-) -> Result<BoundInsert> {
+) -> Result<(BoundInsert, Vec<OutputColumn>)> {
     let table = lookup(&insert.table)?;
     let (scope, schema) = table_scope(&table, None);
     let positions: Vec<usize> = match insert.columns[..] {
         [] => (0..schema.columns().len()).collect(),
         _ => column_positions(&schema, &insert.columns)?,
     };
+    binder.take(positions.len() * size_of::<usize>())?;
     let null = Expr::Const(Value::Null);
     let (rows, source, filter) = match &insert.source {
         InsertSource::Values(rows) => {
@@ -428,7 +428,10 @@ pub fn bind_insert(
                 let values = row
                     .iter()
                     .map(|value| match is_default(value) {
-                        true => Ok(Typed { expr: null.clone(), sql_type: SqlType::Unknown, position: None }),
+                        true => {
+                            binder.take(2 * size_of::<Expr>())?;
+                            Ok(Typed { expr: null.clone(), sql_type: SqlType::Unknown, position: None })
+                        }
                         false => binder.expr(&Scope::Nothing, value),
                     })
                     .collect::<Result<Vec<_>>>()?;
@@ -438,7 +441,7 @@ pub fn bind_insert(
             (bound, RowSource::Nothing, Vec::new())
         }
         InsertSource::Select(select) => {
-            let (_, items, bound) = select_parts(binder, select, lookup)?;
+            let (_, items, _, bound) = select_parts(binder, select, lookup)?;
             if bound.counts || !bound.order.is_empty() || bound.limit.is_some() || bound.offset.is_some() {
                 return Err(SqlError::unsupported(
                     "INSERT ... SELECT with count(*), ORDER BY, LIMIT or OFFSET",
@@ -453,7 +456,7 @@ pub fn bind_insert(
     }
     let (returning, columns) = returning(binder, &scope, &insert.returning)?;
     tell_errors(rows.iter().flatten().chain(&returning), &filter)?;
-    Ok(BoundInsert { table, schema, positions, rows, source, filter, returning, columns })
+    Ok((BoundInsert { table, schema, positions, rows, source, filter, returning }, columns))
 }
 
 /// One expression for each column that is given. Of those that are not nothing is kept: a table may have 1,600 columns, and
@@ -482,12 +485,12 @@ fn given_row(
     given.collect()
 }
 
-/// Binds an UPDATE.
+/// Binds an UPDATE; gives the columns of its result, too.
 pub fn bind_update(
     binder: &mut Binder<'_>,
     update: &parse::Update,
     lookup: Lookup<'_>,
-) -> Result<BoundUpdate> {
+) -> Result<(BoundUpdate, Vec<OutputColumn>)> {
     let table = lookup(&update.table)?;
     let (scope, schema) = table_scope(&table, update.alias.as_ref());
     let mut assignments: Vec<(usize, Expr)> = Vec::with_capacity(update.assignments.len());
@@ -497,6 +500,7 @@ pub fn bind_update(
             let message = format!("multiple assignments to same column \"{}\"", name.text);
             return Err(SqlError::new(SqlState::SyntaxError, message).at(name.position));
         }
+        binder.take(size_of::<(usize, Expr)>())?;
         let typed = match is_default(value) {
             true => Typed { expr: Expr::Const(Value::Null), sql_type: SqlType::Unknown, position: None },
             false => binder.expr(&scope, value)?,
@@ -511,19 +515,19 @@ pub fn bind_update(
     let filter = filter(binder, &scope, update.filter.as_ref())?;
     let (returning, columns) = returning(binder, &scope, &update.returning)?;
     tell_errors(assignments.iter().map(|(_, value)| value).chain(&returning), &filter)?;
-    Ok(BoundUpdate { table, schema, assignments, filter, returning, columns })
+    Ok((BoundUpdate { table, schema, assignments, filter, returning }, columns))
 }
 
-/// Binds a DELETE.
+/// Binds a DELETE; gives the columns of its result, too.
 pub fn bind_delete(
     binder: &mut Binder<'_>,
     delete: &parse::Delete,
     lookup: Lookup<'_>,
-) -> Result<BoundDelete> {
+) -> Result<(BoundDelete, Vec<OutputColumn>)> {
     let table = lookup(&delete.table)?;
     let (scope, schema) = table_scope(&table, delete.alias.as_ref());
     let filter = filter(binder, &scope, delete.filter.as_ref())?;
     let (returning, columns) = returning(binder, &scope, &delete.returning)?;
     tell_errors(&returning, &filter)?;
-    Ok(BoundDelete { table, schema, filter, returning, columns })
+    Ok((BoundDelete { table, schema, filter, returning }, columns))
 }

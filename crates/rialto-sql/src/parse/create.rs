@@ -1,6 +1,6 @@
 //! CREATE TABLE and CREATE INDEX.
 
-use rialto::row::{COLUMNS_MAX, Column, ColumnType};
+use rialto::row::{COLUMNS_MAX, Column, ColumnType, INDEXES_MAX};
 use sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use sqlparser::ast::{self, DataType, ExactNumberInfo};
 
@@ -79,6 +79,7 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
     for constraint in constraints {
         self::constraint(places, constraint, &mut answer)?;
     }
+    check_index_count(answer.unique.len(), answer.name.position)?;
     // A column of the primary key takes no nulls, whether or not it says so.
     for key in answer.primary_key.iter().flatten() {
         match answer.columns.iter_mut().find(|column| column.name == key.text) {
@@ -90,6 +91,15 @@ pub(super) fn table(places: &Places<'_>, mut table: ast::CreateTable) -> Result<
         }
     }
     Ok(answer)
+}
+
+/// Refuses more secondary indexes of a table than there may be.
+pub(crate) fn check_index_count(count: usize, position: Option<usize>) -> Result<()> {
+    if count <= INDEXES_MAX {
+        return Ok(());
+    }
+    let message = format!("tables can have at most {INDEXES_MAX} indexes beside the primary key");
+    Err(SqlError::new(SqlState::LimitExceeded, message).at(position))
 }
 
 fn column(places: &Places<'_>, definition: ast::ColumnDef, table: &mut CreateTable) -> Result<()> {

@@ -10,6 +10,7 @@ mod cursor;
 mod dialect;
 mod dml;
 mod expr;
+mod isnull;
 mod lift;
 mod limits;
 mod literals;
@@ -25,8 +26,8 @@ use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
 
 use dialect::BoundedDialect;
 
-pub(crate) use create::column_type;
 pub use create::{CreateIndex, CreateTable};
+pub(crate) use create::{check_index_count, column_type};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
 pub use expr::{Arguments, Call, Item, Node, NodeKind, Truth};
 pub use lift::{Lifted, Literal};
@@ -130,6 +131,29 @@ pub enum Statement {
     Delete(Box<Delete>),
     /// EXPLAIN of one of the four above.
     Explain(Box<Statement>),
+}
+
+impl Statement {
+    /// What the lists of a statement take that is run as it was read, in bytes, twice for the room that they may grow into.
+    /// All else of it takes no more than its text.
+    pub(crate) fn bytes(&self) -> usize {
+        let names =
+            |names: &[Name]| names.iter().map(|name| 2 * size_of::<Name>() + name.text.len()).sum::<usize>();
+        match self {
+            Statement::Maintain { tables: list, .. }
+            | Statement::Truncate(list)
+            | Statement::DropTable { names: list, .. }
+            | Statement::DropIndex { names: list, .. }
+            | Statement::AddPrimaryKey { columns: list, .. } => names(list),
+            Statement::CreateIndex(index) => names(&index.columns),
+            Statement::CreateTable(table) => {
+                let columns = table.columns.iter().map(|column| 2 * size_of_val(column) + column.name.len());
+                let keys = table.primary_key.iter().chain(&table.unique);
+                columns.sum::<usize>() + keys.map(|key| 2 * size_of_val(key) + names(key)).sum::<usize>()
+            }
+            _ => 0,
+        }
+    }
 }
 
 /// Finds the place of a token in the text.
@@ -250,12 +274,13 @@ pub fn parse_in(text: &str, room: &ReadingRoom, cancel: &Cancel) -> Result<State
 /// Parses a statement that sqlparser reads as it is meant.
 fn row_statement(
     places: &Places<'_>,
-    tokens: Vec<TokenWithSpan>,
+    mut tokens: Vec<TokenWithSpan>,
     room: &ReadingRoom,
     cancel: &Cancel,
 ) -> Result<Statement> {
     // What messages name a statement by.
     let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
+    isnull::spell_out(&mut tokens);
     let chain = limits::chain(&tokens);
     limits::check_nesting(&tokens, chain)?;
     limits::on_a_stack_for(chain, room, || {

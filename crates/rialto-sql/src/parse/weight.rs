@@ -267,7 +267,8 @@ impl Scales<'_> {
             9 if is(b"intersect") => UNION,
             _ => WORD,
         };
-        self.add(1, TEXTS * word.len() + ATOM + weight);
+        // ISNULL is read as IS NULL.
+        self.add(1 + usize::from(is(b"isnull")), TEXTS * word.len() + ATOM + weight);
         end
     }
 

@@ -17,12 +17,27 @@ pub use write::{delete, insert, update};
 
 use crate::error::Result;
 use crate::expr::{Columns, Context, Expr};
+use crate::prepared::Prepared;
 use kept::{Budget, bytes_of};
 
 /// Takes the rows of a result.
+///
+/// Kept here: rows come with the plan that they are of, and so with its columns. A statement may have been planned anew for
+/// a table that has changed since.
 pub trait RowSink {
-    /// One row, one value for each column.
-    fn row(&mut self, values: &[Value]) -> Result<()>;
+    /// A plan begins: the rows to come are its own. If the table turns out to have changed, another plan begins before the
+    /// first row.
+    fn begin(&mut self, _plan: &Prepared) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether [`RowSink::begin`] tells of the result's columns. If not, they were told before, and have to stay.
+    fn tells_columns(&self) -> bool {
+        false
+    }
+
+    /// One row of the plan, one value for each of its [`Prepared::row_columns`].
+    fn row(&mut self, plan: &Prepared, values: &[Value]) -> Result<()>;
     /// Forgets the rows so far, because the statement runs again; `false` if some cannot be taken back.
     fn restart(&mut self) -> bool;
 }
@@ -32,7 +47,7 @@ pub trait RowSink {
 pub struct Collected(pub Vec<Vec<Value>>);
 
 impl RowSink for Collected {
-    fn row(&mut self, values: &[Value]) -> Result<()> {
+    fn row(&mut self, _plan: &Prepared, values: &[Value]) -> Result<()> {
         self.0.push(values.to_vec());
         Ok(())
     }
@@ -55,7 +70,9 @@ pub struct Run<'a> {
 pub struct Out<'a> {
     /// Arguments and the time.
     pub context: Context<'a>,
-    /// Where rows go.
+    /// The plan that runs.
+    pub plan: &'a Prepared,
+    /// Where its rows go.
     pub sink: &'a mut dyn RowSink,
 }
 
@@ -71,7 +88,7 @@ impl Out<'_> {
             }
             values.push(value);
         }
-        self.sink.row(&values)
+        self.sink.row(self.plan, &values)
     }
 }
 

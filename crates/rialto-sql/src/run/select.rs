@@ -96,7 +96,7 @@ impl<'p> Pipeline<'p> {
         let take = usize::try_from(self.window.take).unwrap_or(usize::MAX);
         for values in self.sorted.finish().skip(skip).take(take) {
             tx.check()?;
-            out.sink.row(&values)?;
+            out.sink.row(out.plan, &values)?;
             self.sent += 1;
         }
         Ok(self.sent)

@@ -3,7 +3,7 @@
 use std::ops::ControlFlow;
 
 use rialto::row::Value;
-use rialto::{Fields, ScanMode};
+use rialto::{Fields, RowKey, ScanMode};
 use smallvec::SmallVec;
 
 use super::kept::{Budget, bytes_of};
@@ -82,6 +82,11 @@ fn evaluate<C: Columns + ?Sized>(
 const CHANGE_BYTES: usize = size_of::<(usize, Value)>();
 const ROW_BYTES: usize = 96;
 
+/// What a row that is to be changed takes: its key may be long.
+fn row_bytes(key: &RowKey) -> usize {
+    ROW_BYTES + key.allocated_bytes()
+}
+
 type Changes = SmallVec<[(usize, Value); 4]>;
 
 fn changes<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, context: Context<'_>) -> Result<Changes> {
@@ -135,8 +140,9 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
                     if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
                 let values = changes.iter().map(|(_, value)| value).chain(&new);
                 let places = changes.len() * CHANGE_BYTES + new.len() * size_of::<Value>();
-                kept.take(ROW_BYTES + places + bytes_of(values))?;
-                found.push((key.clone(), changes, new));
+                let key = key.clone();
+                kept.take(row_bytes(&key) + places + bytes_of(values))?;
+                found.push((key, changes, new));
             }
             Ok(ControlFlow::Continue(()))
         })())
@@ -225,8 +231,9 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
     let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
         carried.keep((|| {
             if holds(rest, &row, out.context)? {
-                kept.take(ROW_BYTES)?;
-                found.push(key.clone());
+                let key = key.clone();
+                kept.take(row_bytes(&key))?;
+                found.push(key);
                 if !bound.returning.is_empty() {
                     out.send(&bound.returning, &row)?;
                 }
@@ -239,4 +246,34 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
         run.tx.delete_at(&bound.table, key)?;
     }
     Ok(found.len() as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use rialto::io::MemoryDisk;
+    use rialto::row::{Column, ColumnType};
+    use rialto::{Database, Options, Scan, TableDef};
+
+    use super::*;
+
+    #[test]
+    fn a_long_key_counts() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut counted = Vec::new();
+        let columns = vec![Column::new("k", ColumnType::Text)];
+        let table = TableDef::new("t", columns).with_primary_key(&["k"]);
+        let mut tx = database.begin().unwrap();
+        let table = tx.create_table(&table).unwrap();
+        for length in [1, 1_000] {
+            tx.insert(&table, &[Value::Text("k".repeat(length))]).unwrap();
+        }
+        tx.scan(&table, &Scan::all(), |key, _| {
+            counted.push(row_bytes(&key.clone()));
+            Ok(ControlFlow::Continue(()))
+        })
+        .unwrap();
+        assert_eq!(counted[0], ROW_BYTES);
+        assert!(counted[1] >= ROW_BYTES + 1_000, "{counted:?}");
+    }
 }

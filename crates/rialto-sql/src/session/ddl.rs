@@ -103,28 +103,30 @@ impl Session {
                 .primary_key
                 .as_ref()
                 .map(|key| key.iter().map(|column| column.text.clone()).collect()),
+            indexes: Vec::new(),
             fill_percent: table.fill_percent,
         };
+        let definition =
+            table.unique.iter().map(|columns| texts(columns)).fold(definition, |table, columns| {
+                let index = format!("{}_{}_key", name.text, columns.join("_"));
+                table.with_index(index, &columns, true)
+            });
         let tx = self.tx.as_mut().expect("the transaction has begun");
         match tx.create_table(&definition) {
-            Err(Error::NameTaken { .. }) if table.if_not_exists => {
+            Err(Error::NameTaken { name: ref taken }) if table.if_not_exists && *taken == name.text => {
                 self.notice(format!("relation \"{}\" already exists, skipping", name.text));
-                return Ok(());
+                Ok(())
             }
-            Err(Error::NameTaken { .. }) => return Err(taken(name)),
-            other => other?,
-        };
-        for columns in &table.unique {
-            let index = format!("{}_{}_key", name.text, texts(columns).join("_"));
-            tx.create_index(&name.text, &index, &texts(columns), true)?;
+            Err(Error::NameTaken { name }) => Err(taken(&name)),
+            other => Ok(other.map(drop)?),
         }
-        Ok(())
     }
 
     fn create_index(&mut self, index: &parse::CreateIndex) -> Result<()> {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let table = find_table(&index.table, tx.table(&index.table.text))?;
         column_positions(&table.schema(), &index.columns)?;
+        parse::check_index_count(table.schema().indexes().len() + 1, index.table.position)?;
         let columns = texts(&index.columns);
         if let Some(name) = &index.name {
             return match tx.create_index(&index.table.text, &name.text, &columns, index.unique) {
@@ -132,7 +134,7 @@ impl Session {
                     self.notice(format!("relation \"{}\" already exists, skipping", name.text));
                     Ok(())
                 }
-                Err(Error::NameTaken { .. }) => Err(taken(name)),
+                Err(Error::NameTaken { .. }) => Err(taken(&name.text)),
                 other => Ok(other?),
             };
         }
@@ -153,7 +155,7 @@ fn texts(names: &[Name]) -> Vec<&str> {
     names.iter().map(|name| name.text.as_str()).collect()
 }
 
-fn taken(name: &Name) -> SqlError {
-    let message = format!("relation \"{}\" already exists", name.text);
+fn taken(name: &str) -> SqlError {
+    let message = format!("relation \"{name}\" already exists");
     SqlError::new(SqlState::DuplicateTable, message)
 }

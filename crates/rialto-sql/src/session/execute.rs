@@ -26,14 +26,18 @@ const ROOM_BYTES_MAX: usize = 64 << 10;
 impl Session {
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
+        // A plan that is kept has the parameters that its text has.
         let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
-        if open && let Some(found) = self.cache.get(text) {
-            return self.prepare_known(text, found, declared);
+        if open
+            && let Some(found) = self.cache.get(text)
+            && declared.len() <= found.params.len()
+        {
+            return self.prepare_known(text, found, Some(declared));
         }
-        self.prepare_parsed(text, self.parse(text)?, declared)
+        self.prepare_parsed(text, self.parse(text)?, Some(declared))
     }
 
-    /// Parses a statement without parameters, or finds it among those that were run before, with these literals or
+    /// Parses a statement that has no parameters, or finds it among those that were run before, with these literals or
     /// others.
     pub fn read(&mut self, text: &str) -> Result<ReadStatement> {
         self.cancel.check_between()?;
@@ -62,7 +66,10 @@ impl Session {
     pub fn prepare_read(&mut self, text: &str, read: ReadStatement) -> Result<Ready> {
         let without = |prepared| Ready { prepared, arguments: Vec::new() };
         match read {
-            ReadStatement::Known(found) => self.prepare_known(text, found, &[]).map(without),
+            ReadStatement::Known(found) if found.params.is_empty() => {
+                self.prepare_known(text, found, None).map(without)
+            }
+            ReadStatement::Known(_) => self.prepare_parsed(text, self.parse(text)?, None).map(without),
             ReadStatement::Lifted(plan, lifted) => {
                 if self.failed {
                     return Err(in_failed_block());
@@ -72,13 +79,15 @@ impl Session {
                         self.keep_room(lifted);
                         return Ok(Ready { prepared: plan, arguments });
                     }
-                    return self.prepare_parsed(text, self.parse(text)?, &[]).map(without);
+                    return self.prepare_parsed(text, self.parse(text)?, None).map(without);
                 }
                 self.lifted.forget(&lifted.key);
                 self.prepare_new(text, self.parse(text)?, lifted)
             }
             ReadStatement::Parsed(statement, Some(lifted)) => self.prepare_new(text, *statement, lifted),
-            ReadStatement::Parsed(statement, None) => self.prepare_parsed(text, *statement, &[]).map(without),
+            ReadStatement::Parsed(statement, None) => {
+                self.prepare_parsed(text, *statement, None).map(without)
+            }
         }
     }
 
@@ -87,7 +96,7 @@ impl Session {
         &mut self,
         text: &str,
         found: Arc<Prepared>,
-        declared: &[SqlType],
+        declared: Option<&[SqlType]>,
     ) -> Result<Arc<Prepared>> {
         if self.failed && !found.is_allowed_when_failed() {
             return Err(in_failed_block());
@@ -119,7 +128,7 @@ impl Session {
                 return Ok(Ready { prepared: plan, arguments });
             }
         }
-        let prepared = self.prepare_parsed(text, statement, &[])?;
+        let prepared = self.prepare_parsed(text, statement, None)?;
         Ok(Ready { prepared, arguments: Vec::new() })
     }
 
@@ -200,7 +209,7 @@ impl Session {
         &mut self,
         text: &str,
         statement: Statement,
-        declared: &[SqlType],
+        declared: Option<&[SqlType]>,
     ) -> Result<Arc<Prepared>> {
         let ends = matches!(statement, Statement::Commit | Statement::Rollback | Statement::RollbackTo(_));
         if self.failed && !ends {
@@ -210,7 +219,7 @@ impl Session {
         let prepared =
             self.bind(|facts, lookup| prepared::prepare(text, statement, declared, facts, catalog, lookup))?;
         let prepared = Arc::new(prepared);
-        let open = declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
+        let open = prepared.declared.iter().all(|sql_type| *sql_type == SqlType::Unknown);
         if open && catalog != CatalogState::Private && !matches!(prepared.kind, Kind::Explain(_)) {
             self.cache.put(prepared.text.clone(), prepared.clone(), prepared.bytes);
         }
@@ -332,12 +341,14 @@ impl Session {
 
     fn execute_once(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
         if let Kind::Utility(statement) = &prepared.kind {
-            return self.utility(statement, sink);
+            sink.begin(prepared)?;
+            return self.utility(prepared, statement, sink);
         }
         if let Kind::Explain(lines) = &prepared.kind {
             self.settle_plan(prepared)?;
+            sink.begin(prepared)?;
             for line in lines {
-                sink.row(&[Value::Text(line.clone())])?;
+                sink.row(prepared, &[Value::Text(line.clone())])?;
             }
             return Ok(Tag::Word("EXPLAIN"));
         }
@@ -363,7 +374,8 @@ impl Session {
     ) -> Result<Tag> {
         loop {
             let fresh = self.renew(prepared)?;
-            if fresh.columns != prepared.columns || fresh.params != prepared.params {
+            let columns_stay = sink.tells_columns() || fresh.columns == prepared.columns;
+            if !columns_stay || fresh.params != prepared.params {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             }
@@ -397,7 +409,8 @@ impl Session {
         let tx = self.tx.as_mut().expect("the transaction has begun");
         let texts = RowTexts::default();
         let context = Context { params, now: self.now, count: 0, texts: &texts, cancel: &self.cancel };
-        let mut run = Run { tx, out: Out { context, sink } };
+        sink.begin(prepared)?;
+        let mut run = Run { tx, out: Out { context, plan: prepared, sink } };
         let tag = match &prepared.kind {
             Kind::Select(plan) => Tag::Rows("SELECT", run::select(&mut run, plan)?),
             Kind::Insert(plan) => Tag::Rows("INSERT 0", run::insert(&mut run, plan)?),

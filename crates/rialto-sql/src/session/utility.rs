@@ -12,11 +12,17 @@ use super::{Session, Tag};
 use crate::bind::OutputColumn;
 use crate::error::{Result, Severity, SqlError, SqlState};
 use crate::parse::{Access, Modes, Name, SetScope, SetValue, Statement};
+use crate::prepared::Prepared;
 use crate::run::RowSink;
 use crate::values::SqlType;
 
 impl Session {
-    pub(super) fn utility(&mut self, statement: &Statement, sink: &mut dyn RowSink) -> Result<Tag> {
+    pub(super) fn utility(
+        &mut self,
+        plan: &Prepared,
+        statement: &Statement,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
         match statement {
             Statement::Begin(modes) => {
                 if self.block == Block::Explicit {
@@ -122,10 +128,11 @@ impl Session {
             }
             Statement::Show(name) => {
                 match name {
-                    Some(name) => sink.row(&[Value::Text(self.show(&name.text))])?,
+                    Some(name) => sink.row(plan, &[Value::Text(self.show(&name.text))])?,
                     None => {
                         for name in settings::names() {
-                            sink.row(&[Value::Text(name.to_string()), Value::Text(self.show(name))])?;
+                            let values = [Value::Text(name.to_string()), Value::Text(self.show(name))];
+                            sink.row(plan, &values)?;
                         }
                     }
                 }

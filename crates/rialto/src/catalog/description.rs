@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 
 use super::table::{RowNumbers, TableParts, TableVersion};
-use super::{TableDef, system};
+use super::{NewIndex, TableDef, system};
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
-use crate::row::{Column, IndexDef, Schema};
+use crate::row::{Column, INDEXES_MAX, IndexDef, Schema};
 use crate::store::memory::index::{Full, Index, NodePool};
 use crate::store::memory::{Heap, Segments};
 
@@ -35,6 +35,15 @@ pub(crate) struct Storage<'a> {
     pub first_row_number: u64,
 }
 
+/// Refuses a table of more secondary indexes than there may be: each has memory of its own, and each row an entry in it.
+pub(crate) fn check_index_count(table: &str, count: usize) -> Result<()> {
+    if count <= INDEXES_MAX {
+        return Ok(());
+    }
+    let reason = format!("{count} secondary indexes, and the limit is {INDEXES_MAX}");
+    Err(Error::BadDefinition { name: table.to_owned(), reason })
+}
+
 impl Description {
     /// What a definition comes to with identifiers from `new_id`.
     pub fn of(def: &TableDef, mut new_id: impl FnMut() -> u32) -> Result<Description> {
@@ -54,6 +63,12 @@ impl Description {
             Some(names) => Some(names.iter().map(position).collect::<Result<Vec<usize>>>()?),
             None => None,
         };
+        check_index_count(&def.name, def.indexes.len())?;
+        let index = |index: &NewIndex| {
+            let columns = index.columns.iter().map(position).collect::<Result<Vec<usize>>>()?;
+            Ok((index.name.clone(), columns, index.unique))
+        };
+        let indexes = def.indexes.iter().map(index).collect::<Result<Vec<_>>>()?;
         let description = Description {
             id: TableId(new_id()),
             name: def.name.clone(),
@@ -62,11 +77,14 @@ impl Description {
             primary_id: IndexId(new_id()),
             numbered: primary_key.is_none(),
             primary_key,
-            indexes: Vec::new(),
             heap: HeapId(new_id()),
+            indexes: indexes
+                .into_iter()
+                .map(|(name, columns, unique)| IndexDef { id: IndexId(new_id()), name, columns, unique })
+                .collect(),
         };
-        let Description { name, columns, primary_key, .. } = description.clone();
-        Schema::new(name, columns, primary_key, Vec::new())?;
+        let Description { name, columns, primary_key, indexes, .. } = description.clone();
+        Schema::new(name, columns, primary_key, indexes)?;
         Ok(description)
     }
 

@@ -46,19 +46,39 @@ pub struct TableDef {
     pub columns: Vec<Column>,
     /// The columns of its primary key, the most significant first. Without one a row's identity is a hidden number.
     pub primary_key: Option<Vec<String>>,
+    /// Its secondary indexes, at most [`INDEXES_MAX`](crate::row::INDEXES_MAX).
+    pub indexes: Vec<NewIndex>,
     /// The share of each segment that inserts fill, 10 to 100; the rest is for rows that grow.
     pub fill_percent: u8,
+}
+
+/// What a secondary index of a new table is to be.
+#[derive(Debug, Clone, PartialEq)]
+pub struct NewIndex {
+    /// Its name, 1 to 63 bytes.
+    pub name: String,
+    /// Its columns, the most significant first.
+    pub columns: Vec<String>,
+    /// Whether two rows may not have the same values in these columns; rows with a NULL among them always may.
+    pub unique: bool,
 }
 
 impl TableDef {
     /// A table of these columns with no key; see the fields for the rest.
     pub fn new(name: impl Into<String>, columns: Vec<Column>) -> TableDef {
-        TableDef { name: name.into(), columns, primary_key: None, fill_percent: 100 }
+        TableDef { name: name.into(), columns, primary_key: None, indexes: Vec::new(), fill_percent: 100 }
     }
 
     /// The same with a primary key.
     pub fn with_primary_key(mut self, columns: &[&str]) -> TableDef {
         self.primary_key = Some(columns.iter().map(|&name| name.to_owned()).collect());
+        self
+    }
+
+    /// The same with one more secondary index.
+    pub fn with_index(mut self, name: impl Into<String>, columns: &[&str], unique: bool) -> TableDef {
+        let columns = columns.iter().map(|&name| name.to_owned()).collect();
+        self.indexes.push(NewIndex { name: name.into(), columns, unique });
         self
     }
 }

@@ -51,6 +51,12 @@ impl Key {
         Key { len: 0, inline: [0; INLINE_BYTES], spill: None }
     }
 
+    /// What it takes beside its own place, in bytes.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.spill.as_ref().map_or(0, |spill| size_of::<Vec<u8>>() + spill.capacity())
+    }
+
     /// Empties the key; what it has allocated it keeps.
     #[inline]
     pub fn clear(&mut self) {

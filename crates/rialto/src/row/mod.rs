@@ -47,7 +47,9 @@ pub(crate) use patch::FieldChange;
 pub use patch::{FieldPatch, FieldPatches};
 pub use record::{CharField, DecimalField, DefaultType, Field, Record, fits, schema_of};
 pub use routing_fields::LeadingColumns;
-pub use schema::{COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, IndexDef, Schema, WhichIndex};
+pub use schema::{
+    COLUMNS_MAX, Column, FieldSlot, INDEX_COLUMNS_MAX, INDEXES_MAX, IndexDef, Schema, WhichIndex,
+};
 pub(crate) use schema::{primary_index_name, table_of_primary_index};
 pub use value::{ColumnType, Value, ValueRef};
 pub use view::{ColumnRef, RowView};

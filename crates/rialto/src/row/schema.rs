@@ -9,6 +9,9 @@ use crate::{Error, IndexId, Result};
 /// The most columns that a table has.
 pub const COLUMNS_MAX: usize = 1_600;
 
+/// The most secondary indexes of a table.
+pub const INDEXES_MAX: usize = 1_000;
+
 /// The most columns that an index has.
 pub const INDEX_COLUMNS_MAX: usize = 32;
 

@@ -6,12 +6,14 @@
 
 use std::sync::Arc;
 
+use hashbrown::HashSet;
+
 use super::ddl_state::{DdlChange, DdlState, Part};
 use super::redo;
 use super::seek::Place;
 use super::transaction::{Context, SavepointState, Transaction};
 use super::write_set::{Write, WriteKind};
-use crate::catalog::description::{Description, Storage};
+use crate::catalog::description::{Description, Storage, check_index_count};
 use crate::catalog::system::{self, SystemRow};
 use crate::catalog::{CATALOG_LOCK, Table, TableDef, TableParts, TableVersion};
 use crate::error::{Error, Result};
@@ -173,7 +175,17 @@ impl Context {
 
     fn create_table(&mut self, def: &TableDef) -> Result<Table> {
         self.check_name_is_free(&def.name)?;
-        self.check_name_is_free(&primary_index_name(&def.name))?;
+        let primary = primary_index_name(&def.name);
+        self.check_name_is_free(&primary)?;
+        // Table and indexes are one version: were each index added to the version before, a table of many would cost the square
+        // of their number.
+        let mut names: HashSet<&str> = HashSet::from([def.name.as_str(), &primary]);
+        for index in &def.indexes {
+            self.check_name_is_free(&index.name)?;
+            if !names.insert(&index.name) {
+                return Err(Error::NameTaken { name: index.name.clone() });
+            }
+        }
         let description = Description::of(def, || self.core.catalog.new_id())?;
         let version = Arc::new(self.build_empty(&description)?);
         for row in system::rows(&description) {
@@ -248,6 +260,7 @@ impl Context {
         };
         let mut indexes = old.schema.indexes().to_vec();
         indexes.push(index.clone());
+        check_index_count(table, indexes.len())?;
         let mut parts = old.parts();
         parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
         let position = old.secondaries.len();

@@ -15,6 +15,14 @@ use crate::row::{IntoKey, Key, Row, RowView, WhichIndex};
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct RowKey(pub(crate) Key);
 
+impl RowKey {
+    /// What it takes beside its own place, in bytes: a long key is allocated.
+    #[inline]
+    pub fn allocated_bytes(&self) -> usize {
+        self.0.allocated_bytes()
+    }
+}
+
 /// The mode that stands for both.
 fn join(held: Option<LockMode>, wanted: LockMode) -> LockMode {
     held.map_or(wanted, |held| held.join(wanted))

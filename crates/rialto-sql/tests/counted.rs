@@ -1,0 +1,151 @@
+//! What a plan says that it takes against what is really allocated for it.
+#![allow(unsafe_code, reason = "an allocator that counts")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+
+use rialto::io::MemoryDisk;
+use rialto::{Database, Options};
+use rialto_sql::run::Collected;
+use rialto_sql::{Session, SqlType};
+
+thread_local! {
+    /// The bytes that this thread has allocated and not given back.
+    static LIVE: Cell<isize> = const { Cell::new(0) };
+    /// All that it has allocated.
+    static ALL: Cell<usize> = const { Cell::new(0) };
+}
+
+struct Counting;
+
+fn count(bytes: isize) {
+    // A thread that ends has no counters any more.
+    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let _ = ALL.try_with(|all| all.set(all.get() + bytes.max(0) as usize));
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting neither allocates nor unwinds.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as isize);
+        // SAFETY: the caller's promise is the allocator's condition.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as isize - layout.size() as isize);
+        // SAFETY: as above.
+        unsafe { System.realloc(at, layout, size) }
+    }
+
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        count(-(layout.size() as isize));
+        // SAFETY: as above.
+        unsafe { System.dealloc(at, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn database() -> Database {
+    let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+    Database::open_on(MemoryDisk::new(), options).expect("a new database opens")
+}
+
+fn run(session: &mut Session, sql: &str) {
+    let prepared = session.prepare(sql, &[]).unwrap_or_else(|error| panic!("{sql}: {error}"));
+    session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+    session.finish().unwrap();
+}
+
+/// Numbered copies of this, with the numbers in the place of `#`.
+fn list(item: &str, count: usize) -> String {
+    let items: Vec<String> = (0..count).map(|number| item.replace('#', &number.to_string())).collect();
+    items.join(", ")
+}
+
+#[test]
+fn a_plan_counts_at_least_half_of_what_it_keeps() {
+    let database = database();
+    let name = "c".repeat(57);
+    run(
+        &mut Session::new(database.clone(), "ann", "bank"),
+        "create table t (a int primary key, b text, c char(9))",
+    );
+    let wide = format!("create table wide ({})", list(&format!("{name}_# int"), 1_600));
+    run(&mut Session::new(database.clone(), "ann", "bank"), &wide);
+    let texts = [
+        "select 1".to_string(),
+        "select $65535::int".to_string(),
+        format!("select {}", list("$1::text || 'x#'", 1_000)),
+        "select * from wide".to_string(),
+        "select *, 7 from wide where c = 1 order by 1".replace("c =", &format!("{name}_3 =")),
+        format!("select {}", list("1 / 0 as a#", 1_600)),
+        format!("select {}", list("current_user", 1_600)),
+        format!("select {}", list("coalesce(b, 'x') || c || 'yz'", 1_600)) + " from t",
+        format!("select a from t where a in ({})", list("#", 20_000)),
+        format!("select a from t where b in ({}) order by {}", list("'x#'", 20_000), list("b || '#'", 1_000)),
+        format!("select '{}'", "x".repeat(1 << 20)),
+        format!("explain select a from t where b = '{}'", "x".repeat(1 << 18)),
+        format!("insert into wide values ({})", list("default", 1_600)),
+        format!("insert into wide values ({}) returning *", list("$1", 1_600)),
+        format!("insert into t (a, b) values {}", list("(#, 'x')", 10_000)),
+        format!("insert into wide (\"{name}_0\") select n from generate_series(1, 9) n returning *"),
+        format!("update wide set {} returning *", list(&format!("{name}_# = {name}_1 + 1"), 1_600)),
+        format!("update wide set {}", list(&format!("{name}_# = default"), 1_600)),
+        "delete from wide returning *".to_string(),
+        "copy wide to stdout".to_string(),
+        format!("copy wide ({}) from stdin", list(&format!("{name}_#"), 1_600)),
+        format!("vacuum {}", list("a", 100_000)),
+        format!("truncate {}", list("a#", 100_000)),
+        format!("drop table {}", list("a", 100_000)),
+        format!("drop index if exists {}", list("a", 100_000)),
+        wide.replace("wide", "wider"),
+        format!("create table u (a int, b int, {})", list("unique (a, b)", 1_000)),
+        format!("create index i on t ({})", list("a", 10_000)),
+        format!("alter table t add primary key ({})", list("a", 10_000)),
+        format!("set application_name to '{}'", "x".repeat(1 << 20)),
+        format!("savepoint \"{}\"", "x".repeat(1 << 20)),
+    ];
+    for text in texts {
+        for types in [0, 65_535] {
+            // The text's parameters have no types of their own but in one.
+            let types = if text.contains("$65535") { 65_535 } else { types };
+            let sql_type = if text.contains("::text") { SqlType::Text } else { SqlType::Int4 };
+            let types = vec![sql_type; types];
+            // Sessions that have kept nothing yet; what is made once in a program is made for the first.
+            let session = || Session::new(database.clone(), &"n".repeat(1_000), "bank");
+            let _ = session().prepare(&text, &types);
+            let mut session = session();
+            let before = LIVE.get();
+            let prepared = session.prepare(&text, &types);
+            let kept = LIVE.get() - before;
+            let shown = &text[..text.len().min(60)];
+            let prepared = prepared.unwrap_or_else(|error| panic!("{shown}: {error}"));
+            let counted = prepared.bytes as isize;
+            // A short one counts 4 KiB wherever it is kept.
+            assert!(2 * counted.max(4 << 10) >= kept, "{shown}: {counted} bytes counted, {kept} kept");
+        }
+    }
+}
+
+/// What a table of many indexes costs is in proportion to their number: they are made with it, not one version for each.
+#[test]
+fn a_table_is_made_with_its_indexes_at_once() {
+    let database = database();
+    let mut session = Session::new(database, "ann", "bank");
+    let columns = list("c# int", 100);
+    let mut allocated = |indexes: usize| {
+        let unique = (0..indexes)
+            .map(|number| format!(", unique (c{}, c{})", number % 100, (number / 100 + number + 1) % 100));
+        let sql = format!("create table t{indexes} ({columns}{})", unique.collect::<String>());
+        let prepared = session.prepare(&sql, &[]).unwrap();
+        let before = ALL.get();
+        session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+        session.finish().unwrap();
+        ALL.get() - before
+    };
+    let (few, many) = (allocated(100), allocated(800));
+    assert!(many < 16 * few, "{few} bytes for 100 indexes, {many} bytes for 800");
+}
