@@ -75,7 +75,7 @@ fn the_types_and_columns_of_prepared_statements_count() {
     let columns: Vec<String> =
         (0..1_600).map(|column| format!("{}{column:04} int", "c".repeat(55))).collect();
     client.run(&format!("create table wide ({})", columns.join(", ")));
-    let mut refused = |text: &str, types: &[u32]| {
+    let refused = |text: &str, types: &[u32]| {
         let mut client = server.connect();
         (0..2_000).find(|number| {
             client.send(
