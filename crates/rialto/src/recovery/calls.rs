@@ -57,6 +57,7 @@ impl Redo<'_> {
                 let call = call_in(packet.lsn, packet.bytes)?;
                 self.needs.insert((call.name.to_owned(), call.version));
             }
+            self.has_left_values |= packet.kind == PacketKind::Commit;
             return Ok(true);
         }
         match packet.kind {
@@ -109,7 +110,7 @@ impl Redo<'_> {
     /// row that they put and the call has deleted nothing says that it is not to come back.
     pub(super) fn check_held(&self, packet: &Packet<'_>) -> Result<()> {
         let home = &self.start.home;
-        if home.names_held || packet.kind != PacketKind::Call || self.records == 0 {
+        if home.names_held || packet.kind != PacketKind::Call || (self.records == 0 && !self.has_left_values) {
             return Ok(());
         }
         Err(not_named(packet.lsn, &call_in(packet.lsn, packet.bytes)?, home.sequence))

@@ -59,6 +59,8 @@ pub(super) struct Redo<'a> {
     pub replayed: u64,
     /// Where recovery was left at a call, and how many packets were left from there on.
     pub left: Option<(Lsn, u64)>,
+    /// Whether values were left there.
+    pub has_left_values: bool,
     /// Of the calls from there on: the procedures, by name and version.
     pub needs: BTreeSet<(String, u32)>,
     progress: &'a Progress<'a>,
@@ -141,6 +143,7 @@ impl<'a> Redo<'a> {
             replay: None,
             replayed: 0,
             left: None,
+            has_left_values: false,
             needs: BTreeSet::new(),
             progress,
             log_read: 0,

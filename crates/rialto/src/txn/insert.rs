@@ -201,10 +201,11 @@ impl Context {
         self.at_bound(Some(slot), |context| context.with_claims(slot, &ask))
     }
 
-    /// Tries again what has failed for memory, at this table or none, while there is more memory than the attempt before had.
+    /// Tries again what has failed for memory, at this table or none, as long as there is more memory than the attempt before had,
+    /// or tables give segments back; and once more then, since others may have made room meanwhile.
     ///
-    /// Each attempt begins with more free bytes than the one before it, so there is a last one. An attempt that fails frees
-    /// what it has taken, which can then be given back: that is no more than it began with.
+    /// An attempt that fails frees the index nodes that it has taken, which can then be given back: that is no more than it began
+    /// with. It empties no segments. So there is a last attempt.
     #[cold]
     pub(super) fn at_bound<T>(
         &mut self,
@@ -216,17 +217,13 @@ impl Context {
             self.check()?;
             // Index nodes that no index uses, if they make a segment.
             self.core.nodes.give_back_free(SEGMENT_BYTES as u64);
-            if Some(self.free_bytes()) <= had {
-                self.give_back_empty(slot)?;
+            let is_last = Some(self.free_bytes()) <= had && self.give_back_empty(slot)? == 0;
+            had = Some(self.free_bytes());
+            match attempt(self) {
+                Some(done) => return Ok(done),
+                None if is_last => return Err(self.memory_limit()),
+                None => {}
             }
-            let has = Some(self.free_bytes());
-            if has <= had {
-                return Err(self.memory_limit());
-            }
-            if let Some(done) = attempt(self) {
-                return Ok(done);
-            }
-            had = has;
         }
     }
 
@@ -236,9 +233,9 @@ impl Context {
     }
 
     /// Gives back the segments of all tables in which there is no row any more, unless others may still seek what was there
-    /// (L8). It waits for these a little, once for all tables, and they stay in use meanwhile.
+    /// (L8), and says how many there were. It waits for these a little, once for all tables, and they stay in use meanwhile.
     #[cold]
-    fn give_back_empty(&mut self, slot: Option<u32>) -> Result<()> {
+    fn give_back_empty(&mut self, slot: Option<u32>) -> Result<u64> {
         let mut heaps = self.core.catalog.heaps();
         // One that only this transaction sees.
         if let Some(own) = slot.map(|slot| &self.tables.at(slot).heap)
@@ -248,12 +245,10 @@ impl Context {
         }
         let found = heaps.iter().map(|heap| (heap, heap.empty_segments()));
         let found: Vec<_> = found.filter(|(_, empty)| !empty.is_empty()).collect();
-        if !found.is_empty() && self.outlast_seekers()? {
-            for (heap, empty) in &found {
-                heap.give_back(empty);
-            }
+        if found.is_empty() || !self.outlast_seekers()? {
+            return Ok(0);
         }
-        Ok(())
+        Ok(found.iter().map(|(heap, empty)| heap.give_back(empty)).sum())
     }
 
     /// Waits a little until nobody can seek a record that no index leads to any more. False: somebody still may.
