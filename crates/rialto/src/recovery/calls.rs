@@ -110,7 +110,8 @@ impl Redo<'_> {
     /// row that they put and the call has deleted nothing says that it is not to come back.
     pub(super) fn check_held(&self, packet: &Packet<'_>) -> Result<()> {
         let home = &self.start.home;
-        if home.names_held || packet.kind != PacketKind::Call || (self.records == 0 && !self.has_left_values) {
+        if home.names_held || packet.kind != PacketKind::Call || (self.records == 0 && !self.has_left_values)
+        {
             return Ok(());
         }
         Err(not_named(packet.lsn, &call_in(packet.lsn, packet.bytes)?, home.sequence))
