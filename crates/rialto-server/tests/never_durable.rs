@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,7 +117,7 @@ fn the_answer_to_a_block_that_has_ended_stays() {
     let implicit = "select b from t where a = 0; commit";
     let answer = reader.query(&format!("{implicit}; select b from t where a = 1"));
     let tags: String = told(&answer).0.replace('N', "");
-    assert_eq!((tags.as_str(), told(&answer).1), ("TDCCTEZ", false), "{}", error_text(&answer));
+    assert_eq!((tags.as_str(), told(&answer).1), ("TDCCEZ", false), "{}", error_text(&answer));
 }
 
 /// A Describe tells of a table: at the level of the session by then, whatever it was when the statement was prepared.
@@ -140,13 +141,13 @@ fn a_description_whose_wait_fails_is_not_told() {
         [bind("", "s", &[]), describe(b'P', "")].concat(),
         [bind("", "s", &[]), execute("", 0)].concat(),
     ] {
-        client.send(&[told, sync()].concat());
-        let answer = client.answer();
-        if answer.is_empty() {
+        let is_sent = client.stream.write_all(&[told, sync()].concat()).is_ok();
+        let answer = if is_sent { client.answer() } else { Vec::new() };
+        assert!(!tags(&answer).contains(['T', 't', 'C']), "{}", tags(&answer));
+        if !tags(&answer).ends_with('Z') {
             // The server has ended: it has seen that its database has stopped.
             return;
         }
-        assert!(!tags(&answer).contains(['T', 't', 'C']), "{}", tags(&answer));
         let code = error_code(&answer);
         assert!(matches!(code.as_deref(), Some("08007" | "58030")), "{}", error_text(&answer));
     }

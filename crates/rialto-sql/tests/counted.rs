@@ -81,7 +81,7 @@ fn a_plan_counts_at_least_half_of_what_it_keeps() {
         format!("select {}", list("$1::text || 'x#'", 1_000)),
         "select * from wide".to_string(),
         "select *, 7 from wide where c = 1 order by 1".replace("c =", &format!("{name}_3 =")),
-        format!("select {}", list("1 / 0 as a#", 1_600)),
+        format!("select {}", list("coalesce(1, 1 / 0) as a#", 1_600)),
         format!("select {}", list("current_user", 1_600)),
         format!("select {}", list("coalesce(b, 'x') || c || 'yz'", 1_600)) + " from t",
         format!("select a from t where a in ({})", list("#", 20_000)),

@@ -71,7 +71,12 @@ fn alone(session: &mut Session, text: &str) -> Told {
 fn both(one: &mut Session, two: &mut Session, text: &str) -> bool {
     let (found, lifted) = shared(one, text);
     let expected = alone(two, text);
-    assert_eq!(found, expected, "{text} (lifted: {lifted})");
+    if matches!(&found.outcome, Err(error) if error.sqlstate == SqlState::UndefinedParameter) {
+        // A simple query refuses a parameter where it meets it; what is prepared may have parameters, and other errors before.
+        assert!(expected.outcome.is_err(), "{text} (lifted: {lifted}): {found:?}, {expected:?}");
+    } else {
+        assert_eq!(found, expected, "{text} (lifted: {lifted})");
+    }
     lifted
 }
 

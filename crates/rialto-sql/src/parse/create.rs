@@ -178,7 +178,7 @@ fn constraint(places: &Places<'_>, constraint: ast::TableConstraint, table: &mut
 }
 
 fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Vec<Name>> {
-    columns
+    let names = columns
         .into_iter()
         .map(|column| {
             let options = &column.column.options;
@@ -195,7 +195,12 @@ fn key_columns(places: &Places<'_>, columns: Vec<ast::IndexColumn>) -> Result<Ve
                 _ => Err(SqlError::unsupported("an index on an expression")),
             }
         })
-        .collect()
+        .collect::<Result<Vec<_>>>();
+    // They lie where the parser's columns were, which are many times as large.
+    names.map(|mut names| {
+        names.shrink_to_fit();
+        names
+    })
 }
 
 /// WITH (fillfactor = N).
