@@ -106,8 +106,10 @@ fn plain_end(bytes: &[u8], at: usize) -> usize {
     at + rest.iter().position(|byte| STOPS[usize::from(*byte)]).unwrap_or(rest.len())
 }
 
+/// The end of a comment that goes to the end of its line, which a carriage return ends, too.
 fn line_end(bytes: &[u8], at: usize) -> usize {
-    bytes[at..].iter().position(|&byte| byte == b'\n').map_or(bytes.len(), |length| at + length + 1)
+    let ends = |byte: &u8| matches!(byte, b'\n' | b'\r');
+    bytes[at..].iter().position(ends).map_or(bytes.len(), |length| at + length + 1)
 }
 
 /// The end of a comment, which may contain comments.
@@ -193,6 +195,7 @@ mod tests {
         assert_eq!(texts("select $$;$$; select $a$;$$;$a$"), ["select $$;$$", " select $a$;$$;$a$"]);
         assert_eq!(texts("select $1; x"), ["select $1", " x"]);
         assert_eq!(texts("a -- ; \n b; c"), ["a -- ; \n b", " c"]);
+        assert_eq!(texts("a -- ; \r b; c"), ["a -- ; \r b", " c"]);
         assert_eq!(texts("a /* ; /* ; */ ; */ b; c"), ["a /* ; /* ; */ ; */ b", " c"]);
     }
 
