@@ -1,9 +1,10 @@
 //! Which thread runs which actions of a phase.
 
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 
 use super::flight::Here;
 use crate::engine::phase::{Ready, Targeted};
+use crate::ids::TableId;
 use crate::row::WhichIndex;
 use crate::txn::transaction::Context;
 use crate::txn::write_set::key_of;
@@ -83,20 +84,30 @@ pub(super) fn in_turn(
     positions: &[u16],
     first: &[u8],
 ) -> SmallVec<[u16; 16]> {
-    fn put(context: &Context, actions: &[Ready<'_>], nth: usize, order: &mut SmallVec<[u16; 16]>) {
-        if order.contains(&(nth as u16)) {
+    /// Puts an action behind those before it in the flow that it overlaps, and them behind theirs. The placed ones stay.
+    fn put(
+        (context, actions): (&Context, &[Ready<'_>]),
+        nth: usize,
+        placed: &mut [bool],
+        order: &mut SmallVec<[u16; 16]>,
+    ) {
+        if std::mem::replace(&mut placed[nth], true) {
             return;
         }
         for before in 0..nth {
-            if overlap(context, &actions[before], &actions[nth]) {
-                put(context, actions, before, order);
+            if !placed[before] && overlap(context, &actions[before], &actions[nth]) {
+                put((context, actions), before, placed, order);
             }
         }
         order.push(nth as u16);
     }
     let mut order = SmallVec::new();
+    let mut placed: SmallVec<[bool; 16]> = smallvec![false; actions.len()];
+    // Few: an action's number has 8 bits there.
     let first = first.iter().filter_map(|&at| positions.binary_search(&u16::from(at)).ok());
-    first.chain(0..actions.len()).for_each(|nth| put(context, actions, nth, &mut order));
+    first.for_each(|nth| put((context, actions), nth, &mut placed, &mut order));
+    // All that come before one of these in the flow are placed, or are put before it.
+    order.extend((0..actions.len()).filter(|&nth| !placed[nth]).map(|nth| nth as u16));
     order
 }
 
@@ -130,10 +141,25 @@ pub(super) fn place_in_turn<'a>(
 fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) {
     let targeted = actions.iter().enumerate().filter_map(|(at, action)| Some((at, action.targeted()?)));
     let targeted: SmallVec<[(usize, &Targeted<'_>); 16]> = targeted.collect();
+    let mut tables: SmallVec<[OfTable; 4]> = SmallVec::new();
+    for &(_, action) in &targeted {
+        let id = action.table_id();
+        let at = tables.iter().position(|table| table.id == id).unwrap_or_else(|| {
+            tables.push(OfTable { id, is_whole: false, is_written: false, reads_entries: false });
+            tables.len() - 1
+        });
+        tables[at].is_whole |= !action.is_span();
+        tables[at].is_written |= action.writes();
+        tables[at].reads_entries |= action.which() != WhichIndex::Primary;
+    }
     for &(at, action) in &targeted {
-        let is_whole = |other: &Targeted<'_>| !other.is_span() && other.table_id() == action.table_id();
-        let is_whole = |other: &Targeted<'_>| is_whole(other) || changes_entries(action, other);
-        if has_written(context, action) || targeted.iter().any(|(_, other)| is_whole(other)) {
+        let is_its = |table: &OfTable| {
+            table.is_whole
+                || table.is_written && action.which() != WhichIndex::Primary
+                || table.reads_entries && action.writes()
+        };
+        let is_its = tables.iter().any(|table| table.id == action.table_id() && is_its(table));
+        if is_its || has_written(context, action) {
             whose[at] = Whose::Its;
         }
     }
@@ -162,11 +188,15 @@ fn keep_together(context: &Context, actions: &[Ready<'_>], whose: &mut [Whose]) 
     }
 }
 
-/// Whether one action reads entries of an index and the other changes rows of its table, which may have such entries or get them.
-fn changes_entries(one: &Targeted<'_>, other: &Targeted<'_>) -> bool {
-    let reads_and_writes =
-        |one: &Targeted<'_>, other: &Targeted<'_>| one.which() != WhichIndex::Primary && other.writes();
-    one.table_id() == other.table_id() && (reads_and_writes(one, other) || reads_and_writes(other, one))
+/// What the actions of a phase do with one table.
+struct OfTable {
+    id: TableId,
+    /// One of them may touch all of it.
+    is_whole: bool,
+    /// One of them changes rows.
+    is_written: bool,
+    /// One of them reads entries of a secondary index, which rows that change may have or get.
+    reads_entries: bool,
 }
 
 /// Whether the transaction has written what the action may read.

@@ -9,8 +9,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
+use super::ordered::{OrderedLocks, Summary, count_look};
 use super::span::{Span, SpanRef};
-use super::wide::{Summary, WideLocks};
 use crate::ids::IndexId;
 use crate::row::Key;
 
@@ -143,8 +143,9 @@ pub(in super::super) struct LocalLocks {
     free: Vec<u32>,
     /// Locks on one key each, by index and key.
     points: HashTable<u32>,
+    order: PointOrder,
     /// The others.
-    wide: WideLocks,
+    wide: OrderedLocks,
     blocked: Vec<Blocked>,
     /// Requests that were granted when they had waited, until their owners have taken note.
     granted: Vec<NewlyGranted>,
@@ -152,6 +153,59 @@ pub(in super::super) struct LocalLocks {
     version: u64,
     /// What some requests since the last look were for.
     keys: Vec<(IndexId, Key, RecordMode)>,
+}
+
+/// The locks on one key each in their order, while that pays: a wide request looks at all of them else, and each of them takes a
+/// while longer to come and to go by it.
+#[derive(Debug, Default)]
+struct PointOrder {
+    locks: Option<OrderedLocks>,
+    /// How many looks wide requests take without the order, since it was made or given up last.
+    looks: u64,
+    /// How many locks have come meanwhile.
+    came: u64,
+}
+
+impl PointOrder {
+    /// As many looks take as long as it does to put a lock into the order and to take it out.
+    const LOOKS_OF_A_PLACE: u64 = 64;
+
+    /// A wide request is to come, of which nobody knows yet where in the order it looks.
+    fn ask(&mut self, locks: &[Lock], points: &HashTable<u32>) {
+        let count = points.len() as u64;
+        self.looks += count;
+        if self.locks.is_none() && self.looks > (self.came + count) * Self::LOOKS_OF_A_PLACE {
+            *self = PointOrder {
+                locks: Some(OrderedLocks::of(locks, points.iter().copied())),
+                looks: 0,
+                came: 0,
+            };
+        }
+    }
+
+    /// A lock comes, which is one of so many.
+    fn add(&mut self, locks: &[Lock], at: u32, count: usize) {
+        self.came += 1;
+        let Some(order) = &mut self.locks else { return };
+        // Where there was no order, the same number of requests would not make one for long.
+        if self.came > count as u64 && self.looks < self.came * (Self::LOOKS_OF_A_PLACE / 4) {
+            *self = PointOrder::default();
+        } else {
+            order.insert(locks, at);
+        }
+    }
+
+    fn remove(&mut self, locks: &[Lock], at: u32) {
+        if let Some(order) = &mut self.locks {
+            order.remove(locks, at);
+        }
+    }
+
+    fn update(&mut self, locks: &[Lock], at: u32) {
+        if let Some(order) = &mut self.locks {
+            order.update(locks, at);
+        }
+    }
 }
 
 /// The most keys that are kept from one look to the next.
@@ -233,6 +287,9 @@ impl LocalLocks {
         if held.is_some_and(|held| suffices(held, mode)) || self.is_covered(request) {
             return Answer::Held;
         }
+        if !request.span.is_point() {
+            self.order.ask(&self.locks, &self.points);
+        }
         if self.is_blocked(request, self.blocked.len()) {
             return Answer::Wait;
         }
@@ -302,8 +359,10 @@ impl LocalLocks {
     /// A lock has other holders, or in other modes.
     fn update(&mut self, at: u32) {
         let lock = &self.locks[at as usize];
-        if !lock.gone && !lock.span.borrow().is_point() {
-            self.wide.update(&self.locks, at);
+        match lock.span.borrow().is_point() {
+            _ if lock.gone => {}
+            true => self.order.update(&self.locks, at),
+            false => self.wide.update(&self.locks, at),
         }
     }
 
@@ -334,6 +393,7 @@ impl LocalLocks {
             true => {
                 let locks = &self.locks;
                 self.points.insert_unique(hash, at, |&at: &u32| locks[at as usize].hash);
+                self.order.add(locks, at, self.points.len());
             }
             false => self.wide.insert(&self.locks, at),
         }
@@ -346,6 +406,7 @@ impl LocalLocks {
         if lock.span.borrow().is_point() {
             let entry = self.points.find_entry(lock.hash, |&other| other == at);
             entry.expect("a lock on a key is among them").remove();
+            self.order.remove(&self.locks, at);
         } else {
             self.wide.remove(&self.locks, at);
         }
@@ -369,17 +430,21 @@ impl LocalLocks {
     fn overlapping<'a>(
         &'a self,
         request: Request<'a>,
-        may: impl Fn(&Summary) -> bool + 'a,
+        may: impl Fn(&Summary) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = &'a Lock> {
         let Request { index, span, .. } = request;
-        let (point, points) = match span.is_point() {
-            true => (self.find(&request), None),
-            false => (None, Some(self.points.iter().copied())),
+        let (point, points, ordered) = match (span.is_point(), &self.order.locks) {
+            (true, _) => (self.find(&request), None, None),
+            (false, None) => (None, Some(self.points.iter().copied()), None),
+            (false, Some(order)) => (None, None, Some(order.overlapping(&self.locks, index, span, may))),
         };
-        let points = point.into_iter().chain(points.into_iter().flatten());
-        points
+        point
+            .into_iter()
+            .chain(points.into_iter().flatten())
+            .inspect(|_| count_look())
             .map(|at| &self.locks[at as usize])
             .filter(move |lock| lock.index == index && lock.span.borrow().overlaps(span))
+            .chain(ordered.into_iter().flatten())
             .chain(self.wide.overlapping(&self.locks, index, span, may))
     }
 

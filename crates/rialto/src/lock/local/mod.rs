@@ -28,11 +28,11 @@
 mod changes;
 mod executor;
 mod locks;
+mod ordered;
 mod own_lease;
 mod routing;
 mod span;
 mod stint;
-mod wide;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,14 +47,14 @@ pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
 use self::locks::{Answer, Copied, Granted, Request, hash_of};
+#[cfg(test)]
+pub(super) use self::ordered::LOOKS;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
 pub use self::span::{Span, SpanRef};
 pub(super) use self::stint::Stint;
 pub use self::stint::Wanted;
-#[cfg(test)]
-pub(super) use self::wide::LOOKS;
 use super::head::Blockers;
 use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};

@@ -786,8 +786,9 @@ fn range(nth: u32, is_nested: bool) -> Span {
     Span::between(Bound::Included(&from), Bound::Excluded(&to)).expect("it has keys")
 }
 
-/// How many looks at wide locks it takes to have so many ranges at one executor, to move them to another one, and to release them.
-fn looks_at_ranges(ranges: u32, is_nested: bool) -> [u64; 3] {
+/// How many looks at locks it takes to have so many ranges, and as many keys beside them if there are `points`, at one executor,
+/// to move them to another one, and to release them.
+fn looks_at_ranges(ranges: u32, is_nested: bool, points: bool) -> [u64; 3] {
     let manager = manager();
     let looks = |run: &mut dyn FnMut()| {
         let before = LOOKS.get();
@@ -801,6 +802,11 @@ fn looks_at_ranges(ranges: u32, is_nested: bool) -> [u64; 3] {
         for nth in 0..ranges {
             let acquired = lock(&manager, &mut owner, range(nth, is_nested).borrow(), RecordMode::Exclusive);
             assert_eq!(acquired, Ok(Acquired::New));
+            if points {
+                let key = (u32::MAX - nth).to_be_bytes();
+                let acquired = lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive);
+                assert_eq!(acquired, Ok(Acquired::New));
+            }
         }
     });
     let moved = looks(&mut || manager.route(INDEX, Some(RoutingRule::new(vec![], vec![1]))));
@@ -814,10 +820,10 @@ fn looks_at_ranges(ranges: u32, is_nested: bool) -> [u64; 3] {
 /// Eight times as many ranges of one transaction take about eight times as many looks, not sixty-four times as many.
 #[test]
 fn each_of_many_ranges_is_had_moved_and_released_in_few_looks() {
-    for is_nested in [false, true] {
-        let [few, many] = [1_000, 8_000].map(|ranges| looks_at_ranges(ranges, is_nested));
+    for (is_nested, points) in [(false, false), (true, false), (false, true)] {
+        let [few, many] = [1_000, 8_000].map(|ranges| looks_at_ranges(ranges, is_nested, points));
         for (few, many) in few.into_iter().zip(many) {
-            assert!(many < 16 * few, "{few} and {many} looks, nested: {is_nested}");
+            assert!(many < 16 * few, "{few} and {many} looks, nested: {is_nested}, points: {points}");
         }
     }
 }

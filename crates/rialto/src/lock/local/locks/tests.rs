@@ -73,6 +73,14 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
             found[0] += usize::from(enemies > 0);
             found[1] += usize::from(is_covered);
             found[2] += usize::from(is_kins);
+            match random.below(16) {
+                0 => table.order.locks = None,
+                1 => {
+                    let order = OrderedLocks::of(&table.locks, table.points.iter().copied());
+                    table.order.locks = Some(order);
+                }
+                _ => {}
+            }
             match random.below(4) {
                 0 if !held.is_empty() => {
                     let (owner, lock) = held.swap_remove(random.below(held.len() as u64) as usize);
@@ -93,6 +101,7 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
         }
         held.into_iter().for_each(|(owner, lock)| table.release(owner, lock, drop));
         assert!(table.is_idle() && table.wide.iter().next().is_none());
+        assert!(table.order.locks.is_none_or(|order| order.iter().next().is_none()));
     }
     assert!(found.iter().all(|&found| found > 0), "{found:?}");
 }

@@ -1,4 +1,4 @@
-//! [`WideLocks`]: the locks of a table that are on more than one key each, in the order of their spans.
+//! [`OrderedLocks`]: locks of a table in the order of their spans.
 //!
 //! They are a treap. Each node knows of its subtree which span ends last, whether all of it is one transaction's, and whether any
 //! of it is exclusive. So a request finds what is in its way without a look at each of the others, of which one transaction may
@@ -66,7 +66,7 @@ struct Node {
 
 /// See the [module](self). The locks themselves are the table's; no two are on the same span.
 #[derive(Debug)]
-pub(super) struct WideLocks {
+pub(super) struct OrderedLocks {
     nodes: Vec<Node>,
     free: Vec<u32>,
     root: u32,
@@ -74,9 +74,9 @@ pub(super) struct WideLocks {
     made: u32,
 }
 
-impl Default for WideLocks {
-    fn default() -> WideLocks {
-        WideLocks { nodes: Vec::new(), free: Vec::new(), root: NONE, made: 0 }
+impl Default for OrderedLocks {
+    fn default() -> OrderedLocks {
+        OrderedLocks { nodes: Vec::new(), free: Vec::new(), root: NONE, made: 0 }
     }
 }
 
@@ -87,7 +87,14 @@ fn rank(nth: u32) -> u32 {
     mixed ^ mixed >> 16
 }
 
-impl WideLocks {
+impl OrderedLocks {
+    /// These, which are on different spans.
+    pub fn of(locks: &[Lock], some: impl Iterator<Item = u32>) -> OrderedLocks {
+        let mut ordered = OrderedLocks::default();
+        some.for_each(|lock| ordered.insert(locks, lock));
+        ordered
+    }
+
     /// All of them, in no order.
     pub fn iter(&self) -> impl Iterator<Item = u32> {
         self.nodes.iter().map(|node| node.lock).filter(|&lock| lock != NONE)
@@ -281,9 +288,9 @@ impl WideLocks {
     }
 }
 
-/// Counts a look at a node, in tests.
+/// Counts a look at a lock, in tests.
 #[inline(always)]
-fn count_look() {
+pub(super) fn count_look() {
     #[cfg(test)]
     LOOKS.with(|looks| looks.set(looks.get() + 1));
 }
