@@ -5,6 +5,8 @@
 mod errors;
 #[path = "calls/refused.rs"]
 mod refused;
+#[path = "calls/tables.rs"]
+mod tables;
 #[path = "calls/versions.rs"]
 mod versions;
 

@@ -3,9 +3,10 @@
 //!
 //! A call is logged in place of the write set only if nothing but the procedure made it (no DDL, no bulk load, which are
 //! logged as values), if no operation has given its body an error of the moment (`Error::is_of_the_moment`: the body may
-//! have gone on after a lock's time-out, or at a limit that is another one when the call is run again), and if the checkpoint in force is transaction-consistent (`Core::logs_calls`). The transaction
-//! is serializable, its place agrees with every conflict (I2), so running calls again in the order of their places gives
-//! each the rows that it read.
+//! have gone on after a lock's time-out, or at a limit that is another one when the call is run again), and if the checkpoint
+//! in force is transaction-consistent (`Core::logs_calls`). The transaction is serializable, its place agrees with every
+//! conflict (I2), so running calls again in the order of their places gives each the rows that it read, and the tables that it
+//! found by their names (`Context::table`).
 
 use super::conventional;
 use super::procedure::{Outputs, Registered};
@@ -26,20 +27,21 @@ pub(super) fn run(
     outputs: &mut Outputs,
 ) -> Result<()> {
     let context = transaction.context();
-    (context.numbers, context.met_the_moment) = (NumberSource::Noted(Numbers::new()), false);
+    (context.numbers, context.of_the_moment) = (NumberSource::Noted(Numbers::new()), None);
     conventional::run(procedure, transaction, arguments, outputs)?;
     let context = transaction.context();
     let numbers = match std::mem::take(&mut context.numbers) {
         NumberSource::Noted(numbers) => numbers,
         NumberSource::Next | NumberSource::Given(..) => Numbers::new(),
     };
-    let repeats = context.ddl.is_none() && !context.met_the_moment;
+    let repeats = context.ddl.is_none() && context.of_the_moment.is_none();
     // Somebody else's change may come between two runs without locks.
     if context.core.options.check_determinism && repeats && !context.choices.read_only {
         run_again(procedure, transaction, arguments, outputs, &numbers)?;
     }
     let context = transaction.context();
-    if context.core.logs_calls() && repeats && !context.met_the_moment && !context.writes.is_empty() {
+    let repeats = repeats && context.of_the_moment.is_none();
+    if context.core.logs_calls() && repeats && !context.writes.is_empty() {
         let (name, version) = (&procedure.procedure().name, procedure.procedure().version);
         let packet = context.packet.as_mut().expect("of a transaction that has written").bytes_mut();
         let from = packet.len();
@@ -72,7 +74,7 @@ fn run_again(
     })?;
     let context = transaction.context();
     context.numbers = NumberSource::Next;
-    if context.met_the_moment {
+    if context.of_the_moment.is_some() {
         return Ok(());
     }
     if let Some(difference) = difference(context, &first, context.packet_bytes()) {

@@ -87,6 +87,40 @@ impl Context {
         Err(Error::ForeignHandle { what: format!("the handle of table \"{}\"", table.name()) })
     }
 
+    /// The table of this name, the transaction's own DDL included.
+    ///
+    /// A call finds the same tables, in the same versions, at its place in the log: a table that it has found is locked by
+    /// intention until then, and a table's absence is an error of the moment ([`Error::is_of_the_moment`]).
+    fn table(&mut self, name: &str) -> Result<Table> {
+        if let Some(ddl) = &self.ddl
+            && let Some(answer) = ddl.table(name, &self.core.catalog)
+        {
+            return answer;
+        }
+        loop {
+            let found = self.core.catalog.table(name);
+            if let Ok(table) = &found
+                && rarely(self.may_be_a_call())
+            {
+                self.check()?;
+                match self.use_table(table, LockMode::IntentShared) {
+                    // It was dropped while its lock was waited for. Another table may have the name.
+                    Err(Error::NoSuchTable { .. }) => continue,
+                    used => drop(used?),
+                }
+            }
+            let depends = match &found {
+                Ok(table) => table.version().floor(),
+                Err(_) => {
+                    self.colours.note_anything_absent();
+                    self.core.catalog.changed_at()
+                }
+            };
+            self.depend(depends);
+            return found;
+        }
+    }
+
     #[inline(never)]
     fn use_table_slowly(&mut self, table: &Table, mode: LockMode) -> Result<u32> {
         let slot = self.find_table(table)?;
@@ -231,27 +265,13 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
 }
 
 impl Transaction<'_> {
-    /// The table of this name, the transaction's own DDL included.
+    /// The table of this name, the transaction's own DDL included. The table is not locked yet, except in a call of a deterministic
+    /// procedure that may be logged as a call.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`].
+    /// [`Error::NoSuchTable`]; in a call of a deterministic procedure also what a lock can meet.
     pub fn table(&mut self, name: &str) -> Result<Table> {
-        let context = self.context();
-        if let Some(ddl) = &context.ddl
-            && let Some(answer) = ddl.table(name, &context.core.catalog)
-        {
-            return answer;
-        }
-        let found = context.core.catalog.table(name);
-        let depends = match &found {
-            Ok(table) => table.version().floor(),
-            Err(_) => {
-                context.colours.note_anything_absent();
-                context.core.catalog.changed_at()
-            }
-        };
-        context.depend(depends);
-        found
+        self.operate(|context| context.table(name))
     }
 
     /// A copy of the row with this primary key.

@@ -152,9 +152,9 @@ pub(crate) struct Context {
     pub numbers: NumberSource,
     /// Where in the packet the call begins that the transaction is logged as; 0 if it is logged as its write set.
     pub call_from: u32,
-    /// An operation has given an error that another run on the same rows may not give. Of a deterministic procedure's call, which
-    /// says when that begins.
-    pub met_the_moment: bool,
+    /// The first error that an operation has given and that another run on the same rows may not give. Of a deterministic
+    /// procedure's call, which says when that begins.
+    pub of_the_moment: Option<Error>,
     /// DDL has made the table cache out of date.
     pub forget_tables: bool,
     /// Chosen as a deadlock's victim: nothing but an abort is left.
@@ -250,7 +250,7 @@ impl Context {
             defines: false,
             numbers: NumberSource::Next,
             call_from: 0,
-            met_the_moment: false,
+            of_the_moment: None,
             forget_tables: false,
             doomed: None,
             limit: None,
@@ -318,6 +318,12 @@ impl Context {
         Patience { began: Some(self.began), stall, willing_to_wait }
     }
 
+    /// Whether it runs a deterministic procedure, and is logged as a call unless something else says no.
+    #[inline]
+    pub fn may_be_a_call(&self) -> bool {
+        self.ddl.is_none() && !matches!(self.numbers, NumberSource::Next)
+    }
+
     /// What every operation checks first.
     #[inline]
     pub fn check(&self) -> Result<()> {
@@ -371,7 +377,9 @@ impl Context {
     /// An operation gives this error to its body.
     #[cold]
     fn note_error(&mut self, error: &Error) {
-        self.met_the_moment |= error.is_of_the_moment();
+        if self.of_the_moment.is_none() && error.is_of_the_moment() {
+            self.of_the_moment = Some(error.clone());
+        }
     }
 
     /// Leaves nothing but an abort.

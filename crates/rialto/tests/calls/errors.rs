@@ -21,7 +21,7 @@ fn fill() -> Procedure {
 }
 
 /// What is recovered is what there was; how many calls were run again.
-fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -> u64 {
+pub(super) fn reopened(disk: &Arc<MemoryDisk>, db: Database, options: Options) -> u64 {
     let before = contents(&db);
     db.close().unwrap();
     let db = Database::open_on(disk.clone(), options).unwrap();
