@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Flow, LockPolicy, Options, Procedure, Result, TableDef, Transaction, TxOptions};
+use rialto::{
+    Database, Error, Flow, LockPolicy, Options, Procedure, Result, TableDef, Transaction, TxOptions,
+};
 
 use super::calls;
 use super::errors::reopened;
@@ -21,7 +23,10 @@ fn create(tx: &mut Transaction, name: &str) -> Result<()> {
 
 /// How many calls are run again after one that writes what `look` has seen, with `definition` made between the look and the call's
 /// place, or behind that if the call keeps it waiting.
-fn replayed(look: fn(&mut Transaction) -> Result<i64>, definition: fn(&mut Transaction) -> Result<()>) -> u64 {
+fn replayed(
+    look: fn(&mut Transaction) -> Result<i64>,
+    definition: fn(&mut Transaction) -> Result<()>,
+) -> u64 {
     let (looks, has_looked) = mpsc::channel();
     let (go, goes) = mpsc::channel::<()>();
     let first = Mutex::new(Some((looks, goes)));
