@@ -80,8 +80,7 @@ impl Redo<'_> {
         for id in changed {
             let Some(table) = self.tables.get(&id) else { continue };
             replay.give_up_indexes(id);
-            self.heaps.give_back_empty();
-            replay.put_in(self.builder.finish(table, first_row_number(lsn))?);
+            replay.put_in(self.heaps.retry(|| self.builder.finish(table, first_row_number(lsn)))?);
         }
         replay.forget_identifiers();
         Ok(())

@@ -19,6 +19,12 @@ pub(super) struct Heaps {
     nodes: Arc<NodePool>,
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has searched all segments for empty ones.
+    pub(super) static SEARCHES: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
+
 impl Heaps {
     /// No tables yet.
     pub fn new(nodes: Arc<NodePool>) -> Heaps {
@@ -39,6 +45,8 @@ impl Heaps {
     /// Gives the segments back in which there is no row any more, and index nodes if they make a segment; during redo no
     /// transaction looks for their slots. False if there are none.
     pub fn give_back_empty(&self) -> bool {
+        #[cfg(test)]
+        SEARCHES.set(SEARCHES.get() + 1);
         let segments = self.heaps.lock().values().map(|heap| heap.give_back_unsought()).sum::<u64>();
         self.nodes.give_back_free(SEGMENT_BYTES as u64) > 0 || segments > 0
     }
