@@ -3,6 +3,8 @@
 
 #[path = "calls/errors.rs"]
 mod errors;
+#[path = "calls/local_locks.rs"]
+mod local_locks;
 #[path = "calls/refused.rs"]
 mod refused;
 #[path = "calls/tables.rs"]

@@ -11,11 +11,17 @@
 //! ([`Assignment`]). The first call of all that is not done waits for none, and is the first of its worker's, so somebody
 //! always goes on.
 //!
-//! Kept here: the outcome is that of the calls one after the other in the order of the log; a call that comes to something
-//! else than it did is an error that names its place, procedure and arguments, and nothing is written (I8).
+//! Kept here:
+//!
+//! - **The outcome is that of the calls one after the other** in the order of the log. A call that comes to something else than it
+//!   did is an error that names its place, procedure and arguments, and nothing is written (I8); but if an operation gave it an
+//!   error of the moment, as at the memory bound, then that error is the outcome of the attempt, whatever the body made of it.
+//! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it cannot release.
+//! - **What the calls on their way take is bounded** in bytes, too: they lie outside the memory of the tables.
 
+use std::borrow::Cow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,7 +42,7 @@ use crate::foreign::Panic;
 use crate::ids::{Lsn, TableId};
 use crate::in_flight::{Definitions, InFlight};
 use crate::io::{Caching, Disk, MemoryDisk};
-use crate::lock::{LockManager, LockOptions};
+use crate::lock::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads};
 use crate::options::{Logging, Options};
 use crate::row::{Value, WhichIndex};
@@ -48,6 +54,9 @@ use crate::txn::options::TxOptions;
 
 /// Calls that are handed to the workers at once.
 const BATCH: u64 = 64;
+
+/// The most bytes of calls on their way, however few calls these are, beside one call that alone takes more.
+const BYTES_MAX: usize = 8 << 20;
 
 /// How long the reader sleeps before it looks again.
 const READER_SLEEPS: Duration = Duration::from_micros(50);
@@ -64,6 +73,8 @@ pub(super) struct Setup<'a> {
 /// A call that is to be run.
 struct Item {
     call: u64,
+    /// What it takes ([`Call::bytes`]).
+    bytes: usize,
     before: Before,
     lsn: Lsn,
     procedure: Arc<Registered>,
@@ -76,6 +87,8 @@ struct Item {
 struct Shared {
     core: Arc<Core>,
     turns: Turns,
+    /// What the calls on their way take: those that are handed over, or are about to be, and are not done.
+    bytes: AtomicUsize,
     failed: AtomicBool,
     failure: Mutex<Option<Error>>,
 }
@@ -120,6 +133,14 @@ pub(super) fn call_in(lsn: Lsn, bytes: &[u8]) -> Result<Call<'_>> {
     })
 }
 
+/// The error for a call that does not come to what it came to then.
+#[cold]
+fn other_outcome(lsn: Lsn, procedure: &Registered, arguments: &[Value], what: String) -> Error {
+    let printed: Vec<_> = arguments.iter().map(Value::to_string).collect();
+    let Procedure { name, version, .. } = procedure.procedure();
+    Error::Replay { lsn, procedure: name.clone(), version: *version, arguments: printed.join(", "), what }
+}
+
 /// The error for a call that the copy in force does not fit.
 pub(super) fn no_copy(lsn: Lsn, call: &Call<'_>, checkpoint: u64) -> Error {
     let what = format!(
@@ -149,6 +170,9 @@ impl Replay {
             durability: Durability::Memory,
             check_determinism: false,
             procedures: Vec::new(),
+            // Each worker has one context, which has to come back with its locks released: with local locks a transaction that ends
+            // while another worker's body has its lock table out would owe them. The conflicts order the calls, whatever the form.
+            locks: LockForm::Thin,
             transactions_max: workers,
             packets_max: 4 * workers,
             write_set_bytes_max: 1 << 29,
@@ -207,6 +231,7 @@ impl Replay {
         let shared = Arc::new(Shared {
             core: core.clone(),
             turns: Turns::new(workers),
+            bytes: AtomicUsize::new(0),
             failed: AtomicBool::new(false),
             failure: Mutex::new(None),
         });
@@ -247,11 +272,30 @@ impl Replay {
     /// [`Error::Unsupported`] for one that no procedure fits; the error of a call before.
     pub fn call(&mut self, lsn: Lsn, call: Call<'_>) -> Result<()> {
         let procedure = self.procedure_of(lsn, &call)?;
+        let bytes = call.bytes();
         let Call { numbers, arguments, checksum, .. } = call;
+        // Before anything is worked out from them.
+        let checked = procedure
+            .check(&arguments)
+            .map_err(|failure| other_outcome(lsn, &procedure, &arguments, failure.to_string()))?;
+        let arguments = match checked {
+            Cow::Borrowed(_) => arguments,
+            Cow::Owned(checked) => checked,
+        };
+        self.make_room(bytes)?;
         self.highest_number = numbers.iter().copied().fold(self.highest_number, u64::max);
         let (count, before) = self.conflicts.next(&procedure, &arguments, &self.core.catalog);
         let worker = self.assignment.next(&self.shared.turns, count, before.last());
-        self.batches[worker].push(Item { call: count, before, lsn, procedure, arguments, numbers, checksum });
+        self.batches[worker].push(Item {
+            call: count,
+            bytes,
+            before,
+            lsn,
+            procedure,
+            arguments,
+            numbers,
+            checksum,
+        });
         self.calls += 1;
         if count.is_multiple_of(BATCH) {
             self.flush();
@@ -302,10 +346,25 @@ impl Replay {
         self.shared.failure.lock().clone().map_or(Ok(()), Err)
     }
 
-    /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
+    /// Has room for a call of so many bytes among those on their way.
+    fn make_room(&mut self, bytes: usize) -> Result<()> {
+        if !self.shared.has_room(bytes) {
+            self.flush();
+            self.wait_until(|shared| shared.has_room(bytes));
+            self.check()?;
+        }
+        self.shared.bytes.fetch_add(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+
     fn wait_for(&self, call: u64) {
+        self.wait_until(|shared| shared.turns.are_done(call));
+    }
+
+    /// As a worker waits, but out of the workers' way: it is ahead of them by what they do in milliseconds.
+    fn wait_until(&self, done: impl Fn(&Shared) -> bool) {
         let backoff = Backoff::new();
-        while !self.shared.turns.are_done(call) && !self.shared.failed.load(Ordering::Acquire) {
+        while !done(&self.shared) && !self.shared.failed.load(Ordering::Acquire) {
             match backoff.is_completed() {
                 true => std::thread::sleep(READER_SLEEPS),
                 false => backoff.snooze(),
@@ -417,6 +476,11 @@ impl Shared {
         }
     }
 
+    fn has_room(&self, bytes: usize) -> bool {
+        let on_way = self.bytes.load(Ordering::Relaxed);
+        on_way == 0 || on_way + bytes <= BYTES_MAX
+    }
+
     fn fail(&self, error: Error) {
         self.failure.lock().get_or_insert(error);
         self.failed.store(true, Ordering::Release);
@@ -438,13 +502,14 @@ fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
     let _others = NotAlone(shared);
     while let Ok(batch) = receiver.recv() {
         for item in batch {
-            let call = item.call;
+            let Item { call, bytes, .. } = item;
             shared.wait_for(&item.before);
             if !shared.failed.load(Ordering::Acquire)
                 && let Err(error) = run(&shared.core, item)
             {
                 shared.fail(error);
             }
+            shared.bytes.fetch_sub(bytes, Ordering::Relaxed);
             shared.turns.note(worker, call);
         }
     }
@@ -453,36 +518,35 @@ fn serve(shared: &Shared, worker: usize, receiver: &Receiver<Vec<Item>>) {
 /// Runs one call again, and applies it at its place.
 fn run(core: &Arc<Core>, item: Item) -> Result<()> {
     let Item { lsn, procedure, arguments, numbers, checksum, .. } = item;
-    let error = |what: String| {
-        let printed: Vec<_> = arguments.iter().map(Value::to_string).collect();
-        let Procedure { name, version, .. } = procedure.procedure();
-        Error::Replay { lsn, procedure: name.clone(), version: *version, arguments: printed.join(", "), what }
-    };
-    let arguments = procedure.check(&arguments).map_err(|failure| error(failure.to_string()))?;
+    let error = |what: String| other_outcome(lsn, &procedure, &arguments, what);
     let mut outputs = Outputs::none();
     loop {
         let mut context = core.lend()?;
         context.begin(&TxOptions::default(), None)?;
         context.numbers = NumberSource::Given(numbers.clone(), 0);
+        context.of_the_moment = None;
         let mut transaction = Transaction::of(context);
-        match conventional::run(&procedure, &mut transaction, &arguments, &mut outputs) {
-            Ok(()) => {}
+        let done = conventional::run(&procedure, &mut transaction, &arguments, &mut outputs);
+        let context = transaction.context();
+        let found = checksum_of(context.packet_bytes());
+        if done.is_ok() && found == checksum {
+            context.apply_again(lsn);
+            return Ok(());
+        }
+        // An error of the moment, which the body may have gone on after, or given on as another one, is why it came to this.
+        match context.of_the_moment.take().map_or(done, Err) {
             // Of locks that two calls share by the hash of their keys: it runs again.
-            Err(Error::Deadlock { .. }) => continue,
+            Err(Error::Deadlock { .. } | Error::WouldWait { .. } | Error::LockTimeout { .. }) => {}
             Err(full @ Error::MemoryLimit { .. }) => return Err(full),
             Err(failure) => {
                 return Err(error(format!("it committed then, and now it gives an error: {failure}")));
             }
+            Ok(()) => {
+                return Err(error(format!(
+                    "it writes something else than it did then (checksum {found:08x}, expected {checksum:08x}): it was \
+                     changed without another version, or is not deterministic"
+                )));
+            }
         }
-        let context = transaction.context();
-        let found = checksum_of(context.packet_bytes());
-        if found != checksum {
-            return Err(error(format!(
-                "it writes something else than it did then (checksum {found:08x}, expected {checksum:08x}): it was \
-                 changed without another version, or is not deterministic"
-            )));
-        }
-        context.apply_again(lsn);
-        return Ok(());
     }
 }

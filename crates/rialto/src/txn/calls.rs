@@ -30,6 +30,19 @@ pub(crate) struct Call<'a> {
     pub arguments: Vec<Value>,
 }
 
+impl Call<'_> {
+    /// What it takes in memory, about.
+    pub fn bytes(&self) -> usize {
+        let of_value = |value: &Value| match value {
+            Value::Text(text) => text.len(),
+            Value::Bytes(bytes) => bytes.len(),
+            _ => 0,
+        };
+        let values = size_of_val(&self.arguments[..]) + self.arguments.iter().map(of_value).sum::<usize>();
+        values + size_of_val(&self.numbers[..])
+    }
+}
+
 /// The checksum of a write set.
 pub(crate) fn checksum_of(write_set: &[u8]) -> u32 {
     xxh3_64(write_set) as u32

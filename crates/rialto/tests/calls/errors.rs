@@ -88,3 +88,41 @@ fn a_call_that_went_on_after_a_duplicate_key_is_run_again() {
     assert_eq!(done_in(&db), 11);
     assert_eq!(reopened(&disk, db, options()), 1);
 }
+
+/// A recovery that comes to the memory bound is tried again with a reserve, whatever the bodies make of the error.
+#[test]
+fn a_call_that_goes_on_after_the_memory_limit_has_the_second_attempt_too() {
+    #[derive(Debug, Clone, Copy, PartialEq)]
+    enum Then {
+        GiveOn,
+        Swallow,
+        GiveAnother,
+    }
+    let opened = |then: Then, memory_bytes: u64| {
+        let fill = exclusive("done", move |tx, table, _| {
+            for n in 0..100_000 {
+                match (tx.insert(table, &[Value::Int8(n)]), then) {
+                    (Err(_), Then::Swallow) => break,
+                    (Err(_), Then::GiveAnother) => return Err(Error::aborted("full")),
+                    (done, _) => done?,
+                }
+            }
+            Ok(())
+        });
+        let procedures = vec![Procedure::new("fill", [], fill).deterministic(1)];
+        let options = || Options { procedures: procedures.clone(), ..calls() };
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), options()).unwrap();
+        prepare(&db);
+        db.call("fill", &[]).unwrap();
+        db.close().unwrap();
+        let opened = Database::open_on(disk, Options { memory_bytes, ..options() });
+        opened.map(|db| db.recovery().unwrap().calls).map_err(|error| error.to_string())
+    };
+    for mebibytes in [4, 5, 6, 7] {
+        let [given_on, swallowed, other] =
+            [Then::GiveOn, Then::Swallow, Then::GiveAnother].map(|then| opened(then, mebibytes << 20));
+        println!("{mebibytes}: {given_on:?} {swallowed:?} {other:?}");
+        assert_eq!((&swallowed, &other), (&given_on, &given_on), "{mebibytes} MiB");
+    }
+}

@@ -143,6 +143,37 @@ fn calls_are_values_until_a_checkpoint_fits_them() {
     assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (1, 3));
 }
 
+/// The same version has other arguments: the actions' identifiers are not even worked out from those of the log.
+#[test]
+fn a_procedure_with_other_arguments_is_refused_by_an_error() {
+    let mark = |types: &[ColumnType]| {
+        let last = types.len() - 1;
+        let mark = exclusive("done", move |tx, table, values| tx.insert(table, &values[last..]));
+        Procedure::new("mark", types.to_vec(), mark.by_argument(last)).deterministic(1)
+    };
+    let disk = MemoryDisk::new();
+    let of = |types: &[ColumnType]| Options { procedures: vec![mark(types)], ..calls() };
+    let db = Database::open_on(disk.clone(), of(&[ColumnType::Int4])).unwrap();
+    prepare(&db);
+    db.call("mark", &[Value::Int4(1)]).unwrap();
+    db.close().unwrap();
+    for (types, expected) in
+        [(&[ColumnType::Int4, ColumnType::Int4][..], "int4, int4"), (&[ColumnType::Text], "text")]
+    {
+        let OpenError::Replay { what } = Database::open_on(disk.clone(), of(types)).unwrap_err() else {
+            panic!("{expected}: it is refused otherwise");
+        };
+        let expected = format!(
+            "replaying place 3 of the log, procedure \"mark\" version 1 with (1): procedure \"mark\": expected \
+             arguments ({expected}), found (int4)"
+        );
+        assert!(what.starts_with(&expected), "{what}");
+    }
+    // One that stands for it will do.
+    let db = Database::open_on(disk, of(&[ColumnType::Int8])).unwrap();
+    assert_eq!((db.recovery().unwrap().calls, done_in(&db)), (1, 1));
+}
+
 #[test]
 fn combinations_that_cannot_recover_are_refused_with_the_reason() {
     use Checkpointing::{Fuzzy, None as Never, TransactionBlackWhite, TransactionCopyOnUpdate};

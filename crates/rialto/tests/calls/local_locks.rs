@@ -1,0 +1,98 @@
+//! Calls that were made with local locks, and are run again beside each other.
+
+use std::iter::repeat_n;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+use rialto::io::MemoryDisk;
+use rialto::row::{Column, ColumnType, Value};
+use rialto::{Action, Database, Flow, LockForm, Options, Procedure, TableDef};
+
+use super::{calls, exclusive};
+
+/// Fails only on a hang.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How far bodies that wait for each other have come.
+#[derive(Default)]
+struct Steps {
+    reached: Mutex<u32>,
+    changed: Condvar,
+}
+
+impl Steps {
+    fn reach(&self, step: u32) {
+        let mut reached = self.reached.lock();
+        *reached = step.max(*reached);
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, step: u32) {
+        self.changed.wait_while_for(&mut self.reached.lock(), |reached| *reached < step, PATIENCE);
+    }
+}
+
+const WIDE_HAS_LOCKS: u32 = 1;
+const SLOW_RUNS: u32 = 2;
+const QUICK_HAS_RUN: u32 = 3;
+
+/// The slow call runs, with what it locks, from before the wide one's end until a call behind that has run.
+fn procedures(steps: &Arc<Steps>) -> Vec<Procedure> {
+    let insert = move |begin: u32, until: u32, steps: &Arc<Steps>| {
+        let steps = steps.clone();
+        exclusive("t", move |tx, table, values| {
+            steps.reach(begin);
+            steps.wait_for(until);
+            tx.insert(table, &values[..1])
+        })
+        .by_argument(0)
+    };
+    // More actions than executors are leased for: it locks the keys that they name.
+    let nothing = exclusive("t", |_, _, _| Ok(())).by_argument(0);
+    let wide = std::iter::once(insert(WIDE_HAS_LOCKS, SLOW_RUNS, steps)).chain(repeat_n(nothing, 70));
+    let beside = steps.clone();
+    let late = Action::shared("u", move |_, _, _| {
+        beside.wait_for(WIDE_HAS_LOCKS);
+        Ok(())
+    });
+    let slow = Flow::new().phase([late]).phase([insert(SLOW_RUNS, QUICK_HAS_RUN, steps)]);
+    let quick = insert(QUICK_HAS_RUN, 0, steps);
+    let procedure = |name: &str, flow: Flow| Procedure::new(name, [ColumnType::Int4], flow).deterministic(1);
+    vec![
+        procedure("wide", Flow::new().phase(wide)),
+        procedure("slow", slow),
+        procedure("quick", Flow::new().phase([quick])),
+    ]
+}
+
+/// One call ends while another one's body, which takes long, has what it has locked.
+#[test]
+fn calls_beside_a_slow_body_are_run_again() {
+    let steps = Arc::new(Steps::default());
+    let options = || Options {
+        procedures: procedures(&steps),
+        locks: LockForm::Local,
+        executors: 1,
+        recovery_threads: 3,
+        ..calls()
+    };
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    db.transact(|tx| {
+        ["t", "u"].into_iter().try_for_each(|name| {
+            let columns = vec![Column::new("id", ColumnType::Int4)];
+            tx.create_table(&TableDef::new(name, columns).with_primary_key(&["id"])).map(drop)
+        })
+    })
+    .unwrap();
+    // Here the calls come one after the other.
+    steps.reach(u32::MAX);
+    for (id, name) in ["wide", "slow", "quick", "quick", "quick", "quick"].into_iter().enumerate() {
+        db.call(name, &[Value::Int4(id as i32)]).unwrap();
+    }
+    db.close().unwrap();
+    *steps.reached.lock() = 0;
+    let db = Database::open_on(disk, options()).unwrap();
+    assert_eq!((db.recovery().unwrap().calls, db.table("t").unwrap().rows_estimate()), (6, 6));
+}
