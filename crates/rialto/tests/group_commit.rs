@@ -1,12 +1,19 @@
 //! Group commit as a user meets it: every design by name, what a transaction and an administrator say, and refusals.
 
+#[path = "common/hooked.rs"]
+mod hooked;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rialto::io::{FaultKind, FaultyDisk, MemoryDisk};
+use hooked::{About, HookedDisk};
+use parking_lot::{Condvar, Mutex};
+use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Database, Durability, Error, GroupCommitDesign, GroupCommitOptions, OpenError, Options, Table, TableDef,
-    TxOptions,
+    Checkpointing, Database, Durability, Error, GroupCommitDesign, GroupCommitOptions, OpenError, Options,
+    Table, TableDef, TxOptions,
 };
 
 const CLIENTS: i64 = 6;
@@ -138,6 +145,81 @@ fn a_failing_disk_releases_every_committer_with_the_sticky_error() {
         });
         let after = db.transact(|tx| tx.insert(&table, &[Value::Int8(-1)]));
         assert!(matches!(after, Err(Error::Stopped { .. })), "{design}: sticky, not {after:?}");
+    }
+}
+
+/// How far a test has come.
+#[derive(Default)]
+struct Stage(Mutex<u32>, Condvar);
+
+impl Stage {
+    fn reach(&self, stage: u32) {
+        *self.0.lock() = stage;
+        self.1.notify_all();
+    }
+
+    /// Whether it was reached within this time.
+    fn wait(&self, stage: u32, most: Duration) -> bool {
+        !self.1.wait_while_for(&mut self.0.lock(), |reached| *reached < stage, most).timed_out()
+    }
+}
+
+/// Two groups have been written. The second one's sync fails, and loses what the first one wrote; the first one's sync begins and
+/// succeeds before the second one's caller is told.
+#[test]
+fn a_group_that_a_failed_sync_of_another_one_has_lost_is_not_acknowledged() {
+    const HANG: Duration = Duration::from_secs(60);
+    for caching in [Caching::Buffered, Caching::Direct] {
+        let faulty = FaultyDisk::new(3);
+        let disk = HookedDisk::new(faulty.clone());
+        let options = Options {
+            checkpoint: Checkpointing::None,
+            log_writes: Some(caching),
+            log_writes_in_flight: Some(2),
+            ..options(GroupCommitDesign::Hiber.into())
+        };
+        let db = Database::open_on(disk.clone(), options).unwrap();
+        let table = table(&db);
+        db.sync().unwrap();
+        // 1: the first group is about to sync. 2: the sync of the second one has failed. 3: the first one is answered.
+        let (stage, syncs) = (Arc::new(Stage::default()), AtomicU32::new(0));
+        disk.before({
+            let stage = stage.clone();
+            move |file: &str, about| match about {
+                About::Sync if file.starts_with("log-0") => match syncs.fetch_add(1, Ordering::SeqCst) {
+                    0 => {
+                        stage.reach(1);
+                        assert!(stage.wait(2, HANG), "the second group is not written");
+                    }
+                    1 => faulty.fail(FaultKind::Sync, "log-0", 0),
+                    _ => {}
+                },
+                _ => {}
+            }
+        });
+        disk.behind_syncs({
+            let stage = stage.clone();
+            move |_: &str, succeeded| {
+                if !succeeded {
+                    stage.reach(2);
+                    // The first one is not answered meanwhile.
+                    stage.wait(3, Duration::from_millis(100));
+                }
+            }
+        });
+        let add = |id| db.transact(|tx| tx.insert(&table, &[Value::Int8(id)]));
+        let outcomes = std::thread::scope(|scope| {
+            let first = scope.spawn(|| {
+                let outcome = add(1);
+                stage.reach(3);
+                outcome
+            });
+            assert!(stage.wait(1, HANG), "the first group is not written");
+            [add(2), first.join().unwrap()]
+        });
+        for outcome in outcomes {
+            assert!(matches!(outcome, Err(Error::OutcomeUnknown { .. })), "{caching:?}: {outcome:?}");
+        }
     }
 }
 

@@ -94,6 +94,7 @@ pub mod group_commit;
 mod log;
 mod marks;
 mod open;
+mod overlap;
 mod packet;
 mod queue;
 mod reader;

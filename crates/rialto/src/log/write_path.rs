@@ -16,7 +16,8 @@
 //! (`turn.rs`): the durable position, the answers, and the ring's room wait for all groups before. After a crash a hole ends
 //! the log (I4). The group behind the hole was answered to nobody, and the durable position that its blocks carry is not
 //! past the hole, so it is not taken for damage; the next opening's pad, written into the hole, changes the chain, so it
-//! never comes back. If a group fails, none behind it lands: the log has stopped.
+//! never comes back. If a group fails, none behind it lands: the log has stopped. Nor does one in front of it whose sync overlaps
+//! the failed one (`overlap.rs`): a failed sync may have lost what that group wrote, and be the only one that is told.
 
 use std::fmt::Write as _;
 use std::sync::Barrier;

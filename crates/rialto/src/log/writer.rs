@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::files::{FileTable, LogFile};
+use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
+use super::write_path::WritePath;
 use crate::io::{Caching, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
@@ -118,6 +120,7 @@ pub(crate) struct GroupWriter {
     /// The file that the next group begins in, or behind.
     file: Arc<LogFile>,
     caching: Caching,
+    syncs: Option<Arc<OverlappingSyncs>>,
     lsn: u64,
     counters: Arc<Counters>,
 }
@@ -129,6 +132,8 @@ pub(crate) struct Flight {
     files: Arc<FileTable>,
     file: Arc<LogFile>,
     caching: Caching,
+    /// Where syncs of several groups may overlap.
+    syncs: Option<Arc<OverlappingSyncs>>,
     packets: u64,
     counters: Arc<Counters>,
 }
@@ -138,11 +143,13 @@ impl GroupWriter {
         ring: RingDrainer,
         files: Arc<FileTable>,
         file: Arc<LogFile>,
-        caching: Caching,
+        write_path: WritePath,
         lsn: u64,
         counters: Arc<Counters>,
     ) -> GroupWriter {
-        GroupWriter { ring, files, file, caching, lsn, counters }
+        let WritePath { caching, in_flight, .. } = write_path;
+        let syncs = (in_flight > 1).then(Arc::default);
+        GroupWriter { ring, files, file, caching, syncs, lsn, counters }
     }
 
     /// The position up to which the log is on its way, or durable.
@@ -162,6 +169,7 @@ impl GroupWriter {
             files: self.files.clone(),
             file: self.file.clone(),
             caching: self.caching,
+            syncs: self.syncs.clone(),
             packets: lsn - self.lsn,
             counters: self.counters.clone(),
         };
@@ -212,7 +220,11 @@ impl Flight {
             return Ok(());
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
-        self.file.file.sync()
+        let file = &*self.file.file;
+        match &self.syncs {
+            Some(syncs) => syncs.sync(file),
+            None => file.sync(),
+        }
     }
 
     /// It is durable, as all groups before it.

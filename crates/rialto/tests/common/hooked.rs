@@ -1,4 +1,4 @@
-//! [`HookedDisk`]: a disk that calls the test before each write and sync, so that a test can do something at exactly
+//! [`HookedDisk`]: a disk that calls the test before each write and sync (and behind syncs), so that a test can do something at exactly
 //! that moment: change rows in the middle of a sweep, hold a group's write up, count. The kernel's own tests include this file, too.
 
 #![allow(dead_code, reason = "each test program uses its part")]
@@ -20,6 +20,7 @@ pub enum About {
 }
 
 type Hook = Arc<dyn Fn(&str, About) + Send + Sync>;
+type SyncHook = Arc<dyn Fn(&str, bool) + Send + Sync>;
 type ReadHook = Arc<dyn Fn(&str, u64) + Send + Sync>;
 
 /// Another disk, and the hook. The hook runs on the thread that writes, and may use the database: no lock of the disk
@@ -28,11 +29,17 @@ pub struct HookedDisk {
     inner: Arc<dyn Disk>,
     hook: Arc<Mutex<Option<Hook>>>,
     read_hook: Arc<Mutex<Option<ReadHook>>>,
+    sync_hook: Arc<Mutex<Option<SyncHook>>>,
 }
 
 impl HookedDisk {
     pub fn new(inner: Arc<dyn Disk>) -> Arc<HookedDisk> {
-        Arc::new(HookedDisk { inner, hook: Arc::default(), read_hook: Arc::default() })
+        Arc::new(HookedDisk {
+            inner,
+            hook: Arc::default(),
+            read_hook: Arc::default(),
+            sync_hook: Arc::default(),
+        })
     }
 
     /// A disk in memory, and how many writes to backup copies there were: how far sweeps are.
@@ -58,9 +65,15 @@ impl HookedDisk {
         *self.read_hook.lock() = Some(Arc::new(hook));
     }
 
+    /// Behind each sync, before its caller is told: whether it succeeded.
+    pub fn behind_syncs(&self, hook: impl Fn(&str, bool) + Send + Sync + 'static) {
+        *self.sync_hook.lock() = Some(Arc::new(hook));
+    }
+
     pub fn unhook(&self) {
         *self.hook.lock() = None;
         *self.read_hook.lock() = None;
+        *self.sync_hook.lock() = None;
     }
 }
 
@@ -68,6 +81,7 @@ struct HookedFile {
     inner: Arc<dyn File>,
     hook: Arc<Mutex<Option<Hook>>>,
     read_hook: Arc<Mutex<Option<ReadHook>>>,
+    sync_hook: Arc<Mutex<Option<SyncHook>>>,
 }
 
 impl HookedFile {
@@ -94,7 +108,12 @@ impl fmt::Debug for HookedFile {
 impl Disk for HookedDisk {
     fn open(&self, name: &str, open: Open, caching: Caching) -> DiskResult<Arc<dyn File>> {
         let inner = self.inner.open(name, open, caching)?;
-        Ok(Arc::new(HookedFile { inner, hook: self.hook.clone(), read_hook: self.read_hook.clone() }))
+        Ok(Arc::new(HookedFile {
+            inner,
+            hook: self.hook.clone(),
+            read_hook: self.read_hook.clone(),
+            sync_hook: self.sync_hook.clone(),
+        }))
     }
 
     fn list(&self) -> DiskResult<Vec<String>> {
@@ -158,7 +177,12 @@ impl File for HookedFile {
 
     fn sync(&self) -> DiskResult<()> {
         self.call(About::Sync);
-        self.inner.sync()
+        let synced = self.inner.sync();
+        let hook = self.sync_hook.lock().clone();
+        if let Some(hook) = hook {
+            hook(self.inner.name(), synced.is_ok());
+        }
+        synced
     }
 
     fn length(&self) -> DiskResult<u64> {
