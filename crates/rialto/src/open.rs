@@ -301,6 +301,10 @@ impl CheckpointSource for Source {
         Ok(true)
     }
 
+    fn leave_room(&self, is_left: bool) {
+        self.0.log.leave_room(is_left);
+    }
+
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
         self.0.log.bytes_since(lsn)
     }

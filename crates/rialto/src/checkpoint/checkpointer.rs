@@ -19,7 +19,7 @@ use super::load_file::load_file_name;
 use super::options::CheckpointOptions;
 use super::readiness::{Readiness, RecoveryForecast};
 use super::report::{CheckpointReport, CheckpointStats};
-use super::source::{CheckpointSource, Cut, HeldDefinitions, Uncut};
+use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
 use crate::error::{Error, Result};
@@ -342,6 +342,7 @@ impl Checkpointer {
         if self.control.is_stopped() {
             return Err(Error::Closed);
         }
+        let _left_room = LeftRoom::of(&*self.source);
         let began = self.clock.now();
         let cpu_before = thread_cpu();
         processor::begin();

@@ -57,6 +57,8 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
     /// Frees the log before `lsn`. Whether load files of before may go too: not if an archive has not taken them.
     fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
+    /// A checkpoint begins, or has ended: room on a disk that was full is the checkpoint's before it is the log's.
+    fn leave_room(&self, is_left: bool);
     /// About how many bytes of log follow `lsn`.
     fn log_bytes_since(&self, lsn: Lsn) -> u64;
     /// What the log takes of its bound. Less than its bytes where files of an earlier, higher bound are in use.
@@ -90,6 +92,22 @@ impl Drop for Uncut<'_> {
         if self.is_cut {
             self.source.forget_cut();
         }
+    }
+}
+
+/// Room on the disk that is left to a checkpoint as long as this lives.
+pub(super) struct LeftRoom<'a>(&'a dyn CheckpointSource);
+
+impl<'a> LeftRoom<'a> {
+    pub fn of(source: &'a dyn CheckpointSource) -> LeftRoom<'a> {
+        source.leave_room(true);
+        LeftRoom(source)
+    }
+}
+
+impl Drop for LeftRoom<'_> {
+    fn drop(&mut self) {
+        self.0.leave_room(false);
     }
 }
 

@@ -26,7 +26,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use super::archive::Archiver;
 use super::block::{self, u32_at, u64_at};
 use super::{LogOptions, PAGE};
-use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
 use crate::{Error, Lsn, Result};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
@@ -223,6 +223,10 @@ struct Inner {
     /// The stream position that has to be covered by prepared files.
     wanted: u64,
     closed: bool,
+    /// The last attempt to make a new file met a full disk.
+    full: Option<DiskError>,
+    /// A checkpoint is being made.
+    room_is_left: bool,
     /// Attempts to prepare a file: how many were begun, and the number of the last that has ended.
     begun: u64,
     ended: u64,
@@ -379,19 +383,33 @@ impl FileTable {
             );
             return Err(Error::LogFull { reason });
         }
+        let made = self.make(sequence, start, capacity, spare.filter(|_| capacity == self.file_bytes));
+        if made.is_err() {
+            // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
+            let _ = remove_in_steps(&*self.disk, UNFINISHED);
+        }
+        let file = made?;
+        let mut inner = self.inner.lock();
+        inner.files.push_back(file);
+        self.publish(&inner);
+        Ok(())
+    }
+
+    /// Makes a log file of the spare, or anew.
+    fn make(&self, sequence: u64, start: u64, capacity: u64, spare: Option<String>) -> Result<Arc<LogFile>> {
         let name = name(sequence);
-        match spare.filter(|_| capacity == self.file_bytes) {
+        match spare {
             Some(spare) => {
                 // Renamed first: a file that is being made over has to be recognised as unfinished.
                 self.disk.rename(&spare, UNFINISHED)?;
                 self.inner.lock().spares.retain(|other| *other != spare);
             }
-            None => self.make_zeros(capacity)?,
+            None => self.make_anew(capacity)?,
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         if file.length()? != PAGE as u64 + capacity {
             drop(file);
-            self.make_zeros(capacity)?;
+            self.make_anew(capacity)?;
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         file.write_at(&header(self.database, sequence, start, capacity), 0)?;
@@ -399,16 +417,40 @@ impl FileTable {
         drop(file);
         self.disk.rename(UNFINISHED, &name)?;
         self.disk.sync_directory()?;
-        let file = Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?);
-        let mut inner = self.inner.lock();
-        inner.files.push_back(file);
-        self.publish(&inner);
-        Ok(())
+        Ok(Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?))
     }
 
-    fn make_zeros(&self, capacity: u64) -> Result<()> {
+    /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]).
+    fn make_anew(&self, capacity: u64) -> Result<()> {
+        let (is_left, full) = {
+            let inner = self.inner.lock();
+            (inner.room_is_left, inner.full.clone())
+        };
+        if let Some(full) = full.filter(|_| is_left) {
+            return Err(full.into());
+        }
+        let made = self.make_zeros(capacity);
+        self.inner.lock().full = made.as_ref().err().filter(|error| error.is_full()).cloned();
+        Ok(made?)
+    }
+
+    /// A checkpoint begins, or has ended. Invariant: **from an attempt that met a full disk to the end of the next checkpoint that
+    /// begins behind it, no attempt takes room that the checkpoint may need**, even for a moment: it is what frees log.
+    pub(crate) fn leave_room(&self, is_left: bool) {
+        let full = {
+            let mut inner = self.inner.lock();
+            inner.room_is_left = is_left;
+            inner.full.is_some()
+        };
+        if is_left && full {
+            // An attempt that has begun gives back what it has.
+            drop(self.preparing.lock());
+        }
+    }
+
+    fn make_zeros(&self, capacity: u64) -> DiskResult<()> {
         match self.disk.remove(UNFINISHED) {
-            Err(error) if !error.is_missing() => return Err(error.into()),
+            Err(error) if !error.is_missing() => return Err(error),
             _ => {}
         }
         // Past the system's cache: what that writes back is throttled, and with it whatever else is not direct, such as
@@ -427,7 +469,7 @@ impl FileTable {
                 file.sync()?;
             }
         }
-        Ok(file.sync()?)
+        file.sync()
     }
 
     /// Asks the preparer for room up to `position`, and for the next file if the last one is half full.

@@ -489,6 +489,11 @@ impl Log {
         Ok(freed)
     }
 
+    /// A checkpoint begins, or has ended: room on a disk that was full is the checkpoint's before it is the log's.
+    pub(crate) fn leave_room(&self, is_left: bool) {
+        self.core.files.leave_room(is_left);
+    }
+
     /// What to call, now and then, while a transaction waits for room.
     pub(crate) fn when_full(&self, when_full: WhenFull) {
         // A log has one checkpointer.

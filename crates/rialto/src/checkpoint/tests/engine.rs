@@ -263,6 +263,8 @@ impl CheckpointSource for Engine {
         Ok(true)
     }
 
+    fn leave_room(&self, _: bool) {}
+
     fn log_bytes_since(&self, lsn: Lsn) -> u64 {
         (self.place().0 + 1).saturating_sub(lsn.0.max(self.freed_before.load(Ordering::SeqCst))) * 100
     }

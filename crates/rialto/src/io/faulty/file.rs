@@ -36,7 +36,7 @@ impl FaultyFile {
         Err(DiskError::new(&self.name, offset, operation, io::ErrorKind::PermissionDenied))
     }
 
-    /// A change of length: all or nothing.
+    /// A change of length: all or nothing, but for an allocation that finds the disk full.
     fn change_length(&self, bytes: u64, operation: &'static str, grows: bool) -> DiskResult<()> {
         self.check_writable(bytes, operation)?;
         let mut state = self.state.lock();
@@ -46,6 +46,9 @@ impl FaultyFile {
         }
         let mut inode = self.node.lock();
         if grows && inode.needs_blocks(bytes) && state.trips(FaultKind::Full, &self.name) {
+            let length = inode.length();
+            let sectors = bytes.saturating_sub(length).div_ceil(SECTOR_BYTES);
+            inode.allocate(length + state.random.below(sectors.max(1)) * SECTOR_BYTES);
             return Err(enospc(&self.name, bytes, operation));
         }
         if state.happens(step) {

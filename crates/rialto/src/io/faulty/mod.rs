@@ -30,7 +30,7 @@
 //!
 //! * *Read*: fails; the bytes are unharmed. ([`damage`](FaultyDisk::damage) harms them without an error.)
 //! * *Write* (also of set length and allocate): fails; a first part of the write may have happened.
-//! * *Full*: what needs new blocks fails, as above: writes behind the part of the file that was written or allocated,
+//! * *Full*: what needs new blocks fails, a first part of it done (an allocation keeps the blocks that it got): writes behind the part of the file that was written or allocated,
 //!   allocations, new shared maps. Writing where there is room already goes on.
 //! * *Full to overwrite*: writes fail so, wherever they go: the file system writes elsewhere whatever is written over, or
 //!   the device has less room than it said.

@@ -396,3 +396,39 @@ fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
     let _ = table.prepare();
     assert_eq!(spares(), freed);
 }
+
+/// A file that a full disk has no room for leaves none of it taken, and while a checkpoint is made that may free log the disk is not
+/// asked for it again.
+#[test]
+fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
+    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
+    let options = LogOptions { first_file_bytes: bytes, ..small() };
+    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
+    (0..3).for_each(|_| table.prepare().unwrap());
+    let is_full = || {
+        let full = matches!(table.prepare(), Err(Error::DiskFull { .. }));
+        assert!(disk.list().unwrap().iter().all(|name| !name.contains("unfinished")));
+        full
+    };
+    disk.fail_always(FaultKind::Full, "log-", 0);
+    table.leave_room(true);
+    assert!(is_full(), "nothing says so before it is tried");
+    let tried = disk.steps();
+    assert!(is_full());
+    assert_eq!(disk.steps(), tried, "the checkpoint has the room");
+    table.leave_room(false);
+    assert!(is_full());
+    assert!(disk.steps() > tried);
+    // A file that is there already needs none.
+    table.leave_room(true);
+    table.behind(1).iter().for_each(|file| file.set_first(10));
+    assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 2);
+    (0..2).for_each(|_| table.prepare().unwrap());
+    assert!(is_full());
+    table.leave_room(false);
+    disk.mend();
+    table.prepare().unwrap();
+    // Nor is room left that nothing has asked for in vain.
+    table.leave_room(true);
+    table.prepare().unwrap();
+}
