@@ -14,13 +14,13 @@ use rialto_sql::{Cancel, SqlError, SqlState};
 use tokio::sync::Notify;
 
 use crate::ServeOptions;
-use crate::connection::Closer;
+use crate::connection::{Closer, MessageRoom};
 
 /// How soon a server hears that its database has stopped, if no session told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Connections beyond the bound that may still ask for a cancel, or are told that there is no room.
-const REFUSED_MAX: usize = 16;
+pub(crate) const REFUSED_MAX: usize = 16;
 /// How long such a connection may take.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -40,6 +40,8 @@ pub struct Shared {
     pub(crate) database: Database,
     /// Where its sessions read statements.
     pub(crate) reading_room: Arc<ReadingRoom>,
+    /// Where its connections read messages.
+    pub(crate) message_room: Arc<MessageRoom>,
     connections_max: usize,
     startup_timeout: Duration,
     write_timeout: Duration,
@@ -75,6 +77,7 @@ impl Shared {
         Arc::new(Shared {
             database,
             reading_room: Arc::default(),
+            message_room: Arc::default(),
             connections_max: options.max_connections,
             startup_timeout: options.startup_timeout,
             write_timeout: options.write_timeout,

@@ -35,6 +35,11 @@ fn table() -> Vec<(&'static str, Vec<u8>, &'static str)> {
         ("bad Query", message(b'Q', not_utf8), "EZZNCZZ EZZNCZZ ZNCZZ EZZCZZ EZZCZZ EZZCZZ EZZNCZZ EZNCZZ"),
         ("Parse", parse("", "select 1"), "1ZNCZZ 1ZNCZZ+ ZNCZZ 1ZCZZ EZCZZ 1ZCZZ EZZNCZZ EZNCZZ"),
         ("bad Parse", message(b'P', b"\0"), "EZNCZZ EZNCZZ ZNCZZ EZCZZ EZCZZ EZCZZ EZZNCZZ EZNCZZ"),
+        (
+            "long Parse",
+            message(b'P', &vec![b' '; 18 << 20]),
+            "EZNCZZ EZNCZZ ZNCZZ EZCZZ EZCZZ EZCZZ EZZNCZZ EZNCZZ",
+        ),
         ("Bind", bind("new", "", &[]), "EZNCZZ 2ZNCZZ+ ZNCZZ EZCZZ EZCZZ EZCZZ EZZNCZZ EZNCZZ"),
         ("bad Bind", message(b'B', b"\0"), "EZNCZZ EZNCZZ ZNCZZ EZCZZ EZCZZ EZCZZ EZZNCZZ EZNCZZ"),
         ("Describe", describe(b'P', "p"), "EZNCZZ EZNCZZ ZNCZZ EZCZZ EZCZZ TZCZZ EZZNCZZ EZNCZZ"),

@@ -276,6 +276,20 @@ fn a_pipeline_is_one_transaction_and_skips_after_an_error() {
     assert_eq!(tags(&client.answer()), "12C12CZ");
 }
 
+/// What ends the connection ends the pipeline's transaction, too: its statements have not been done.
+#[test]
+fn a_connection_that_ends_amid_a_pipeline_tells_no_outcome_of_it() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.run("create table t (a int primary key)");
+    let insert = [parse("", "insert into t values (1)"), bind("", "", &[]), execute("", 0)].concat();
+    client.send(&[insert, message(b'!', b"")].concat());
+    let answer = client.answer();
+    assert_eq!((tags(&answer).as_str(), error_code(&answer).as_deref()), ("12E", Some("08P01")));
+    assert!(client.read().is_none());
+    assert_eq!(rows(&server.connect().run("select count(*) from t")), [[Some("0".to_string())]]);
+}
+
 #[test]
 fn describe_tells_parameters_and_columns() {
     let server = TestServer::start();

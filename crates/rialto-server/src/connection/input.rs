@@ -1,23 +1,51 @@
 //! [`Input`]: bytes from a client, cut into messages.
 
 use std::io::{self, Read};
+use std::sync::Arc;
 
+use rialto_sql::SqlError;
+
+use super::room::{MessageRoom, SMALL_BYTES, Taken};
 use crate::protocol::Malformed;
 use crate::protocol::frontend;
 
-/// The buffer that is kept when nothing is in it.
+/// The least room to read into.
 const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Bytes that came and are not used yet.
-#[derive(Default)]
+///
+/// Kept here: beyond [`SMALL_BYTES`] the buffer is at most an eighth longer than what has come, whatever length was announced, and is
+/// in the server's [`MessageRoom`]. A message that has no room is passed over.
 pub(super) struct Input {
     /// Room for bytes; those from `start` to `end` have come.
     bytes: Vec<u8>,
     start: usize,
     end: usize,
+    taken: Taken,
+    refused: Option<Box<Refused>>,
+}
+
+/// A message that is passed over.
+struct Refused {
+    tag: u8,
+    /// Bytes of it that are still to come.
+    left: usize,
+    error: SqlError,
+}
+
+/// What has come.
+pub(super) enum Came<'a> {
+    /// A message: its tag and its body.
+    Message(u8, &'a [u8]),
+    /// A message with this tag that was passed over, and why.
+    Refused(u8, SqlError),
 }
 
 impl Input {
+    pub(super) fn new(room: Arc<MessageRoom>) -> Input {
+        Input { bytes: Vec::new(), start: 0, end: 0, taken: Taken::of(room), refused: None }
+    }
+
     /// Reads what there is, at least one byte; `false` at the end.
     pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
         if self.start > 0 {
@@ -25,13 +53,7 @@ impl Input {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        if self.end == 0 && self.bytes.len() > 64 * BUFFER_BYTES {
-            self.bytes = Vec::new();
-        }
-        if self.bytes.len() - self.end < BUFFER_BYTES {
-            let length = (2 * self.end).max(self.end + BUFFER_BYTES);
-            self.bytes.resize(length, 0);
-        }
+        self.make_room();
         loop {
             match stream.read(&mut self.bytes[self.end..]) {
                 Ok(read) => {
@@ -44,9 +66,57 @@ impl Input {
         }
     }
 
-    /// The next message: its tag and its body; `None` if it has not come in full.
+    /// Sees to it that there is room to read into.
+    fn make_room(&mut self) {
+        let announced = self.announced();
+        // The message, and room to read what follows it.
+        let whole = announced.map_or(0, |(_, bytes)| bytes).max(self.end) + BUFFER_BYTES;
+        if self.bytes.len() > SMALL_BYTES && whole <= SMALL_BYTES {
+            self.resize(whole);
+        }
+        let too_long = announced.and_then(|(tag, bytes)| frontend::too_long(tag, bytes));
+        let grown = match too_long {
+            Some(error) => Err(error),
+            None if self.bytes.len() - self.end >= BUFFER_BYTES => Ok(()),
+            None => {
+                let step = (self.end + self.end / 8).max(SMALL_BYTES);
+                let length = whole.min(step).max(self.end + BUFFER_BYTES);
+                self.taken.fit(length).map(|()| self.resize(length))
+            }
+        };
+        if let (Err(error), Some((tag, bytes))) = (grown, announced) {
+            self.refused = Some(Box::new(Refused { tag, left: bytes - self.end, error }));
+            self.end = 0;
+            self.resize(BUFFER_BYTES);
+        }
+    }
+
+    /// The message that has begun: its tag and its length in all.
+    fn announced(&self) -> Option<(u8, usize)> {
+        let head = self.bytes[..self.end].first_chunk::<5>()?;
+        // What is wrong with it has been told.
+        let length = frontend::message_bytes(head[0], [head[1], head[2], head[3], head[4]]).ok()?;
+        Some((head[0], 1 + length))
+    }
+
+    /// Makes the buffer this long, for which it has room.
+    fn resize(&mut self, length: usize) {
+        if length < self.bytes.len() {
+            self.bytes.truncate(length);
+            self.bytes.shrink_to_fit();
+            let _ = self.taken.fit(length);
+        } else {
+            self.bytes.reserve_exact(length - self.bytes.len());
+            self.bytes.resize(length, 0);
+        }
+    }
+
+    /// The next message; `None` if it has not come in full.
     #[inline]
-    pub(super) fn next(&mut self) -> Result<Option<(u8, &[u8])>, Malformed> {
+    pub(super) fn next(&mut self) -> Result<Option<Came<'_>>, Malformed> {
+        if self.refused.is_some() {
+            return Ok(self.pass_over());
+        }
         let rest = &self.bytes[self.start..self.end];
         let Some((head, _)) = rest.split_first_chunk::<5>() else { return Ok(None) };
         let length = frontend::message_bytes(head[0], [head[1], head[2], head[3], head[4]])?;
@@ -54,7 +124,21 @@ impl Input {
             return Ok(None);
         }
         self.start += 1 + length;
-        Ok(Some((head[0], &rest[5..1 + length])))
+        Ok(Some(Came::Message(head[0], &rest[5..1 + length])))
+    }
+
+    /// Passes over what has come of the message that was refused.
+    #[cold]
+    fn pass_over(&mut self) -> Option<Came<'static>> {
+        let refused = self.refused.as_mut()?;
+        let come = refused.left.min(self.end - self.start);
+        self.start += come;
+        refused.left -= come;
+        if refused.left > 0 {
+            return None;
+        }
+        let Refused { tag, error, .. } = *self.refused.take()?;
+        Some(Came::Refused(tag, error))
     }
 
     /// Takes these bytes if they come next.
@@ -72,6 +156,74 @@ impl Input {
 mod tests {
     use super::*;
 
+    fn fresh() -> Input {
+        Input::new(Arc::default())
+    }
+
+    /// The beginning of a message whose body has so many bytes.
+    fn head(tag: u8, body: usize) -> Vec<u8> {
+        let mut head = vec![tag];
+        head.extend_from_slice(&(4 + body as u32).to_be_bytes());
+        head
+    }
+
+    /// Sends what `sent` says; what came of it, in short.
+    fn feed(input: &mut Input, mut sent: &[u8]) -> Vec<String> {
+        let mut came = Vec::new();
+        while !sent.is_empty() {
+            assert!(input.fill(&mut sent).unwrap());
+            while let Some(next) = input.next().unwrap() {
+                came.push(match next {
+                    Came::Message(tag, body) => format!("{} {}", tag as char, body.len()),
+                    Came::Refused(tag, error) => format!("{} {}", tag as char, error.sqlstate.code()),
+                });
+            }
+        }
+        came
+    }
+
+    #[test]
+    fn a_message_takes_memory_as_it_comes() {
+        let mut input = fresh();
+        let body = 20 << 20;
+        assert_eq!(feed(&mut input, &head(b'd', body)), [""; 0]);
+        assert!(input.bytes.capacity() <= SMALL_BYTES, "as good as nothing has come");
+        let mut come = 5;
+        for piece in vec![7; body].chunks(100_000) {
+            let whole = feed(&mut input, piece);
+            come += piece.len();
+            let (room, most) =
+                (input.bytes.capacity(), (come + come / 8).max(SMALL_BYTES) + 2 * BUFFER_BYTES);
+            assert!(room <= most, "{room} bytes for {come}");
+            assert_eq!(whole.is_empty(), come < 5 + body);
+        }
+        assert_eq!(feed(&mut input, &[head(b'Q', 1), vec![0]].concat()), ["Q 1"]);
+        assert!(input.bytes.capacity() <= SMALL_BYTES && input.taken.fit(0).is_ok(), "it is given back");
+    }
+
+    #[test]
+    fn what_has_no_room_is_passed_over() {
+        let room = Arc::new(MessageRoom::new(3 * SMALL_BYTES));
+        let [mut one, mut other] = [(); 2].map(|()| Input::new(room.clone()));
+        let body = 3 * SMALL_BYTES;
+        let message = [head(b'B', body), vec![7; body]].concat();
+        let next = [head(b'S', 0), head(b'Q', 1), vec![0]].concat();
+        assert!(feed(&mut one, &message[..body]).is_empty());
+        let came = feed(&mut other, &[message.clone(), next.clone()].concat());
+        assert_eq!(came, ["B 53200", "S 0", "Q 1"]);
+        assert_eq!(
+            feed(&mut other, &[head(b'B', SMALL_BYTES / 2), vec![7; SMALL_BYTES / 2]].concat()).len(),
+            1
+        );
+        assert_eq!(feed(&mut one, &message[body..]), [format!("B {body}")]);
+        drop(one);
+        assert_eq!(feed(&mut other, &message), [format!("B {body}")]);
+        // A statement that is too long takes none, however much there is.
+        let text = 18 << 20;
+        let long = [head(b'P', text), vec![7; text], next].concat();
+        assert_eq!(feed(&mut fresh(), &long), ["P 54000", "S 0", "Q 1"]);
+    }
+
     #[test]
     fn messages_come_out_whole_however_they_came_in() {
         let mut bytes = Vec::new();
@@ -81,11 +233,11 @@ mod tests {
             bytes.extend_from_slice(text.as_bytes());
         }
         for step in 1..bytes.len() {
-            let mut input = Input::default();
+            let mut input = fresh();
             let mut found = Vec::new();
             for mut piece in bytes.chunks(step) {
                 assert!(input.fill(&mut piece).unwrap());
-                while let Some((tag, body)) = input.next().unwrap() {
+                while let Some(Came::Message(tag, body)) = input.next().unwrap() {
                     assert_eq!(tag, b'Q');
                     found.push(String::from_utf8(body.to_vec()).unwrap());
                 }
@@ -96,14 +248,14 @@ mod tests {
 
     #[test]
     fn a_length_that_makes_no_sense_is_refused() {
-        let mut input = Input::default();
+        let mut input = fresh();
         input.fill(&mut &b"Q\0\0\0\x03"[..]).unwrap();
         assert!(input.next().is_err());
-        let mut input = Input::default();
+        let mut input = fresh();
         input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).unwrap();
         assert!(input.next().is_err());
         for head in [&b"S\0\0\x27\x11"[..], b"!\0\0\0\x04", b"E\x01\0\0\0"] {
-            let mut input = Input::default();
+            let mut input = fresh();
             input.fill(&mut &head[..]).unwrap();
             assert!(input.next().is_err(), "{head:?} before its body has come");
         }

@@ -23,6 +23,7 @@ mod extended;
 mod input;
 mod output;
 mod portal;
+mod room;
 mod simple;
 mod socket;
 mod statements;
@@ -42,9 +43,10 @@ use crate::protocol::backend::{self, Status};
 use crate::protocol::frontend::{self, Message};
 use crate::shared::{Place, Shared};
 use copy::CopyState;
-use input::Input;
+use input::{Came, Input};
 use output::{Rest, RowForm, SEND_BYTES, WireSink};
 use portal::Portals;
+pub(crate) use room::MessageRoom;
 use socket::Socket;
 use statements::Statements;
 
@@ -153,13 +155,13 @@ pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, pla
 
 impl<S: Stream> Connection<S> {
     fn run(mut self, place: &Place) -> io::Result<()> {
-        let mut input = Input::default();
+        let mut input = Input::new(self.shared.message_room.clone());
         loop {
             if !place.is_serving() && place.ends(self.is_idle()) {
                 return self.shut_down();
             }
             match input.next() {
-                Ok(Some((tag, body))) => {
+                Ok(Some(Came::Message(tag, body))) => {
                     // Before a Sync the buffer ends in the completion that tells the outcome of the pipeline.
                     if self.out.len() >= SEND_BYTES && tag != b'S' {
                         self.send_early()?;
@@ -170,6 +172,11 @@ impl<S: Stream> Connection<S> {
                     }
                     if tag == b'B' && matches!(self.mode, Mode::Ready) && input.skip(RUN_UNNAMED) {
                         self.run_unnamed()?;
+                    }
+                }
+                Ok(Some(Came::Refused(tag, error))) => {
+                    if !matches!(self.mode, Mode::SkipToSync) {
+                        self.read_message(tag, Err(error))?;
                     }
                 }
                 Ok(None) => {
@@ -200,10 +207,13 @@ impl<S: Stream> Connection<S> {
         self.fatal(self.shared.farewell())
     }
 
-    /// Ends the connection with this error behind what there is to send.
+    /// Ends the connection with this error behind what there is to send. Of an implicit block that ends by it no outcome is told.
     fn fatal(&mut self, error: SqlError) -> io::Result<()> {
-        if self.session.settle().is_err() {
-            self.unsettled.take_back(&mut self.out);
+        let is_open = self.session.is_in_implicit_block();
+        match self.session.settle() {
+            Ok(()) if is_open => self.unsettled.take_back_completion(&mut self.out),
+            Ok(()) => {}
+            Err(_) => self.unsettled.take_back(&mut self.out),
         }
         self.session.abandon();
         backend::error(&mut self.out, Severity::Fatal, &error);
@@ -281,7 +291,11 @@ impl<S: Stream> Connection<S> {
             (Mode::SkipToSync, _) => return Ok(Next::Go),
             _ => {}
         }
-        let message = frontend::message(tag, body).map_err(protocol_error);
+        self.read_message(tag, frontend::message(tag, body).map_err(protocol_error))
+    }
+
+    /// Does what a message asks for that is not skipped, or tells what is wrong with it.
+    fn read_message(&mut self, tag: u8, message: Result<Message<'_>, SqlError>) -> io::Result<Next> {
         if let Mode::CopyIn(_) = self.mode {
             return self.copy_message(message).map(|()| Next::Go);
         }
@@ -296,7 +310,7 @@ impl<S: Stream> Connection<S> {
             Ok(Message::Terminate) => return Ok(Next::End),
             // What a client sent before it heard that its COPY had failed.
             Ok(Message::CopyData(_) | Message::CopyDone | Message::CopyFail(_)) => {}
-            Err(_) if matches!(tag, b'c' | b'f') => {}
+            Err(_) if matches!(tag, b'd' | b'c' | b'f') => {}
             Ok(other) => {
                 self.in_pipeline = true;
                 if let Err(error) = self.pipeline_message(other) {
@@ -307,7 +321,7 @@ impl<S: Stream> Connection<S> {
                 }
             }
             // Those that are answered by ReadyForQuery are so answered if they make no sense, too.
-            Err(error) if matches!(tag, b'Q' | b'S') => {
+            Err(error) if matches!(tag, b'Q' | b'S' | b'F') => {
                 self.fail(error);
                 self.ready()?;
             }
@@ -325,9 +339,7 @@ impl<S: Stream> Connection<S> {
     /// Ends an implicit block and tells the client that it is its turn.
     fn ready(&mut self) -> io::Result<()> {
         if let Err(error) = self.session.finish() {
-            if let Some(at) = self.unsettled.completed_at {
-                self.out.truncate(at);
-            }
+            self.unsettled.take_back_completion(&mut self.out);
             self.fail(error);
         }
         self.unsettled = Unsettled::default();
@@ -429,6 +441,13 @@ impl Unsettled {
     /// All that the buffer had has been sent.
     fn sent(&mut self) {
         *self = Unsettled { from: self.from.map(|_| 0), completed_at: None };
+    }
+
+    /// The block is not committed, and what was read is durable.
+    fn take_back_completion(&mut self, out: &mut Vec<u8>) {
+        if let Some(at) = self.completed_at.take() {
+            out.truncate(at);
+        }
     }
 
     /// What was read will never be durable.

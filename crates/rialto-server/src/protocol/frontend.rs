@@ -2,10 +2,15 @@
 
 use std::ffi::CStr;
 
+use rialto_sql::parse::STATEMENT_BYTES_MAX;
+use rialto_sql::{SqlError, SqlState};
+
 use super::Malformed;
 
 /// The longest message with text or data that is accepted after start-up, in bytes, as PostgreSQL has it.
 pub const MESSAGE_BYTES_MAX: usize = 1 << 30;
+/// The longest Parse message that is read: it has one statement, its name, and the types of its parameters.
+pub const PARSE_BYTES_MAX: usize = STATEMENT_BYTES_MAX + (1 << 20);
 /// The longest message of any other kind: it has names at the most.
 pub const SMALL_MESSAGE_BYTES_MAX: usize = 10_000;
 /// The longest start-up packet that is accepted, in bytes, as PostgreSQL has it.
@@ -335,6 +340,16 @@ pub fn message_bytes(tag: u8, length: [u8; 4]) -> Result<usize, Malformed> {
     }
     let kind = kind_name(tag)?;
     Err(Malformed(format!("{kind} message of {bytes} bytes; 4 to {most} are allowed")))
+}
+
+/// Why a message of so many bytes is passed over, if its length alone says so.
+pub fn too_long(tag: u8, bytes: usize) -> Option<SqlError> {
+    (tag == b'P' && bytes > PARSE_BYTES_MAX).then(|| {
+        let message =
+            format!("Parse message of {bytes} bytes: a statement has at most {STATEMENT_BYTES_MAX} bytes");
+        SqlError::new(SqlState::LimitExceeded, message)
+            .hint("Split it, give values as parameters, or use COPY.")
+    })
 }
 
 /// Reads the body of a Bind message.
