@@ -131,6 +131,8 @@ impl ServeArgs {
 
 /// Serves until SIGTERM or SIGINT.
 pub fn serve(args: &ServeArgs) -> ExitCode {
+    // Before the log opens its files.
+    rialto_server::raise_open_files();
     let database = match Database::open_with(&args.data, args.database_options()) {
         Ok(database) => database,
         Err(error) => {

@@ -9,6 +9,7 @@
 
 pub mod connection;
 mod listen;
+mod open_files;
 pub mod protocol;
 mod shared;
 mod startup;
@@ -25,6 +26,7 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use connection::Stream;
 use listen::{Listeners, SocketFile};
+pub use open_files::raise_open_files;
 pub use shared::Shared;
 
 /// How long the one thread that accepts may wait for a client that is turned away.
@@ -90,6 +92,18 @@ pub enum ServeError {
     /// No connections at all.
     #[error("--max-connections 0: give at least 1")]
     NoConnections,
+    /// More connections than the process may have open.
+    #[error(
+        "--max-connections {connections}: the process may have {limit} files open (ulimit -n), which is enough for {most} connections beside the database; give at most so many, or raise the limit"
+    )]
+    TooManyConnections {
+        /// As given.
+        connections: usize,
+        /// The limit on open files.
+        limit: u64,
+        /// The most connections under it.
+        most: usize,
+    },
     /// A socket directory whose name is too long.
     #[error(
         "--socket-dir: the path {} has {bytes} bytes, and a socket's has at most {}; give a shorter directory", path.display(), listen::SOCKET_PATH_BYTES_MAX
@@ -126,6 +140,7 @@ impl ServeError {
             ServeError::NotLoopback { .. }
             | ServeError::Nowhere
             | ServeError::NoConnections
+            | ServeError::TooManyConnections { .. }
             | ServeError::SocketPathTooLong { .. } => 2,
             ServeError::Listen { .. }
             | ServeError::Start(_)
@@ -150,6 +165,7 @@ impl Server {
         if options.max_connections == 0 {
             return Err(ServeError::NoConnections);
         }
+        open_files::check(options.max_connections)?;
         let mut port = options.port;
         let tcp_only = Listeners::open(options.listen, None, 0);
         let mut listeners = match options.listen {

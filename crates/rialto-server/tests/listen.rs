@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
 use rialto_server::{ServeError, ServeOptions, Server, runtime};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::oneshot;
 
 /// A new directory of its own for a test; short, because a socket's path has to be.
@@ -53,6 +54,28 @@ fn only_this_machine_is_served() {
     let error = bind(ServeOptions { listen: None, socket_dir: missing, ..Default::default() }).unwrap_err();
     assert_eq!(error.exit_code(), 4);
     assert!(error.to_string().contains("/no/such/directory/.s.PGSQL.5432"), "{error}");
+}
+
+/// Clients never have what the database needs: neither files, nor the last of them.
+#[test]
+fn no_more_connections_are_allowed_than_can_be_open_beside_the_database() {
+    let listen = Some(([127, 0, 0, 1], 0).into());
+    let limit = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: limit.current.map(|limit| limit / 2), ..limit }).unwrap();
+    bind(ServeOptions { listen, ..Default::default() }).unwrap();
+    let limit = getrlimit(Resource::Nofile);
+    assert_eq!(limit.current, limit.maximum, "it takes what it may have");
+    let half = limit.current.map_or(usize::MAX, |limit| limit as usize / 2);
+    for max_connections in [half, usize::MAX] {
+        let error = bind(ServeOptions { listen, max_connections, ..Default::default() });
+        match error {
+            Err(error @ ServeError::TooManyConnections { most, .. }) => {
+                assert_eq!(error.exit_code(), 2);
+                assert!((1..half).contains(&most), "{error}");
+            }
+            other => assert!(limit.current.is_none(), "{max_connections}: {other:?}"),
+        }
+    }
 }
 
 #[test]
