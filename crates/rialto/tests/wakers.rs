@@ -2,6 +2,8 @@
 //! comes back to the database costs nothing but itself.
 
 mod common;
+#[path = "common/hooked.rs"]
+mod hooked;
 
 use std::collections::HashSet;
 use std::future::Future;
@@ -14,11 +16,13 @@ use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 use common::in_time;
+use hooked::{About, HookedDisk};
 use rialto::io::{Caching, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Checkpointing, Database, Durability, GroupCommitDesign, LockForm, LockPolicy, OpenError, Options,
-    Procedure, Table, TableDef, Ticket, Transaction, TransactionServer, TransactionServerOptions, TxOptions,
+    Procedure, Sent, Table, TableDef, Ticket, Transaction, TransactionServer, TransactionServerOptions,
+    TxOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -42,15 +46,18 @@ fn database(options: Options) -> (Arc<MemoryDisk>, Database, Table) {
     let memory = MemoryDisk::new();
     let disk = SimulatedDisk::named("hdd", memory.clone(), Arc::new(SystemClock::new())).expect("a preset");
     let db = Database::open_on(disk, options).unwrap();
-    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
-    let table = db
-        .transact(|tx| {
-            let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
-            (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)]))?;
-            Ok(table)
-        })
-        .unwrap();
+    let table = with_rows(&db);
     (memory, db, table)
+}
+
+fn with_rows(db: &Database) -> Table {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+        (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(0)]))?;
+        Ok(table)
+    })
+    .unwrap()
 }
 
 fn at(durability: Durability) -> TxOptions {
@@ -394,6 +401,68 @@ fn a_waker_that_sleeps_holds_up_no_response_and_no_wait_for_a_call() {
             opens_again(disk);
             drop(wakes_up);
         }
+    });
+}
+
+/// A waker of its own that is counted as long as something has it.
+struct Kept(Arc<AtomicUsize>);
+
+impl Kept {
+    fn waker(kept: &Arc<AtomicUsize>) -> Waker {
+        kept.fetch_add(1, Ordering::SeqCst);
+        Waker::from(Arc::new(Kept(kept.clone())))
+    }
+}
+
+impl Wake for Kept {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// A task that polls many futures polls all of them whenever it is woken, and may be another task each time: the log keeps a waker
+/// for each future, and the newest.
+#[test]
+fn futures_that_are_polled_again_and_again_have_a_waker_each() {
+    const FUTURES: usize = 40;
+    in_time(LIMIT, || {
+        let inner = HookedDisk::new(MemoryDisk::new());
+        let options = options(GroupCommitDesign::LogServer);
+        let db = Database::open_on(inner.clone(), options).unwrap();
+        let table = with_rows(&db);
+        let action = Action::exclusive("t", |tx, arguments, _| {
+            let id: i32 = arguments.get(0)?;
+            tx.modify(arguments.table()?, id, |row| row.add_i64(1, 1).map(drop)).map(drop)
+        });
+        db.register(Procedure::new("change", [ColumnType::Int4], action.by_argument(0))).unwrap();
+        db.sync().unwrap();
+        let (slow, goes_on) = channel::<()>();
+        let goes_on = Mutex::new(goes_on);
+        inner.before(move |file: &str, about| {
+            if file.starts_with("log-0") && about == About::Sync {
+                // Without a sender the disk is fast.
+                let _ = goes_on.lock().unwrap().recv();
+            }
+        });
+        let mut tickets: Vec<Ticket> =
+            (0..FUTURES).map(|_| change(&db, &table, 1, Durability::Disk)).collect();
+        let mut calls: Vec<Sent> =
+            (0..FUTURES).map(|_| db.send_call("change", &[Value::Int4(2)]).unwrap()).collect();
+        let kept = Arc::new(AtomicUsize::new(0));
+        for _ in 0..50 {
+            let waker = Kept::waker(&kept);
+            assert!(tickets.iter_mut().all(|ticket| poll(ticket, &waker).is_pending()));
+            assert!(calls.iter_mut().all(|call| poll(call, &waker).is_pending()));
+        }
+        // The newest one, and those of calls that have come to their places since.
+        assert_eq!(kept.load(Ordering::SeqCst), 1, "wakers of earlier rounds");
+        drop(slow);
+        tickets.into_iter().for_each(|ticket| ticket.wait().unwrap());
+        calls.into_iter().for_each(|call| drop(call.wait().unwrap()));
     });
 }
 

@@ -19,7 +19,7 @@ use super::packet::{HomeSlot, PacketSlot, PoolOwner};
 use super::ring::RingView;
 use super::sync::System;
 use super::turn::{Committer, Turn, Waited, Writer};
-use super::wakers::{self, Listener, Listeners, WakerThreads, Woken};
+use super::wakers::{self, Listener, Listeners, Registered, WakerThreads, Woken};
 use super::write_path::WritePath;
 use super::writer::{Counters, Flight, GroupWriter, LogStats};
 use super::{
@@ -383,17 +383,18 @@ impl Log {
     /// The waker is run by a thread of the log's for such, which holds nothing: it may panic, or use the log. While it sleeps
     /// the wakers after it wait.
     pub fn register_waker(&self, lsn: Lsn, durability: Durability, waker: &Waker) -> Option<Result<()>> {
-        self.register(lsn, durability, || Listener::foreign(waker))
+        self.register(lsn, durability, || Listener::foreign(waker), &mut None)
     }
 
-    /// As [`Log::register_waker`], for any listener.
+    /// As [`Log::register_waker`], for any listener, which takes the place of the one that was registered, if one was.
     pub(crate) fn register(
         &self,
         lsn: Lsn,
         durability: Durability,
         listener: impl FnOnce() -> Listener,
+        registered: &mut Option<Registered>,
     ) -> Option<Result<()>> {
-        self.listen(lsn, durability, listener, || match durability {
+        self.listen(lsn, durability, listener, registered, || match durability {
             Durability::Disk => self.core.ask_or_write(),
             Durability::Memory => self.leave(lsn, durability),
         })
@@ -406,7 +407,7 @@ impl Log {
         durability: Durability,
         listener: impl FnOnce() -> Listener,
     ) -> Option<Result<()>> {
-        self.listen(lsn, durability, listener, || self.leave(lsn, durability))
+        self.listen(lsn, durability, listener, &mut None, || self.leave(lsn, durability))
     }
 
     fn listen(
@@ -414,13 +415,22 @@ impl Log {
         lsn: Lsn,
         durability: Durability,
         listener: impl FnOnce() -> Listener,
+        registered: &mut Option<Registered>,
         ask: impl FnOnce(),
     ) -> Option<Result<()>> {
         let core = &*self.core;
         if let Some(done) = core.is_done(lsn, durability) {
             return Some(done);
         }
-        core.listeners.add(lsn, durability, listener());
+        match *registered {
+            Some(earlier) => {
+                if !core.listeners.replace(durability, earlier, listener()) {
+                    // It is being woken: the place is durable, or the log has stopped.
+                    return core.is_done(lsn, durability);
+                }
+            }
+            None => *registered = Some(core.listeners.add(lsn, durability, listener())),
+        }
         // A thread that advances a position from here on sees that it waits; what was advanced before, this one sees.
         if core.is_done(lsn, durability).is_some() {
             core.hand_over_listeners(durability);
@@ -435,7 +445,7 @@ impl Log {
     pub(crate) fn wake_when_done(&self, lsn: Lsn, durability: Durability, listener: Listener) {
         let mut listener = Some(listener);
         let given = || listener.take().expect("it is registered once");
-        if self.register(lsn, durability, given).is_some()
+        if self.register(lsn, durability, given, &mut None).is_some()
             && let Some(listener) = listener
         {
             self.wake(listener);

@@ -10,6 +10,7 @@
 //!   and nothing else: no commit, no response, no close waits for the waker thread, nor for anything behind which a foreign
 //!   waker may run.
 //! - **W3** Each listener is woken once, when its place is durable or the log has stopped.
+//! - **W4** A ticket registers one listener, however often it is polled and by whom: the newest waker takes the older one's place.
 //!
 //! Listeners of the engine's own (the response lines of transaction servers, the bells of threads that sleep for a call) are
 //! short and wait for nothing. The log server runs them itself as soon as it has given its turn back. Every other thread hands
@@ -27,9 +28,6 @@ use super::Durability;
 use crate::Lsn;
 use crate::account::processor::ProcessorTime;
 use crate::foreign::run_caught;
-
-/// So many of the newest listeners are looked at for one that is registered again.
-const NEWEST: usize = 16;
 
 /// Whose code a waker is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,9 +63,14 @@ impl Listener {
 
 #[derive(Debug)]
 struct Waiting {
+    number: u64,
     lsn: Lsn,
     listener: Listener,
 }
+
+/// A listener that was registered, by its number among those of its level.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Registered(u64);
 
 /// Listeners that wait, by level of durability.
 #[derive(Debug, Default)]
@@ -79,7 +82,15 @@ pub(super) struct Listeners {
 struct Level {
     /// How many wait, for threads that advance the position: read without the latch.
     count: AtomicUsize,
-    waiting: Mutex<Vec<Waiting>>,
+    waiting: Mutex<InOrder>,
+}
+
+#[derive(Debug, Default)]
+struct InOrder {
+    /// How many have been added.
+    added: u64,
+    /// By their numbers.
+    listeners: Vec<Waiting>,
 }
 
 /// What has been taken off, to be woken by the thread that took it.
@@ -96,18 +107,33 @@ impl Listeners {
         self.level(durability).count.load(Ordering::SeqCst) != 0
     }
 
-    /// Adds one, unless it waits for the place already.
-    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) {
+    /// Adds one.
+    pub(super) fn add(&self, lsn: Lsn, durability: Durability, listener: Listener) -> Registered {
         let level = self.level(durability);
         let mut waiting = level.waiting.lock();
-        // A future may be polled often before it is done.
-        let again = |other: &Waiting| other.lsn == lsn && other.listener.waker.will_wake(&listener.waker);
-        if waiting.iter().rev().take(NEWEST).any(again) {
-            drop(waiting);
-            return;
-        }
+        waiting.added += 1;
+        let number = waiting.added;
         level.count.fetch_add(1, Ordering::SeqCst);
-        waiting.push(Waiting { lsn, listener });
+        waiting.listeners.push(Waiting { number, lsn, listener });
+        Registered(number)
+    }
+
+    /// Puts this one in the place of one that was added, if that still waits.
+    pub(super) fn replace(
+        &self,
+        durability: Durability,
+        earlier: Registered,
+        mut listener: Listener,
+    ) -> bool {
+        let mut waiting = self.level(durability).waiting.lock();
+        let found = waiting.listeners.binary_search_by_key(&earlier.0, |waiting| waiting.number);
+        if let Ok(at) = found {
+            std::mem::swap(&mut waiting.listeners[at].listener, &mut listener);
+        }
+        // The one that is not kept is dropped with nothing held (W1).
+        drop(waiting);
+        drop(listener);
+        found.is_ok()
     }
 
     /// Takes off those whose places `have_passed`. Foreign ones go to their thread; the engine's own are the caller's to run, or
@@ -120,7 +146,7 @@ impl Listeners {
     ) -> Woken {
         let (mut own, level) = (Woken::new(), self.level(durability));
         let mut waiting = level.waiting.lock();
-        let passed = waiting.extract_if(.., |waiting| has_passed(waiting.lsn));
+        let passed = waiting.listeners.extract_if(.., |waiting| has_passed(waiting.lsn));
         let foreign = passed.filter_map(|Waiting { listener, .. }| {
             level.count.fetch_sub(1, Ordering::SeqCst);
             match listener.origin {

@@ -10,7 +10,7 @@ use crate::core::{Core, Lease};
 use crate::error::Result;
 use crate::ids::Lsn;
 use crate::io::Moment;
-use crate::log::{Durability, Listener, Patience};
+use crate::log::{Durability, Listener, Patience, Registered};
 use crate::txn::options::TxOptions;
 
 /// A transaction's outcome on its way to being durable: done when the log is durable up to its place, at its level.
@@ -26,6 +26,8 @@ pub struct Ticket {
     account: Option<TicketAccount>,
     /// Whether somebody was told to wait.
     waited: bool,
+    /// The one listener that the log has of it, once it was polled.
+    registered: Option<Registered>,
 }
 
 /// What the time account of a ticket's transaction still lacks its end for.
@@ -40,7 +42,7 @@ pub(crate) struct TicketAccount {
 
 impl Ticket {
     pub(crate) fn new(core: Lease, lsn: Lsn, durability: Durability, patience: Patience) -> Ticket {
-        Ticket { core, lsn, durability, patience, account: None, waited: false }
+        Ticket { core, lsn, durability, patience, account: None, waited: false, registered: None }
     }
 
     /// Done when all that has its place by now is as durable as the options ask: for what was read of that, where it is not known
@@ -75,7 +77,7 @@ impl Ticket {
 
     /// The outcome, if it is there; if it is not, the listener is woken when it is.
     pub(crate) fn poll_by(&mut self, listener: impl FnOnce() -> Listener) -> Poll<Result<()>> {
-        match self.core.log.register(self.lsn, self.durability, listener) {
+        match self.core.log.register(self.lsn, self.durability, listener, &mut self.registered) {
             Some(outcome) => {
                 if self.waited {
                     self.account_wait();
