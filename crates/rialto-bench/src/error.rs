@@ -66,6 +66,7 @@ impl BenchError {
                 | Error::LogFull { .. }
                 | Error::TooManyTransactions { .. }
                 | Error::TooManyPackets { .. }
+                | Error::TooManyLocks { .. }
                 | Error::LockTimeout { .. } => 2,
                 _ => 1,
             },

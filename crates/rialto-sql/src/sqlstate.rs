@@ -119,7 +119,7 @@ sqlstates! {
     IndeterminateType = "42P18", "indeterminate_datatype";
     /// The disk is full.
     DiskFull = "53100", "disk_full";
-    /// The memory bound is reached.
+    /// The memory bound is reached, or that of something else that takes memory.
     OutOfMemory = "53200", "out_of_memory";
     /// No room for one more connection or transaction.
     TooManyConnections = "53300", "too_many_connections";
@@ -170,7 +170,7 @@ pub fn of(error: &Error) -> SqlState {
         | Error::KeyTooLong { .. }
         | Error::WriteSetTooLarge { .. }
         | Error::LogTooSmall { .. } => SqlState::LimitExceeded,
-        Error::MemoryLimit { .. } => SqlState::OutOfMemory,
+        Error::MemoryLimit { .. } | Error::TooManyLocks { .. } => SqlState::OutOfMemory,
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
             SqlState::DiskFull
@@ -243,6 +243,7 @@ mod tests {
             (Error::NoSuchTable { table: text() }, "42P01"),
             (Error::NoSuchColumn { table: text(), column: text() }, "42703"),
             (Error::MemoryLimit { used: 1, limit: 1 }, "53200"),
+            (Error::TooManyLocks { limit: 1 }, "53200"),
             (Error::LogFull { reason: text() }, "53100"),
             (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
             (Error::DiskFull { file: text(), offset: 0, operation: text() }, "53100"),

@@ -237,6 +237,13 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// The transaction holds as many locks on keys as one transaction may: on keys without a row, and on all keys where locks are
+    /// central or local ([`LockForm`](crate::LockForm)). SQLSTATE 53200.
+    #[error("a transaction holds locks on at most {limit} keys; split the transaction")]
+    TooManyLocks {
+        /// How many it may hold.
+        limit: usize,
+    },
     /// More transactions are open than the database has slots for. SQLSTATE 53300.
     #[error(
         "all {limit} transaction slots are in use (Options::transactions_max); finish some transactions first"
@@ -385,6 +392,7 @@ impl Error {
             | Error::TableChanged { .. }
             | Error::WriteSetTooLarge { .. }
             | Error::MemoryLimit { .. }
+            | Error::TooManyLocks { .. }
             | Error::TooManyTransactions { .. }
             | Error::TooManyPackets { .. }
             | Error::LogTooSmall { .. }

@@ -37,6 +37,7 @@ mod rarely;
 mod records;
 pub mod recovery;
 pub mod row;
+mod seed;
 pub mod store;
 #[cfg(test)]
 mod traps;

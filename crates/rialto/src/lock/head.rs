@@ -1,15 +1,20 @@
 //! Lock heads: one lock's holders and its queue, and the hash of heads that makes up a partition.
 //!
 //! Everything here runs under the partition's latch. Heads are pooled: a lock that nobody holds has none, and taking
-//! one allocates nothing once the partition has seen as many locks at a time.
+//! one allocates nothing once the partition has seen as many locks at a time, up to a bound; beyond it their memory goes with
+//! the last of them.
 
 use smallvec::SmallVec;
 
 use super::mode::{LockMode, MODES, ModeSet};
 use super::name::HeadName;
+use crate::rarely::rarely;
 
 /// "No head": the end of a bucket's chain or of the free list.
 const NONE: u32 = u32::MAX;
+
+/// A partition without locks that has had more than so many at a time gives their memory back.
+pub(super) const HEADS_KEPT: usize = 128;
 
 /// One owner's granted lock.
 #[derive(Debug, Clone, Copy)]
@@ -318,6 +323,7 @@ impl Heads {
     fn find_in(&self, bucket: usize, name: HeadName) -> Option<u32> {
         let mut at = self.buckets[bucket];
         while let Some(head) = self.heads.get(at as usize) {
+            count_look();
             if head.name == name {
                 return Some(at);
             }
@@ -428,10 +434,31 @@ impl Heads {
         self.heads[at as usize].next = self.free;
         self.free = at;
         self.used -= 1;
+        if rarely(self.heads.len() > HEADS_KEPT) && self.used == 0 {
+            *self = Heads::default();
+        }
+    }
+
+    /// For how many locks there is room.
+    #[cfg(test)]
+    pub(super) fn capacity(&self) -> usize {
+        self.heads.capacity().max(self.buckets.capacity())
     }
 
     /// The number of locks that are held or waited for.
     pub(super) fn len(&self) -> usize {
         self.used
     }
+}
+
+/// Counts a look at a head, in tests.
+#[inline(always)]
+fn count_look() {
+    #[cfg(test)]
+    LOOKS.with(|looks| looks.set(looks.get() + 1));
+}
+
+#[cfg(test)]
+thread_local! {
+    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

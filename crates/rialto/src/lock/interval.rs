@@ -150,9 +150,16 @@ struct Waiter {
 struct IndexIntervals {
     intervals: Vec<Interval>,
     waiters: Vec<Waiter>,
+    /// The index is gone: this goes with the last interval and waiter.
+    forgotten: bool,
 }
 
 impl IndexIntervals {
+    /// Whether nothing is left of it.
+    fn is_over(&self) -> bool {
+        self.forgotten && self.intervals.is_empty() && self.waiters.is_empty()
+    }
+
     fn conflict(&self, owner: u16, key: &[u8]) -> bool {
         self.around(key).any(|interval| interval.owner != owner)
     }
@@ -234,7 +241,7 @@ impl Intervals {
         for interval in of_index.intervals.extract_if(.., |interval| interval.owner == owner) {
             self.spare.push(interval);
         }
-        let IndexIntervals { intervals, waiters } = of_index;
+        let IndexIntervals { intervals, waiters, .. } = of_index;
         if !waiters.is_empty() {
             let mut at = 0;
             while at < waiters.len() {
@@ -247,7 +254,23 @@ impl Intervals {
                 }
             }
         }
-        before - of_index.intervals.len()
+        let gone = before - of_index.intervals.len();
+        self.drop_if_over(index);
+        gone
+    }
+
+    fn drop_if_over(&mut self, index: IndexId) {
+        if self.indexes.get(&index).is_some_and(IndexIntervals::is_over) {
+            self.indexes.remove(&index);
+        }
+    }
+
+    /// Drops what is known of an index that is gone: now, or with the last interval and waiter in it.
+    fn forget(&mut self, index: IndexId) {
+        if let Some(of_index) = self.indexes.get_mut(&index) {
+            of_index.forgotten = true;
+            self.drop_if_over(index);
+        }
     }
 
     /// Queues an insert, unless no interval of another owner contains its key any more.
@@ -265,6 +288,7 @@ impl Intervals {
         let Some(of_index) = self.indexes.get_mut(&index) else { return false };
         let Some(at) = of_index.waiters.iter().position(|waiter| waiter.owner == owner) else { return false };
         of_index.waiters.swap_remove(at);
+        self.drop_if_over(index);
         true
     }
 
@@ -367,11 +391,14 @@ impl IntervalTable {
         partition.count.store(count - gone as u32, Ordering::Release);
     }
 
-    /// Forgets an index that is gone, unless an interval or a waiter is left in it.
+    /// Forgets an index that is gone, as soon as no interval or waiter is left in it.
     pub(super) fn forget(&self, index: IndexId) {
-        let mut intervals = self.lock(Self::partition_of(index));
-        if intervals.indexes.get(&index).is_some_and(|i| i.intervals.is_empty() && i.waiters.is_empty()) {
-            intervals.indexes.remove(&index);
-        }
+        self.lock(Self::partition_of(index)).forget(index);
+    }
+
+    /// How many indexes have something kept for them.
+    #[cfg(test)]
+    pub(super) fn indexes(&self) -> usize {
+        (0..PARTITIONS).map(|partition| self.lock(partition).indexes.len()).sum()
     }
 }

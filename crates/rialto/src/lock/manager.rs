@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::counters::LockCounters;
 use super::deadlock::Looks;
@@ -17,14 +18,16 @@ use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::{HeadName, LockName, LockTarget};
 use super::options::{LockForm, LockOptions};
 use super::slot::{
-    Body, FreeSlots, GRANTED, HeldRecord, HeldTable, Lent, Owner, Slot, TableForm, VICTIM, WaitRecord,
-    WaitsFor,
+    Body, FreeSlots, GRANTED, HELD_KEPT, HeldRecord, HeldTable, Lent, Owner, Slot, TableForm, VICTIM,
+    WaitRecord, WaitsFor,
 };
 use super::sync::{AtomicBool, AtomicU32, Mutex, MutexGuard, look_a_while};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::{IndexId, TableId};
 use crate::io::Moment;
+use crate::rarely::rarely;
+use crate::seed;
 
 /// The number of partitions of the hash of lock heads.
 const PARTITIONS: usize = 256;
@@ -56,6 +59,8 @@ pub struct LockManager {
     free: FreeSlots,
     shutdown: AtomicBool,
     born: Moment,
+    /// Of the hashes of keys.
+    seed: u64,
 }
 
 /// How a sleep ended.
@@ -92,8 +97,15 @@ impl LockManager {
             free: FreeSlots::new(options.owners_max),
             shutdown: AtomicBool::new(false),
             born: Moment::now(),
+            seed: seed::draw(),
             options,
         }
+    }
+
+    /// The name of `key` in `index`, for this manager.
+    #[inline]
+    pub fn name(&self, index: IndexId, key: &[u8]) -> LockName {
+        LockName { index, hash: xxh3_64_with_seed(key, self.seed) }
     }
 
     /// Takes a slot and opens it for a transaction; `None`: all are taken.
@@ -260,12 +272,22 @@ impl LockManager {
         let target = || LockTarget::Record { index: name.index, key: key.to_vec() };
         let (acquired, head) = self.acquire(owner, head_name, mode.into(), wait, target)?;
         if acquired == Acquired::New {
+            if rarely(owner.body.records.len() >= self.options.locks_max) {
+                self.release(owner.body.id, head_name, head);
+                return Err(self.too_many());
+            }
             owner.body.records.push(HeldRecord { name: head_name, head });
         }
         if acquired != Acquired::Held {
             self.slot(owner).counters.row.add(1);
         }
         Ok(acquired)
+    }
+
+    /// What a request comes to whose owner has all the locks that it may have.
+    #[cold]
+    pub(super) fn too_many(&self) -> LockError {
+        LockError::TooMany { limit: self.options.locks_max }
     }
 
     /// Asks the head of `name` for `mode`.
@@ -615,6 +637,9 @@ impl LockManager {
     fn release_named(&self, body: &mut Body) {
         for held in body.records.drain(..) {
             self.release(body.id, held.name, held.head);
+        }
+        if body.records.capacity() > HELD_KEPT {
+            body.records = Vec::new();
         }
         for index in body.intervals.drain(..) {
             let mut woken = Woken::new();

@@ -12,15 +12,8 @@ use crate::ids::{IndexId, TableId};
 pub struct LockName {
     /// The index.
     pub index: IndexId,
-    /// xxh3 (64 bits) of the key's bytes.
+    /// A hash of the key's bytes, by the seed of the manager: [`LockManager::name`](super::LockManager::name).
     pub hash: u64,
-}
-
-impl LockName {
-    /// The name of `key` in `index`.
-    pub fn new(index: IndexId, key: &[u8]) -> LockName {
-        LockName { index, hash: xxhash_rust::xxh3::xxh3_64(key) }
-    }
 }
 
 /// What a transaction waits for, as the view of waits tells it.

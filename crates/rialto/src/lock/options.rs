@@ -38,7 +38,13 @@ pub struct LockOptions {
     pub victim: VictimPolicy,
     /// How long a wait lasts before it first looks for a deadlock.
     pub deadlock_check_after: Duration,
+    /// The most locks that an owner may have of each kind that takes memory of its own: on names, and at executors.
+    pub locks_max: usize,
 }
+
+/// The most locks of a transaction on names, and at executors: see [`LockOptions::locks_max`]. A lock on a name takes some 150
+/// bytes, and one at an executor some 300, while it is held, so one transaction takes about 1.3 GB at most.
+pub const LOCKS_MAX: usize = 4 << 20;
 
 impl Default for LockOptions {
     fn default() -> LockOptions {
@@ -49,6 +55,7 @@ impl Default for LockOptions {
             executors_max: 1,
             victim: VictimPolicy::default(),
             deadlock_check_after: Duration::from_millis(1),
+            locks_max: LOCKS_MAX,
         }
     }
 }

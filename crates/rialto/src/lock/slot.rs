@@ -199,6 +199,9 @@ impl Slot {
     }
 }
 
+/// An owner's list of locks that had room for more than so many gives it back at the end of its transaction.
+pub(super) const HELD_KEPT: usize = 1024;
+
 /// A lock on a record's name that an owner holds.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct HeldRecord {

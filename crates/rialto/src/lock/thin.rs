@@ -440,6 +440,18 @@ impl LockManager {
         }
     }
 
+    /// The latch of a record's head, without which its lock cannot be released while somebody waits for it.
+    #[cfg(test)]
+    pub fn latch_of(&self, record: u64) -> impl Sized + '_ {
+        self.partitions[Self::partition_of(HeadName::address(record))].lock()
+    }
+
+    /// Whether the heads of two records have different latches.
+    #[cfg(test)]
+    pub fn are_apart(&self, one: u64, other: u64) -> bool {
+        Self::partition_of(HeadName::address(one)) != Self::partition_of(HeadName::address(other))
+    }
+
     /// Releases the thin locks that these cells name; how many.
     #[inline(always)]
     fn release_cells<'a>(

@@ -71,6 +71,12 @@ pub enum LockError {
     /// Another part of the same transaction holds it exclusively (L14).
     #[error("another part of the same transaction holds the lock; run the transaction as a whole")]
     Split,
+    /// The owner has all the locks that it may have ([`LockOptions::locks_max`](super::LockOptions::locks_max)).
+    #[error("a transaction holds at most {limit} locks; split it, or lock the table as a whole")]
+    TooMany {
+        /// How many it may have.
+        limit: usize,
+    },
     /// The lock manager is shutting down.
     #[error("the wait for a lock ended because the database is closing; reopen it")]
     Shutdown,

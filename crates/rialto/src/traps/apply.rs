@@ -46,6 +46,41 @@ fn a_commit_held_after_its_place_keeps_its_locks_and_the_order() {
     assert_eq!((n_of(&rows, 0), n_of(&rows, ROWS - 1), n_of(&rows, 9)), (12, 3, 1));
 }
 
+/// I2: rows are seen with the definitions of their transaction. Its commit is held amid the release of its rows, of which another
+/// transaction has one by then, and finds the table that was made with it.
+#[test]
+fn who_has_a_row_of_a_transaction_finds_the_table_that_it_made() {
+    let (db, table) = filled(FaultyDisk::new(seed()));
+    let locks = &db.core().locks;
+    let record = |id| record_of(&table, id).0;
+    let apart = (1..ROWS).find(|&id| locks.are_apart(record(0), record(id))).unwrap();
+    let mut maker = db.begin().unwrap();
+    for id in [0, apart] {
+        set_n(&mut maker, &table, id, 1).unwrap();
+    }
+    maker.create_table(&TableDef::new("made", vec![Column::new("id", ColumnType::Int4)])).unwrap();
+    let (db, table) = (&db, &table);
+    std::thread::scope(|scope| {
+        let look = |id: i32| {
+            db.transact_with(&level_1(), |tx| {
+                let n = tx.get(table, id)?.unwrap().get("n")?;
+                Ok((n, tx.table("made").map(drop)))
+            })
+        };
+        // Both wait, so each row's lock is released by way of its head.
+        let first = scope.spawn(move || look(0));
+        let other = scope.spawn(move || look(apart));
+        until("both wait", || db.lock_waits().len() == 2);
+        let latched = locks.latch_of(record(apart));
+        let committer = scope.spawn(|| maker.commit());
+        assert_eq!(first.join().unwrap(), Ok((Value::Int8(1), Ok(()))));
+        assert!(!committer.is_finished());
+        drop(latched);
+        assert_eq!(other.join().unwrap(), Ok((Value::Int8(1), Ok(()))));
+        committer.join().unwrap().unwrap();
+    });
+}
+
 /// A scan meets an insert that has its place and is not applied: it waits, and then sees the row.
 #[test]
 fn a_scan_waits_for_an_insert_that_is_not_applied_yet() {

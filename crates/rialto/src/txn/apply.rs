@@ -24,10 +24,12 @@ impl Context {
     #[cold]
     fn publish_ddl(&mut self, lsn: Lsn) {
         if let Some(ddl) = self.ddl.take() {
-            // It frees the storage of tables that this transaction has to itself; locks on records in there go first.
+            ddl.publish(self, lsn);
+            // I2: the rows come with the definitions, so no lock goes before these are visible. Locks on records in storage that
+            // goes have to go before it.
             let owner = &mut self.owner;
             self.core.locks.release_records(owner, &*self.core.segments);
-            ddl.publish(self, lsn);
+            ddl.discard_replaced(self);
         }
     }
 

@@ -37,13 +37,13 @@ pub(super) struct Load {
 impl Context {
     /// Whether the next row of the table goes straight to its storage.
     pub fn inserts_directly(&mut self, slot: u32) -> bool {
-        let Some(ddl) = &self.ddl else { return false };
+        let Some(ddl) = &mut self.ddl else { return false };
         let table = self.tables.at(slot);
         let heap = table.heap.id();
-        if ddl.loads.iter().any(|load| load.heap.id() == heap) {
+        if ddl.is_loaded(heap) {
             return true;
         }
-        if !ddl.is_private(heap) || self.writes.count_of(heap) < ROWS_BEFORE_LOAD {
+        if !ddl.is_private(heap) || ddl.write_counts.of(heap, &self.writes) < ROWS_BEFORE_LOAD {
             return false;
         }
         let (heap, id) = (table.heap.clone(), table.id);
@@ -51,7 +51,7 @@ impl Context {
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
         redo::write_load(packet, id, file);
-        self.ddl().loads.push(Load { heap, file, packet_at });
+        self.ddl().add_load(Load { heap, file, packet_at });
         true
     }
 
@@ -116,7 +116,7 @@ impl Context {
     /// Writes and syncs the load files that the packet names.
     pub fn prepare_ddl(&mut self) -> Result<()> {
         let Some(ddl) = &self.ddl else { return Ok(()) };
-        for load in &ddl.loads {
+        for load in ddl.loads() {
             image::write_load_file(&*self.core.disk, self.core.database_id, load.file, &load.heap)?;
         }
         Ok(())

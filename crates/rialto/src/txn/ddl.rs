@@ -71,8 +71,8 @@ impl Context {
             let (slot, record) = ddl.direct_rows.pop().expect("longer than the mark");
             self.take_back_direct(slot, record);
         }
-        while ddl.changes.len() > state.ddl_changes {
-            let change = ddl.changes.pop().expect("longer than the mark");
+        while ddl.changes() > state.ddl_changes {
+            let change = ddl.pop().expect("longer than the mark");
             change.take_back(self);
             if let DdlChange::Replace { old, .. } | DdlChange::Drop(old) = change {
                 self.tables.supersede(old);
@@ -191,7 +191,7 @@ impl Context {
         for row in system::rows(&description) {
             self.put_system_row(&row)?;
         }
-        self.ddl().changes.push(DdlChange::Create(version.clone()));
+        self.ddl().push(DdlChange::Create(version.clone()));
         let slot = self.tables.supersede(version.clone());
         self.use_slot(slot, LockMode::Exclusive)?;
         Ok(self.core.catalog.handle(version))
@@ -213,7 +213,7 @@ impl Context {
         for row in system::rows(&Description::of_version(&version)) {
             self.delete_system_row(&row)?;
         }
-        self.ddl().changes.push(DdlChange::Drop(version));
+        self.ddl().push(DdlChange::Drop(version));
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl Context {
         created: Vec<Part>,
     ) -> Arc<TableVersion> {
         let new = Arc::new(TableVersion::new(parts));
-        self.ddl().changes.push(DdlChange::Replace { old, new: new.clone(), replaced, created });
+        self.ddl().push(DdlChange::Replace { old, new: new.clone(), replaced, created });
         self.tables.supersede(new.clone());
         new
     }

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use hashbrown::HashSet;
+use hashbrown::{HashMap, HashSet};
 
 use super::bulk_load::Load;
 use super::transaction::Context;
+use super::write_set::WriteSet;
 use crate::catalog::{Catalog, CatalogChange, Table, TableVersion};
 use crate::checkpoint::{Committed, image};
 use crate::core::LoadFile;
@@ -18,10 +19,48 @@ use crate::store::memory::{Heap, RecordRef};
 /// A transaction's DDL.
 #[derive(Default)]
 pub(crate) struct DdlState {
-    pub(super) changes: Vec<DdlChange>,
-    pub(super) loads: Vec<Load>,
+    changes: Vec<DdlChange>,
+    /// The tables that the changes drop.
+    dropped: HashSet<TableId>,
+    /// The storage that the changes make, which nobody else can see.
+    private: HashSet<HeapId>,
+    /// In the order of their records in the packet.
+    loads: Vec<Load>,
+    /// The storage that they load.
+    loaded: HashSet<HeapId>,
+    pub(super) write_counts: WriteCounts,
     /// Rows loaded since the first savepoint that is open, so that it can be rolled back to.
     pub(super) direct_rows: Vec<(u32, RecordRef)>,
+}
+
+/// How many of a transaction's writes are to rows in each storage. It counts the first `counted` writes, and looks at each
+/// write once.
+#[derive(Default)]
+pub(super) struct WriteCounts {
+    counted: usize,
+    by_heap: HashMap<HeapId, usize>,
+}
+
+impl WriteCounts {
+    /// How many writes are to rows in this storage.
+    pub fn of(&mut self, heap: HeapId, writes: &WriteSet) -> usize {
+        for write in &writes.writes()[self.counted..] {
+            count_look();
+            *self.by_heap.entry(write.heap).or_default() += 1;
+        }
+        self.counted = writes.len();
+        self.by_heap.get(&heap).copied().unwrap_or_default()
+    }
+
+    /// The last write, to a row in this storage, is taken back: so many are left.
+    pub fn take_back(&mut self, heap: HeapId, left: usize) {
+        if left < self.counted {
+            self.counted = left;
+            if let Some(count) = self.by_heap.get_mut(&heap) {
+                *count -= 1;
+            }
+        }
+    }
 }
 
 /// What a statement has done to one table.
@@ -89,6 +128,18 @@ impl DdlChange {
         }
     }
 
+    /// The storage that it makes for the table's rows, if it makes some.
+    fn made_heap(&self) -> Option<HeapId> {
+        match self {
+            DdlChange::Create(version) => Some(version.heap.id()),
+            DdlChange::Replace { old, new, .. } => {
+                let heap = new.heap.id();
+                (old.heap.id() != heap).then_some(heap)
+            }
+            DdlChange::Drop(_) => None,
+        }
+    }
+
     /// Takes the change back. It waits for no lock table: routing rules are of indexes that a commit has made known, which stay.
     pub(super) fn take_back(&self, context: &Context) {
         match self {
@@ -122,18 +173,57 @@ impl DdlState {
         self.changes.len()
     }
 
+    /// Notes a change.
+    pub(super) fn push(&mut self, change: DdlChange) {
+        self.private.extend(change.made_heap());
+        if let DdlChange::Drop(old) = &change {
+            self.dropped.insert(old.id);
+        }
+        self.changes.push(change);
+    }
+
+    /// Forgets the last change, which the caller takes back.
+    pub(super) fn pop(&mut self) -> Option<DdlChange> {
+        let change = self.changes.pop()?;
+        if let Some(heap) = change.made_heap() {
+            self.private.remove(&heap);
+        }
+        if let DdlChange::Drop(old) = &change {
+            self.dropped.remove(&old.id);
+        }
+        Some(change)
+    }
+
     pub fn direct_rows(&self) -> usize {
         self.direct_rows.len()
+    }
+
+    /// The loads, in the order of their records in the packet.
+    pub(super) fn loads(&self) -> &[Load] {
+        &self.loads
+    }
+
+    /// Notes a load, whose record is the last one in the packet.
+    pub(super) fn add_load(&mut self, load: Load) {
+        self.loaded.insert(load.heap.id());
+        self.loads.push(load);
+    }
+
+    /// Whether this storage is being loaded.
+    pub(super) fn is_loaded(&self, heap: HeapId) -> bool {
+        self.loaded.contains(&heap)
     }
 
     /// Forgets the loads whose records lie from here on in the packet, which ends here now: the next row begins another load.
     /// Their rows are taken back, or never came.
     pub fn forget_loads(&mut self, packet_end: usize) {
-        self.loads.retain(|load| load.packet_at < packet_end);
+        while let Some(load) = self.loads.pop_if(|load| load.packet_at >= packet_end) {
+            self.loaded.remove(&load.heap.id());
+        }
     }
 
     pub fn has_dropped(&self, id: TableId) -> bool {
-        self.newest_first().any(|change| matches!(change, DdlChange::Drop(old) if old.id == id))
+        self.dropped.contains(&id)
     }
 
     /// The changes, the newest first.
@@ -189,15 +279,11 @@ impl DdlState {
 
     /// Whether nobody else can see this heap.
     pub(super) fn is_private(&self, heap: HeapId) -> bool {
-        self.changes.iter().any(|change| match change {
-            DdlChange::Create(version) => version.heap.id() == heap,
-            DdlChange::Replace { old, new, .. } => new.heap.id() == heap && old.heap.id() != heap,
-            DdlChange::Drop(_) => false,
-        })
+        self.private.contains(&heap)
     }
 
-    /// Makes the DDL visible; the writes are applied.
-    pub fn publish(self, context: &mut Context, lsn: Lsn) {
+    /// Makes the DDL visible; the writes are applied, and the locks are held.
+    pub fn publish(&self, context: &mut Context, lsn: Lsn) {
         context.core.catalog.note_change(lsn);
         for load in &self.loads {
             context.core.loads.lock().push(LoadFile { number: load.file, committed: Committed::At(lsn) });
@@ -210,17 +296,25 @@ impl DdlState {
         for change in &self.changes {
             match change {
                 DdlChange::Create(_) => {}
-                DdlChange::Replace { old, new, replaced, .. } => {
-                    old.retire();
+                DdlChange::Replace { old, .. } | DdlChange::Drop(old) => old.retire(),
+            }
+        }
+        context.forget_tables = true;
+    }
+
+    /// Gives back the storage that the DDL, which is visible, has replaced. No record in there is locked any more.
+    pub fn discard_replaced(self, context: &Context) {
+        for change in &self.changes {
+            match change {
+                DdlChange::Create(_) => {}
+                DdlChange::Replace { new, replaced, .. } => {
                     replaced.iter().for_each(|part| part.retire(Some(new), context));
                 }
                 DdlChange::Drop(old) => {
-                    old.retire();
                     Part::all_of(old).iter().for_each(|part| part.retire(None, context));
                 }
             }
         }
-        context.forget_tables = true;
     }
 
     /// Drops the DDL of an aborted transaction.
@@ -238,24 +332,33 @@ impl DdlState {
 mod tests {
     use super::LOOKS;
     use crate::io::MemoryDisk;
-    use crate::row::{Column, ColumnType};
-    use crate::{Checkpointing, Database, Logging, Options, TableDef};
+    use crate::row::{Column, ColumnType, Value};
+    use crate::{Checkpointing, Database, Logging, Options, Table, TableDef, Transaction};
 
-    /// The looks at changes that one more table takes in a transaction that has made so many.
-    fn looks_of_a_table_after(tables: usize) -> u64 {
+    fn open() -> Database {
         let options = Options {
             memory_bytes: 64 << 20,
             checkpoint: Checkpointing::None,
             logging: Logging::None,
             ..Options::default()
         };
-        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        Database::open_on(MemoryDisk::new(), options).unwrap()
+    }
+
+    fn create(tx: &mut Transaction, nth: usize) -> Table {
+        let columns = vec![Column::new("id", ColumnType::Int4)];
+        tx.create_table(&TableDef::new(format!("t{nth}"), columns).with_primary_key(&["id"])).unwrap()
+    }
+
+    fn insert(tx: &mut Transaction, table: &Table, ids: std::ops::Range<i32>) {
+        ids.for_each(|id| tx.insert(table, &[Value::Int4(id)]).unwrap());
+    }
+
+    /// The looks at changes that one more table takes in a transaction that has made so many.
+    fn looks_of_a_table_after(tables: usize) -> u64 {
+        let db = open();
         let mut tx = db.begin().unwrap();
-        let create = |tx: &mut crate::Transaction, nth: usize| {
-            let columns = vec![Column::new("id", ColumnType::Int4)];
-            tx.create_table(&TableDef::new(format!("t{nth}"), columns).with_primary_key(&["id"])).unwrap();
-        };
-        (0..tables).for_each(|nth| create(&mut tx, nth));
+        (0..tables).for_each(|nth| drop(create(&mut tx, nth)));
         let before = LOOKS.get();
         create(&mut tx, tables);
         let looks = LOOKS.get() - before;
@@ -267,5 +370,53 @@ mod tests {
     fn a_statement_takes_steps_in_proportion_to_the_ones_before() {
         let (few, many) = (looks_of_a_table_after(20), looks_of_a_table_after(160));
         assert!(many <= few * 8 + 100, "{few} looks after 20 tables, {many} after 160");
+    }
+
+    /// However many tables, and rows in them, the transaction has made before.
+    #[test]
+    fn a_row_of_a_new_table_takes_a_few_looks() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let mut made = Vec::new();
+        for nth in 0..100 {
+            made.push(create(&mut tx, nth));
+            let drops = nth % 4 == 0;
+            insert(&mut tx, &made[nth], 0..20);
+            if drops {
+                tx.drop_table(&format!("t{nth}")).unwrap();
+            }
+        }
+        let before = LOOKS.get();
+        for table in [&made[1], &made[98], &made[99]] {
+            insert(&mut tx, table, 20..30);
+        }
+        let looks = LOOKS.get() - before;
+        assert!(looks < 100, "{looks} looks for 30 rows");
+    }
+
+    /// A load begins behind the same number of rows in the packet, whatever was rolled back before.
+    #[test]
+    fn rows_that_are_taken_back_do_not_count_for_a_load() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let tables = [create(&mut tx, 0), create(&mut tx, 1)];
+        let loads = |tx: &mut Transaction| tx.context().ddl.as_ref().unwrap().loads().len();
+        tables.iter().for_each(|table| insert(&mut tx, table, 0..200));
+        let savepoint = tx.savepoint();
+        for (round, rows) in [(0, 50), (1, 100), (2, 400)] {
+            insert(&mut tx, &tables[0], 200..200 + rows);
+            assert_eq!(loads(&mut tx), usize::from(round > 0), "round {round}");
+            tx.rollback_to(&savepoint).unwrap();
+            assert_eq!(loads(&mut tx), 0, "round {round}");
+        }
+        for (table, begun) in tables.iter().zip(1..) {
+            insert(&mut tx, table, 200..256);
+            assert_eq!(loads(&mut tx), begun - 1);
+            insert(&mut tx, table, 256..300);
+            assert_eq!(loads(&mut tx), begun);
+        }
+        tx.commit().unwrap();
+        let rows = |table| db.transact(|tx| tx.count(table)).unwrap();
+        assert_eq!([rows(&tables[0]), rows(&tables[1])], [300, 300]);
     }
 }

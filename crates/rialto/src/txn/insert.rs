@@ -376,3 +376,56 @@ fn admission(locks: &LockManager, owner: &Owner, index: IndexId, key: &[u8]) -> 
         Admission::Refuse => Admit::Refuse,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::io::MemoryDisk;
+    use crate::store::memory::SEGMENT_BYTES;
+    use crate::{Checkpointing, Database, Error, Options};
+
+    fn open() -> Database {
+        let options =
+            Options { memory_bytes: 16 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+        Database::open_on(MemoryDisk::new(), options).unwrap()
+    }
+
+    /// Others may have made room since the attempt before, though there is no more memory and no table has any to give.
+    #[test]
+    fn what_fails_at_the_bound_is_tried_once_more_and_no_more() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let mut attempts = 0;
+        let done = tx.context().at_bound(None, |_| {
+            attempts += 1;
+            (attempts == 2).then_some(())
+        });
+        assert_eq!((done, attempts), (Ok(()), 2));
+        attempts = 0;
+        let done = tx.context().at_bound(None, |_| {
+            attempts += 1;
+            None::<()>
+        });
+        assert!(matches!(done, Err(Error::MemoryLimit { .. })), "{done:?}");
+        assert_eq!(attempts, 2);
+    }
+
+    #[test]
+    fn what_fails_at_the_bound_is_tried_again_for_as_long_as_there_is_more_memory() {
+        const ROUNDS: usize = 5;
+        let db = open();
+        let budget = db.core().segments.budget();
+        let mut taken = (0..ROUNDS).filter(|_| budget.take(SEGMENT_BYTES as u64)).count();
+        assert_eq!(taken, ROUNDS, "the test's own premise");
+        let mut tx = db.begin().unwrap();
+        let done = tx.context().at_bound(None, |_| {
+            if taken == 0 {
+                return Some(());
+            }
+            // Another transaction gives memory back.
+            budget.give(SEGMENT_BYTES as u64);
+            taken -= 1;
+            None
+        });
+        assert_eq!(done, Ok(()));
+    }
+}

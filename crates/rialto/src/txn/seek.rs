@@ -14,8 +14,8 @@ use crate::core::Core;
 use crate::error::Result;
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{
-    Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockName, LockTarget, LockWords, Owner,
-    RecordMode, SpanRef, Wait,
+    Acquired, Lent, LockError, LockForm, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode,
+    SpanRef, Wait,
 };
 use crate::rarely::rarely;
 use crate::row::{IntoKey, Key, WhichIndex};
@@ -53,7 +53,7 @@ impl Core {
     ) -> Result<(), LockError> {
         let acquired = match self.locks.form() {
             LockForm::Thin | LockForm::Central => {
-                self.locks.record(owner, LockName::new(index, key), key, mode, wait)
+                self.locks.record(owner, self.locks.name(index, key), key, mode, wait)
             }
             LockForm::Local => self.locks.local(owner, index, SpanRef::point(key), mode, wait),
         };

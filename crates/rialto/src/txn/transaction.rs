@@ -522,6 +522,7 @@ impl Context {
                 let what = format!("another part of a phase has changed {}", lock());
                 self.need_whole(what)
             }
+            LockError::TooMany { limit } => Error::TooManyLocks { limit },
             LockError::Shutdown => Error::Closed,
         }
     }
@@ -558,6 +559,9 @@ impl Context {
         }
         let packet = self.packet.as_ref().map_or(&[][..], |packet| packet.bytes());
         while let Some(write) = self.writes.pop_write(mark, packet) {
+            if let Some(ddl) = &mut self.ddl {
+                ddl.write_counts.take_back(write.heap, self.writes.len());
+            }
             let table = self.tables.at(write.slot);
             let heap = &table.heap;
             if write.entered {

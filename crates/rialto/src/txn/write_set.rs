@@ -5,7 +5,7 @@
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::redo::{Operations, Patches, Placed};
 use super::seek::Place;
@@ -13,10 +13,14 @@ use crate::catalog::TableVersion;
 use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
+use crate::seed;
 use crate::store::memory::RecordRef;
 
 /// From this many writes on, a hash table finds a transaction's own writes; below, a look at each is faster.
 const LINEAR_MAX: usize = 16;
+
+/// A list with room for more than so many entries gives it back at the end of its transaction.
+const ENTRIES_KEPT: usize = 1024;
 
 /// A hash table with so many times the room that its entries need is made anew.
 const MOSTLY_EMPTY: usize = 32;
@@ -182,14 +186,23 @@ pub(crate) struct Mark {
 }
 
 /// A transaction's writes, in order, with what they have reserved.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
     adds: Vec<IndexAdd>,
     /// Positions of the newest write of each row, once there are many.
     latest: HashTable<u32>,
+    /// Of the hashes in there.
+    seed: u64,
     /// Whether any row is written twice.
     pub chained: bool,
+}
+
+impl Default for WriteSet {
+    fn default() -> WriteSet {
+        let (writes, adds, latest) = Default::default();
+        WriteSet { writes, adds, latest, seed: seed::draw(), chained: false }
+    }
 }
 
 impl WriteSet {
@@ -289,8 +302,8 @@ impl WriteSet {
     }
 
     fn note(&mut self, position: u32, packet: &[u8]) {
-        let writes = &self.writes;
-        let hash = |position: u32| hash_of(&writes[position as usize], packet);
+        let (writes, seed) = (&self.writes, self.seed);
+        let hash = |position: u32| hash_of(key_of(&writes[position as usize], packet), seed);
         // By its own hash: ADD PRIMARY KEY gives a row another key than its writes before have.
         if let Some(previous) = writes[position as usize].previous
             && let Ok(entry) = self.latest.find_entry(hash(previous), |&p| p == previous)
@@ -306,19 +319,15 @@ impl WriteSet {
     /// identity has no key in it, and its old key may have the bytes of another row's: so it is not found.
     pub fn find(&self, heap: HeapId, identity: IndexId, key: &[u8], packet: &[u8]) -> Option<u32> {
         let is = |position: u32| {
+            count_step();
             let write = &self.writes[position as usize];
             write.heap == heap && write.identity == identity && key_of(write, packet) == key
         };
         if self.writes.len() < LINEAR_MAX {
             (0..self.writes.len() as u32).rev().find(|&position| is(position))
         } else {
-            self.latest.find(xxh3_64(key), |&position| is(position)).copied()
+            self.latest.find(hash_of(key, self.seed), |&position| is(position)).copied()
         }
-    }
-
-    /// Counts the writes to rows in this storage.
-    pub fn count_of(&self, heap: HeapId) -> usize {
-        self.writes.iter().filter(|write| write.heap == heap).count()
     }
 
     /// Takes writes back, the newest first, down to `mark`.
@@ -328,16 +337,17 @@ impl WriteSet {
         }
         let position = self.writes.len() as u32 - 1;
         let write = self.writes[position as usize];
-        let hashed = self.writes.len() >= LINEAR_MAX;
-        if hashed && let Ok(entry) = self.latest.find_entry(hash_of(&write, packet), |&p| p == position) {
+        let (hashed, seed) = (self.writes.len() >= LINEAR_MAX, self.seed);
+        let hash = |write: &Write| hash_of(key_of(write, packet), seed);
+        if hashed && let Ok(entry) = self.latest.find_entry(hash(&write), |&p| p == position) {
             entry.remove();
         }
         self.writes.pop();
         if let Some(previous) = write.previous {
             self.writes[previous as usize].superseded = false;
             if hashed {
-                let hash = |position: u32| hash_of(&self.writes[position as usize], packet);
-                self.latest.insert_unique(hash(previous), previous, |&position| hash(position));
+                let hash = |&position: &u32| hash(&self.writes[position as usize]);
+                self.latest.insert_unique(hash(&previous), previous, hash);
             }
         }
         Some(write)
@@ -371,8 +381,8 @@ impl WriteSet {
         self.chained |= part.chained;
         if self.writes.len() >= LINEAR_MAX {
             self.latest.clear();
-            let WriteSet { writes, latest, .. } = self;
-            let hash = |position: &u32| hash_of(&writes[*position as usize], packet);
+            let WriteSet { writes, latest, seed, .. } = self;
+            let hash = |position: &u32| hash_of(key_of(&writes[*position as usize], packet), *seed);
             for position in (0..writes.len() as u32).filter(|&position| !writes[position as usize].superseded)
             {
                 latest.insert_unique(hash(&position), position, hash);
@@ -380,7 +390,7 @@ impl WriteSet {
         }
     }
 
-    /// Forgets everything; keeps the memory.
+    /// Forgets everything; keeps memory for a transaction of the usual size.
     #[inline(always)]
     pub fn clear(&mut self) {
         if rarely(self.writes.len() >= LINEAR_MAX) {
@@ -391,6 +401,15 @@ impl WriteSet {
             self.adds.clear();
         }
         self.chained = false;
+        if rarely(self.writes.capacity().max(self.adds.capacity()) > ENTRIES_KEPT) {
+            self.give_up_memory();
+        }
+    }
+
+    /// Gives the memory of a large transaction back. The hash table has room for as many entries as the list of writes.
+    #[cold]
+    fn give_up_memory(&mut self) {
+        (self.writes, self.adds, self.latest) = Default::default();
     }
 
     /// Clears the hash table. That takes time for its room, so of one that is mostly empty the room is given back: it is a
@@ -453,8 +472,8 @@ thread_local! {
     static STEPS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-fn hash_of(write: &Write, packet: &[u8]) -> u64 {
-    xxh3_64(key_of(write, packet))
+fn hash_of(key: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(key, seed)
 }
 
 /// The primary key of a write, in the packet.
@@ -476,26 +495,31 @@ mod tests {
     use crate::txn::redo;
     use crate::{Checkpointing, Database, Options, TableDef, Transaction};
 
-    fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
-        let previous = set.find(HeapId(1), IndexId(2), &[key], packet);
-        let placed = redo::write_put(packet, TableId(1), &[key], false, body);
-        let write = Write {
+    /// A write of a new row, whose bytes are nowhere yet.
+    fn new_write() -> Write {
+        Write {
             heap: HeapId(1),
             identity: IndexId(2),
             slot: 0,
             kind: WriteKind::Put,
-            fresh: previous.is_none(),
+            fresh: true,
             entered: false,
             rekeys: false,
             row_at: 0,
             patches: 0,
-            record: RecordRef(u64::from(key)),
+            record: RecordRef(0),
             moved_to: None,
-            previous,
+            previous: None,
             superseded: false,
-            placed,
-        };
-        set.push(write, packet);
+            placed: Placed::default(),
+        }
+    }
+
+    fn push(set: &mut WriteSet, packet: &mut Vec<u8>, key: u8, body: &[u8]) {
+        let previous = set.find(HeapId(1), IndexId(2), &[key], packet);
+        let placed = redo::write_put(packet, TableId(1), &[key], false, body);
+        let (fresh, record) = (previous.is_none(), RecordRef(u64::from(key)));
+        set.push(Write { fresh, record, previous, placed, ..new_write() }, packet);
     }
 
     #[test]
@@ -614,6 +638,40 @@ mod tests {
         packet.extend_from_slice(&of_part);
         set.absorb(&mut part, base, |slot| slot, &packet);
         assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![9]));
+    }
+
+    /// Keys whose hashes by a known seed fall together are no slower to find than others.
+    #[test]
+    fn keys_that_a_client_chooses_are_found_in_few_steps() {
+        let (mut set, mut packet) = (WriteSet::default(), Vec::new());
+        let keys = seed::keys_of_one_place(200, |key| hash_of(key, 0) & seed::LOOKED_AT);
+        let steps = steps_of(|| {
+            for key in &keys {
+                assert_eq!(set.find(HeapId(1), IndexId(2), key, &packet), None);
+                let placed = redo::write_put(&mut packet, TableId(1), key, false, b"body");
+                set.push(Write { placed, ..new_write() }, &packet);
+            }
+        });
+        assert!(steps < 2_000, "{steps} steps for {} keys", keys.len());
+    }
+
+    #[test]
+    fn a_large_transaction_leaves_no_memory_behind() {
+        for is_taken_back in [false, true] {
+            let (mut set, mut packet) = (WriteSet::default(), Vec::new());
+            let mark = set.mark(0);
+            for n in 0..5 * ENTRIES_KEPT {
+                push(&mut set, &mut packet, n as u8, b"body");
+                set.add(0, WhichIndex::Secondary(0), Key::new(), RecordRef(1), None);
+            }
+            if is_taken_back {
+                while set.pop_add(&mark).is_some() {}
+                while set.pop_write(&mark, &packet).is_some() {}
+            }
+            set.clear();
+            let room = [set.writes.capacity(), set.adds.capacity(), set.latest.capacity()];
+            assert!(room.iter().all(|&room| room <= 2 * ENTRIES_KEPT), "room for {room:?} entries");
+        }
     }
 
     /// A commit takes a few steps for each row whose indexed column has changed, however many there are.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::{Duration, Instant};
 
 use rialto::io::{AlignedBuffer, Caching, Disk, File, FileDisk, MemoryDisk, Open};
-use rialto::lock::{LockManager, LockName, LockOptions, LockPolicy, RecordMode, Wait};
+use rialto::lock::{LockManager, LockOptions, LockPolicy, RecordMode, Wait};
 use rialto::log::{Durability, Log, LogOptions, LogThreads, PacketKind};
 use rialto::store::memory::{Budget, SEGMENT_BYTES, Segments};
 use rialto::{HeapId, IndexId};
@@ -68,7 +68,7 @@ fn lock_request() -> f64 {
     let took = least(|| {
         key += 1;
         let bytes = key.to_be_bytes();
-        let name = LockName::new(IndexId(1), &bytes);
+        let name = locks.name(IndexId(1), &bytes);
         locks.record(&mut owner, name, &bytes, RecordMode::Exclusive, &wait).expect("it is free");
         locks.release_all(&mut owner);
     });

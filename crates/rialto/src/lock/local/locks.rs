@@ -1,17 +1,17 @@
 //! [`LocalLocks`]: what transactions hold of one executor's datasets, and who waits for it.
 //!
 //! Everything here runs under the executor's latch. Locks are pooled: taking one allocates nothing once the executor
-//! has had as many at a time.
+//! has had as many at a time, up to a bound; beyond it their memory goes with the last of them.
 
 use hashbrown::HashTable;
 use smallvec::SmallVec;
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
 use super::ordered::{OrderedLocks, Summary, count_look};
 use super::span::{Span, SpanRef};
 use crate::ids::IndexId;
+use crate::rarely::rarely;
 use crate::row::Key;
 
 /// What is asked for.
@@ -28,7 +28,7 @@ pub(in super::super) struct Request<'a> {
     pub version: u64,
     /// The span has keys at other executors too.
     pub part: bool,
-    /// Of index and key, if the span is of one.
+    /// Of index and key, if the span is of one ([`Seed::hash_of`](super::Seed::hash_of)).
     pub hash: u64,
 }
 
@@ -208,6 +208,9 @@ impl PointOrder {
     }
 }
 
+/// A table without locks that has had more than so many at a time gives their memory back.
+const LOCKS_KEPT: usize = 1024;
+
 /// The most keys that are kept from one look to the next.
 const KEYS_MAX: usize = 512;
 
@@ -226,12 +229,6 @@ fn conflict(one: RecordMode, other: RecordMode) -> bool {
 
 pub(super) fn suffices(held: RecordMode, asked: RecordMode) -> bool {
     held == RecordMode::Exclusive || asked == RecordMode::Shared
-}
-
-/// What finds a lock on one key; of a wider span nothing does.
-#[inline]
-pub(super) fn hash_of(index: IndexId, span: SpanRef<'_>) -> u64 {
-    if span.is_point() { xxh3_64_with_seed(span.lower(), u64::from(index.0)) } else { 0 }
 }
 
 impl Lock {
@@ -256,7 +253,10 @@ impl Lock {
 impl LocalLocks {
     /// The lock on just the span of the request.
     fn find(&self, request: &Request<'_>) -> Option<u32> {
-        let is = |&at: &u32| self.locks[at as usize].is(request.index, request.span);
+        let is = |&at: &u32| {
+            count_look();
+            self.locks[at as usize].is(request.index, request.span)
+        };
         match request.span.is_point() {
             true => self.points.find(request.hash, is).copied(),
             false => self.wide.find(&self.locks, request.index, request.span),
@@ -541,6 +541,16 @@ impl LocalLocks {
             self.unlist(at);
         }
         self.free.push(at);
+        if rarely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
+            self.give_up_pools();
+        }
+    }
+
+    /// Gives the memory of locks back, of which there is none.
+    #[cold]
+    fn give_up_pools(&mut self) {
+        (self.locks, self.free, self.points) = Default::default();
+        (self.order, self.wide) = Default::default();
     }
 
     /// Gives a holder's lock to another owner. Whether he had it already; he has it in the stronger of the two modes then.

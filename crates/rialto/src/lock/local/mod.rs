@@ -40,13 +40,14 @@ use std::time::{Duration, Instant};
 
 use crossbeam_utils::CachePadded;
 use smallvec::SmallVec;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 pub use self::changes::RoutingChanges;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
-use self::locks::{Answer, Copied, Granted, Request, hash_of};
+use self::locks::{Answer, Copied, Granted, Request};
 #[cfg(test)]
 pub(super) use self::ordered::LOOKS;
 pub use self::own_lease::OwnLease;
@@ -60,11 +61,13 @@ use super::manager::{LockManager, Woke, Woken};
 use super::mode::{Acquired, LockMode, RecordMode};
 use super::name::LockTarget;
 use super::options::LockForm;
-use super::slot::{HeldTable, Owner, Slot, TableForm, WaitRecord, WaitsFor};
+use super::slot::{HELD_KEPT, HeldTable, Owner, Slot, TableForm, WaitRecord, WaitsFor};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::IndexId;
+use crate::rarely::rarely;
+use crate::seed;
 
 /// How long an owner waits for a table that is out before it looks whether to wait any longer.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
@@ -105,6 +108,24 @@ pub(super) struct LocalTables {
     changes: Mutex<RoutingChanges>,
     /// Indexes that are no more, and whose rules may still be there.
     pub(super) dropped: Mutex<Vec<IndexId>>,
+    /// The same for all executors: a lock keeps its hash when its key goes from one to another.
+    seed: Seed,
+}
+
+/// Of the hashes of keys.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Seed(u64);
+
+impl Seed {
+    /// What finds a lock on one key; of a wider span nothing does.
+    #[inline]
+    pub fn hash_of(self, index: IndexId, span: SpanRef<'_>) -> u64 {
+        if span.is_point() {
+            xxh3_64_with_seed(span.lower(), self.0.wrapping_add(u64::from(index.0)))
+        } else {
+            0
+        }
+    }
 }
 
 impl LocalTables {
@@ -119,6 +140,7 @@ impl LocalTables {
             in_use: AtomicU32::new(executors as u32),
             changes: Mutex::default(),
             dropped: Mutex::default(),
+            seed: Seed(seed::draw()),
         }
     }
 
@@ -235,7 +257,7 @@ impl LockManager {
         wait: &Wait<'_>,
         strengthened: &mut Executors,
     ) -> Result<Acquired, LockError> {
-        let (mut executors, hash) = (Executors::new(), hash_of(index, span));
+        let (mut executors, hash) = (Executors::new(), self.local.seed.hash_of(index, span));
         'route: loop {
             let version = self.local.route(&mut owner.body.rules, index, span, &mut executors);
             let part = executors.len() > 1;
@@ -251,6 +273,9 @@ impl LockManager {
                 acquired = match answer {
                     Answer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
+                        if rarely(owner.body.locals.len() > self.options.locks_max) {
+                            return Err(self.too_many());
+                        }
                         Acquired::New
                     }
                     Answer::Upgraded => Acquired::Upgraded,
@@ -444,7 +469,8 @@ impl LockManager {
     #[cold]
     fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &[u16], wanted: Wanted<'_>) {
         let Wanted { index, span, mode } = wanted;
-        let (owner_id, transaction, hash) = (owner.body.id, owner.body.transaction, hash_of(index, span));
+        let (owner_id, transaction) = (owner.body.id, owner.body.transaction);
+        let hash = self.local.seed.hash_of(index, span);
         // By which rules it came there is the same.
         let request =
             Request { owner: owner_id, transaction, index, span, mode, version: 0, part: true, hash };
@@ -568,6 +594,9 @@ impl LockManager {
             // What it was given where keys went in the meantime.
             locals.clear();
             locals.append(&mut elsewhere);
+        }
+        if locals.capacity() > HELD_KEPT {
+            *locals = SmallVec::new();
         }
         if !out.is_empty() {
             locals.append(&mut out);

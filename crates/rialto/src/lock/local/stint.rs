@@ -20,10 +20,10 @@ use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
 use super::executor::{Reading, Taken};
-use super::locks::{LocalLocks, Request, hash_of, suffices};
+use super::locks::{LocalLocks, Request, suffices};
 use super::routing::{Executors, RoutingRule, RoutingRules};
 use super::span::{SpanAt, SpanRef};
-use super::{HeldLocal, LocalTables};
+use super::{HeldLocal, LocalTables, Seed};
 use crate::ids::IndexId;
 
 /// A table that stays out for longer than a short transaction takes is not waited for by those who would have it next: they
@@ -132,9 +132,9 @@ impl Drop for Stint {
 /// Whether no lock of somebody else's, and nobody who waits, is in the way of it.
 #[cold]
 #[inline(never)]
-fn is_free_for(table: &LocalLocks, (owner, transaction): (u16, u16), wanted: Wanted<'_>) -> bool {
+fn is_free_for(table: &LocalLocks, seed: Seed, (owner, transaction): (u16, u16), wanted: Wanted<'_>) -> bool {
     let Wanted { index, span, mode } = wanted;
-    let hash = hash_of(index, span);
+    let hash = seed.hash_of(index, span);
     // It is not entered: by which rules it came here, and how much of it, is the same.
     table.is_free_for(Request { owner, transaction, index, span, mode, version: 0, part: false, hash })
 }
@@ -249,7 +249,7 @@ impl LockManager {
         // Who changes the rules has all tables.
         let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
         let table = &mut stint.tables[at].1;
-        if !is_in_force || !(table.is_idle() || is_free_for(table, asker, wanted)) {
+        if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
             return false;
         }
         self.local.executor(executor).count(table, index, span, mode);
@@ -261,7 +261,7 @@ impl LockManager {
     fn read_at(&self, stint: &mut Stint, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
         let executor = self.local.readers();
         let readers = self.local.executor(executor);
-        let is_free = |table: &LocalLocks| is_free_for(table, asker, wanted);
+        let is_free = |table: &LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
         let reading = match wanted.mode {
             RecordMode::Shared if stint.is_reader => readers.read_more(is_free),
             RecordMode::Shared => readers.try_read(is_free),
@@ -301,7 +301,7 @@ impl LockManager {
             return false;
         }
         let (span, mode, asker) = (SpanRef::point(key), RecordMode::Exclusive, (body.id, body.transaction));
-        if !table.is_idle() && !is_free_for(table, asker, Wanted { index, span, mode }) {
+        if !table.is_idle() && !is_free_for(table, self.local.seed, asker, Wanted { index, span, mode }) {
             return false;
         }
         self.local.executor(*executor).count(table, index, span, mode);
@@ -334,7 +334,7 @@ impl LockManager {
         let mut enter = |stint: &mut Stint, kept: Kept, as_reader: bool| {
             let Kept { index, span, mode, at } = kept;
             let span = span.of(&stint.bytes);
-            let hash = hash_of(index, span);
+            let hash = self.local.seed.hash_of(index, span);
             let version = self.local.route(&mut body.rules, index, span, &mut executors);
             if let Some(at) = at {
                 executors = Executors::from_iter([at]);

@@ -8,11 +8,11 @@ use std::time::Duration;
 use super::{INDEX, manager, name, patient, until_waiting, within};
 use crate::ids::TableId;
 use crate::io::Moment;
-use crate::lock::{LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode, VictimPolicy};
+use crate::lock::{LockError, LockManager, LockMode, LockOptions, Owner, RecordMode, VictimPolicy};
 
 fn exclusive(manager: &LockManager, owner: &mut Owner, key: u64) -> Result<(), LockError> {
     let key = key.to_be_bytes();
-    manager.record(owner, LockName::new(INDEX, &key), &key, RecordMode::Exclusive, &patient()).map(drop)
+    manager.record(owner, manager.name(INDEX, &key), &key, RecordMode::Exclusive, &patient()).map(drop)
 }
 
 /// `n` owners, each with its own key, then each asks for the next one's. Returns who was sacrificed, by position.
@@ -287,7 +287,7 @@ fn a_time_out_inside_a_would_be_cycle_is_a_time_out() {
         until_waiting(&manager, 1);
         let key = 1_u64.to_be_bytes();
         let wait = within(Duration::from_millis(20));
-        let answer = manager.record(&mut two, LockName::new(INDEX, &key), &key, RecordMode::Exclusive, &wait);
+        let answer = manager.record(&mut two, manager.name(INDEX, &key), &key, RecordMode::Exclusive, &wait);
         assert!(matches!(answer, Err(LockError::Timeout { .. })), "{answer:?}");
         manager.end(two);
         assert_eq!(one.join().unwrap(), Ok(()));

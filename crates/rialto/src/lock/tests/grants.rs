@@ -5,7 +5,11 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::lock::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, RecordMode};
+use crate::lock::head::{HEADS_KEPT, LOOKS};
+use crate::lock::name::HeadName;
+use crate::lock::slot::HELD_KEPT;
+use crate::lock::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
+use crate::seed::keys_of_one_place;
 
 const TABLE: TableId = TableId(3);
 
@@ -209,7 +213,7 @@ fn many_locks_fit_and_are_all_given_back() {
             let key = key.to_be_bytes();
             let answer = manager.record(
                 &mut owner,
-                LockName::new(INDEX, &key),
+                manager.name(INDEX, &key),
                 &key,
                 RecordMode::Exclusive,
                 &refusing(),
@@ -222,4 +226,63 @@ fn many_locks_fit_and_are_all_given_back() {
     }
     assert_eq!(manager.counters().row, 40_000);
     manager.end(owner);
+}
+
+/// Keys whose hashes by a known seed are in one chain of one partition.
+fn keys_of_one_chain() -> Vec<[u8; 8]> {
+    keys_of_one_place(200, |key| {
+        let spread = HeadName::record(name(key)).spread();
+        spread >> 48 & 0xff | spread & 0xff
+    })
+}
+
+#[test]
+fn keys_that_a_client_chooses_do_not_share_a_chain() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    let looks = LOOKS.get();
+    for key in keys_of_one_chain() {
+        let name = manager.name(INDEX, &key);
+        manager.record(&mut owner, name, &key, RecordMode::Exclusive, &refusing()).unwrap();
+    }
+    let looks = LOOKS.get() - looks;
+    assert!(looks < 2_000, "{looks} looks for 200 locks");
+    manager.end(owner);
+}
+
+#[test]
+fn the_memory_of_many_locks_goes_with_the_last_of_them() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    for key in 0..100_000_u32 {
+        let name = manager.name(INDEX, &key.to_be_bytes());
+        manager.record(&mut owner, name, b"key", RecordMode::Shared, &refusing()).unwrap();
+    }
+    let room = || manager.partitions.iter().map(|heads| heads.lock().capacity()).sum::<usize>();
+    assert!(room() >= 100_000);
+    manager.release_all(&mut owner);
+    assert!(room() <= 256 * HEADS_KEPT, "room for {} heads", room());
+    assert!(owner.body.records.capacity() <= HELD_KEPT);
+    assert_eq!(manager.locks_now(), 0);
+    manager.end(owner);
+}
+
+#[test]
+fn an_owner_gets_so_many_locks_on_names_and_no_more() {
+    let manager = LockManager::new(LockOptions { locks_max: 3, ..LockOptions::default() });
+    let (mut one, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let ask = |owner: &mut Owner, key: &[u8]| {
+        manager.record(owner, manager.name(INDEX, key), key, RecordMode::Exclusive, &refusing())
+    };
+    for key in [b"a", b"b", b"c"] {
+        assert_eq!(ask(&mut one, key), Ok(Acquired::New));
+    }
+    assert_eq!(ask(&mut one, b"d"), Err(LockError::TooMany { limit: 3 }));
+    assert_eq!(ask(&mut one, b"c"), Ok(Acquired::Held));
+    assert_eq!(ask(&mut other, b"d"), Ok(Acquired::New), "what was refused is free");
+    manager.release_all(&mut one);
+    assert_eq!(ask(&mut one, b"a"), Ok(Acquired::New));
+    manager.end(one);
+    manager.end(other);
+    assert_eq!(manager.locks_now(), 0);
 }

@@ -199,3 +199,20 @@ fn waiting_for_an_interval_can_be_refused_or_time_out() {
     manager.end(scanner);
     manager.end(inserter);
 }
+
+/// A scan of a table and its drop in one transaction: the index goes before the interval in it.
+#[test]
+fn nothing_is_kept_of_an_index_that_is_gone() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    for index in (0..10).map(IndexId) {
+        manager.interval(&mut owner, index, Unbounded, Unbounded);
+        manager.forget_index(index);
+    }
+    manager.interval(&mut owner, IndexId(10), Unbounded, Unbounded);
+    manager.release_all(&mut owner);
+    assert_eq!(manager.intervals.indexes(), 1);
+    manager.forget_index(IndexId(10));
+    assert_eq!(manager.intervals.indexes(), 0);
+    manager.end(owner);
+}

@@ -6,14 +6,18 @@ use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::ids::{IndexId, TableId};
 use crate::lock::local::LOOKS;
+use crate::lock::slot::HELD_KEPT;
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
     SpanRef, Wait, Wanted,
 };
 use crate::row::{Column, ColumnType, IntoKey, Key, Schema, Value, WhichIndex};
+use crate::seed::{LOOKED_AT, keys_of_one_place};
 
 const EXECUTORS: u16 = 5;
 
@@ -826,4 +830,41 @@ fn each_of_many_ranges_is_had_moved_and_released_in_few_looks() {
             assert!(many < 16 * few, "{few} and {many} looks, nested: {is_nested}, points: {points}");
         }
     }
+}
+
+#[test]
+fn keys_that_a_client_chooses_are_found_in_few_looks() {
+    let manager = manager();
+    let mut owner = manager.begin().unwrap();
+    let keys = keys_of_one_place(200, |key| xxh3_64_with_seed(key, u64::from(INDEX.0)) & LOOKED_AT);
+    let looks = LOOKS.get();
+    for key in &keys {
+        lock(&manager, &mut owner, SpanRef::point(key), RecordMode::Exclusive).unwrap();
+    }
+    let looks = LOOKS.get() - looks;
+    assert!(looks < 2_000, "{looks} looks for {} locks", keys.len());
+    manager.end(owner);
+}
+
+#[test]
+fn an_owner_gets_so_many_locks_and_no_more() {
+    const LOCKS: usize = 3_000;
+    let options = LockOptions { form: LockForm::Local, locks_max: LOCKS, ..LockOptions::default() };
+    let manager = LockManager::new(options);
+    let (mut one, mut other) = (manager.begin().unwrap(), manager.begin().unwrap());
+    let ask = |owner: &mut Owner, key: usize| {
+        lock(&manager, owner, SpanRef::point(&key.to_be_bytes()), RecordMode::Exclusive)
+    };
+    for key in 0..LOCKS {
+        assert_eq!(ask(&mut one, key), Ok(Acquired::New));
+    }
+    assert_eq!(ask(&mut one, LOCKS), Err(LockError::TooMany { limit: LOCKS }));
+    assert_eq!(ask(&mut one, 0), Ok(Acquired::Held));
+    assert_eq!(ask(&mut other, LOCKS), Ok(Acquired::New), "what was refused is free");
+    manager.release_all(&mut one);
+    assert!(one.body.locals.capacity() <= HELD_KEPT, "the owner's list has gone");
+    assert_eq!(ask(&mut one, 0), Ok(Acquired::New));
+    manager.end(one);
+    manager.end(other);
+    assert_eq!(manager.locks_now(), 0);
 }

@@ -51,7 +51,7 @@ fn manager() -> Arc<LockManager> {
 const INDEX: IndexId = IndexId(7);
 
 fn name(key: &[u8]) -> LockName {
-    LockName::new(INDEX, key)
+    LockName { index: INDEX, hash: xxhash_rust::xxh3::xxh3_64(key) }
 }
 
 /// Waits until `count` transactions wait.

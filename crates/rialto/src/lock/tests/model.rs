@@ -141,6 +141,7 @@ fn manager_of(form: LockForm, detect: Detect) -> Arc<LockManager> {
         executors_max: 2,
         deadlock_check_after,
         victim: VictimPolicy::Youngest,
+        ..LockOptions::default()
     }))
 }
 

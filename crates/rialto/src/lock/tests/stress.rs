@@ -8,8 +8,7 @@ use super::thin::{Words, lock as thin_lock};
 use super::{Dice, INDEX, patient, seed, test_seconds};
 use crate::ids::TableId;
 use crate::lock::{
-    Acquired, LockError, LockForm, LockManager, LockMode, LockName, LockOptions, LockWords, Owner,
-    RecordMode, SpanRef,
+    Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, LockWords, Owner, RecordMode, SpanRef,
 };
 
 /// Who is inside: a count of sharers, or -1 for one writer. Entered after the grant and left before the release.
@@ -89,7 +88,7 @@ fn stress(form: LockForm) {
             let acquired = match form {
                 LockForm::Thin => thin_lock(&manager, owner, &words, key, mode, &patient())?,
                 LockForm::Central => {
-                    manager.record(owner, LockName::new(INDEX, &bytes), &bytes, mode, &patient())?
+                    manager.record(owner, manager.name(INDEX, &bytes), &bytes, mode, &patient())?
                 }
                 LockForm::Local => manager.local(owner, INDEX, SpanRef::point(&bytes), mode, &patient())?,
             };

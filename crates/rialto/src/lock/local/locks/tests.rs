@@ -3,6 +3,7 @@
 use std::ops::Bound;
 use std::time::Instant;
 
+use super::super::{LOOKS, Seed};
 use super::*;
 use crate::io::Random;
 
@@ -46,7 +47,7 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
             let index = IndexId(1 + random.below(3) as u32);
             let mode = if random.chance(1, 3) { RecordMode::Exclusive } else { RecordMode::Shared };
             let part = random.chance(1, 8);
-            let (span, hash) = (span.borrow(), hash_of(index, span.borrow()));
+            let (span, hash) = (span.borrow(), Seed(1).hash_of(index, span.borrow()));
             let request =
                 Request { owner, transaction: leader_of(owner), index, span, mode, version: 0, part, hash };
             let listed = || table.locks.iter().filter(|lock| !lock.holders.is_empty() && lock.index == index);
@@ -104,4 +105,59 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
         assert!(table.order.locks.is_none_or(|order| order.iter().next().is_none()));
     }
     assert!(found.iter().all(|&found| found > 0), "{found:?}");
+}
+
+/// An exclusive request of one owner.
+fn request(span: SpanRef<'_>) -> Request<'_> {
+    let (index, mode) = (IndexId(1), RecordMode::Exclusive);
+    let hash = Seed(1).hash_of(index, span);
+    Request { owner: 0, transaction: 0, index, span, mode, version: 0, part: false, hash }
+}
+
+/// Numbers as good as drawn, which are always the same.
+fn mixed(nth: u32) -> u32 {
+    let mixed = (nth ^ nth >> 16).wrapping_mul(0x7feb_352d);
+    let mixed = (mixed ^ mixed >> 15).wrapping_mul(0x846c_a68b);
+    mixed ^ mixed >> 16
+}
+
+/// No order of spans that a client chooses is the order of the ranks, which would make a list of the tree.
+#[test]
+fn spans_in_any_order_take_few_looks_each() {
+    const SPANS: u32 = 4_000;
+    let mut drawn = Random::new(0);
+    let orders: [&mut dyn FnMut(u32) -> u32; 4] =
+        [&mut |nth| nth, &mut |nth| !nth, &mut |nth| mixed(nth + 1), &mut |_| (drawn.next() >> 32) as u32];
+    for (at, order) in orders.into_iter().enumerate() {
+        let mut table = LocalLocks::default();
+        let looks = LOOKS.get();
+        for nth in 0..SPANS {
+            let span = Span::prefix(&order(nth).to_be_bytes());
+            table.hold(request(span.borrow()));
+        }
+        let looks = LOOKS.get() - looks;
+        assert!(looks < u64::from(SPANS) * 200, "order {at}: {looks} looks for {SPANS} spans");
+    }
+}
+
+#[test]
+fn the_memory_of_many_locks_goes_with_the_last_of_them() {
+    let mut table = LocalLocks::default();
+    for round in 0..2 {
+        let mut held = Vec::new();
+        for nth in 0..3 * LOCKS_KEPT as u32 {
+            let key = nth.to_be_bytes();
+            let wide = Span::prefix(&key);
+            let span = if nth % 2 == 0 { SpanRef::point(&key) } else { wide.borrow() };
+            held.extend(table.hold(request(span)));
+        }
+        assert_eq!(table.len(), 3 * LOCKS_KEPT, "round {round}");
+        let last = held.pop().unwrap();
+        held.into_iter().for_each(|lock| table.release(0, lock, drop));
+        assert_eq!(table.len(), 1);
+        table.release(0, last, drop);
+        let room =
+            [table.locks.capacity(), table.free.capacity(), table.points.capacity(), table.wide.capacity()];
+        assert!(room.iter().all(|&room| room <= LOCKS_KEPT), "room for {room:?}");
+    }
 }
