@@ -97,54 +97,72 @@ fn usable(filter: &[Expr]) -> Vec<Usable<'_>> {
     found
 }
 
-/// One index and how far the conditions and the order go with it.
-struct Candidate {
-    range: Range,
-    used: Vec<usize>,
+/// One index and how far the conditions and the order go with it. It borrows its conditions: only the best one copies them.
+struct Candidate<'a> {
+    index: WhichIndex,
+    /// The conditions on the first columns, which are equal to something.
+    equal: Vec<&'a Usable<'a>>,
+    lower: Option<&'a Usable<'a>>,
+    upper: Option<&'a Usable<'a>>,
+    direction: Direction,
     ordered: bool,
     point: bool,
 }
 
-fn candidate(
+impl<'a> Candidate<'a> {
+    /// The conditions that the index answers.
+    fn used(&self) -> impl Iterator<Item = &'a Usable<'a>> {
+        self.equal.iter().copied().chain(self.lower).chain(self.upper)
+    }
+
+    fn path(&self) -> Path {
+        let equal = self.equal.iter().map(|condition| condition.expr.clone()).collect();
+        if self.point && self.index == WhichIndex::Primary {
+            return Path::Point(equal);
+        }
+        let bound = |condition: &Usable<'_>| Bound {
+            expr: condition.expr.clone(),
+            inclusive: matches!(condition.op, CompareOp::GreaterEq | CompareOp::LessEq),
+        };
+        let (lower, upper) = (self.lower.map(bound), self.upper.map(bound));
+        Path::Range(Range { index: self.index, equal, lower, upper, direction: self.direction })
+    }
+}
+
+fn candidate<'a>(
     index: WhichIndex,
     columns: &[usize],
     unique: bool,
-    usable: &[Usable<'_>],
+    usable: &'a [Usable<'a>],
     order: &[Order],
     schema: &Schema,
-) -> Candidate {
-    let mut range =
-        Range { index, equal: Vec::new(), lower: None, upper: None, direction: Direction::Forward };
-    let mut used = Vec::new();
-    for column in columns {
-        match usable.iter().find(|condition| condition.column == *column && condition.op == CompareOp::Eq) {
-            Some(condition) => {
-                range.equal.push(condition.expr.clone());
-                used.push(condition.at);
-            }
-            None => break,
-        }
-    }
-    let equal = range.equal.len();
-    if let Some(next) = columns.get(equal) {
-        for condition in usable.iter().filter(|condition| condition.column == *next) {
-            let (end, inclusive) = match condition.op {
-                CompareOp::Greater => (&mut range.lower, false),
-                CompareOp::GreaterEq => (&mut range.lower, true),
-                CompareOp::Less => (&mut range.upper, false),
-                CompareOp::LessEq => (&mut range.upper, true),
+) -> Candidate<'a> {
+    let on = |column: usize| usable.iter().filter(move |condition| condition.column == column);
+    let equal_to = |column: &usize| on(*column).find(|condition| condition.op == CompareOp::Eq);
+    let equal: Vec<_> = columns.iter().map_while(equal_to).collect();
+    let (mut lower, mut upper) = (None, None);
+    if let Some(next) = columns.get(equal.len()) {
+        for condition in on(*next) {
+            let end = match condition.op {
+                CompareOp::Greater | CompareOp::GreaterEq => &mut lower,
+                CompareOp::Less | CompareOp::LessEq => &mut upper,
                 CompareOp::Eq | CompareOp::NotEq => continue,
             };
-            if end.is_none() {
-                *end = Some(Bound { expr: condition.expr.clone(), inclusive });
-                used.push(condition.at);
-            }
+            end.get_or_insert(condition);
         }
     }
-    let point = equal == columns.len() && unique;
-    let direction = reads_in_order(columns, equal, order, schema);
-    range.direction = direction.unwrap_or(Direction::Forward);
-    Candidate { range, used, ordered: point || direction.is_some(), point }
+    let point = equal.len() == columns.len() && unique;
+    let direction = reads_in_order(columns, equal.len(), order, schema);
+    let ordered = point || direction.is_some();
+    Candidate {
+        index,
+        equal,
+        lower,
+        upper,
+        direction: direction.unwrap_or(Direction::Forward),
+        ordered,
+        point,
+    }
 }
 
 /// The direction in which the index gives the order asked for, if it does. Keys have nulls last.
@@ -180,30 +198,24 @@ pub fn choose(schema: &Schema, filter: &[Expr], order: &[Order], limited: bool) 
     let by_secondaries = schema.indexes().iter().enumerate().map(|(position, index)| {
         candidate(WhichIndex::Secondary(position), &index.columns, index.unique, &usable, order, schema)
     });
-    let score = |candidate: &Candidate| {
-        let ends =
-            usize::from(candidate.range.lower.is_some()) + usize::from(candidate.range.upper.is_some());
-        let secondary = candidate.range.index != WhichIndex::Primary;
-        let useful = !candidate.range.equal.is_empty() || ends > 0;
+    let score = |candidate: &Candidate<'_>| {
+        let ends = usize::from(candidate.lower.is_some()) + usize::from(candidate.upper.is_some());
+        let secondary = candidate.index != WhichIndex::Primary;
+        let useful = !candidate.equal.is_empty() || ends > 0;
         // An index read only for its order pays a hop for each row; that is worth it when a limit ends it early.
         let order = candidate.ordered && !order.is_empty() && (useful || !secondary || limited);
-        (candidate.point, candidate.range.equal.len(), ends, order, !secondary)
+        (candidate.point, candidate.equal.len(), ends, order, !secondary)
     };
-    // One at a time: each has a copy of its conditions.
     let candidates = std::iter::once(by_primary).chain(by_secondaries);
     let best = candidates.max_by_key(score).expect("the primary index is always there");
     let ordered = best.ordered || order.is_empty();
     let rest = filter
         .iter()
         .enumerate()
-        .filter(|(at, _)| !best.used.contains(at))
+        .filter(|(at, _)| best.used().all(|used| used.at != *at))
         .map(|(_, condition)| condition.clone());
     let rest = rest.collect();
-    let path = match best.range.index {
-        WhichIndex::Primary if best.point => Path::Point(best.range.equal),
-        _ => Path::Range(best.range),
-    };
-    Access { path, rest, all: filter.to_vec(), ordered }
+    Access { path: best.path(), rest, all: filter.to_vec(), ordered }
 }
 
 enum KeyValue {

@@ -149,3 +149,23 @@ fn a_table_is_made_with_its_indexes_at_once() {
     let (few, many) = (allocated(100), allocated(800));
     assert!(many < 16 * few, "{few} bytes for 100 indexes, {many} bytes for 800");
 }
+
+/// A condition is copied for the index that is chosen, not for each one that there is.
+#[test]
+fn planning_copies_a_condition_as_often_with_many_indexes_as_with_one() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table one (a text)");
+    run(&mut session, "create index one_a on one (a)");
+    run(&mut session, "create table many (a text)");
+    (0..40).for_each(|index| run(&mut session, &format!("create index many_{index} on many (a)")));
+    let mut allocated = |table: &str, condition: &str| {
+        let sql = format!("select a from {table} where a {condition} '{}'", "x".repeat(1 << 20));
+        let before = ALL.get();
+        session.prepare(&sql, &[]).unwrap();
+        ALL.get() - before
+    };
+    for condition in ["=", "<"] {
+        let (one, many) = (allocated("one", condition), allocated("many", condition));
+        assert!(many < 2 * one, "{condition}: {one} bytes with one index, {many} bytes with 40");
+    }
+}

@@ -248,6 +248,25 @@ const NASTY: &[(&str, &str, &str)] = &[
     ("begin", " read only,", ""),
     ("copy t (", "a,", "a) from stdin"),
     ("set a = 1", ", 1", ""),
+    ("select 'x'.'x'", ".'x'", ""),
+    ("select 'x'", ".$1", ""),
+    ("select 'x'.'x'", ",'x'.'x'", ""),
+    ("select 'x'", " . 1", ""),
+    ("select a", ".'x'", ""),
+    ("select a.'x'", ",a.'x'", ""),
+    ("select a1.5", ",a1.5", ""),
+    ("select a.f(1)", ",a.f(1)", ""),
+    ("select 1 in ('x'", ".'x'", ")"),
+    ("select 1 in ('x'", ".null", ")"),
+    ("select 1 in (null.null", ",null.null", ")"),
+    ("select 1 in ('x'.$1", ",'x'.$1", ")"),
+    ("select 1 in ('x'.'x'.'x'.'x'.'x'.'x'", ",'x'.'x'.'x'.'x'.'x'.'x'", ")"),
+    ("insert into t values ('x'.'x'", ",'x'.'x'", ")"),
+    ("insert into t values ('x'.'x'", "),('x'.'x'", ")"),
+    ("insert into t values (null.null", "),(null.null", ")"),
+    ("insert into t values (a.'x'", "),(a.'x'", ")"),
+    ("insert into t values ('x'.'x'.'x'.'x'.'x'.'x'", ",'x'.'x'.'x'.'x'.'x'.'x'", ")"),
+    ("insert into t values (1.5)", ",(1.5)", ""),
 ];
 
 /// A text weighs at least what reading it takes, however little of the text makes however much of a tree.
@@ -272,6 +291,7 @@ fn a_text_weighs_what_reading_it_takes() {
         ("insert into t values (1)", ", (1)"),
         ("insert into t values (1, 'x')", ",\n(12345, 'x')"),
         ("insert into t values (1, 2, 3, 4, 5)", ",(1, 2, 3, null, '5')"),
+        ("insert into t values (1.5, 2.25)", ",(1.5, 2.25)"),
         ("select 1 where 1 in (1", ", 2"),
         ("select 1 where 'a' in ('b'", ",'cdefgh'"),
     ] {

@@ -183,18 +183,7 @@ fn select_parts(
             return Err(SqlError::unsupported("FOR UPDATE with count(*)"));
         }
     }
-    let mut order: Vec<Order> = Vec::new();
-    if select.order.len() > RESULT_COLUMNS_MAX {
-        let message = format!("ORDER BY can have at most {RESULT_COLUMNS_MAX} entries");
-        return Err(SqlError::new(SqlState::TooManyColumns, message));
-    }
-    for item in &select.order {
-        let item = order_item(binder, &scope, item, &items, &columns)?;
-        // What is sorted by already decides nothing.
-        if !order.iter().any(|before| before.expr == item.expr) {
-            order.push(item);
-        }
-    }
+    let order = order(binder, &scope, &select.order, &items, &columns)?;
     if counts && !order.is_empty() {
         return Err(SqlError::unsupported("ORDER BY with count(*)"));
     }
@@ -320,37 +309,62 @@ fn column_name(node: &Node) -> String {
     }
 }
 
-fn order_item(
+/// ORDER BY. Kept here: of each output column one copy is made at most, however often it is named, and its bytes are taken.
+fn order(
     binder: &mut Binder<'_>,
     scope: &Scope,
-    item: &OrderItem,
+    list: &[OrderItem],
     items: &[Typed],
     columns: &[OutputColumn],
-) -> Result<Order> {
-    let expr = match &item.expr.kind {
-        // A number is a place in the select list, a bare name the name of an output column first.
+) -> Result<Vec<Order>> {
+    if list.len() > RESULT_COLUMNS_MAX {
+        let message = format!("ORDER BY can have at most {RESULT_COLUMNS_MAX} entries");
+        return Err(SqlError::new(SqlState::TooManyColumns, message));
+    }
+    let mut order: Vec<Order> = Vec::new();
+    let mut is_named = vec![false; items.len()];
+    for entry in list {
+        binder.cancel.check()?;
+        let expr = match output_column(entry, items.len(), columns)? {
+            Some(index) if std::mem::replace(&mut is_named[index], true) => continue,
+            Some(index) => {
+                binder.take(items[index].expr.bytes())?;
+                items[index].expr.clone()
+            }
+            None => {
+                let typed = binder.expr(scope, &entry.expr)?;
+                match entry.expr.kind {
+                    NodeKind::Column(..) => typed.expr,
+                    _ => binder.settle_text(typed)?.expr,
+                }
+            }
+        };
+        // What is sorted by already decides nothing.
+        if !order.iter().any(|before| before.expr == expr) {
+            order.push(Order { expr, descending: entry.descending, nulls_first: entry.nulls_first });
+        }
+    }
+    Ok(order)
+}
+
+/// The output column that an entry of ORDER BY names: a number is a place in the select list, a bare name the name of an output
+/// column first.
+fn output_column(entry: &OrderItem, items: usize, columns: &[OutputColumn]) -> Result<Option<usize>> {
+    match &entry.expr.kind {
         NodeKind::Number(digits) => {
-            let number = digits.parse::<usize>().ok();
-            match number.and_then(|number| items.get(number.checked_sub(1)?)) {
-                Some(item) => item.expr.clone(),
+            let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            match place.filter(|place| *place < items) {
+                Some(place) => Ok(Some(place)),
                 None => {
                     let message = format!("ORDER BY position {digits} is not in select list");
-                    return Err(
-                        SqlError::new(SqlState::InvalidColumnReference, message).at(item.expr.position)
-                    );
+                    let error = SqlError::new(SqlState::InvalidColumnReference, message);
+                    Err(error.at(entry.expr.position))
                 }
             }
         }
-        NodeKind::Column(name, _) => match columns.iter().position(|column| column.name == name.text) {
-            Some(index) => items[index].expr.clone(),
-            None => binder.expr(scope, &item.expr)?.expr,
-        },
-        _ => {
-            let typed = binder.expr(scope, &item.expr)?;
-            binder.settle_text(typed)?.expr
-        }
-    };
-    Ok(Order { expr, descending: item.descending, nulls_first: item.nulls_first })
+        NodeKind::Column(name, _) => Ok(columns.iter().position(|column| column.name == name.text)),
+        _ => Ok(None),
+    }
 }
 
 fn row_count(binder: &mut Binder<'_>, node: &Node, what: &str) -> Result<Expr> {
@@ -530,4 +544,46 @@ pub fn bind_delete(
     let (returning, columns) = returning(binder, &scope, &delete.returning)?;
     tell_errors(&returning, &filter)?;
     Ok((BoundDelete { table, schema, filter, returning }, columns))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bind::Facts;
+    use crate::cancel::Cancel;
+    use crate::parse::{Statement, parse};
+
+    #[test]
+    fn an_output_column_is_copied_once_for_order_by_and_a_request_ends_that() {
+        let (facts, cancel) = (Facts::default(), Cancel::default());
+        let text = "x".repeat(1 << 20);
+        let bound = |order: &str| {
+            let sql = format!("select '{text}' as a, 2 as b {order}");
+            let Ok(Statement::Select(select)) = parse(&sql, &cancel) else { panic!("{order}") };
+            let mut binder = Binder::new(None, &facts, &cancel);
+            let (items, columns) = items(&mut binder, &Scope::Nothing, &select.items).unwrap();
+            let before = binder.bytes();
+            cancel.begin_running();
+            let keys = order_keys(&mut binder, &select, &items, &columns).unwrap();
+            cancel.request();
+            let code = order_keys(&mut binder, &select, &items, &columns).err().map(|e| e.sqlstate.code());
+            cancel.end_running();
+            (keys, binder.bytes() - before, code)
+        };
+        assert_eq!(bound(""), (0, 0, None));
+        for (list, keys) in [("1", 1), ("a", 1), ("a, 1, a desc, 1", 1), ("b, 1, 2, a", 2)] {
+            let (found, bytes, code) = bound(&format!("order by {list}"));
+            assert_eq!((found, code), (keys, Some("57014")), "{list}");
+            assert!((text.len()..2 * text.len()).contains(&bytes), "{list}: {bytes}");
+        }
+    }
+
+    fn order_keys(
+        binder: &mut Binder<'_>,
+        select: &parse::Select,
+        items: &[Typed],
+        columns: &[OutputColumn],
+    ) -> Result<usize> {
+        order(binder, &Scope::Nothing, &select.order, items, columns).map(|keys| keys.len())
+    }
 }

@@ -388,6 +388,22 @@ impl Expr {
         }
     }
 
+    /// What a copy of it takes, in bytes.
+    pub(crate) fn bytes(&self) -> usize {
+        let mut bytes = 0;
+        self.any(&mut |expr| {
+            bytes += size_of::<Expr>();
+            bytes += match expr {
+                Expr::Const(Value::Text(text)) => text.len(),
+                Expr::Const(Value::Bytes(value)) => value.len(),
+                Expr::Raise(error) => size_of::<SqlError>() + error.message.len(),
+                _ => 0,
+            };
+            false
+        });
+        bytes
+    }
+
     fn any(&self, found: &mut impl FnMut(&Expr) -> bool) -> bool {
         if found(self) {
             return true;

@@ -39,8 +39,10 @@ const LIST: usize = 4 * EXPR;
 const CALL: usize = 4_096;
 /// An operator with its two sides.
 const OPERATOR: usize = 1_024;
-/// A dot between two names.
+/// A dot in a number, or before a name that weighs enough for both.
 const DOT: usize = 512;
+/// A dot before anything else: a list of up to four fields, and no less for each of a list that grows.
+const FIELD: usize = 4 * 984;
 /// A word that may be anything but the next ones: an option of a column, a branch of a CASE.
 const WORD: usize = 2_560;
 /// A table that is joined.
@@ -213,7 +215,10 @@ impl Scales<'_> {
                 end
             }
             b'.' => {
-                self.add(1, DOT + ATOM);
+                let in_number = self.before(at).is_ascii_digit() && next.is_ascii_digit();
+                // In a list of expressions a word may be a literal, which weighs little.
+                let before_name = next == b'"' || is_word(next) && !matches!(self.list, List::Exprs(_));
+                self.add(1, ATOM + if in_number || before_name { DOT } else { FIELD });
                 at + 1
             }
             byte if is_word(byte) => self.word(at),
@@ -323,6 +328,7 @@ fn is_operator(byte: u8) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sqlparser::ast::AccessExpr;
     use sqlparser::dialect::PostgreSqlDialect;
     use sqlparser::tokenizer::Tokenizer;
 
@@ -354,6 +360,11 @@ mod tests {
             assert!(tokens.len() <= weight.tokens, "{text:?}: {} tokens, {weight:?}", tokens.len());
         }
         assert!(tokenized > 10_000, "{tokenized}");
+    }
+
+    #[test]
+    fn a_dot_weighs_the_place_of_a_field() {
+        assert!(4 * size_of::<AccessExpr>() <= FIELD, "{}", size_of::<AccessExpr>());
     }
 
     #[test]
