@@ -444,6 +444,101 @@ fn a_client_that_goes_away_holds_nobody_up() {
     }
 }
 
+/// Waits until the flag is set.
+fn until(flag: &AtomicBool) -> Result<()> {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !flag.load(Ordering::SeqCst) {
+        if Instant::now() > end {
+            return Err(Error::aborted("waited in vain"));
+        }
+        std::thread::yield_now();
+    }
+    Ok(())
+}
+
+fn get(tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs) -> Result<()> {
+    tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+}
+
+/// A thread whose call waits for a packet goes on with what needs none.
+#[test]
+fn a_call_that_reads_goes_on_while_one_waits_for_a_packet() {
+    let log_wait_max = Duration::from_secs(30);
+    let db = database(Options { packets_max: 1, log_wait_max, ..options(LockForm::Local, 1) });
+    db.register(Procedure::new(
+        "put",
+        [ColumnType::Int4],
+        Action::exclusive("things", put::<0>).by_argument(0),
+    ))
+    .unwrap();
+    db.register(Procedure::new("get", [ColumnType::Int4], Action::shared("things", get).by_argument(0)))
+        .unwrap();
+    let table = db.table("things").unwrap();
+    let mut handle = db.begin().unwrap();
+    handle.insert(&table, &[Value::Int4(1), Value::Int4(0), Value::Int8(0)]).unwrap();
+    let mut put = db.send_call("put", &ints([2])).unwrap();
+    assert_eq!(db.call("get", &ints([9])), Ok(vec![]));
+    assert!(!put.is_done(), "it waits still");
+    handle.commit().unwrap();
+    assert_eq!(put.wait(), Ok(ints([2]).to_vec()));
+}
+
+/// A call that has the only packet comes to the thread where another one waits for it.
+#[test]
+fn a_thread_that_waits_for_a_packet_runs_what_gives_it_back() {
+    static HAS_PACKET: AtomicBool = AtomicBool::new(false);
+    static ASKS: AtomicBool = AtomicBool::new(false);
+    fn first(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs) -> Result<()> {
+        put::<0>(tx, arguments, outputs)?;
+        HAS_PACKET.store(true, Ordering::SeqCst);
+        until(&ASKS)
+    }
+    fn asks(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs) -> Result<()> {
+        ASKS.store(true, Ordering::SeqCst);
+        put::<0>(tx, arguments, outputs)
+    }
+    let log_wait_max = Duration::from_secs(30);
+    let db = database(Options { packets_max: 1, log_wait_max, ..options(LockForm::Local, 2) });
+    let flow = Flow::new()
+        .phase([Action::exclusive("things", first).by_argument(0)])
+        .phase([Action::exclusive("things", put::<1>).by_argument(1)]);
+    db.register(Procedure::new("two", [ColumnType::Int4; 2], flow)).unwrap();
+    db.register(Procedure::new("asks", [ColumnType::Int4], Action::exclusive("things", asks).by_argument(0)))
+        .unwrap();
+    // The first and the last dataset are those of the two threads.
+    let two = db.send_call("two", &ints([1, i32::MAX])).unwrap();
+    until(&HAS_PACKET).unwrap();
+    let asks = db.send_call("asks", &ints([i32::MAX - 1])).unwrap();
+    assert_eq!(two.wait(), Ok(ints([1, i32::MAX]).to_vec()));
+    assert_eq!(asks.wait(), Ok(ints([i32::MAX - 1]).to_vec()));
+}
+
+/// A phase of two threads comes to its bodies while somebody else has the only packet.
+#[test]
+fn a_phase_that_is_not_shared_out_for_want_of_packets_waits_for_one() {
+    static IS_IN: AtomicBool = AtomicBool::new(false);
+    fn first(tx: &mut Transaction, arguments: &Arguments<'_>, outputs: &mut Outputs) -> Result<()> {
+        IS_IN.store(true, Ordering::SeqCst);
+        put::<0>(tx, arguments, outputs)
+    }
+    let log_wait_max = Duration::from_secs(30);
+    let db = database(Options { packets_max: 1, log_wait_max, ..options(LockForm::Local, 2) });
+    pair(&db, "both", [first, put::<1>]);
+    db.register(Procedure::new("get", [ColumnType::Int4], Action::shared("things", get).by_argument(0)))
+        .unwrap();
+    let table = db.table("things").unwrap();
+    let mut handle = db.begin().unwrap();
+    handle.insert(&table, &[Value::Int4(5), Value::Int4(0), Value::Int8(0)]).unwrap();
+    // The first and the last dataset are those of the two threads.
+    let mut both = db.send_call("both", &ints([1, i32::MAX])).unwrap();
+    until(&IS_IN).unwrap();
+    // The thread of the body has nothing else to run until the body waits.
+    db.call("get", &ints([2])).unwrap();
+    assert!(!both.is_done(), "it waits still");
+    handle.commit().unwrap();
+    assert_eq!(both.wait(), Ok(ints([1, i32::MAX]).to_vec()));
+}
+
 #[test]
 fn a_close_waits_for_nobody_who_waits_for_a_lock() {
     let db = database(options(LockForm::Local, 2));
@@ -468,19 +563,9 @@ fn a_close_waits_for_nobody_who_waits_for_a_lock() {
 fn metrics_wait_for_no_body() {
     static IS_IN: AtomicBool = AtomicBool::new(false);
     static GO_ON: AtomicBool = AtomicBool::new(false);
-    fn wait(flag: &AtomicBool) -> Result<()> {
-        let end = Instant::now() + Duration::from_secs(60);
-        while !flag.load(Ordering::SeqCst) {
-            if Instant::now() > end {
-                return Err(Error::aborted("waited in vain"));
-            }
-            std::thread::yield_now();
-        }
-        Ok(())
-    }
     fn slow(_: &mut Transaction, _: &Arguments<'_>, _: &mut Outputs) -> Result<()> {
         IS_IN.store(true, Ordering::SeqCst);
-        wait(&GO_ON)
+        until(&GO_ON)
     }
     let db = database(options(LockForm::Local, 0));
     pair(&db, "fine", [put::<0>, put::<1>]);
@@ -492,7 +577,7 @@ fn metrics_wait_for_no_body() {
     assert!(after > before);
     std::thread::scope(|scope| {
         let call = scope.spawn(|| db.call("slow", &ints([2, 13])));
-        wait(&IS_IN).unwrap();
+        until(&IS_IN).unwrap();
         let asks = db.clone();
         let meanwhile = in_time(Duration::from_secs(30), move || requests(&asks));
         assert!(meanwhile >= after, "{meanwhile}, {after} before");

@@ -5,10 +5,12 @@
 use std::cell::Cell;
 use std::time::Instant;
 
+use crate::engine::transaction_server::blocked::Blocked;
+
 /// Sums of waits, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Waits {
-    /// For latches of segments and index nodes.
+    /// For latches of segments and index nodes, and at gates.
     pub latch_ns: u64,
     /// For packet slots and room in the log.
     pub log_ns: u64,
@@ -33,27 +35,35 @@ pub(crate) fn now() -> Waits {
     Waits { latch_ns: LATCH_NS.get(), log_ns: LOG_NS.get() }
 }
 
-/// A wait that ends when this is dropped.
-#[derive(Debug)]
+/// A wait that ends when this is dropped. One that may last says that its thread is [`Blocked`]: an executor's other work needs
+/// nothing of what it waits for.
 pub(crate) struct Waiting {
     since: Instant,
     sum: &'static std::thread::LocalKey<Cell<u64>>,
+    blocked: Option<Blocked>,
 }
 
 impl Waiting {
-    /// For a latch.
+    /// For a latch, which others have for a moment. The thread may hold others.
     pub fn for_latch() -> Waiting {
-        Waiting { since: Instant::now(), sum: &LATCH_NS }
+        Waiting { since: Instant::now(), sum: &LATCH_NS, blocked: None }
     }
 
-    /// For a packet slot, or room in the log.
+    /// For a checkpoint, at a gate that commits pass. The thread holds no latch.
+    pub fn at_gate() -> Waiting {
+        Waiting { since: Instant::now(), sum: &LATCH_NS, blocked: Some(Blocked::enter()) }
+    }
+
+    /// For a packet slot, or room in the log. The thread holds no latch.
     pub fn for_log() -> Waiting {
-        Waiting { since: Instant::now(), sum: &LOG_NS }
+        Waiting { since: Instant::now(), sum: &LOG_NS, blocked: Some(Blocked::enter()) }
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        // An executor waits for its turn.
+        self.blocked = None;
         self.sum.set(self.sum.get() + self.since.elapsed().as_nanos() as u64);
     }
 }

@@ -22,6 +22,7 @@ use super::report::{CheckpointReport, CheckpointStats};
 use super::source::{CheckpointSource, Cut, HeldDefinitions, LeftRoom, Uncut};
 use super::sweep::{Pace, Sweep, SweepControl, SweepPolicy, SweepStats};
 use crate::account::processor;
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
@@ -175,6 +176,8 @@ impl Checkpointer {
 
     /// Makes a checkpoint that begins after this call, without pauses, and waits for it.
     pub fn run_now(&self) -> Result<CheckpointReport> {
+        // Transactions on their way may have to go on before.
+        let _blocked = Blocked::enter();
         let _demand = Demand::of(self);
         self.run()
     }
@@ -199,6 +202,7 @@ impl Checkpointer {
         &self,
         take: impl FnOnce(&dyn CheckpointSource, &dyn Fn() -> bool) -> Result<T>,
     ) -> Result<T> {
+        let _blocked = Blocked::enter();
         let _demand = Demand::of(self);
         let _home = self.home.lock();
         match self.control.is_stopped() {

@@ -179,6 +179,8 @@ impl LockManager {
         let mut open: Vec<_> =
             others.filter_map(|(id, slot)| slot.lending().map(|lending| (id, lending))).collect();
         let since = Instant::now();
+        // Some of them may be other executors' that wait for their turn.
+        let _blocked = Blocked::enter();
         loop {
             open.retain(|&(id, lending)| self.slots[id].lending() == Some(lending));
             if open.is_empty() || since.elapsed() >= limit || gives_up() {

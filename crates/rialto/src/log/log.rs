@@ -27,6 +27,7 @@ use super::{
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::io::{DiskError, FOR_EVER};
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};
@@ -820,6 +821,7 @@ impl Core {
             willing_to_wait: patience.willing_to_wait,
             level_1: None,
         };
+        let _blocked = Blocked::enter();
         match self.writer.wait(&committer, place, write) {
             Waited::Durable => Ok(()),
             Waited::Stopped => Err(self.outcome_unknown(lsn)),

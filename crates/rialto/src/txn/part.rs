@@ -108,13 +108,18 @@ impl Transaction<'_> {
     }
 
     /// Splits the transaction into parts, each of which `writes` or only reads, and returns all but the first, which its own context
-    /// runs. They are fewer if contexts for parts, or packets for those that write, run out; the first one does what is left over. The
-    /// transaction has locked its tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
+    /// runs. They are fewer if contexts for parts, or packets for those that write, run out; the first one does what is left over, and
+    /// if that is all, it is no part: the transaction runs the phase whole, and waits for a packet as ever. The transaction has locked its
+    /// tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
     pub(crate) fn split(&mut self, writes: &[bool]) -> SmallVec<[PartTransaction; 4]> {
         let whole = self.context();
         let mut others = SmallVec::new();
         if !writes.contains(&true) || whole.reserve_packet().is_ok() {
             others.extend(writes[1..].iter().map_while(|&writes| whole.begin_part(writes).ok()));
+        }
+        if others.is_empty() {
+            whole.core.locks.end_parts(&mut whole.owner);
+            return others;
         }
         let written = whole.packet_bytes().len();
         let share = whole.room.saturating_sub(written) / (others.len() + 1);

@@ -26,7 +26,6 @@ use crate::account::{Ledger, ProcedureId};
 use crate::canary;
 use crate::catalog::Opening;
 use crate::core::{Core, Lease};
-use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
@@ -875,7 +874,7 @@ impl Context {
     /// which may take a checkpoint, and with no executor's locks in hand.
     #[cold]
     fn enter_definitions(&mut self) {
-        let _waiting = Waiting::for_latch();
+        let _waiting = Waiting::at_gate();
         self.core.definitions.enter();
         self.defines = true;
     }
@@ -914,8 +913,7 @@ impl Context {
                         self.end_flight();
                         return Err(nested);
                     }
-                    let _waiting = Waiting::for_latch();
-                    let _blocked = Blocked::enter();
+                    let _waiting = Waiting::at_gate();
                     segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
                 }
                 Gate::Colours => {
@@ -929,13 +927,12 @@ impl Context {
                         self.core.accounts.mixed(self.number, self.choices.procedure);
                         return Err(Error::MixedColours);
                     }
-                    let _waiting = Waiting::for_latch();
-                    let _blocked = Blocked::enter();
+                    let _waiting = Waiting::at_gate();
                     self.core.segments.painting().wait(COLOUR_LOOK_EVERY);
                 }
                 Gate::Closed => {
                     self.core.in_flight.leave(self.number);
-                    let _waiting = Waiting::for_latch();
+                    let _waiting = Waiting::at_gate();
                     self.core.in_flight.wait_at_gate();
                 }
             }

@@ -1,8 +1,8 @@
 //! [`Queues`]: what there is to do for the threads that own executors, and these threads.
 //!
 //! Each thread has a [`Dispatch`], System M's hand-over: one *priority* thread takes tasks off the queue, a group under one
-//! hold of its latch, and runs them one after the other; while one of them waits for a lock a *standby* thread goes on
-//! with the next, so that the executor itself never waits. Standbys are hired as they are needed.
+//! hold of its latch, and runs them one after the other; while one of them waits for a lock or for the log ([`Blocked`](crate::engine::transaction_server::blocked::Blocked)) a *standby* thread goes
+//! on with the next, so that the executor itself never waits. Standbys are hired as they are needed.
 //!
 //! Kept here: whoever has been let in goes through. Calls are let in up to a bound, at which callers wait (back-pressure);
 //! what comes of them later, phases and parts, is never refused.

@@ -1,4 +1,5 @@
-//! Panics of ours, outside of any body: the call is told of them, and everything else goes on. And when a panic is told.
+//! Panics of ours, outside of any body: the call is told of them, and everything else goes on. And when a panic is told. And calls
+//! that wait for room in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::channel;
@@ -149,4 +150,51 @@ fn a_panic_amid_a_serial_plan_is_told_when_what_was_read_is_as_durable_as_chosen
     }
     let placed = place_one(&db);
     assert_told_when_durable(&db, "p", &arguments(2), placed);
+}
+
+/// A thread whose call waits for room in the log goes on with what needs none.
+#[test]
+fn a_call_that_reads_goes_on_while_one_waits_for_room_in_the_log() {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        locks: LockForm::Local,
+        executor_threads: 1,
+        log_bytes_max: 16 << 20,
+        log_wait_max: LIMIT,
+        ..Options::default()
+    };
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("t", columns.clone()).with_primary_key(&["id"]))?;
+        (0..9).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Text(String::new())]))
+    })
+    .unwrap();
+    let write = Action::exclusive("t", |tx, arguments, _| {
+        let text = Value::Text("text".repeat(arguments.get::<i32>(1)? as usize));
+        tx.update(arguments.table()?, arguments.get::<i32>(0)?, &[(1, text)]).map(drop)
+    });
+    db.register(Procedure::new("write", [ColumnType::Int4; 2], write.by_argument(0))).unwrap();
+    let read = Action::shared("t", |tx, arguments, _| {
+        tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+    });
+    db.register(Procedure::new("read", [ColumnType::Int4], read.by_argument(0))).unwrap();
+    let (log, mut nth) = (&db.core().log, 0);
+    let mut fill = loop {
+        nth += 1;
+        let mut sent = db.send_call("write", &[8, 1_000 + nth % 2].map(Value::Int4)).unwrap();
+        while !log.is_short() && !sent.is_done() {
+            std::thread::yield_now();
+        }
+        if log.is_short() {
+            break sent;
+        }
+        sent.wait().unwrap();
+    };
+    assert_eq!(db.call("read", &[Value::Int4(4)]), Ok(vec![]));
+    assert!(!fill.is_done(), "it waits still");
+    db.checkpoint().unwrap();
+    assert_eq!(fill.wait(), Ok(vec![]));
 }

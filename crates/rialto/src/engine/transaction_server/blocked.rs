@@ -1,10 +1,11 @@
 //! [`Blocked`]: what a thread says before it sleeps for something that another transaction has to give back. An executor of
 //! a transaction server then lets another one run; to other threads it means nothing.
 //!
-//! Only waits at which the thread holds no latch may say so: an executor that goes on waits for its turn, and whoever has
-//! the turn must never need what it holds, but by a wait that says so, too.
+//! Every such wait that is not bounded by a few milliseconds has to say so, and only waits at which the thread holds no latch may: an
+//! executor that goes on waits for its turn, and whoever has the turn must never need what it holds, but by a wait that says
+//! so, too.
 
-use std::cell::RefCell;
+use std::cell::Cell;
 use std::sync::Arc;
 
 /// Who lets others run.
@@ -16,7 +17,8 @@ pub(in crate::engine) trait Turns {
 }
 
 thread_local! {
-    static TURNS: RefCell<Option<Arc<dyn Turns>>> = const { RefCell::new(None) };
+    /// None: the thread is no executor, or is blocked already.
+    static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
 }
 
 /// Makes the calling thread an executor.
@@ -24,20 +26,25 @@ pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) {
     TURNS.set(Some(turns));
 }
 
-/// The calling thread is blocked until this is dropped.
-#[derive(Debug)]
-pub(crate) struct Blocked(());
+/// The calling thread is blocked until this is dropped. What it waits for meanwhile is part of the same wait.
+pub(crate) struct Blocked(Option<Arc<dyn Turns>>);
 
 impl Blocked {
     /// Lets another executor run.
     pub fn enter() -> Blocked {
-        TURNS.with_borrow(|turns| turns.iter().for_each(|turns| turns.leave()));
-        Blocked(())
+        let turns = TURNS.take();
+        if let Some(turns) = &turns {
+            turns.leave();
+        }
+        Blocked(turns)
     }
 }
 
 impl Drop for Blocked {
     fn drop(&mut self) {
-        TURNS.with_borrow(|turns| turns.iter().for_each(|turns| turns.come_back()));
+        if let Some(turns) = self.0.take() {
+            turns.come_back();
+            TURNS.set(Some(turns));
+        }
     }
 }

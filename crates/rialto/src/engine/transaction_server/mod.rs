@@ -8,10 +8,10 @@
 //! ```
 //!
 //! - A [`TransactionServer`] has one *priority executor*, which takes requests off the queue and runs them to their commit,
-//!   serially. If the transaction that it runs has to wait for a lock, a *standby executor* runs the next request meanwhile;
-//!   so at most one executor runs at any time. The blocked one goes on when its lock has come and the running request is
-//!   done, before the next one is begun.
-//! - A transaction never waits for the log: with its place taken the executor goes on to the next request, and the response
+//!   serially. If the transaction that it runs has to wait for a lock, for room in the log or for a checkpoint's
+//!   gate, a *standby executor* runs the next request meanwhile; so at most one executor runs at any time. The blocked one goes
+//!   on when what it waits for has come and the running request is done, before the next one is begun.
+//! - A transaction never waits until it is durable: with its place taken the executor goes on to the next request, and the response
 //!   goes out when the log is as durable as was asked (flush pipelining). The thread that made it so, the log server,
 //!   forwards all responses of its group.
 //! - A run that a deadlock ended is put on the restart queue, and runs again after a rest, on whichever executor.
@@ -21,8 +21,7 @@
 //!
 //! This is the data-oriented engine with one executor: the executor's loop, and standbys for the actions that wait.
 //!
-//! What still makes an executor wait with the others: a log or memory that is full, a cut, and a segment that an unspooled
-//! sweep is writing.
+//! What still makes an executor wait with the others: memory that is full, and a segment that an unspooled sweep is writing.
 //!
 //! ```
 //! use rialto::io::MemoryDisk;

@@ -1,5 +1,6 @@
 //! The transaction server on a real database: what message servers see of it.
 
+mod blocked;
 mod queues;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -200,6 +201,32 @@ fn a_standby_runs_while_a_lock_is_awaited_and_the_blocked_one_is_answered_in_its
     let account = &database.metrics().procedures;
     let add = account.iter().find(|account| account.name == "add").unwrap();
     assert_eq!((add.committed, add.lock_wait.count()), (3, 1), "its wait is in the time account");
+}
+
+#[test]
+fn a_standby_runs_while_a_packet_is_awaited() {
+    let log_wait_max = Duration::from_secs(30);
+    let database = database_with(Options { packets_max: 1, log_wait_max, ..Options::default() });
+    let read = Action::shared("rows", |transaction, arguments, _| {
+        transaction.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+    });
+    database.register(Procedure::new("read", [ColumnType::Int4], read.by_argument(0))).unwrap();
+    let server = start(&database, 16, 1);
+    let [add, read] = ["add", "read"].map(|name| server.procedure(name).unwrap());
+    let mut own = server.message_server();
+    // It has the packet.
+    let holder = hold(&database, 3);
+    let mut writes = request(&mut own, &add, 0, 1);
+    writes.set_tag(1);
+    own.put(writes).unwrap();
+    let mut reads = own.request(&read);
+    reads.push(1).set_tag(2);
+    own.put(reads).unwrap();
+    // Not what has waited as long as it may, and failed.
+    assert_eq!(own.take().unwrap().tag(), 2);
+    holder.abort().unwrap();
+    let response = own.take().unwrap();
+    assert_eq!((response.tag(), response.outcome()), (1, &Ok(())));
 }
 
 #[test]

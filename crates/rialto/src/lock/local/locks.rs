@@ -39,8 +39,8 @@ pub(in super::super) enum Answer {
     Held,
     /// Granted, as this lock.
     New(u32),
-    /// Granted to a holder.
-    Upgraded,
+    /// Granted to a holder, who had it in this mode.
+    Upgraded(RecordMode),
     Wait,
     /// The routing rules have changed since the request was routed.
     Rerouted,
@@ -100,6 +100,8 @@ impl Holder {
 pub(in super::super) struct Granted {
     /// The lock that the owner holds now and did not before.
     pub new: Option<u32>,
+    /// The mode in which the owner held it before.
+    pub had: Option<RecordMode>,
     /// It was granted, and by the routing rules that are in force still.
     pub in_force: bool,
 }
@@ -108,7 +110,7 @@ pub(in super::super) struct Granted {
 struct NewlyGranted {
     owner: u16,
     lock: u32,
-    was_holder: bool,
+    had: Option<RecordMode>,
 }
 
 /// A request that waits.
@@ -266,10 +268,11 @@ impl LocalLocks {
     /// What a request came to that has waited.
     pub fn take_granted(&mut self, request: Request<'_>) -> Granted {
         let Some(at) = self.granted.iter().position(|granted| granted.owner == request.owner) else {
-            return Granted { new: None, in_force: false };
+            return Granted { new: None, had: None, in_force: false };
         };
-        let NewlyGranted { lock, was_holder, .. } = self.granted.swap_remove(at);
-        Granted { new: (!was_holder).then_some(lock), in_force: self.version == request.version }
+        let NewlyGranted { lock, had, .. } = self.granted.swap_remove(at);
+        let new = had.is_none().then_some(lock);
+        Granted { new, had, in_force: self.version == request.version }
     }
 
     /// Grants the request if it can be granted now.
@@ -294,8 +297,7 @@ impl LocalLocks {
             return Answer::Wait;
         }
         match there {
-            Some(at) if self.grant(at, &request) => Answer::Upgraded,
-            Some(at) => Answer::New(at),
+            Some(at) => self.grant(at, &request).map_or(Answer::New(at), Answer::Upgraded),
             None => Answer::New(self.add(request)),
         }
     }
@@ -328,32 +330,32 @@ impl LocalLocks {
     /// Enters a lock that the owner has by other means: the lock, if he had none on the span.
     pub fn hold(&mut self, request: Request<'_>) -> Option<u32> {
         match self.find(&request) {
-            Some(at) if self.grant(at, &request) => None,
-            Some(at) => Some(at),
+            Some(at) => self.grant(at, &request).is_none().then_some(at),
             None => Some(self.add(request)),
         }
     }
 
-    /// Grants a request for a span that has a lock. Says whether its owner was among the holders.
-    fn grant(&mut self, at: u32, request: &Request<'_>) -> bool {
+    /// Grants a request for a span that has a lock. Gives the mode in which its owner held it before.
+    fn grant(&mut self, at: u32, request: &Request<'_>) -> Option<RecordMode> {
         let lock = &mut self.locks[at as usize];
-        let was_holder = match lock.holder_mut(request.owner) {
+        let had = match lock.holder_mut(request.owner) {
             Some(holder) => {
-                if !suffices(holder.mode, request.mode) {
+                let had = holder.mode;
+                if !suffices(had, request.mode) {
                     holder.mode = request.mode;
                 }
                 if !request.part {
                     holder.make_whole(request.mode);
                 }
-                true
+                Some(had)
             }
             None => {
                 lock.holders.push(Holder::of(request));
-                false
+                None
             }
         };
         self.update(at);
-        was_holder
+        had
     }
 
     /// A lock has other holders, or in other modes.
@@ -610,12 +612,13 @@ impl LocalLocks {
         }
     }
 
-    /// The owner has no more of the span here than he has of all of it. Whether he had.
-    pub fn fall_back(&mut self, request: Request<'_>) -> bool {
+    /// The owner has the span here in the mode again that he had before a request that has failed; not in a weaker one than all of it.
+    /// Whether he had more.
+    pub fn fall_back(&mut self, request: Request<'_>, had: RecordMode) -> bool {
         let Some(at) = self.find(&request) else { return false };
-        let holder = self.locks[at as usize].holder_mut(request.owner);
-        let Some(Holder { mode, whole: Some(whole), .. }) = holder else { return false };
-        let had_more = std::mem::replace(mode, *whole) != *whole;
+        let Some(holder) = self.locks[at as usize].holder_mut(request.owner) else { return false };
+        let had = holder.whole.filter(|&whole| !suffices(had, whole)).unwrap_or(had);
+        let had_more = std::mem::replace(&mut holder.mode, had) != had;
         self.update(at);
         had_more
     }
@@ -673,11 +676,11 @@ impl LocalLocks {
             if !tell(blocked.owner, blocked.wait) {
                 continue;
             }
-            let (lock, was_holder) = match self.find(&blocked.request()) {
+            let (lock, had) = match self.find(&blocked.request()) {
                 Some(lock) => (lock, self.grant(lock, &blocked.request())),
-                None => (self.add(blocked.request()), false),
+                None => (self.add(blocked.request()), None),
             };
-            self.granted.push(NewlyGranted { owner: blocked.owner, lock, was_holder });
+            self.granted.push(NewlyGranted { owner: blocked.owner, lock, had });
         }
     }
 

@@ -47,7 +47,7 @@ use self::executor::Executor;
 pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
-use self::locks::{Answer, Copied, Granted, Request};
+use self::locks::{Answer, Copied, Granted, Request, suffices};
 #[cfg(test)]
 pub(super) use self::ordered::LOOKS;
 pub use self::own_lease::OwnLease;
@@ -85,6 +85,20 @@ pub(super) struct HeldLocal {
     executor: u16,
     /// Its number in the table; stable while it is held.
     lock: u32,
+}
+
+/// Where a request of several parts has strengthened locks that its owner had, and the modes in which he had them.
+#[derive(Debug, Default)]
+struct Strengthened(SmallVec<[(u16, RecordMode); 8]>);
+
+impl Strengthened {
+    /// The owner had the span in this mode at this executor before the request was granted there.
+    fn note(&mut self, executor: u16, request: Request<'_>, had: RecordMode) {
+        let is_new = || self.0.iter().all(|&(other, _)| other != executor);
+        if request.part && !suffices(had, request.mode) && is_new() {
+            self.0.push((executor, had));
+        }
+    }
 }
 
 /// The executors' lock tables, and the routing rules that lead to them. One more than there is room for has what is only read:
@@ -238,7 +252,7 @@ impl LockManager {
         mode: RecordMode,
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
-        let (before, mut strengthened) = (owner.body.locals.len(), Executors::new());
+        let (before, mut strengthened) = (owner.body.locals.len(), Strengthened::default());
         let wanted = Wanted { index, span, mode };
         let outcome = self.gather(owner, wanted, wait, &mut strengthened);
         if outcome.is_err() {
@@ -247,15 +261,14 @@ impl LockManager {
         outcome
     }
 
-    /// The same; puts the executors into `strengthened` where a lock that the owner had before may be stronger than it is elsewhere if
-    /// the request fails.
+    /// The same; notes in `strengthened` what a request that fails has to take back of locks that the owner had before.
     #[inline(always)]
     fn gather(
         &self,
         owner: &mut Owner,
         Wanted { index, span, mode }: Wanted<'_>,
         wait: &Wait<'_>,
-        strengthened: &mut Executors,
+        strengthened: &mut Strengthened,
     ) -> Result<Acquired, LockError> {
         let (mut executors, hash) = (Executors::new(), self.local.seed.hash_of(index, span));
         'route: loop {
@@ -265,11 +278,7 @@ impl LockManager {
             let request = Request { owner: id, transaction, index, span, mode, version, part, hash };
             let mut acquired = Acquired::Held;
             for &executor in &executors {
-                let answer = self.ask_at(owner, executor, request, wait)?;
-                let is_as_before = matches!(answer, Answer::New(_) | Answer::Held);
-                if part && !is_as_before && !strengthened.contains(&executor) {
-                    strengthened.push(executor);
-                }
+                let answer = self.ask_at(owner, executor, request, wait, strengthened)?;
                 acquired = match answer {
                     Answer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
@@ -278,7 +287,10 @@ impl LockManager {
                         }
                         Acquired::New
                     }
-                    Answer::Upgraded => Acquired::Upgraded,
+                    Answer::Upgraded(had) => {
+                        strengthened.note(executor, request, had);
+                        Acquired::Upgraded
+                    }
                     Answer::Held => continue,
                     Answer::Rerouted | Answer::Wait => continue 'route,
                     Answer::Split => return Err(LockError::Split),
@@ -302,6 +314,7 @@ impl LockManager {
         executor: u16,
         request: Request<'_>,
         wait: &Wait<'_>,
+        strengthened: &mut Strengthened,
     ) -> Result<Answer, LockError> {
         let shares = owner.body.shares;
         let answer = {
@@ -309,7 +322,7 @@ impl LockManager {
             if shares && locks.is_kins(request) { Answer::Split } else { locks.ask(request) }
         };
         match answer {
-            Answer::Wait => self.wait_local(owner, executor, request, wait),
+            Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
             answer => Ok(answer),
         }
     }
@@ -413,6 +426,7 @@ impl LockManager {
         executor: u16,
         request: Request<'_>,
         wait: &Wait<'_>,
+        strengthened: &mut Strengthened,
     ) -> Result<Answer, LockError> {
         let slot = self.slot(owner);
         if wait.policy == LockPolicy::Refuse {
@@ -421,9 +435,11 @@ impl LockManager {
         }
         // Before any table is waited for (L12).
         self.leave_stint(owner);
-        let since = Instant::now();
+        // A wait for the table has an account of its own.
+        let since;
         {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
+            since = Instant::now();
             self.see_to_those_who_left(&mut locks);
             let split = owner.body.shares && locks.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
@@ -444,30 +460,43 @@ impl LockManager {
         self.account_wait(slot, since, outcome.as_ref().err());
         outcome?;
         // Granted, or turned away because the keys have gone elsewhere, or the one and then the other.
-        let (Granted { new, in_force }, split) = {
+        let (Granted { new, had, in_force }, split) = {
             let mut locks = self.latch_when_in(executor);
             // Two parts of one transaction that waited for the span were granted it together.
             (locks.take_granted(request), owner.body.shares && locks.is_kins(request))
         };
-        Ok(match new {
-            _ if split => {
+        let counts = in_force && !split;
+        Ok(match (new, had) {
+            (Some(lock), _) if counts => Answer::New(lock),
+            (_, Some(had)) if counts => Answer::Upgraded(had),
+            _ => {
                 owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
-                Answer::Split
+                if let Some(had) = had {
+                    strengthened.note(executor, request, had);
+                }
+                if split { Answer::Split } else { Answer::Rerouted }
             }
-            _ if !in_force => {
-                owner.body.locals.extend(new.map(|lock| HeldLocal { executor, lock }));
-                Answer::Rerouted
-            }
-            Some(lock) => Answer::New(lock),
-            None => Answer::Upgraded,
         })
     }
 
+    /// Waits for a span at the first executor by a request that was told to wait a moment ago.
+    #[cfg(test)]
+    pub(super) fn wait_for_span(&self, owner: &mut Owner, wanted: Wanted<'_>, wait: &Wait<'_>) {
+        let Wanted { index, span, mode } = wanted;
+        let (id, transaction) = (owner.body.id, owner.body.transaction);
+        let (hash, version) =
+            (self.local.seed.hash_of(index, span), self.local.version.load(Ordering::Acquire));
+        let request = Request { owner: id, transaction, index, span, mode, version, part: false, hash };
+        let answer = self.wait_local(owner, 0, request, wait, &mut Strengthened::default());
+        let Ok(Answer::New(lock)) = answer else { panic!("{answer:?}") };
+        owner.body.locals.push(HeldLocal { executor: 0, lock });
+    }
+
     /// Gives back what a request that failed, maybe of several parts, has been granted: the locks beyond the first `before` that the
-    /// owner has, and what those that it had before were strengthened by. What lies where a table stays out is the owner's until
+    /// owner has, and what those that it had before were strengthened by: it has what it had, in the mode in which it had it. What lies where a table stays out is the owner's until
     /// its transaction ends (L15).
     #[cold]
-    fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &[u16], wanted: Wanted<'_>) {
+    fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &Strengthened, wanted: Wanted<'_>) {
         let Wanted { index, span, mode } = wanted;
         let (owner_id, transaction) = (owner.body.id, owner.body.transaction);
         let hash = self.local.seed.hash_of(index, span);
@@ -477,10 +506,10 @@ impl LockManager {
         let mut parts: SmallVec<[HeldLocal; 8]> = owner.body.locals.drain(before..).collect();
         self.release_locals_within(owner_id, &mut parts, LOOK_AGAIN);
         owner.body.locals.append(&mut parts);
-        for &executor in strengthened {
+        for &(executor, had) in &strengthened.0 {
             let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
             let mut woken = Woken::new();
-            if locks.fall_back(request) {
+            if locks.fall_back(request, had) {
                 self.grant_local(&mut locks, &mut woken);
             }
             drop(locks);

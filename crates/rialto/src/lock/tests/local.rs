@@ -493,6 +493,35 @@ fn a_table_that_is_out_is_waited_for() {
     });
 }
 
+/// A request has to wait for a lock. When it comes to be listed its table is out, which is waited for first. What was waited is no longer
+/// than it took.
+#[test]
+fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
+    let manager = manager();
+    manager.route(INDEX, Some(RoutingRule::new(vec![], vec![0])));
+    let [mut holder, mut owner, mut runner] = [(); 3].map(|()| manager.begin().unwrap());
+    let (span, mode) = (SpanRef::point(b"k"), RecordMode::Exclusive);
+    lock(&manager, &mut holder, span, mode).unwrap();
+    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
+    let (before, began) = (manager.waited_ns(&owner), Instant::now());
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            // More than once: by then it is a wait, and not only a look.
+            while manager.found_out() < 3 {
+                thread::yield_now();
+            }
+            manager.end_stint(&mut runner);
+            until_waiting(&manager, 1);
+            manager.release_all(&mut holder);
+        });
+        manager.wait_for_span(&mut owner, Wanted { index: INDEX, span, mode }, &patient());
+    });
+    let (waited_ns, took) = (manager.waited_ns(&owner) - before, began.elapsed());
+    assert!(waited_ns <= took.as_nanos() as u64, "{waited_ns} ns of waits in {took:?}");
+    [holder, owner, runner].into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0);
+}
+
 /// A span of two executors is had although one or the other table is out at each moment. And it is had of both by then: it goes
 /// along with its keys wherever they go.
 #[test]
@@ -577,6 +606,43 @@ fn a_request_that_fails_on_its_second_way_leaves_no_part_stronger() {
         [holder, runner, waiter].into_iter().for_each(|owner| manager.end(owner));
         assert_eq!(manager.locks_now(), 0);
     }
+}
+
+/// An owner has a range exclusively at three executors; the mark at one of them was left out where a table was out. It asks for the
+/// range again, and is refused, since another table is out.
+#[test]
+fn a_request_that_fails_takes_nothing_of_what_its_owner_had() {
+    let manager = manager();
+    let rule = RoutingRule::new([b"g", b"p"].map(|bound| Key::from(&bound[..])).to_vec(), vec![0, 1, 2]);
+    manager.route(INDEX, Some(rule));
+    let other = IndexId(INDEX.0 + 1);
+    manager.route(other, Some(RoutingRule::new(vec![], vec![1])));
+    let range = Span::between(Bound::Included(b"d"), Bound::Excluded(b"t")).unwrap();
+    let [mut owner, mut holder, mut runner, mut stranger] = [(); 4].map(|()| manager.begin().unwrap());
+    lock(&manager, &mut owner, range.borrow(), RecordMode::Shared).unwrap();
+    lock(&manager, &mut holder, SpanRef::point(b"s"), RecordMode::Shared).unwrap();
+    thread::scope(|scope| {
+        let asks = scope.spawn(|| {
+            manager.local(&mut owner, INDEX, range.borrow(), RecordMode::Exclusive, &patient()).unwrap();
+        });
+        // For the key at the third executor.
+        until_waiting(&manager, 1);
+        let at_second = Wanted { index: other, span: SpanRef::point(b"x"), mode: RecordMode::Exclusive };
+        while !manager.stint(&mut runner, std::iter::once(at_second)) {}
+        manager.release_all(&mut holder);
+        asks.join().unwrap();
+        manager.end_stint(&mut runner);
+    });
+    let key = SpanRef::point(b"h");
+    assert_eq!(lock(&manager, &mut stranger, key, RecordMode::Shared), Err(LockError::WouldWait));
+    // At the third executor, beyond the range.
+    while !stint(&manager, &mut runner, &[(SpanRef::point(b"z").to_owned(), RecordMode::Exclusive)]) {}
+    let again = lock(&manager, &mut owner, range.borrow(), RecordMode::Exclusive);
+    assert_eq!(again, Err(LockError::WouldWait));
+    assert_eq!(lock(&manager, &mut stranger, key, RecordMode::Shared), Err(LockError::WouldWait));
+    manager.end_stint(&mut runner);
+    [owner, holder, runner, stranger].into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0);
 }
 
 /// L12: who finds a table out waits for it without those that he has taken already.

@@ -96,7 +96,7 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
                         false => held[at].0 = to,
                     }
                 }
-                2 => drop(table.fall_back(request)),
+                2 => drop(table.fall_back(request, RecordMode::Shared)),
                 _ => held.extend(table.hold(request).map(|lock| (owner, lock))),
             }
         }
