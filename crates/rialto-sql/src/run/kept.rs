@@ -33,6 +33,11 @@ impl Budget {
         if self.used <= self.max { Ok(()) } else { Err(self.exceeded()) }
     }
 
+    /// Refuses what leaves less than an eighth free: else rows that only just fit would be sorted anew for each further row.
+    fn leaves_an_eighth(&self) -> Result<()> {
+        if self.used <= self.max - self.max / 8 { Ok(()) } else { Err(self.exceeded()) }
+    }
+
     #[cold]
     fn exceeded(&self) -> SqlError {
         let message = format!("the statement would keep more than {} bytes of rows", self.max);
@@ -75,9 +80,11 @@ impl<'o> Sorted<'o> {
         let taken = self.budget.take(row_bytes(&keys, &values));
         self.rows.push((keys, values));
         // Twice as many as are wanted are kept at most, so a row is sorted a few times in all.
-        if taken.is_err() || self.rows.len() >= self.wanted.saturating_mul(2).max(1_024) {
+        if taken.is_err() {
             self.cut();
-            self.budget.take(0)?;
+            self.budget.leaves_an_eighth()?;
+        } else if self.rows.len() >= self.wanted.saturating_mul(2).max(1_024) {
+            self.cut();
         }
         Ok(())
     }
@@ -177,5 +184,30 @@ mod tests {
             sorted.push(keys, values).unwrap();
         }
         assert_eq!(sorted.finish().next(), Some(vec![Value::Int4(99_999)]));
+    }
+
+    /// Each sort at the bound is paid for by the rows that came since the one before: those have an eighth of it.
+    #[test]
+    fn rows_at_the_bound_are_not_sorted_again_for_each_row() {
+        let order = by_key();
+        let max = 100_000;
+        let (keys, values) = row(0, 0);
+        let fitting = max / row_bytes(&keys, &values);
+        for (wanted, passes) in [(fitting / 2, true), (fitting * 3 / 4, true), (fitting - 1, false)] {
+            let mut sorted = Sorted::new(&order, wanted);
+            sorted.budget.max = max;
+            let (mut cuts, mut failed) = (0, None);
+            for number in 0..20_000 {
+                let (keys, values) = row(-number, number);
+                let before = sorted.rows.len();
+                failed = sorted.push(keys, values).err();
+                cuts += usize::from(sorted.rows.len() <= before);
+                if failed.is_some() {
+                    break;
+                }
+            }
+            assert!(cuts <= 20_000 / (fitting / 8) + 1, "{cuts} sorts for {wanted} of {fitting} rows");
+            assert_eq!(failed.map(|error| error.sqlstate), (!passes).then_some(SqlState::OutOfMemory));
+        }
     }
 }

@@ -208,6 +208,8 @@ impl Replay {
             locks: LockManager::new(LockOptions {
                 form: options.locks,
                 owners_max: workers,
+                // What was one lock on many keys when a call committed may be a lock on each of them here.
+                locks_max: usize::MAX,
                 ..LockOptions::default()
             }),
             log,

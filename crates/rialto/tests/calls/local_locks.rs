@@ -96,3 +96,29 @@ fn calls_beside_a_slow_body_are_run_again() {
     let db = Database::open_on(disk, options()).unwrap();
     assert_eq!((db.recovery().unwrap().calls, db.table("t").unwrap().rows_estimate()), (6, 6));
 }
+
+/// One lock on a range, when the call committed, is a lock on each key that is not there when it is run again: more of them than a
+/// transaction may have.
+#[test]
+fn a_call_that_read_many_absent_keys_under_one_lock_is_run_again() {
+    const KEYS: i32 = (4 << 20) + 10;
+    let action = Action::exclusive("t", |tx, arguments, _| {
+        let (left, table) = (arguments.get::<i32>(0)?, arguments.table()?);
+        for right in 0..KEYS {
+            assert!(tx.get(table, (left, right))?.is_none());
+        }
+        tx.insert(table, &[Value::Int4(left), Value::Int4(-1)])
+    });
+    let flow = Flow::new().phase([action.by_argument(0)]);
+    let procedure = Procedure::new("many", [ColumnType::Int4], flow).deterministic(1);
+    let options = || Options { locks: LockForm::Local, procedures: vec![procedure.clone()], ..calls() };
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let columns = ["a", "b"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+    let table = TableDef::new("t", columns).with_primary_key(&["a", "b"]);
+    db.transact(|tx| tx.create_table(&table)).unwrap();
+    db.call("many", &[Value::Int4(1)]).unwrap();
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap();
+    assert_eq!(db.recovery().unwrap().calls, 1);
+}
