@@ -493,8 +493,8 @@ impl LockManager {
     }
 
     /// Gives back what a request that failed, maybe of several parts, has been granted: the locks beyond the first `before` that the
-    /// owner has, and what those that it had before were strengthened by: it has what it had, in the mode in which it had it. What lies where a table stays out is the owner's until
-    /// its transaction ends (L15).
+    /// owner has, and what those that it had before were strengthened by. So the owner has what it had, in the mode in which it
+    /// had it. What lies where a table stays out is the owner's until its transaction ends (L15).
     #[cold]
     fn give_up(&self, owner: &mut Owner, before: usize, strengthened: &Strengthened, wanted: Wanted<'_>) {
         let Wanted { index, span, mode } = wanted;
