@@ -71,18 +71,17 @@ impl Input {
         let announced = self.announced();
         // The message, and room to read what follows it.
         let whole = announced.map_or(0, |(_, bytes)| bytes).max(self.end) + BUFFER_BYTES;
-        if self.bytes.len() > SMALL_BYTES && whole <= SMALL_BYTES {
-            self.resize(whole);
+        let step = (self.end + self.end / 8).max(SMALL_BYTES);
+        let length = whole.min(step).max(self.end + BUFFER_BYTES);
+        // What a long message has left is not kept for the next one, which may never come.
+        if self.bytes.len() > length.max(SMALL_BYTES) {
+            self.resize(length);
         }
         let too_long = announced.and_then(|(tag, bytes)| frontend::too_long(tag, bytes));
         let grown = match too_long {
             Some(error) => Err(error),
             None if self.bytes.len() - self.end >= BUFFER_BYTES => Ok(()),
-            None => {
-                let step = (self.end + self.end / 8).max(SMALL_BYTES);
-                let length = whole.min(step).max(self.end + BUFFER_BYTES);
-                self.taken.fit(length).map(|()| self.resize(length))
-            }
+            None => self.taken.fit(length).map(|()| self.resize(length)),
         };
         if let (Err(error), Some((tag, bytes))) = (grown, announced) {
             self.refused = Some(Box::new(Refused { tag, left: bytes - self.end, error }));
@@ -199,6 +198,10 @@ mod tests {
         }
         assert_eq!(feed(&mut input, &[head(b'Q', 1), vec![0]].concat()), ["Q 1"]);
         assert!(input.bytes.capacity() <= SMALL_BYTES && input.taken.fit(0).is_ok(), "it is given back");
+        // To a message that is long, too, but does not come.
+        assert_eq!(feed(&mut input, &[head(b'd', body), vec![7; body]].concat()).len(), 1);
+        assert_eq!(feed(&mut input, &head(b'd', body)), [""; 0]);
+        assert!(input.bytes.capacity() <= SMALL_BYTES, "it waits");
     }
 
     #[test]

@@ -227,6 +227,8 @@ struct Inner {
     full: Option<DiskError>,
     /// A checkpoint is being made.
     room_is_left: bool,
+    /// It began behind an attempt that met a full disk.
+    is_behind_full: bool,
     /// Attempts to prepare a file: how many were begun, and the number of the last that has ended.
     begun: u64,
     ended: u64,
@@ -440,6 +442,11 @@ impl FileTable {
         let full = {
             let mut inner = self.inner.lock();
             inner.room_is_left = is_left;
+            if is_left {
+                inner.is_behind_full = inner.full.is_some();
+            } else if inner.is_behind_full {
+                inner.full = None;
+            }
             inner.full.is_some()
         };
         if is_left && full {

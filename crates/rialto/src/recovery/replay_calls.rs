@@ -38,7 +38,7 @@ use crate::core::{CallersServers, Contexts, Core};
 use crate::engine::data_oriented::Bounds;
 use crate::engine::{Outputs, Procedure, Procedures, Registered, conventional};
 use crate::error::{Error, Result};
-use crate::foreign::Panic;
+use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
 use crate::in_flight::{Definitions, InFlight};
 use crate::io::{Caching, Disk, MemoryDisk};
@@ -528,8 +528,14 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         context.numbers = NumberSource::Given(numbers.clone(), 0);
         context.of_the_moment = None;
         let mut transaction = Transaction::of(context);
-        let done = conventional::run(&procedure, &mut transaction, &arguments, &mut outputs);
+        let done = catch(|| conventional::run(&procedure, &mut transaction, &arguments, &mut outputs));
         let context = transaction.context();
+        let done = match done {
+            Ok(done) => done,
+            // A body may panic for an error, which is the outcome then.
+            Err(panic) if context.of_the_moment.is_none() => panic.resume(),
+            Err(_) => Err(Error::Closed),
+        };
         let found = checksum_of(context.packet_bytes());
         if done.is_ok() && found == checksum {
             context.apply_again(lsn);

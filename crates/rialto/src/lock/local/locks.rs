@@ -162,7 +162,7 @@ pub(in super::super) struct LocalLocks {
 #[derive(Debug, Default)]
 struct PointOrder {
     locks: Option<OrderedLocks>,
-    /// How many looks wide requests take without the order, since it was made or given up last.
+    /// How many looks wide requests take without the order, lately, since it was made or given up.
     looks: u64,
     /// How many locks have come meanwhile.
     came: u64,
@@ -171,6 +171,8 @@ struct PointOrder {
 impl PointOrder {
     /// As many looks take as long as it does to put a lock into the order and to take it out.
     const LOOKS_OF_A_PLACE: u64 = 64;
+    /// Beside those that are there four times, so many locks that came are remembered.
+    const CAME_LATELY: u64 = 1_024;
 
     /// A wide request is to come, of which nobody knows yet where in the order it looks.
     fn ask(&mut self, locks: &[Lock], points: &HashTable<u32>) {
@@ -188,6 +190,10 @@ impl PointOrder {
     /// A lock comes, which is one of so many.
     fn add(&mut self, locks: &[Lock], at: u32, count: usize) {
         self.came += 1;
+        // What was long ago counts for less and less.
+        if self.came > 4 * count as u64 + Self::CAME_LATELY {
+            (self.came, self.looks) = (self.came / 2, self.looks / 2);
+        }
         let Some(order) = &mut self.locks else { return };
         // Where there was no order, the same number of requests would not make one for long.
         if self.came > count as u64 && self.looks < self.came * (Self::LOOKS_OF_A_PLACE / 4) {
@@ -290,9 +296,7 @@ impl LocalLocks {
         if held.is_some_and(|held| suffices(held, mode)) || self.is_covered(request) {
             return Answer::Held;
         }
-        if !request.span.is_point() {
-            self.order.ask(&self.locks, &self.points);
-        }
+        self.expect(request.span);
         if self.is_blocked(request, self.blocked.len()) {
             return Answer::Wait;
         }
@@ -314,6 +318,13 @@ impl LocalLocks {
     /// What was kept of requests since the last time.
     pub fn take_keys(&mut self) -> Vec<(IndexId, Key, RecordMode)> {
         self.keys.drain(..).collect()
+    }
+
+    /// What lies in this span is to be looked for.
+    pub fn expect(&mut self, span: SpanRef<'_>) {
+        if !span.is_point() {
+            self.order.ask(&self.locks, &self.points);
+        }
     }
 
     /// Whether the request could be granted now.
@@ -668,6 +679,9 @@ impl LocalLocks {
     pub fn grant_waiting(&mut self, mut tell: impl FnMut(u16, u64) -> bool) {
         let mut at = 0;
         while at < self.blocked.len() {
+            if !self.blocked[at].span.borrow().is_point() {
+                self.order.ask(&self.locks, &self.points);
+            }
             if self.is_blocked(self.blocked[at].request(), at) {
                 at += 1;
                 continue;

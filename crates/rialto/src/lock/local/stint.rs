@@ -249,6 +249,9 @@ impl LockManager {
         // Who changes the rules has all tables.
         let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
         let table = &mut stint.tables[at].1;
+        if !table.is_idle() {
+            table.expect(span);
+        }
         if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
             return false;
         }

@@ -934,3 +934,58 @@ fn an_owner_gets_so_many_locks_and_no_more() {
     manager.end(other);
     assert_eq!(manager.locks_now(), 0);
 }
+
+/// Ranges beside as many keys, at an executor that has served short transactions of one key each before.
+#[test]
+fn each_of_many_ranges_is_had_in_few_looks_after_a_while_of_short_transactions() {
+    let looks_after = |short: u32| {
+        let manager = manager();
+        let [mut owner, mut other] = [(); 2].map(|()| manager.begin().unwrap());
+        lock(&manager, &mut other, range(1 << 20, false).borrow(), RecordMode::Shared).unwrap();
+        for nth in 0..short {
+            let key = nth.to_be_bytes();
+            lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
+            manager.release_all(&mut owner);
+        }
+        let before = LOOKS.get();
+        for nth in 0..8_000 {
+            lock(&manager, &mut owner, range(nth, false).borrow(), RecordMode::Exclusive).unwrap();
+            let key = (u32::MAX - nth).to_be_bytes();
+            lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
+        }
+        let looks = LOOKS.get() - before;
+        manager.end(owner);
+        manager.end(other);
+        looks
+    };
+    let [fresh, after] = [0, 600_000].map(looks_after);
+    assert!(after < 4 * fresh, "{fresh} looks at first, {after} after 600,000 short transactions");
+}
+
+/// Short transactions in place, each of one range, beside one that has locked many keys at the executor.
+#[test]
+fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
+    let looks_beside = |keys: u32| {
+        let manager = manager();
+        let [mut holder, mut runner] = [(); 2].map(|()| manager.begin().unwrap());
+        for nth in 0..keys {
+            let key = (u32::MAX - nth).to_be_bytes();
+            lock(&manager, &mut holder, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
+        }
+        let mut looks = 0;
+        for nth in 0..2_000 {
+            let before = LOOKS.get();
+            assert!(stint(&manager, &mut runner, &[(range(nth, false), RecordMode::Exclusive)]));
+            looks = LOOKS.get() - before;
+            manager.end_stint(&mut runner);
+        }
+        manager.end(holder);
+        manager.end(runner);
+        looks
+    };
+    let [few, many] = [10, 20_000].map(looks_beside);
+    assert!(
+        many < 20 * few.max(10),
+        "the 2,000th stint took {few} looks beside 10 keys, {many} beside 20,000"
+    );
+}

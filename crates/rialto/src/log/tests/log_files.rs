@@ -432,3 +432,24 @@ fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
     table.leave_room(true);
     table.prepare().unwrap();
 }
+
+/// The checkpoint behind the attempt that met a full disk has ended, and the disk has room: a later checkpoint leaves the log what it
+/// needs.
+#[test]
+fn a_disk_that_was_full_once_is_not_full_in_a_later_checkpoint() {
+    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
+    let options = LogOptions { first_file_bytes: bytes, ..small() };
+    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
+    (0..3).for_each(|_| table.prepare().unwrap());
+    disk.fail_always(FaultKind::Full, "log-", 0);
+    assert!(matches!(table.prepare(), Err(Error::DiskFull { .. })));
+    // This checkpoint frees two files, which are made over, and ends. Then somebody gives the disk more room.
+    table.leave_room(true);
+    table.behind(1).iter().for_each(|file| file.set_first(10));
+    assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 2);
+    table.leave_room(false);
+    (0..2).for_each(|_| table.prepare().unwrap());
+    disk.mend();
+    table.leave_room(true);
+    table.prepare().unwrap();
+}
