@@ -30,7 +30,7 @@ struct Refused {
     tag: u8,
     /// Bytes of it that are still to come.
     left: usize,
-    error: SqlError,
+    error: Box<SqlError>,
 }
 
 /// What has come.
@@ -38,7 +38,7 @@ pub(super) enum Came<'a> {
     /// A message: its tag and its body.
     Message(u8, &'a [u8]),
     /// A message with this tag that was passed over, and why.
-    Refused(u8, SqlError),
+    Refused(u8, Box<SqlError>),
 }
 
 impl Input {
@@ -53,7 +53,10 @@ impl Input {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
         }
-        self.make_room();
+        // Where no message has begun, a buffer that is neither too short nor too long is as it should be.
+        if self.end > 0 || !(BUFFER_BYTES..=SMALL_BYTES).contains(&self.bytes.len()) {
+            self.make_room();
+        }
         loop {
             match stream.read(&mut self.bytes[self.end..]) {
                 Ok(read) => {
@@ -67,6 +70,7 @@ impl Input {
     }
 
     /// Sees to it that there is room to read into.
+    #[inline(never)]
     fn make_room(&mut self) {
         let announced = self.announced();
         // The message, and room to read what follows it.
@@ -84,7 +88,7 @@ impl Input {
             None => self.taken.fit(length).map(|()| self.resize(length)),
         };
         if let (Err(error), Some((tag, bytes))) = (grown, announced) {
-            self.refused = Some(Box::new(Refused { tag, left: bytes - self.end, error }));
+            self.refused = Some(Box::new(Refused { tag, left: bytes - self.end, error: Box::new(error) }));
             self.end = 0;
             self.resize(BUFFER_BYTES);
         }

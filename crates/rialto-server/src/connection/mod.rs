@@ -176,7 +176,7 @@ impl<S: Stream> Connection<S> {
                 }
                 Ok(Some(Came::Refused(tag, error))) => {
                     if !matches!(self.mode, Mode::SkipToSync) {
-                        self.read_message(tag, Err(error))?;
+                        self.read_message(tag, Err(*error))?;
                     }
                 }
                 Ok(None) => {
