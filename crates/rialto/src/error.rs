@@ -378,7 +378,8 @@ impl Error {
     }
 
     /// Whether another run of a body with the same arguments on the same rows may go without this error: it follows from locks,
-    /// times, limits, options, handles, devices, or from a table's absence, which nothing locks. Every kind is named, so that a new one is one or the other on purpose.
+    /// times, limits, options, handles, devices, or from a table's absence, which nothing locks. Every kind is named, so that a new
+    /// one is one or the other on purpose.
     pub(crate) fn is_of_the_moment(&self) -> bool {
         match self {
             Error::Deadlock { .. }

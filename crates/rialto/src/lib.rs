@@ -30,6 +30,7 @@ mod inside;
 pub mod io;
 pub mod lock;
 pub mod log;
+mod looks;
 mod metrics;
 mod open;
 mod options;

@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 
 use super::mode::{LockMode, MODES, ModeSet};
 use super::name::HeadName;
+use crate::looks::count_look;
 use crate::rarely::rarely;
 
 /// "No head": the end of a bucket's chain or of the free list.
@@ -449,16 +450,4 @@ impl Heads {
     pub(super) fn len(&self) -> usize {
         self.used
     }
-}
-
-/// Counts a look at a head, in tests.
-#[inline(always)]
-fn count_look() {
-    #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

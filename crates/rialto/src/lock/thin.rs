@@ -28,6 +28,7 @@ use super::slot::{Lent, Owner, Slot};
 use super::sync::{AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
 use crate::ids::IndexId;
+use crate::looks::count_look;
 use crate::rarely::rarely;
 
 /// The lock bits of a record's word.
@@ -206,18 +207,6 @@ impl ThinList {
 fn look(cell: &PlainU64) -> u64 {
     count_look();
     cell.load(Ordering::Relaxed)
-}
-
-/// Counts a look at an entry of a list, in tests.
-#[inline(always)]
-fn count_look() {
-    #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    pub(super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl Lent<'_> {

@@ -528,21 +528,20 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         context.numbers = NumberSource::Given(numbers.clone(), 0);
         context.of_the_moment = None;
         let mut transaction = Transaction::of(context);
-        let done = catch(|| conventional::run(&procedure, &mut transaction, &arguments, &mut outputs));
+        let outcome = catch(|| conventional::run(&procedure, &mut transaction, &arguments, &mut outputs));
         let context = transaction.context();
-        let done = match done {
-            Ok(done) => done,
-            // A body may panic for an error, which is the outcome then.
-            Err(panic) if context.of_the_moment.is_none() => panic.resume(),
-            Err(_) => Err(Error::Closed),
-        };
         let found = checksum_of(context.packet_bytes());
-        if done.is_ok() && found == checksum {
+        if matches!(outcome, Ok(Ok(()))) && found == checksum {
             context.apply_again(lsn);
             return Ok(());
         }
-        // An error of the moment, which the body may have gone on after, or given on as another one, is why it came to this.
-        match context.of_the_moment.take().map_or(done, Err) {
+        // An error of the moment is why it came to this, whatever the body made of it: another error, a panic, nothing.
+        let done = match (context.of_the_moment.take(), outcome) {
+            (Some(error), _) => Err(error),
+            (None, Ok(done)) => done,
+            (None, Err(panic)) => panic.resume(),
+        };
+        match done {
             // Of locks that two calls share by the hash of their keys: it runs again.
             Err(Error::Deadlock { .. } | Error::WouldWait { .. } | Error::LockTimeout { .. }) => {}
             Err(full @ Error::MemoryLimit { .. }) => return Err(full),

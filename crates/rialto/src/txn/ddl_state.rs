@@ -13,6 +13,7 @@ use crate::checkpoint::{Committed, image};
 use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
+use crate::looks::count_look;
 use crate::store::memory::index::Index;
 use crate::store::memory::{Heap, RecordRef};
 
@@ -154,18 +155,6 @@ impl DdlChange {
             DdlChange::Drop(_) => {}
         }
     }
-}
-
-/// Counts a look at a change, in tests.
-#[inline(always)]
-fn count_look() {
-    #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
 impl DdlState {
@@ -330,8 +319,8 @@ impl DdlState {
 
 #[cfg(test)]
 mod tests {
-    use super::LOOKS;
     use crate::io::MemoryDisk;
+    use crate::looks::LOOKS;
     use crate::row::{Column, ColumnType, Value};
     use crate::{Checkpointing, Database, Logging, Options, Table, TableDef, Transaction};
 

@@ -2,8 +2,8 @@
 //! a transaction server then lets another one run; to other threads it means nothing.
 //!
 //! Every such wait that is not bounded by a few milliseconds has to say so, and only waits at which the thread holds no latch may: an
-//! executor that goes on waits for its turn, and whoever has the turn must never need what it holds, but by a wait that says
-//! so, too.
+//! executor that goes on waits for its turn, and the thread that has the turn must need nothing that it holds, unless it waits for that in a wait that
+//! says so, too.
 
 use std::cell::Cell;
 use std::sync::Arc;

@@ -8,9 +8,11 @@ use smallvec::SmallVec;
 
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
-use super::ordered::{OrderedLocks, Summary, count_look};
+use super::ordered::{OrderedLocks, Summary};
+use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
 use crate::ids::IndexId;
+use crate::looks::count_look;
 use crate::rarely::rarely;
 use crate::row::Key;
 
@@ -155,65 +157,6 @@ pub(in super::super) struct LocalLocks {
     version: u64,
     /// What some requests since the last look were for.
     keys: Vec<(IndexId, Key, RecordMode)>,
-}
-
-/// The locks on one key each in their order, while that pays: a wide request looks at all of them else, and each of them takes a
-/// while longer to come and to go by it.
-#[derive(Debug, Default)]
-struct PointOrder {
-    locks: Option<OrderedLocks>,
-    /// How many looks wide requests take without the order, lately, since it was made or given up.
-    looks: u64,
-    /// How many locks have come meanwhile.
-    came: u64,
-}
-
-impl PointOrder {
-    /// As many looks take as long as it does to put a lock into the order and to take it out.
-    const LOOKS_OF_A_PLACE: u64 = 64;
-    /// Beside those that are there four times, so many locks that came are remembered.
-    const CAME_LATELY: u64 = 1_024;
-
-    /// A wide request is to come, of which nobody knows yet where in the order it looks.
-    fn ask(&mut self, locks: &[Lock], points: &HashTable<u32>) {
-        let count = points.len() as u64;
-        self.looks += count;
-        if self.locks.is_none() && self.looks > (self.came + count) * Self::LOOKS_OF_A_PLACE {
-            *self = PointOrder {
-                locks: Some(OrderedLocks::of(locks, points.iter().copied())),
-                looks: 0,
-                came: 0,
-            };
-        }
-    }
-
-    /// A lock comes, which is one of so many.
-    fn add(&mut self, locks: &[Lock], at: u32, count: usize) {
-        self.came += 1;
-        // What was long ago counts for less and less.
-        if self.came > 4 * count as u64 + Self::CAME_LATELY {
-            (self.came, self.looks) = (self.came / 2, self.looks / 2);
-        }
-        let Some(order) = &mut self.locks else { return };
-        // Where there was no order, the same number of requests would not make one for long.
-        if self.came > count as u64 && self.looks < self.came * (Self::LOOKS_OF_A_PLACE / 4) {
-            *self = PointOrder::default();
-        } else {
-            order.insert(locks, at);
-        }
-    }
-
-    fn remove(&mut self, locks: &[Lock], at: u32) {
-        if let Some(order) = &mut self.locks {
-            order.remove(locks, at);
-        }
-    }
-
-    fn update(&mut self, locks: &[Lock], at: u32) {
-        if let Some(order) = &mut self.locks {
-            order.update(locks, at);
-        }
-    }
 }
 
 /// A table without locks that has had more than so many at a time gives their memory back.
@@ -446,7 +389,7 @@ impl LocalLocks {
         may: impl Fn(&Summary) -> bool + Copy + 'a,
     ) -> impl Iterator<Item = &'a Lock> {
         let Request { index, span, .. } = request;
-        let (point, points, ordered) = match (span.is_point(), &self.order.locks) {
+        let (point, points, ordered) = match (span.is_point(), self.order.locks()) {
             (true, _) => (self.find(&request), None, None),
             (false, None) => (None, Some(self.points.iter().copied()), None),
             (false, Some(order)) => (None, None, Some(order.overlapping(&self.locks, index, span, may))),

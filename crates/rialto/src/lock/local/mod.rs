@@ -30,6 +30,7 @@ mod executor;
 mod locks;
 mod ordered;
 mod own_lease;
+mod point_order;
 mod routing;
 mod span;
 mod stint;
@@ -48,8 +49,6 @@ pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
 use self::locks::{Answer, Copied, Granted, Request, suffices};
-#[cfg(test)]
-pub(super) use self::ordered::LOOKS;
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};

@@ -17,6 +17,7 @@ use super::locks::Lock;
 use super::span::SpanRef;
 use crate::ids::IndexId;
 use crate::io::Random;
+use crate::looks::count_look;
 use crate::seed;
 
 /// No node.
@@ -290,16 +291,4 @@ impl OrderedLocks {
         self.sum_up(locks, root);
         root
     }
-}
-
-/// Counts a look at a lock, in tests.
-#[inline(always)]
-pub(super) fn count_look() {
-    #[cfg(test)]
-    LOOKS.with(|looks| looks.set(looks.get() + 1));
-}
-
-#[cfg(test)]
-thread_local! {
-    pub(in super::super) static LOOKS: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }

@@ -5,10 +5,11 @@ use std::thread;
 
 use super::{INDEX, manager, name, patient, refusing, until_waiting};
 use crate::ids::{IndexId, TableId};
-use crate::lock::head::{HEADS_KEPT, LOOKS};
+use crate::lock::head::HEADS_KEPT;
 use crate::lock::name::HeadName;
 use crate::lock::slot::HELD_KEPT;
 use crate::lock::{Acquired, LockError, LockManager, LockMode, LockName, LockOptions, Owner, RecordMode};
+use crate::looks::LOOKS;
 use crate::seed::keys_of_one_place;
 
 const TABLE: TableId = TableId(3);

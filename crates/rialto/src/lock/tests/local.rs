@@ -10,12 +10,12 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::ids::{IndexId, TableId};
-use crate::lock::local::LOOKS;
 use crate::lock::slot::HELD_KEPT;
 use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
     SpanRef, Wait, Wanted,
 };
+use crate::looks::LOOKS;
 use crate::row::{Column, ColumnType, IntoKey, Key, Schema, Value, WhichIndex};
 use crate::seed::{LOOKED_AT, keys_of_one_place};
 

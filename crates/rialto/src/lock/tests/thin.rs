@@ -8,10 +8,11 @@ use std::time::Duration;
 use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within};
 use crate::ids::TableId;
 use crate::io::Moment;
-use crate::lock::thin::{CHUNKS_KEPT, LOOKS};
+use crate::lock::thin::CHUNKS_KEPT;
 use crate::lock::{
     Acquired, LockError, LockManager, LockMode, LockTarget, LockWords, Owner, RecordMode, ThinWord, Wait,
 };
+use crate::looks::LOOKS;
 
 /// Records' words; the address is the position. The store's bits hold a pattern that has to survive.
 pub(super) struct Words(Vec<AtomicU64>);

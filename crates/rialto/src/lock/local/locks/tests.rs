@@ -3,9 +3,10 @@
 use std::ops::Bound;
 use std::time::Instant;
 
-use super::super::{LOOKS, Seed};
+use super::super::Seed;
 use super::*;
 use crate::io::Random;
+use crate::looks::LOOKS;
 
 /// Keys of up to two bytes: few, so that spans overlap, and some behind whose prefixes nothing comes.
 fn key(random: &mut Random) -> Vec<u8> {
@@ -74,13 +75,8 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
             found[0] += usize::from(enemies > 0);
             found[1] += usize::from(is_covered);
             found[2] += usize::from(is_kins);
-            match random.below(16) {
-                0 => table.order.locks = None,
-                1 => {
-                    let order = OrderedLocks::of(&table.locks, table.points.iter().copied());
-                    table.order.locks = Some(order);
-                }
-                _ => {}
+            if random.chance(1, 8) {
+                table.order.keep(random.chance(1, 2), &table.locks, &table.points);
             }
             match random.below(4) {
                 0 if !held.is_empty() => {
@@ -102,7 +98,7 @@ fn a_table_finds_what_a_list_of_its_locks_has() {
         }
         held.into_iter().for_each(|(owner, lock)| table.release(owner, lock, drop));
         assert!(table.is_idle() && table.wide.iter().next().is_none());
-        assert!(table.order.locks.is_none_or(|order| order.iter().next().is_none()));
+        assert!(table.order.locks().is_none_or(|order| order.iter().next().is_none()));
     }
     assert!(found.iter().all(|&found| found > 0), "{found:?}");
 }
