@@ -57,6 +57,14 @@ pub struct CopyPlan {
     pub options: parse::Copy,
 }
 
+/// An EXPLAIN that is ready to run.
+pub struct Explained {
+    /// The lines to answer.
+    pub lines: Vec<String>,
+    /// The table that they tell of, and its schema.
+    table: Option<(Table, Arc<Schema>)>,
+}
+
 /// What there is to do.
 pub enum Kind {
     /// SELECT.
@@ -67,8 +75,8 @@ pub enum Kind {
     Update(UpdatePlan),
     /// DELETE.
     Delete(DeletePlan),
-    /// EXPLAIN: the lines to answer.
-    Explain(Vec<String>),
+    /// EXPLAIN.
+    Explain(Explained),
     /// COPY.
     Copy(CopyPlan),
     /// Everything else.
@@ -116,13 +124,14 @@ impl Prepared {
             Kind::Update(plan) => Some((&plan.bound.table, &plan.bound.schema)),
             Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
             Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
-            Kind::Explain(_) | Kind::Utility(_) => None,
+            Kind::Explain(explained) => explained.table.as_ref().map(|(table, schema)| (table, schema)),
+            Kind::Utility(_) => None,
         }
     }
 
     /// Whether it says what tables, columns or indexes there are.
     pub fn tells_of_tables(&self) -> bool {
-        matches!(self.kind, Kind::Explain(_)) || self.table().is_some()
+        self.table().is_some()
     }
 
     /// The columns of the rows that running it gives: the result's, or those of a COPY.
@@ -162,14 +171,15 @@ pub fn prepare(
 ) -> Result<Prepared> {
     if let Statement::Explain(inner) = statement {
         let inner = prepare(text, *inner, declared, (facts, cancel), catalog, lookup)?;
-        if let Some((table, _)) = inner.table() {
+        let table = inner.table().map(|(table, schema)| (table.clone(), schema.clone()));
+        if let Some((table, _)) = &table {
             // The plan may tell of an index that is younger than the first look: an open transaction depends on that, too.
             let _ = lookup(&Name { text: table.name(), position: None });
         }
         let columns = vec![OutputColumn { name: "QUERY PLAN".to_string(), sql_type: SqlType::Text }];
         let lines = explain(&inner);
         let bytes = inner.bytes + lines.iter().map(|line| size_of::<String>() + line.len()).sum::<usize>();
-        return Ok(Prepared { columns, kind: Kind::Explain(lines), bytes, ..inner });
+        return Ok(Prepared { columns, kind: Kind::Explain(Explained { lines, table }), bytes, ..inner });
     }
     let mut binder = Binder::new(declared, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;

@@ -87,6 +87,8 @@ sqlstates! {
     SyntaxError = "42601", "syntax_error";
     /// A name twice in one list.
     DuplicateColumn = "42701", "duplicate_column";
+    /// A name that two output columns have.
+    AmbiguousColumn = "42702", "ambiguous_column";
     /// No such column.
     UndefinedColumn = "42703", "undefined_column";
     /// No such index or setting.

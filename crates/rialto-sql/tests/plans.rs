@@ -6,7 +6,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::{Database, Options};
 use rialto_sql::run::Collected;
 use rialto_sql::values::text;
-use rialto_sql::{Session, SqlError};
+use rialto_sql::{Prepared, Session, SqlError};
 
 fn database() -> Database {
     Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens")
@@ -341,12 +341,21 @@ fn a_prepared_statement_outlives_definitions() {
     run(&mut session, "create table t (a int, b int)");
     run(&mut session, "create index t_b on t (b)");
     run(&mut session, "insert into t select n, n from generate_series(1, 9) n");
-    let prepared = session.prepare("select a from t where b = 3", &[]).unwrap();
-    let check = |session: &mut Session, expected: usize| {
+    let query = "select a from t where b = 3";
+    let explain = format!("explain {query}");
+    let prepared = session.prepare(query, &[]).unwrap();
+    let explained = session.prepare(&explain, &[]).unwrap();
+    let told = |session: &mut Session, prepared: &Prepared| {
         let mut rows = Collected::default();
-        session.execute(&prepared, &[], &mut rows).unwrap();
+        session.execute(prepared, &[], &mut rows).unwrap();
         session.finish().unwrap();
-        assert_eq!(rows.0.len(), expected);
+        rows.0
+    };
+    let check = |session: &mut Session, expected: usize| {
+        assert_eq!(told(session, &prepared).len(), expected);
+        let made_now = session.prepare(&explain, &[]).unwrap();
+        let expected = told(session, &made_now);
+        assert_eq!(told(session, &explained), expected);
     };
     check(&mut session, 1);
     for (sql, expected) in [

@@ -52,6 +52,17 @@ fn show(session: &mut Session, name: &str) -> String {
     run(session, &format!("show {name}")).concat()
 }
 
+/// As the statements of one query string.
+fn run_in_one_block(session: &mut Session, statements: &[&str]) -> Result<(), SqlError> {
+    let answer = statements.iter().try_for_each(|sql| {
+        let prepared = session.prepare(sql, &[])?;
+        session.execute(&prepared, &[], &mut Collected::default()).map(|_| ())
+    });
+    answer.and_then(|()| session.finish()).inspect_err(|error| {
+        let _ = session.fail(error);
+    })
+}
+
 const MEMORY: &str = "set rialto.durability = 'memory'";
 const DISK: &str = "set rialto.durability = 'disk'";
 
@@ -237,4 +248,21 @@ fn a_setting_takes_every_form_of_a_string() {
         let error = try_run(&mut session, &format!("set application_name = {wrong}")).unwrap_err();
         assert_eq!(error.sqlstate.code(), "42601", "{wrong}");
     }
+}
+
+/// A block that a query string opens obeys the modes that it is told, too.
+#[test]
+fn a_query_string_that_gives_up_writing_writes_nothing() {
+    let mut session = session(&database());
+    let strings: [&[&str]; 2] = [
+        &["set transaction read only", "update t set a = 1"],
+        &["select a from t", "set transaction read only", "update t set a = 1"],
+    ];
+    for statements in strings {
+        let error = run_in_one_block(&mut session, statements).expect_err("it may not write");
+        assert_eq!(error.sqlstate.code(), "25006");
+        assert_eq!(run(&mut session, "select a from t"), ["Int4(0)", "Int4(0)"]);
+    }
+    run(&mut session, "set transaction read only");
+    run(&mut session, "update t set a = 1");
 }

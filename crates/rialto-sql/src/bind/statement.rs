@@ -325,7 +325,7 @@ fn order(
     let mut is_named = vec![false; items.len()];
     for entry in list {
         binder.cancel.check()?;
-        let expr = match output_column(entry, items.len(), columns)? {
+        let expr = match output_column(entry, items, columns)? {
             Some(index) if std::mem::replace(&mut is_named[index], true) => continue,
             Some(index) => {
                 binder.take(items[index].expr.bytes())?;
@@ -348,12 +348,12 @@ fn order(
 }
 
 /// The output column that an entry of ORDER BY names: a number is a place in the select list, a bare name the name of an output
-/// column first.
-fn output_column(entry: &OrderItem, items: usize, columns: &[OutputColumn]) -> Result<Option<usize>> {
+/// column first. Output columns of one name have to be the same expression.
+fn output_column(entry: &OrderItem, items: &[Typed], columns: &[OutputColumn]) -> Result<Option<usize>> {
     match &entry.expr.kind {
         NodeKind::Number(digits) => {
             let place = digits.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
-            match place.filter(|place| *place < items) {
+            match place.filter(|place| *place < items.len()) {
                 Some(place) => Ok(Some(place)),
                 None => {
                     let message = format!("ORDER BY position {digits} is not in select list");
@@ -362,7 +362,17 @@ fn output_column(entry: &OrderItem, items: usize, columns: &[OutputColumn]) -> R
                 }
             }
         }
-        NodeKind::Column(name, _) => Ok(columns.iter().position(|column| column.name == name.text)),
+        NodeKind::Column(name, _) => {
+            let mut named = (0..columns.len()).filter(|place| columns[*place].name == name.text);
+            let first = named.next();
+            if let Some(first) = first
+                && named.any(|place| items[place].expr != items[first].expr)
+            {
+                let message = format!("ORDER BY \"{}\" is ambiguous", name.text);
+                return Err(SqlError::new(SqlState::AmbiguousColumn, message).at(name.position));
+            }
+            Ok(first)
+        }
         _ => Ok(None),
     }
 }

@@ -13,7 +13,7 @@ use crate::copy::CopyIn;
 use crate::error::{Result, SqlError, SqlState};
 use crate::expr::{Context, RowTexts};
 use crate::parse::{self, Access, CopyDirection, Lifted, Literal, Name, Statement};
-use crate::prepared::{self, CatalogState, Kind, Prepared};
+use crate::prepared::{self, CatalogState, Explained, Kind, Prepared};
 use crate::run::{self, Out, RowSink, Run};
 use crate::values::{SqlType, text};
 
@@ -344,13 +344,8 @@ impl Session {
             sink.begin(prepared)?;
             return self.utility(prepared, statement, sink);
         }
-        if let Kind::Explain(lines) = &prepared.kind {
-            self.settle_plan(prepared)?;
-            sink.begin(prepared)?;
-            for line in lines {
-                sink.row(prepared, &[Value::Text(line.clone())])?;
-            }
-            return Ok(Tag::Word("EXPLAIN"));
+        if let Kind::Explain(explained) = &prepared.kind {
+            return self.explain(prepared, explained, sink);
         }
         self.begin()?;
         if self.is_current(prepared)? {
@@ -360,6 +355,16 @@ impl Session {
             }
         }
         self.execute_renewed(prepared, params, sink)
+    }
+
+    /// Tells the plan that a statement would be run with by now.
+    fn explain(&mut self, prepared: &Prepared, explained: &Explained, sink: &mut dyn RowSink) -> Result<Tag> {
+        if !self.is_current(prepared)? {
+            let fresh = self.renew(prepared)?;
+            let Kind::Explain(explained) = &fresh.kind else { unreachable!("its text is an EXPLAIN") };
+            return tell_lines(&fresh, explained, sink);
+        }
+        tell_lines(prepared, explained, sink)
     }
 
     /// Runs a plan that is not good, made anew. A change of the table may come between the look at the catalog and the
@@ -464,6 +469,14 @@ impl Session {
         self.statements += 1;
         Ok(Some(Tag::Rows("COPY", rows)))
     }
+}
+
+fn tell_lines(prepared: &Prepared, explained: &Explained, sink: &mut dyn RowSink) -> Result<Tag> {
+    sink.begin(prepared)?;
+    for line in &explained.lines {
+        sink.row(prepared, &[Value::Text(line.clone())])?;
+    }
+    Ok(Tag::Word("EXPLAIN"))
 }
 
 /// Whether the error says that the statement's plan was made for a table that has changed or gone since.

@@ -64,14 +64,8 @@ impl Session {
             }
             Statement::RollbackTo(name) => self.rollback_to(name),
             Statement::SetTransaction(modes) => {
-                if self.block != Block::Explicit {
-                    self.warn(
-                        SqlState::NoActiveTransaction,
-                        "SET TRANSACTION can only be used in transaction blocks",
-                    );
-                } else {
-                    self.set_modes(*modes)?;
-                }
+                self.warn_outside_block("SET TRANSACTION");
+                self.set_modes(*modes)?;
                 Ok(Tag::Word("SET"))
             }
             Statement::SetSessionModes(modes) => {
@@ -81,11 +75,8 @@ impl Session {
                 Ok(Tag::Word("SET"))
             }
             Statement::Set(scope, name, value) => {
-                if *scope == SetScope::Local && self.block != Block::Explicit {
-                    self.warn(
-                        SqlState::NoActiveTransaction,
-                        "SET LOCAL can only be used in transaction blocks",
-                    );
+                if *scope == SetScope::Local {
+                    self.warn_outside_block("SET LOCAL");
                 }
                 self.change_setting(*scope, name, value)?;
                 if *value != SetValue::Default {
@@ -166,6 +157,14 @@ impl Session {
             return Err(SqlError::new(SqlState::ActiveTransaction, message));
         }
         Ok(())
+    }
+
+    /// Warns that a command holds for its own statement only: of a query string it holds to the end, or to the end of the block.
+    fn warn_outside_block(&mut self, command: &str) {
+        if self.block != Block::Explicit && !self.cancel.is_in_string() {
+            let message = format!("{command} can only be used in transaction blocks");
+            self.warn(SqlState::NoActiveTransaction, &message);
+        }
     }
 
     fn warn(&mut self, sqlstate: SqlState, message: &str) {
