@@ -157,13 +157,15 @@ fn damages(checkpoint: Checkpointing, seed: u64) -> [u32; 2] {
     });
     let metrics = db.metrics();
     let stats = &metrics.checkpoints;
-    assert!(stats.latches > 6, "{stats:?}");
     match checkpoint {
+        // Where commits come first to every segment, a sweep finds snapshots only and takes no latch.
         Checkpointing::ActionCopyOnUpdate | Checkpointing::TransactionCopyOnUpdate => {
             assert!(stats.cuts >= 6 && stats.snapshot_bytes_max > 0, "{stats:?}");
         }
-        Checkpointing::TransactionBlackWhite => assert!(metrics.aborted_colour > 0, "the test's own premise"),
-        _ => {}
+        _ => assert!(stats.latches > 6, "{stats:?}"),
+    }
+    if checkpoint == Checkpointing::TransactionBlackWhite {
+        assert!(metrics.aborted_colour > 0, "the test's own premise");
     }
     db.close().unwrap();
     let db = Database::open_on(disk, options()).unwrap();

@@ -505,7 +505,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
     assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), mode)]));
     let (before, began) = (manager.waited_ns(&owner), Instant::now());
     thread::scope(|scope| {
-        scope.spawn(|| {
+        let ends = scope.spawn(|| {
             // More than once: by then it is a wait, and not only a look.
             while manager.found_out() < 3 {
                 thread::yield_now();
@@ -515,6 +515,7 @@ fn a_wait_for_a_table_before_a_wait_for_a_lock_is_counted_once() {
             manager.release_all(&mut holder);
         });
         manager.wait_for_span(&mut owner, Wanted { index: INDEX, span, mode }, &patient());
+        ends.join().unwrap();
     });
     let (waited_ns, took) = (manager.waited_ns(&owner) - before, began.elapsed());
     assert!(waited_ns <= took.as_nanos() as u64, "{waited_ns} ns of waits in {took:?}");
@@ -537,7 +538,7 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
         let mut owner = manager.begin().unwrap();
         thread::scope(|scope| {
             let (is_out, is_had, manager) = (&is_out, &is_had, &manager);
-            scope.spawn(move || {
+            let stints = scope.spawn(move || {
                 let mut runners = [b"a", b"z"].map(|key| (key, manager.begin().unwrap()));
                 let begin = |(key, runner): &mut (&[u8; 1], Owner)| {
                     let span = SpanRef::point(*key);
@@ -561,6 +562,7 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
             }
             manager.local(&mut owner, INDEX, SpanRef::all(), RecordMode::Exclusive, &patient()).unwrap();
             is_had.store(true, Ordering::SeqCst);
+            stints.join().unwrap();
         });
         assert!(began.elapsed() < Duration::from_secs(60), "it is not had before the stints end");
         let mut stranger = manager.begin().unwrap();

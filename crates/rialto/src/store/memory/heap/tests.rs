@@ -245,13 +245,15 @@ fn while_segments_are_given_back(threads: usize, length: usize) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (heap, other, segments, stop) = (&heap, &other, &segments, &stop);
-        for _ in 0..threads {
+        let giving_back: Vec<_> = std::iter::repeat_with(|| {
             scope.spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
                     heap.give_back_unsought();
                 }
-            });
-        }
+            })
+        })
+        .take(threads)
+        .collect();
         let allocating = scope.spawn(move || {
             let end = Instant::now() + Random::test_time_from_environment();
             let mut rounds = 0;
@@ -273,6 +275,7 @@ fn while_segments_are_given_back(threads: usize, length: usize) {
         });
         let outcome = allocating.join();
         stop.store(true, Ordering::Relaxed);
+        giving_back.into_iter().for_each(|thread| thread.join().unwrap());
         assert_eq!(outcome.unwrap(), Ok(()), "a slot of a segment that is not the heap's was handed out");
     });
 }
