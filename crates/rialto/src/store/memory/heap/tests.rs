@@ -29,19 +29,20 @@ fn segments_that_are_given_back_leave_no_slot_to_two() {
     let end = Instant::now() + Random::test_time_from_environment();
     std::thread::scope(|scope| {
         let (heap, over) = (&heap, &over);
-        for _ in 0..2 {
+        let giving_back = [(); 2].map(|()| {
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     let empty = heap.empty_segments();
                     std::thread::yield_now();
                     heap.give_back(&empty);
                 }
-            });
-        }
+            })
+        });
         let allocating: Vec<_> =
             (0..6_u8).map(|thread| scope.spawn(move || allocate_and_release(heap, thread, end))).collect();
         let outcomes: Vec<_> = allocating.into_iter().map(|thread| thread.join()).collect();
         over.store(true, Ordering::Relaxed);
+        giving_back.into_iter().for_each(|thread| thread.join().unwrap());
         outcomes.into_iter().for_each(|outcome| outcome.unwrap());
     });
 }
@@ -245,15 +246,12 @@ fn while_segments_are_given_back(threads: usize, length: usize) {
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let (heap, other, segments, stop) = (&heap, &other, &segments, &stop);
-        let giving_back: Vec<_> = std::iter::repeat_with(|| {
-            scope.spawn(move || {
-                while !stop.load(Ordering::Relaxed) {
-                    heap.give_back_unsought();
-                }
-            })
-        })
-        .take(threads)
-        .collect();
+        let give_back = move || {
+            while !stop.load(Ordering::Relaxed) {
+                heap.give_back_unsought();
+            }
+        };
+        let giving_back: Vec<_> = (0..threads).map(|_| scope.spawn(give_back)).collect();
         let allocating = scope.spawn(move || {
             let end = Instant::now() + Random::test_time_from_environment();
             let mut rounds = 0;
