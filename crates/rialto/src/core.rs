@@ -180,11 +180,16 @@ pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
 }
 
 /// Pools of contexts; threads keep to their own pool while it has one.
+///
+/// Kept here: a thread gets none only if all that there may be were lent at one moment.
 pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
-    closed: AtomicBool,
+    /// How many threads look for a context in all pools, and whether the pools were [`CLOSED`]: what threads that give one back heed.
+    looking: AtomicUsize,
+    /// How many came back while some thread was looking.
+    came_back: AtomicUsize,
     /// A bug that tests put back: what parts of transactions have read has no colour.
     #[cfg(test)]
     pub forgets_parts: AtomicBool,
@@ -215,6 +220,7 @@ impl Pool {
 }
 
 const POOLS: usize = 32;
+const CLOSED: usize = 1 << (usize::BITS - 1);
 
 fn own_pool() -> usize {
     static THREADS: AtomicUsize = AtomicUsize::new(0);
@@ -233,7 +239,8 @@ impl Contexts {
             pools: (0..POOLS).map(|_| CachePadded::default()).collect(),
             made: AtomicUsize::new(0),
             max,
-            closed: AtomicBool::new(false),
+            looking: AtomicUsize::new(0),
+            came_back: AtomicUsize::new(0),
             #[cfg(test)]
             forgets_parts: AtomicBool::new(false),
         }
@@ -259,8 +266,23 @@ impl Contexts {
         {
             return Ok(Box::new(context));
         }
-        let steal = |pool: usize| self.pools[pool % POOLS].take();
-        (own + 1..own + POOLS).find_map(steal).ok_or(Error::TooManyTransactions { limit: self.max })
+        let take = |pool: usize| self.pools[(own + pool) % POOLS].take();
+        self.look_everywhere(take).ok_or(Error::TooManyTransactions { limit: self.max })
+    }
+
+    /// Takes a context from one of the pools.
+    fn look_everywhere(&self, mut take: impl FnMut(usize) -> Option<Box<Context>>) -> Option<Box<Context>> {
+        self.looking.fetch_add(1, Ordering::SeqCst);
+        let found = loop {
+            let before = self.came_back.load(Ordering::SeqCst);
+            let found = (0..POOLS).find_map(&mut take);
+            // One that came back meanwhile may lie where this has looked before.
+            if found.is_some() || self.came_back.load(Ordering::SeqCst) == before {
+                break found;
+            }
+        };
+        self.looking.fetch_sub(1, Ordering::SeqCst);
+        found
     }
 
     #[inline(always)]
@@ -269,8 +291,16 @@ impl Contexts {
             return self.release_elsewhere(context);
         }
         self.pools[own_pool()].put(context);
-        // Contexts hold their core: either this sees that the pools were closed, or the close sees the context.
-        if rarely(self.closed.load(Ordering::SeqCst)) {
+        // Either this sees that a thread looks for a context, or that one sees the context. So with a close: contexts hold their core.
+        if rarely(self.looking.load(Ordering::SeqCst) != 0) {
+            self.tell_of_one();
+        }
+    }
+
+    #[cold]
+    fn tell_of_one(&self) {
+        self.came_back.fetch_add(1, Ordering::SeqCst);
+        if self.looking.load(Ordering::SeqCst) & CLOSED != 0 {
             self.drop_all();
         }
     }
@@ -283,7 +313,7 @@ impl Contexts {
 
     /// Drops all contexts that are not lent, and those that come back later.
     pub fn close(&self) {
-        self.closed.store(true, Ordering::SeqCst);
+        self.looking.fetch_or(CLOSED, Ordering::SeqCst);
         self.drop_all();
     }
 
@@ -293,5 +323,34 @@ impl Contexts {
             let contexts = std::mem::take(&mut *pool.others.lock());
             drop(contexts);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Database;
+    use crate::io::MemoryDisk;
+
+    /// The only context comes back to a pool that has been looked at already.
+    #[test]
+    fn a_context_that_comes_back_while_one_is_looked_for_is_found() {
+        let options = crate::Options { transactions_max: 1, ..Default::default() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let contexts = &db.core().contexts;
+        let mut lent = Some(contexts.lend(db.core()).unwrap());
+        assert!(contexts.look_everywhere(|pool| contexts.pools[pool].take()).is_none());
+        let mut looks = 0;
+        let found = contexts.look_everywhere(|pool| {
+            looks += 1;
+            let found = contexts.pools[pool].take();
+            if looks == POOLS {
+                contexts.give_back(lent.take().unwrap());
+            }
+            found
+        });
+        contexts.give_back(found.expect("it is free"));
+        assert_eq!(contexts.looking.load(Ordering::SeqCst), 0);
+        db.close().unwrap();
     }
 }
