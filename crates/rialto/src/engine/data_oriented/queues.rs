@@ -80,11 +80,13 @@ struct Admitted {
 }
 
 impl Queues {
-    /// With room for so many threads, none of which is there yet, and for so many calls at a time.
-    pub fn new(threads_max: usize, calls_max: usize, seats_max: usize) -> Queues {
+    /// With room for so many threads, none of which is there yet, and for so many calls at a time, and parts of their phases beside
+    /// the first of each. All tasks that there can be may come to stand on one queue, when the others are retired, and all but one may
+    /// wait for it there: each queue has a seat for each of them.
+    pub fn new(threads_max: usize, calls_max: usize, parts_max: usize) -> Queues {
         Queues {
             resizing: Mutex::default(),
-            queues: Dispatches::new(threads_max, GROUP, seats_max),
+            queues: Dispatches::new(threads_max, GROUP, calls_max + parts_max),
             admitted: Mutex::default(),
             room: Condvar::new(),
             empty: Condvar::new(),
@@ -165,8 +167,8 @@ impl Queues {
         Ok(())
     }
 
-    /// Nobody is there to run what is on a queue: gets somebody. If the system has no thread left it waits until one of
-    /// those that are blocked comes back.
+    /// Nobody is there to run what is on a queue: gets somebody. If the system has no thread left, the task waits until one of
+    /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
     fn hire(self: &Arc<Queues>, core: &Arc<Core>, queue: usize) {
         if let Some(seat) = self.queues.at(queue).hire()
             && self.spawn(core, queue, seat).is_err()
