@@ -399,9 +399,8 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         opened_at,
         closed: AtomicBool::new(false),
         calls: AtomicBool::new(false),
-        queues: (options.executor_threads > 0).then(|| {
-            Arc::new(Queues::new(options.executor_threads_room(), calls_max, parts_max))
-        }),
+        queues: (options.executor_threads > 0)
+            .then(|| Arc::new(Queues::new(options.executor_threads_room(), calls_max, parts_max))),
         bounds: Bounds::new(&options),
         disk,
         options,

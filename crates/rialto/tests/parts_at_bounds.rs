@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use common::in_time;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
-use rialto::{Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Table, TableDef};
+use rialto::{
+    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Table, TableDef,
+};
 
 /// Of the longest wait in these tests; shorter than a lock time-out.
 const LIMIT: Duration = Duration::from_secs(60);
