@@ -18,7 +18,7 @@ use crate::ids::Lsn;
 use crate::in_flight::{Definitions, InFlight};
 use crate::io::Disk;
 use crate::lock::LockManager;
-use crate::log::{Durability, Log, PacketKind};
+use crate::log::{Durability, Log, PacketKind, PoolOwner};
 use crate::options::{Logging, Options};
 use crate::rarely::rarely;
 use crate::store::memory::Segments;
@@ -68,6 +68,8 @@ pub(crate) struct Core {
     pub contexts: Contexts,
     /// For parts of transactions that threads run at the same time.
     pub part_contexts: Contexts,
+    /// A home for each of these.
+    pub part_packets: PoolOwner,
     /// Of transactions that have ended where their locks could not be released.
     pub releases: Arc<Releases>,
     /// Processor time of the servers that callers start.

@@ -28,7 +28,7 @@ use crate::in_flight::{Definitions, Gate, InFlight};
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockForm, LockManager, LockOptions};
-use crate::log::{Archiver, Durability, Log, LogOptions, Patience};
+use crate::log::{Archiver, Durability, Log, LogOptions, Patience, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{
@@ -392,6 +392,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         accounts,
         contexts: Contexts::new(options.transactions_max),
         part_contexts: Contexts::new(parts_max),
+        part_packets: PoolOwner::of_homes(parts_max),
         releases: Arc::default(),
         server_times: CallersServers::default(),
         procedures,

@@ -211,7 +211,8 @@ pub struct Options {
     pub log_writes_in_flight: Option<u32>,
     /// How many transactions can be open at the same time; 1,024 by default.
     pub transactions_max: usize,
-    /// How many transactions can be on their way to the disk at the same time; 16,384 by default.
+    /// How many transactions can be on their way to the disk at the same time; 16,384 by default. One that writes counts from its first
+    /// write on: with fewer than [`Options::transactions_max`], one that waits for a lock can keep others waiting.
     pub packets_max: usize,
     /// The longest write set of one transaction, in bytes; 64 MiB by default. Rows that are loaded into a table that
     /// the same transaction created or truncated do not count.

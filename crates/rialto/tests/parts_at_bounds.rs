@@ -10,7 +10,8 @@ use common::in_time;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, Table, TableDef,
+    Action, Checkpointing, Database, Durability, Flow, LockForm, Options, Procedure, ScanMode, Table,
+    TableDef,
 };
 
 /// Of the longest wait in these tests; shorter than a lock time-out.
@@ -108,5 +109,34 @@ fn a_part_that_waits_for_no_lock_runs_beside_any_number_that_do() {
         in_time(LIMIT, || one.wait()).unwrap();
         let refused = other.wait().unwrap_err();
         assert!(matches!(refused, rialto::Error::DuplicateKey { .. }), "{refused}");
+    });
+}
+
+/// There are as many packets as transactions can be open. All parts that can be write, and wait for locks of a transaction that has not
+/// written yet: it has a packet.
+#[test]
+fn parts_leave_a_packet_to_each_transaction() {
+    const THREADS: usize = 4;
+    const MOST: usize = 8;
+    in_time(2 * LIMIT, || {
+        let options = Options { transactions_max: MOST, packets_max: MOST, ..Options::default() };
+        let (db, table) = database(THREADS, options);
+        register(&db, "put", THREADS, (0..THREADS).map(|thread| put(thread, |id| id, &Arc::default())));
+        let mut handle = db.begin().unwrap();
+        for key in [1, 2].into_iter().flat_map(|row| keys(THREADS, row)) {
+            let by_n = WhichIndex::Secondary(0);
+            let there = handle.look_by(&table, by_n, &[key][..], ScanMode::Share, |_| ()).unwrap();
+            assert_eq!(there, None);
+        }
+        let sent = [1, 2].map(|row| db.send_call("put", &keys(THREADS, row)).unwrap());
+        until("all parts to wait", || db.lock_waits().len() == 2 * THREADS);
+        let handle = in_time(LIMIT, move || {
+            handle.insert(&table, &[Value::Int4(50), Value::Int4(50)]).unwrap();
+            handle
+        });
+        handle.commit().unwrap();
+        for sent in sent {
+            assert_eq!(sent.wait(), Ok(vec![]));
+        }
     });
 }

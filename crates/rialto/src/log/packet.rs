@@ -317,6 +317,11 @@ impl PoolOwner {
     pub(crate) fn new(slots: usize, last: Lsn) -> PoolOwner {
         PoolOwner(NonNull::from(Box::leak(Box::new(PacketPool::new(slots, last)))))
     }
+
+    /// With a home for each of so many borrowers, whose packets take no place.
+    pub(crate) fn of_homes(borrowers: usize) -> PoolOwner {
+        PoolOwner::new((2 * borrowers).max(1), Lsn::ZERO)
+    }
 }
 
 impl std::ops::Deref for PoolOwner {

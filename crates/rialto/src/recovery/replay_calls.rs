@@ -43,7 +43,7 @@ use crate::ids::{Lsn, TableId};
 use crate::in_flight::{Definitions, InFlight};
 use crate::io::{Caching, Disk, MemoryDisk};
 use crate::lock::{LockForm, LockManager, LockOptions};
-use crate::log::{Durability, Log, LogOptions, LogThreads};
+use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
 use crate::options::{Logging, Options};
 use crate::row::{Value, WhichIndex};
 use crate::store::memory::Segments;
@@ -218,6 +218,7 @@ impl Replay {
             accounts,
             contexts: Contexts::new(workers),
             part_contexts: Contexts::new(0),
+            part_packets: PoolOwner::of_homes(0),
             releases: Arc::default(),
             server_times: CallersServers::default(),
             procedures: Procedures::default(),

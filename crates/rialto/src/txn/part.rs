@@ -10,8 +10,10 @@
 //! - *Cancellation* is one flag. A [`Canceller`](super::Canceller) made in any part sets it.
 //! - *Time limits* are one deadline. A doomed part dooms the transaction.
 //! - *Room for writes* is divided: the shares of all parts add up to what the transaction has left.
-//! - *Packets* are reserved before the transaction is split, one for each part that writes. So no part waits for a packet that
-//!   another part of its transaction has.
+//! - *Packets* that go into the log are the transactions', one for each that writes, the part that runs in the transaction's own
+//!   context included: it is reserved before the transaction is split. What the other parts write is added to it when they meet. Each
+//!   of them has a packet that is kept for its context (`Core::part_packets`). So no part waits for a packet, and parts that wait for
+//!   locks keep none from a transaction that they wait for.
 //! - *Tables* are locked by the transaction before it is split, so their versions stay as they are. Only plain closures change
 //!   definitions. A phase with a closure, and every phase after a definition has changed, runs whole.
 //! - *Keys of unique indexes* are claimed by their locks. Two parts never hold the same key, and a part never holds a key that the
@@ -108,9 +110,9 @@ impl Transaction<'_> {
     }
 
     /// Splits the transaction into parts, each of which `writes` or only reads, and returns all but the first, which its own context
-    /// runs. They are fewer if contexts for parts, or packets for those that write, run out; the first one does what is left over, and
-    /// if that is all, it is no part: the transaction runs the phase whole, and waits for a packet as ever. The transaction has locked its
-    /// tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
+    /// runs. They are fewer if contexts for parts run out; the first one does what is left over. If that is all, or some write and there is
+    /// no packet for the transaction, there are no parts: the transaction runs the phase whole, and waits for a packet as ever. It has
+    /// locked its tables and given up its executor lease. A wait for a part's lock is a wait for the transaction.
     pub(crate) fn split(&mut self, writes: &[bool]) -> SmallVec<[PartTransaction; 4]> {
         let whole = self.context();
         let mut others = SmallVec::new();
@@ -196,7 +198,7 @@ impl Transaction<'_> {
 }
 
 impl Context {
-    /// Begins a part of this transaction, with a packet if it writes. It uses tables under the transaction's locks.
+    /// Begins a part of this transaction, with its packet if it writes. It uses tables under the transaction's locks.
     fn begin_part(&mut self, writes: bool) -> Result<PartTransaction> {
         let core = self.lease.core();
         let mut part = core.part_contexts.lend(core)?;
@@ -207,11 +209,10 @@ impl Context {
         let flag = std::mem::replace(&mut part.cancellation, self.cancellation.clone());
         part.view = View { is_on: true, flag: Some(flag), ..View::default() };
         self.core.locks.follow(&mut part.owner, &mut self.owner);
-        let mut part = PartTransaction(Transaction::of(part));
         if writes {
-            part.0.context().reserve_packet()?;
+            part.take_part_packet();
         }
-        Ok(part)
+        Ok(PartTransaction(Transaction::of(part)))
     }
 
     /// Ends a part that was rolled back, or of a transaction that has ended, or that has handed over its locks; returns its context to
@@ -296,19 +297,11 @@ impl Context {
         }
         if !part.writes.is_empty() {
             self.writing = true;
-            let base = match (&mut self.packet, part.packet.take()) {
-                (Some(packet), Some(of_part)) => {
-                    let base = packet.bytes().len();
-                    packet.bytes_mut().extend_from_slice(of_part.bytes());
-                    base
-                }
-                (own @ None, of_part) => {
-                    *own = of_part;
-                    0
-                }
-                (Some(_), None) => unreachable!("a part that has written has a packet"),
+            let Context { writes, tables, packet: Some(packet), .. } = self else {
+                unreachable!("it was reserved before the split")
             };
-            let Context { writes, tables, packet, .. } = self;
+            let base = packet.bytes().len();
+            packet.bytes_mut().extend_from_slice(part.packet_bytes());
             let slot_of = |slot| {
                 let known =
                     tables.find(part.tables.id(slot)).expect("the transaction has its parts' tables locked");
@@ -316,8 +309,7 @@ impl Context {
                 assert!(is_same, "a table stays as it is while the transaction has it locked");
                 known
             };
-            let packet = packet.as_ref().map_or(&[][..], |packet| packet.bytes());
-            writes.absorb(&mut part.writes, base as u32, slot_of, packet);
+            writes.absorb(&mut part.writes, base as u32, slot_of, packet.bytes());
         }
     }
 

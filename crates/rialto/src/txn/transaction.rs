@@ -84,7 +84,7 @@ pub struct Transaction<'body> {
 
 /// A transaction's working state, lent from a pool with its memory, lock slot and table cache.
 pub(crate) struct Context {
-    /// The packet slot that is kept for it. Before the core, and so dropped before it.
+    /// The packet slot that is kept for it, a part's among those of parts. Before the core, and so dropped before it.
     home: Option<HomeSlot>,
     /// The transaction's packet; before it writes, that of the home slot, empty, if the last transaction had it to itself to the
     /// end.
@@ -444,7 +444,7 @@ impl Context {
         Ok(())
     }
 
-    /// Has a packet from here on, if one is free, for a part that will write.
+    /// Has a packet from here on, if one is free, for a transaction whose parts will write.
     pub(super) fn reserve_packet(&mut self) -> Result<()> {
         if self.packet.is_none() {
             let packet = self.core.log.try_borrow_packet_at(&mut self.home)?;
@@ -452,6 +452,13 @@ impl Context {
             self.packet = Some(packet.ok_or(none)?);
         }
         Ok(())
+    }
+
+    /// Has a packet from here on, for a part that will write: its own, always free when it begins.
+    pub(super) fn take_part_packet(&mut self) {
+        let pool = &self.core.part_packets;
+        let home = self.home.get_or_insert_with(|| pool.home().expect("there is one for each part"));
+        self.packet = Some(home.borrow().expect("the part before has given it back"));
     }
 
     /// Gives a packet back that was reserved, if nothing was written.

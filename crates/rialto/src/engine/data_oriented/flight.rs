@@ -286,7 +286,7 @@ impl Flight {
         let writes = |part: &Placed| part.actions.iter().any(|&at| phase[usize::from(at)].writes());
         let writes: SmallVec<[bool; 4]> = parts.iter().map(writes).collect();
         let mut contexts = self.transaction.split(&writes);
-        // The transaction itself runs the actions of parts for which there is no context, or no packet.
+        // The transaction itself runs the actions of parts for which there is no context, or all if it has no packet.
         for part in parts.drain(contexts.len() + 1..).collect::<SmallVec<[Placed; 4]>>() {
             parts[0].actions.extend(part.actions);
             parts[0].actions.sort_unstable();
