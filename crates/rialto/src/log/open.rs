@@ -113,7 +113,7 @@ impl Log {
         let LogEnd { files, position, lsn, checksum, incarnation, tail_start, tail, marks } = end;
         let last = files.last().expect("a log has a file");
         let write_path =
-            WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position)?;
+            WritePath::choose(&**disk, (options.caching, options.writes_in_flight), last, position);
         let caching = write_path.caching;
         let open = |file| LogFile::open_found(&**disk, file, caching);
         let files = files.into_iter().map(open).collect::<Result<Vec<_>>>()?;

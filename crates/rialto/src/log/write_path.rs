@@ -101,35 +101,36 @@ impl WritePath {
         }
     }
 
-    /// The way for a log whose last file is `last`, used up to `position`.
+    /// The way for a log whose last file is `last`, used up to `position`. Whatever cannot be measured or recorded, on a full disk
+    /// for instance, a later opening measures: it is for speed alone, and no reason not to open.
     pub(super) fn choose(
         disk: &dyn Disk,
         told: (Option<Caching>, Option<u32>),
         last: &LogFileHeader,
         position: u64,
-    ) -> DiskResult<WritePath> {
+    ) -> WritePath {
         let found = match told {
             (Some(_), Some(_)) => WritePath::default(),
-            _ => WritePath::measured(disk, last, position)?,
+            _ => WritePath::measured(disk, last, position),
         };
         let (caching, in_flight) = (told.0.unwrap_or(found.caching), told.1.unwrap_or(found.in_flight));
-        Ok(WritePath { caching, in_flight, ..found })
+        WritePath { caching, in_flight, ..found }
     }
 
-    fn measured(disk: &dyn Disk, last: &LogFileHeader, position: u64) -> DiskResult<WritePath> {
+    fn measured(disk: &dyn Disk, last: &LogFileHeader, position: u64) -> WritePath {
         if !disk.has_speed() {
-            return Ok(WritePath::default());
+            return WritePath::default();
         }
         if let Some(recorded) = read(disk).and_then(|text| parse(&text, disk.boot())) {
-            return Ok(WritePath::fastest(recorded));
+            return WritePath::fastest(recorded);
         }
         if position + AREA > last.end() {
             // The next opening finds room.
-            return Ok(WritePath::default());
+            return WritePath::default();
         }
-        let measured = measure(disk, last)?;
-        record(disk, &format_record(measured, disk.boot()))?;
-        Ok(WritePath::fastest(measured))
+        let Ok(measured) = measure(disk, last) else { return WritePath::default() };
+        let _ = record(disk, &format_record(measured, disk.boot()));
+        WritePath::fastest(measured)
     }
 
     /// What is recorded in a directory, for people.
@@ -267,7 +268,7 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::io::{MemoryDisk, SimulatedDisk, SystemClock};
+    use crate::io::{FaultKind, FaultyDisk, MemoryDisk, SimulatedDisk, SystemClock};
     use crate::log::{Log, LogOptions};
 
     fn measured(ways_ns: [u64; 3], alone_ns: u64, together_ns: Option<u64>) -> Measured {
@@ -325,5 +326,26 @@ mod tests {
         let told = Log::open(&disk, 1, &told, end).unwrap();
         let expected = WritePath { caching: Caching::Buffered, in_flight: 3, ..WritePath::default() };
         assert_eq!(told.write_path(), expected);
+    }
+
+    #[test]
+    fn a_log_opens_where_nothing_can_be_measured_or_recorded() {
+        for (kind, file, is_measured) in
+            [(FaultKind::Full, RECORD, true), (FaultKind::FullToOverwrite, "log-0", false)]
+        {
+            let inner = FaultyDisk::new(1);
+            let disk: Arc<dyn Disk> =
+                SimulatedDisk::named("nvme", inner.clone(), Arc::new(SystemClock::new())).expect("a preset");
+            let options = LogOptions { first_file_bytes: 256 << 10, ..LogOptions::default() };
+            let told =
+                LogOptions { caching: Some(Caching::Direct), writes_in_flight: Some(1), ..options.clone() };
+            Log::create(&disk, 1, &told).unwrap().close().unwrap();
+            let end = crate::log::recover(&disk, 1, crate::Lsn(1)).unwrap().finish().unwrap();
+            inner.fail(kind, file, 0);
+            let log = Log::open(&disk, 1, &options, end).unwrap();
+            assert_eq!(log.write_path().measured_ns.is_some(), is_measured);
+            assert_eq!(read(&*disk).and_then(|text| parse(&text, disk.boot())), None, "{kind:?}");
+            log.close().unwrap();
+        }
     }
 }
