@@ -10,7 +10,7 @@ use common::in_time;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Error, LockForm, OpenError, Options, Procedure, Result, TableDef,
+    Action, Checkpointing, Database, Error, LockForm, Logging, OpenError, Options, Procedure, Result, TableDef,
     TransactionServer, TransactionServerOptions,
 };
 
@@ -137,6 +137,35 @@ fn a_transaction_server_dropped_in_its_own_body_ends() {
         assert_eq!(message_server.take().unwrap().outcome(), &Ok(()));
         db.close().unwrap();
         drop(message_server);
+        opens_again(disk);
+    });
+}
+
+/// It goes away in a body of its own, and its executors have the last handles of the database.
+#[test]
+fn a_transaction_server_has_the_last_handle() {
+    in_time(LIMIT, || {
+        // The close makes a checkpoint.
+        let (disk, db) = with_a_row(Options { logging: Logging::None, ..options(0) });
+        let there: Arc<Mutex<Option<TransactionServer>>> = Arc::default();
+        let taken = there.clone();
+        let (goes, may_go) = std::sync::mpsc::channel::<()>();
+        let may_go = Mutex::new(may_go);
+        register(&db, move |handle| {
+            drop(handle);
+            drop(taken.lock().unwrap().take());
+            // The caller's handle has gone.
+            let _ = may_go.lock().unwrap().recv();
+            Ok(())
+        });
+        let server = TransactionServer::start(&db, &TransactionServerOptions::default()).unwrap();
+        let mut message_server = server.message_server();
+        let mut request = message_server.request(&server.procedure("p").unwrap());
+        request.push(1);
+        *there.lock().unwrap() = Some(server);
+        message_server.put(request).unwrap();
+        drop((db, message_server));
+        drop(goes);
         opens_again(disk);
     });
 }

@@ -151,7 +151,8 @@ impl Queues {
         let (queues, core) = (self.clone(), core.clone());
         let name = if seat == 0 { format!("executor-{queue}") } else { format!("standby-{queue}-{seat}") };
         let thread = std::thread::Builder::new().name(name).spawn(move || {
-            take_turns(Arc::new(Seat { queues: queues.clone(), core: core.clone(), queue, seat }));
+            let place = Seat { queues: queues.clone(), core: core.clone(), queue, seat };
+            let _takes_turns = take_turns(Arc::new(place));
             // What it runs are bodies: they must not begin transactions of their own.
             let Ok(_in_body) = InBody::enter(core.catalog.opening()) else {
                 unreachable!("the thread is new")

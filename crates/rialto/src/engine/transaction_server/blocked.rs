@@ -21,9 +21,21 @@ thread_local! {
     static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
 }
 
-/// Makes the calling thread an executor.
-pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) {
+/// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
+/// database with the last handle, is nobody's turn.
+#[must_use = "the thread is an executor only as long as this lives"]
+pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
     TURNS.set(Some(turns));
+    TakesTurns
+}
+
+/// The calling thread is an executor.
+pub(in crate::engine) struct TakesTurns;
+
+impl Drop for TakesTurns {
+    fn drop(&mut self) {
+        TURNS.set(None);
+    }
 }
 
 /// The calling thread is blocked until this is dropped. What it waits for meanwhile is part of the same wait.

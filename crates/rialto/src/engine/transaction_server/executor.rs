@@ -167,7 +167,7 @@ impl Executor {
     pub fn serve(self, database: &Database) {
         let executor = Arc::new(self);
         let (shared, me) = (executor.shared.clone(), executor.me);
-        take_turns(executor.clone());
+        let _takes_turns = take_turns(executor.clone());
         // Its procedures are bodies: what they call must not begin transactions of its own.
         let Ok(_in_body) = InBody::enter(shared.core.catalog.opening()) else {
             unreachable!("the thread is new")

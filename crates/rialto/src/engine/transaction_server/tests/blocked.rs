@@ -39,7 +39,7 @@ fn waits(wait: impl FnOnce() + Send, give: impl FnOnce()) -> u32 {
     let left = || counted.left.load(Ordering::SeqCst);
     let said_before = std::thread::scope(|scope| {
         let executor = scope.spawn(|| {
-            take_turns(counted.clone());
+            let _takes_turns = take_turns(counted.clone());
             wait();
         });
         while left() == 0 && !executor.is_finished() && began.elapsed() < Duration::from_secs(30) {
