@@ -1,6 +1,11 @@
 //! [`Definitions`]: the gate before the places of transactions that change the catalog.
 
+use std::time::Duration;
+
 use super::sync::{Condvar, Mutex};
+
+/// How often a transaction that waits asks whether it gives up.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Keeps transactions with DDL from their places while a checkpoint takes what it needs of the catalog, and lets no two of them
 /// be on their way. Others never come here.
@@ -19,18 +24,32 @@ struct State {
     held: bool,
 }
 
+impl State {
+    fn is_free(&self) -> bool {
+        !self.held && !self.on_its_way
+    }
+}
+
 impl Definitions {
     pub fn new() -> Definitions {
         Definitions { state: Mutex::new(State::default()), changed: Condvar::new() }
     }
 
-    /// Before the place of a transaction with DDL. Waits while the gate is held.
-    pub fn enter(&self) {
+    /// Before the place of a transaction with DDL; false if the gate is held, or another one is on its way. The thread then
+    /// [waits](Definitions::wait), and enters if it can when it goes on: that it may go on may take longer than the wait.
+    pub fn try_enter(&self) -> bool {
         let mut state = self.state.lock();
-        while state.held || state.on_its_way {
-            self.changed.wait(&mut state);
+        let is_free = state.is_free();
+        state.on_its_way |= is_free;
+        is_free
+    }
+
+    /// Waits while a transaction could not enter, unless the caller gives up. Does not enter.
+    pub fn wait(&self, gives_up: impl Fn() -> bool) {
+        let mut state = self.state.lock();
+        while !state.is_free() && !gives_up() {
+            self.changed.wait_for(&mut state, LOOK_EVERY);
         }
-        state.on_its_way = true;
     }
 
     /// The transaction is visible, or has no place after all.
@@ -42,7 +61,7 @@ impl Definitions {
     /// Keeps transactions with DDL from their places, once the one that is on its way is visible.
     pub fn hold(&self) {
         let mut state = self.state.lock();
-        while state.held || state.on_its_way {
+        while !state.is_free() {
             self.changed.wait(&mut state);
         }
         state.held = true;

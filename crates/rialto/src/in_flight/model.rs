@@ -55,6 +55,11 @@ mod sync {
             guard.0 = Some(self.0.wait(held).expect("no task panics while it holds a latch"));
         }
 
+        /// No time passes here.
+        pub(super) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _limit: std::time::Duration) {
+            self.wait(guard);
+        }
+
         pub(super) fn notify_all(&self) {
             self.0.notify_all();
         }
@@ -115,10 +120,19 @@ impl World {
         Lsn(self.head.load(Ordering::SeqCst))
     }
 
-    /// As `Context::commit` takes a place.
-    fn take_place(&self, committer: usize) -> u64 {
-        while self.in_flight.enter(committer, self.place()) == Gate::Closed {
+    /// As `Context::commit` takes a place, with DDL or without: having passed no gate while it waits at one.
+    fn take_place(&self, committer: usize, defines: bool) -> u64 {
+        loop {
+            while defines && !self.definitions.try_enter() {
+                self.definitions.wait(|| false);
+            }
+            if self.in_flight.enter(committer, self.place()) != Gate::Closed {
+                break;
+            }
             self.in_flight.leave(committer);
+            if defines {
+                self.definitions.leave();
+            }
             self.in_flight.wait_at_gate();
         }
         let place = self.head.fetch_add(1, Ordering::SeqCst) + 1;
@@ -128,7 +142,7 @@ impl World {
 
     /// As `Context::commit` does it.
     fn commit(&self, committer: usize) {
-        let place = self.take_place(committer);
+        let place = self.take_place(committer, false);
         for half in &self.halves[committer] {
             half.store(place, Ordering::SeqCst);
         }
@@ -137,8 +151,7 @@ impl World {
 
     /// As `Context::commit` does it with DDL.
     fn define(&self, committer: usize) {
-        self.definitions.enter();
-        let place = self.take_place(committer);
+        let place = self.take_place(committer, true);
         self.defines[place as usize].store(true, Ordering::SeqCst);
         for half in self.halves[committer].iter().chain(&self.catalog) {
             half.store(place, Ordering::SeqCst);

@@ -775,7 +775,7 @@ impl Context {
     fn place_among_others(&mut self) -> Result<(Lsn, bool)> {
         self.reserve()?;
         if rarely(self.ddl.is_some()) {
-            self.enter_definitions();
+            self.enter_definitions()?;
         }
         // I5: in flight from before its push until the last of its writes is applied.
         let owes = match self.enter_flight() {
@@ -880,10 +880,34 @@ impl Context {
     /// Passes the gate that checkpoints hold while they take what they need of the catalog. After the log's room is reserved,
     /// which may take a checkpoint, and with no executor's locks in hand.
     #[cold]
-    fn enter_definitions(&mut self) {
-        let _waiting = Waiting::at_gate();
-        self.core.definitions.enter();
+    fn enter_definitions(&mut self) -> Result<()> {
+        while !self.core.definitions.try_enter() {
+            self.wait_at_gate(|context| {
+                let gives_up = || context.check_open().is_err();
+                context.core.definitions.wait(gives_up);
+            })?;
+        }
         self.defines = true;
+        Ok(())
+    }
+
+    /// Waits at a gate, after which every gate is to be passed anew. Invariant: **a thread that waits at a gate has passed none, and
+    /// it has passed none while it waits for its turn behind that.** What closes a gate waits for those that have passed it, and
+    /// must not wait for a body that happens to have the turn.
+    #[cold]
+    fn wait_at_gate(&mut self, wait: impl FnOnce(&Context)) -> Result<()> {
+        self.core.in_flight.leave(self.number);
+        self.leave_definitions();
+        let waiting = Waiting::at_gate();
+        wait(self);
+        drop(waiting);
+        self.check_open()
+    }
+
+    /// Whether the transaction may go on to its place.
+    fn check_open(&self) -> Result<()> {
+        self.core.check_open()?;
+        self.check()
     }
 
     /// The DDL is visible, or has no place after all.
@@ -915,36 +939,33 @@ impl Context {
                         self.promised = needed;
                         return Ok(needed > 0);
                     }
-                    self.core.in_flight.leave(self.number);
                     if let Err(nested) = check_may_wait(self.core.catalog.opening()) {
+                        self.core.in_flight.leave(self.number);
                         self.end_flight();
                         return Err(nested);
                     }
-                    let _waiting = Waiting::at_gate();
-                    segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                    self.wait_at_gate(|context| {
+                        context.core.segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                    })?;
                 }
                 Gate::Colours => {
                     let settled = self.settle_colour();
                     if settled == Settled::OneColour {
                         return Ok(true);
                     }
-                    self.core.in_flight.leave(self.number);
                     let waits = self.colours.patient || self.ddl.is_some();
                     if settled == Settled::Mixed && !waits {
+                        self.core.in_flight.leave(self.number);
                         self.core.accounts.mixed(self.number, self.choices.procedure);
                         return Err(Error::MixedColours);
                     }
-                    let _waiting = Waiting::at_gate();
-                    self.core.segments.painting().wait(COLOUR_LOOK_EVERY);
+                    self.wait_at_gate(|context| context.core.segments.painting().wait(COLOUR_LOOK_EVERY))?;
                 }
-                Gate::Closed => {
-                    self.core.in_flight.leave(self.number);
-                    let _waiting = Waiting::at_gate();
-                    self.core.in_flight.wait_at_gate();
-                }
+                Gate::Closed => self.wait_at_gate(|context| context.core.in_flight.wait_at_gate())?,
             }
-            self.core.check_open()?;
-            self.check()?;
+            if self.ddl.is_some() {
+                self.enter_definitions()?;
+            }
             gate = self.core.in_flight.enter(self.number, self.core.log.place());
         }
     }

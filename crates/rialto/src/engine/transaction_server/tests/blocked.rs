@@ -1,14 +1,16 @@
 //! Waits of executors say that they are waits.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::database_with;
+use super::{database_with, until};
+use crate::core::Core;
 use crate::engine::transaction_server::blocked::{Turns, take_turns};
 use crate::in_flight::Gate;
 use crate::row::{Column, ColumnType};
-use crate::{Database, Durability, Options, TableDef};
+use crate::{Database, Durability, Error, Options, TableDef};
 
 /// Counts what an executor says.
 #[derive(Default)]
@@ -71,6 +73,95 @@ fn waits_at_the_gates_of_checkpoints_let_others_run() {
     };
     core.definitions.hold();
     assert_eq!(waits(define, || core.definitions.release()), 1);
+}
+
+/// An executor whose turn comes when the sender goes away.
+struct Late {
+    counted: Counted,
+    turn: Mutex<Receiver<()>>,
+}
+
+impl Turns for Late {
+    fn leave(&self) {
+        self.counted.leave();
+    }
+
+    fn come_back(&self) {
+        self.counted.come_back();
+        let _ = self.turn.lock().unwrap().recv();
+    }
+}
+
+/// The turn may be a slow body's: nothing but definitions of its own kind waits for that.
+#[test]
+fn a_definition_that_waits_for_its_turn_has_passed_no_gate() {
+    type Change = fn(&Core);
+    let gates: [(Change, Change); 2] = [
+        (|core| core.definitions.hold(), |core| core.definitions.release()),
+        (|core| core.in_flight.close_gate(), |core| core.in_flight.open_gate(Gate::Open)),
+    ];
+    for (close, open) in gates {
+        let database = database();
+        let (its_turn, turn) = channel::<()>();
+        let late = Arc::new(Late { counted: Counted::default(), turn: Mutex::new(turn) });
+        close(database.core());
+        let executor = std::thread::spawn({
+            let (database, late) = (database.clone(), late.clone());
+            move || {
+                let _takes_turns = take_turns(late);
+                let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
+                database.submit(|transaction| transaction.create_table(&new).map(drop)).map(drop)
+            }
+        });
+        until("it waits at the gate", || late.counted.left.load(Ordering::SeqCst) == 1);
+        open(database.core());
+        until("it waits for its turn", || late.counted.came_back.load(Ordering::SeqCst) == 1);
+        let (held, is_held) = channel();
+        std::thread::spawn({
+            let database = database.clone();
+            move || {
+                database.core().definitions.hold();
+                database.core().definitions.release();
+                held.send(())
+            }
+        });
+        is_held.recv_timeout(Duration::from_secs(30)).expect("a checkpoint can begin");
+        drop(its_turn);
+        executor.join().unwrap().unwrap();
+        assert!(database.table("new").is_ok());
+    }
+}
+
+/// Whose gates are open keeps its turn.
+#[test]
+fn a_definition_that_meets_no_closed_gate_does_not_wait() {
+    let database = database();
+    let counted = Arc::new(Counted::default());
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let _takes_turns = take_turns(counted.clone());
+            let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
+            drop(database.submit(|transaction| transaction.create_table(&new).map(drop)).unwrap());
+        });
+    });
+    assert_eq!(counted.left.load(Ordering::SeqCst), 0);
+}
+
+/// A definition that waits while a checkpoint takes what it needs hears what other waits hear, too.
+#[test]
+fn a_definition_before_a_held_gate_is_cancelled() {
+    let database = database();
+    database.core().definitions.hold();
+    let mut transaction = database.begin().unwrap();
+    let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
+    transaction.create_table(&new).unwrap();
+    let canceller = transaction.canceller();
+    let (ended, has_ended) = channel();
+    std::thread::spawn(move || ended.send(transaction.commit()));
+    canceller.cancel();
+    assert_eq!(has_ended.recv_timeout(Duration::from_secs(30)), Ok(Err(Error::Cancelled)));
+    database.core().definitions.release();
+    assert!(database.table("new").is_err());
 }
 
 #[test]
