@@ -10,8 +10,8 @@ use common::in_time;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Error, LockForm, Logging, OpenError, Options, Procedure, Result, TableDef,
-    TransactionServer, TransactionServerOptions,
+    Action, Checkpointing, Database, Error, LockForm, Logging, OpenError, Options, Procedure, Result,
+    TableDef, TransactionServer, TransactionServerOptions,
 };
 
 /// Of the longest wait in these tests.
