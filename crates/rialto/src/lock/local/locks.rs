@@ -3,11 +3,14 @@
 //! Everything here runs under the executor's latch. Locks are pooled: taking one allocates nothing once the executor
 //! has had as many at a time, up to a bound; beyond it their memory goes with the last of them.
 
+use std::collections::HashMap;
+
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 
 use super::super::head::Blockers;
 use super::super::mode::RecordMode;
+use super::HeldLocal;
 use super::ordered::{OrderedLocks, Summary};
 use super::point_order::PointOrder;
 use super::span::{Span, SpanRef};
@@ -60,16 +63,18 @@ pub(super) struct Lock {
     pub holders: SmallVec<[Holder; 2]>,
     /// The span's keys have gone elsewhere: it is here only for its holders to release it.
     gone: bool,
-    /// What its holders were given elsewhere when keys moved.
-    copies: Vec<Copied>,
 }
 
-/// A holder's lock at another executor that a move of keys made for him.
-#[derive(Debug, Clone, Copy)]
-pub(in super::super) struct Copied {
-    pub owner: u16,
-    pub executor: u16,
-    pub lock: u32,
+/// What moves of keys have to do with a holder's lock.
+///
+/// Invariant: the holder has this lock as one of the copies of the lock that it came from, unless it has released, or handed over,
+/// that one.
+#[derive(Debug, Default)]
+pub(super) struct Moved {
+    /// The lock that this one was made for at a move of keys.
+    pub from: Option<HeldLocal>,
+    /// What the holder was given elsewhere for this one, and releases with it.
+    pub copies: SmallVec<[HeldLocal; 1]>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -145,6 +150,8 @@ impl Blocked {
 pub(in super::super) struct LocalLocks {
     locks: Vec<Lock>,
     free: Vec<u32>,
+    /// Of the locks, by number and holder, that have to do with moves of keys.
+    moved: HashMap<(u32, u16), Moved>,
     /// Locks on one key each, by index and key.
     points: HashTable<u32>,
     order: PointOrder,
@@ -334,14 +341,7 @@ impl LocalLocks {
             }
             None => {
                 let holders = SmallVec::from_slice(&[holder]);
-                self.locks.push(Lock {
-                    index,
-                    span: span.to_owned(),
-                    hash,
-                    holders,
-                    gone: false,
-                    copies: Vec::new(),
-                });
+                self.locks.push(Lock { index, span: span.to_owned(), hash, holders, gone: false });
                 (self.locks.len() - 1) as u32
             }
         };
@@ -482,14 +482,12 @@ impl LocalLocks {
     }
 
     /// Gives one lock of the owner's back, and tells of those that he was given for it elsewhere.
-    pub fn release(&mut self, owner: u16, at: u32, mut elsewhere: impl FnMut(Copied)) {
+    pub fn release(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
+        self.forget_moves(owner, at, elsewhere);
         let lock = &mut self.locks[at as usize];
         let holder = lock.holders.iter().position(|holder| holder.owner == owner);
         let holder = holder.expect("a lock is released by its holder");
         lock.holders.swap_remove(holder);
-        if !lock.copies.is_empty() {
-            lock.copies.extract_if(.., |copied| copied.owner == owner).for_each(&mut elsewhere);
-        }
         if !lock.holders.is_empty() {
             return self.update(at);
         }
@@ -506,14 +504,24 @@ impl LocalLocks {
     #[cold]
     fn give_up_pools(&mut self) {
         (self.locks, self.free, self.points) = Default::default();
-        (self.order, self.wide) = Default::default();
+        (self.order, self.wide, self.moved) = Default::default();
+    }
+
+    /// The lock is its holder's no more: tells of those that he was given for it elsewhere.
+    #[inline]
+    fn forget_moves(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
+        if rarely(!self.moved.is_empty())
+            && let Some(moved) = self.moved.remove(&(at, owner))
+        {
+            moved.copies.into_iter().for_each(elsewhere);
+        }
     }
 
     /// Gives a holder's lock to another owner. Whether he had it already; he has it in the stronger of the two modes then.
     /// Tells of those that the holder was given for it elsewhere, which are to be handed over too.
-    pub fn hand_over(&mut self, at: u32, from: u16, to: u16, elsewhere: impl FnMut(Copied)) -> bool {
+    pub fn hand_over(&mut self, at: u32, from: u16, to: u16, elsewhere: impl FnMut(HeldLocal)) -> bool {
+        self.forget_moves(from, at, elsewhere);
         let lock = &mut self.locks[at as usize];
-        lock.copies.extract_if(.., |copied| copied.owner == from).for_each(elsewhere);
         let position = lock.holders.iter().position(|holder| holder.owner == from);
         let position = position.expect("a lock is handed over by its holder");
         let had = lock.holders[position];
@@ -545,9 +553,9 @@ impl LocalLocks {
         listed.map(|(at, lock)| (at, lock.index, lock.span.clone())).collect()
     }
 
-    /// Gives the holders of a lock, those that have all of its span, the same at another executor.
-    pub fn copy_to(&mut self, at: u32, executor: u16, other: &mut LocalLocks) {
-        let Lock { index, span, hash, holders, copies, .. } = &mut self.locks[at as usize];
+    /// Gives the holders of a lock of this table, those that have all of its span, the same at another executor.
+    pub fn copy_to(&mut self, here: HeldLocal, executor: u16, other: &mut LocalLocks) {
+        let Lock { index, span, hash, holders, .. } = &self.locks[here.lock as usize];
         for &Holder { owner, transaction, whole, .. } in holders.iter() {
             let Some(mode) = whole else { continue };
             let request = Request {
@@ -561,9 +569,35 @@ impl LocalLocks {
                 hash: *hash,
             };
             // None: the owner has it there already, as another part of the span, and from here on that says so, too.
-            let lock = other.hold(request);
-            copies.extend(lock.map(|lock| Copied { owner, executor, lock }));
+            if let Some(lock) = other.hold(request) {
+                other.moved(lock, owner).from = Some(here);
+                let moved = self.moved.entry((here.lock, owner)).or_default();
+                moved.copies.push(HeldLocal { executor, lock });
+            }
         }
+    }
+
+    /// What moves of keys have to do with a holder's lock.
+    pub(super) fn moved(&mut self, at: u32, owner: u16) -> &mut Moved {
+        self.moved.entry((at, owner)).or_default()
+    }
+
+    /// The holders of a lock that was made for them at a move of keys, and for which ones.
+    pub(super) fn came_from(&self, at: u32) -> SmallVec<[(u16, HeldLocal); 4]> {
+        let holders = self.locks[at as usize].holders.iter();
+        holders
+            .filter_map(|&Holder { owner, .. }| Some((owner, self.moved.get(&(at, owner))?.from?)))
+            .collect()
+    }
+
+    /// A holder's lock has this copy no more; false: it has none such.
+    pub(super) fn forget_copy(&mut self, at: u32, owner: u16, copy: HeldLocal) -> bool {
+        let copies = self.moved.get_mut(&(at, owner)).map(|moved| &mut moved.copies);
+        let found = copies.and_then(|copies| {
+            let nth = copies.iter().position(|&other| other == copy)?;
+            Some(copies.swap_remove(nth))
+        });
+        found.is_some()
     }
 
     /// The owner has the span here in the mode again that he had before a request that has failed; not in a weaker one than all of it.
@@ -590,7 +624,7 @@ impl LocalLocks {
         true
     }
 
-    /// The keys of a lock have gone elsewhere.
+    /// The keys of a lock have gone elsewhere: it is only to be released.
     pub fn retire(&mut self, at: u32) {
         self.unlist(at);
         self.locks[at as usize].gone = true;

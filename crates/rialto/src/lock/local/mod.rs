@@ -48,7 +48,7 @@ use self::executor::Executor;
 pub(super) use self::executor::Latch;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
-use self::locks::{Answer, Copied, Granted, Request, suffices};
+use self::locks::{Answer, Granted, Request, suffices};
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
@@ -79,7 +79,7 @@ const RELEASE_AGAIN: Duration = Duration::from_millis(25);
 const RELEASED_AT_ONCE: usize = 256;
 
 /// A lock in a local lock table that an owner holds.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct HeldLocal {
     executor: u16,
     /// Its number in the table; stable while it is held.
@@ -96,6 +96,25 @@ impl Strengthened {
         let is_new = || self.0.iter().all(|&(other, _)| other != executor);
         if request.part && !suffices(had, request.mode) && is_new() {
             self.0.push((executor, had));
+        }
+    }
+}
+
+/// The keys of a lock have gone elsewhere, and copies of it with them. What its holders came by here stays, for them to release. What
+/// was made for them at an earlier move goes: its copies are those of the lock that it was made for. So a holder has a lock where the
+/// keys are, and one where it came by it, however often they move.
+fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
+    let at = |held: HeldLocal| usize::from(held.executor);
+    tables[at(gone)].retire(gone.lock);
+    for (owner, from) in tables[at(gone)].came_from(gone.lock) {
+        // Else its owner is about to release this one, too, or to hand it over.
+        if tables[at(from)].forget_copy(from.lock, owner, gone) {
+            let mut copies: SmallVec<[HeldLocal; 8]> = SmallVec::new();
+            tables[at(gone)].release(owner, gone.lock, |copy| copies.push(copy));
+            for copy in copies {
+                tables[at(copy)].moved(copy.lock, owner).from = Some(from);
+                tables[at(from)].moved(from.lock, owner).copies.push(copy);
+            }
         }
     }
 }
@@ -607,9 +626,7 @@ impl LockManager {
                     let (released, rest) = at_one.split_at(at_one.len().min(RELEASED_AT_ONCE));
                     let mut woken = Woken::new();
                     for held in released {
-                        locks.release(id, held.lock, |Copied { executor, lock, .. }| {
-                            elsewhere.push(HeldLocal { executor, lock });
-                        });
+                        locks.release(id, held.lock, |copy| elsewhere.push(copy));
                     }
                     if locks.has_blocked() {
                         self.grant_local(&mut locks, &mut woken);
@@ -719,14 +736,8 @@ impl LockManager {
                 continue;
             };
             let locals = &mut part.body.locals;
-            let was_holder = latch.hand_over(
-                held.lock,
-                part.body.id,
-                leader.body.id,
-                |Copied { executor, lock, .. }| {
-                    locals.push(HeldLocal { executor, lock });
-                },
-            );
+            let (from, to) = (part.body.id, leader.body.id);
+            let was_holder = latch.hand_over(held.lock, from, to, |copy| locals.push(copy));
             if !was_holder {
                 leader.body.locals.push(held);
             }
@@ -832,14 +843,15 @@ impl LockManager {
             for (from, locks) in locks.into_iter().enumerate() {
                 for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
-                    for &to in executors.iter().filter(|&&to| usize::from(to) != from) {
+                    let here = HeldLocal { executor: from as u16, lock };
+                    for &to in executors.iter().filter(|&&to| to != here.executor) {
                         let [one, other] = tables
                             .get_disjoint_mut([from, usize::from(to)])
                             .expect("a routing rule names executors that there are");
-                        one.copy_to(lock, to, other);
+                        one.copy_to(here, to, other);
                     }
-                    if !executors.contains(&(from as u16)) {
-                        tables[from].retire(lock);
+                    if !executors.contains(&here.executor) {
+                        retire(&mut tables, here);
                     }
                 }
             }

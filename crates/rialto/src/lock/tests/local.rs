@@ -578,6 +578,41 @@ fn a_span_of_two_executors_is_had_beside_stints_that_always_have_one_of_them() {
     }
 }
 
+/// A lock that goes along with its keys leaves nothing behind but what its owner came by, however often they move: owners hold keys and
+/// ranges, from before the moves and from between them, and hand what they hold over to another one.
+#[test]
+fn locks_that_move_again_and_again_are_no_more_than_after_a_few_moves() {
+    const SPANS: usize = 8;
+    let seed = seed();
+    println!("RIALTO_SEED={seed}");
+    let (manager, mut dice) = (manager(), Dice::new(seed));
+    let mut owners = [(); 3].map(|()| manager.begin().unwrap());
+    for round in 0..4 {
+        for owner in &mut owners {
+            for _ in 0..SPANS / 4 {
+                lock(&manager, owner, any_span(&mut dice).borrow(), RecordMode::Shared).unwrap();
+            }
+        }
+        if round == 2 {
+            let [leader, part, _] = &mut owners;
+            manager.follow(part, leader);
+            manager.hand_over(part, leader);
+        }
+        for _ in 0..100 {
+            move_keys(&manager, &mut dice);
+            // At each executor a lock of a span is one for all owners, and another one for who came by it there.
+            let most = owners.len() * SPANS * 2 * (usize::from(EXECUTORS) + 1);
+            assert!(
+                manager.locks_now() <= most,
+                "RIALTO_SEED={seed}: {} locks, round {round}",
+                manager.locks_now()
+            );
+        }
+    }
+    owners.into_iter().for_each(|owner| manager.end(owner));
+    assert_eq!(manager.locks_now(), 0, "RIALTO_SEED={seed}");
+}
+
 /// A request in parts is turned away, since the rules change, after some of them have strengthened what its owner had; then it fails at
 /// an earlier one. The rules are the same, so nothing is where it was not before.
 #[test]
