@@ -631,6 +631,19 @@ fn nothing_is_written_over() {
 
 // ---- crashes
 
+#[test]
+fn two_backups_to_one_directory_do_not_mix() {
+    let [one, other] = [(); 2].map(|()| open(MemoryDisk::new()));
+    let directory = MemoryDisk::new();
+    let writes = directory.lock().unwrap();
+    let error = one.backup_on(directory.clone(), BackupKind::Full).unwrap_err();
+    assert!(error.to_string().contains("another process writes there"), "{error}");
+    drop(writes);
+    one.backup_on(directory.clone(), BackupKind::Full).unwrap();
+    let error = other.backup_on(directory.clone(), BackupKind::Full).unwrap_err();
+    assert!(error.to_string().contains("holds a backup"), "{error}");
+}
+
 /// The disk that a backup goes to crashes at each step, or fails: there is a whole backup or none, and the database goes on.
 #[test]
 fn a_crash_at_any_step_of_a_backup_leaves_a_whole_one_or_none() {

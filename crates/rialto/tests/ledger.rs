@@ -243,7 +243,13 @@ fn lives(seed: u64, tally: &mut Tally) {
     let mut state = Contents::default();
     for life in 0..4 {
         let about = &format!("RIALTO_SEED={seed}, life {life}, {}", describe(&options));
-        let end = if random.chance(1, 2) { End::Killed } else { End::PowerLost };
+        let fault = random.chance(1, 6).then(|| {
+            let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync]);
+            (kind, one_of(&mut random, &["", "log-"]))
+        });
+        // A failed sync of the directory ends the file system: until the machine starts again no other one succeeds.
+        let needs_machine = fault == Some((FaultKind::Sync, ""));
+        let end = if needs_machine || random.chance(1, 2) { End::PowerLost } else { End::Killed };
         let range = 20 << random.below(10);
         let at = disk.steps() + 1 + random.below(range);
         match end {
@@ -251,9 +257,8 @@ fn lives(seed: u64, tally: &mut Tally) {
             End::PowerLost => disk.crash_at(at),
         }
         let told: Vec<Told> = state.counts.iter().map(|count| Told::at(*count)).collect();
-        if random.chance(1, 6) {
-            let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync]);
-            disk.fail(kind, one_of(&mut random, &["", "log-"]), random.below(200));
+        if let Some((kind, name)) = fault {
+            disk.fail(kind, name, random.below(200));
         }
         let taken = work(&db, &options, &told, &state, &mut random, about);
         let closes = random.chance(1, 3);

@@ -15,7 +15,7 @@ use crate::checkpoint::{CheckpointSource, Cleared, Consistency, HeldDefinitions}
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, Disk, File, Open, calendar_ms};
+use crate::io::{Caching, DirectoryLock, Disk, File, Open, calendar_ms};
 use crate::open::random_id;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
@@ -236,9 +236,10 @@ impl Drop for Uncut<'_> {
     }
 }
 
-/// A backup in a directory, under another name until it is complete.
+/// A backup in a directory, under another name until it is complete. Nobody else writes there meanwhile.
 struct BackupFile {
     disk: Arc<dyn Disk>,
+    _directory: DirectoryLock,
     file: Arc<dyn File>,
     buffer: Vec<u8>,
     at: u64,
@@ -258,10 +259,20 @@ impl BackupFile {
             );
             return Err(Error::Unsupported { what });
         }
+        let directory = match disk.lock() {
+            Err(error) if error.is_locked() => {
+                let what = format!(
+                    "a backup to {}: another process writes there; wait for it, or use another directory",
+                    disk.describe()
+                );
+                return Err(Error::Unsupported { what });
+            }
+            locked => locked?,
+        };
         let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
         // One that was cut short may have left its own.
         file.set_length(0)?;
-        Ok(BackupFile { disk, file, buffer: Vec::with_capacity(WRITE_BYTES), at: 0 })
+        Ok(BackupFile { disk, _directory: directory, file, buffer: Vec::with_capacity(WRITE_BYTES), at: 0 })
     }
 
     fn write_buffer(&mut self) -> io::Result<()> {

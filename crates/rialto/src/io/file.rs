@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{AtFlags, FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::disk::{DIRECTORY, LOCK_FILE, assert_aligned, check_map, check_name};
@@ -119,12 +119,16 @@ impl Disk for FileDisk {
             let entry = entry.map_err(|error| failed(error.into()))?;
             let Ok(name) = entry.file_name().to_str() else { continue };
             let is_file = match entry.file_type() {
-                rustix::fs::FileType::Unknown => {
-                    let stat = rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW)
-                        .map_err(|error| failed(error.into()))?;
-                    rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::RegularFile
+                FileType::RegularFile => true,
+                // What opening it would find. A link that leads nowhere is listed, for it is no absence.
+                FileType::Unknown | FileType::Symlink => {
+                    match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
+                        Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
+                        Err(Errno::NOENT) => true,
+                        Err(error) => return Err(failed(error.into())),
+                    }
                 }
-                kind => kind == rustix::fs::FileType::RegularFile,
+                _ => false,
             };
             if is_file && name != LOCK_FILE {
                 names.push(name.to_owned());
@@ -156,9 +160,17 @@ impl Disk for FileDisk {
         let file = self
             .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
             .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
-        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)
-            .map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
-        Ok(DirectoryLock::new(file))
+        let lock = |file: &OwnedFd| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
+        lock(&file).map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
+        // The directory, too: a lock file can be removed while it is locked.
+        let directory = self
+            .open_at(".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|error| DiskError::new(DIRECTORY, 0, "open", error))?;
+        match lock(&directory) {
+            Err(error @ Errno::WOULDBLOCK) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
+            // There are file systems that lock files alone.
+            _ => Ok(DirectoryLock::new((file, directory))),
+        }
     }
 
     fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
@@ -367,6 +379,30 @@ mod tests {
         assert_eq!(disk.boot(), FileDisk::open(&scratch.0).unwrap().boot());
         fs::create_dir(scratch.0.join("folder")).unwrap();
         assert_eq!(disk.list().unwrap(), Vec::<String>::new(), "folders are no files");
+    }
+
+    #[test]
+    fn a_link_is_listed_as_what_opening_it_would_find() {
+        let scratch = Scratch::new("links");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        fs::create_dir(scratch.0.join("folder")).unwrap();
+        fs::write(scratch.0.join("folder/file"), "file").unwrap();
+        for (target, name) in [("folder", "to-folder"), ("folder/file", "to-file"), ("gone", "to-nothing")] {
+            std::os::unix::fs::symlink(target, scratch.0.join(name)).unwrap();
+        }
+        assert_eq!(disk.list().unwrap(), ["to-file", "to-nothing"]);
+    }
+
+    #[test]
+    fn a_directory_whose_lock_file_is_removed_stays_locked() {
+        let scratch = Scratch::new("unlinked");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let lock = disk.lock().unwrap();
+        fs::remove_file(scratch.0.join(LOCK_FILE)).unwrap();
+        let error = FileDisk::open(&scratch.0).unwrap().lock().unwrap_err();
+        assert!(error.is_locked(), "{error}");
+        drop(lock);
+        drop(disk.lock().unwrap());
     }
 
     #[test]
