@@ -1,6 +1,7 @@
 //! COPY in its text format: lines to rows, and rows to lines.
 //!
-//! Kept here: input is read to its end marker or its end, whichever comes first.
+//! Kept here: input is read to its end marker or its end, whichever comes first. Lines are read where they lie; between two pieces
+//! of input no more of it is kept than a line that has begun.
 
 use std::sync::Arc;
 
@@ -22,12 +23,10 @@ pub struct CopyIn {
     columns: Vec<usize>,
     delimiter: u8,
     null: Vec<u8>,
-    /// Input that is not a row yet.
+    /// What has come of the line that has begun, at most [`LINE_BYTES_MAX`].
     pending: Vec<u8>,
-    /// How much of `pending` is done with.
-    done: usize,
-    /// Up to where `pending` was searched for the end of the next line.
-    looked_at: usize,
+    /// Whether `pending` ends in a backslash that the next byte belongs to.
+    escaped: bool,
     rows: u64,
     line: u64,
     ended: bool,
@@ -57,8 +56,7 @@ impl CopyIn {
             delimiter: options.delimiter,
             null: options.null.clone().into_bytes(),
             pending: Vec::new(),
-            done: 0,
-            looked_at: 0,
+            escaped: false,
             rows: 0,
             line: 0,
             ended: false,
@@ -76,67 +74,43 @@ impl CopyIn {
         self.rows
     }
 
-    /// Takes input in.
-    pub fn push(&mut self, data: &[u8]) {
-        self.pending.drain(..self.done);
-        self.looked_at -= self.done;
-        self.done = 0;
-        if !self.ended {
-            self.pending.extend_from_slice(data);
-        }
-    }
-
-    /// Puts all complete lines into the table.
-    pub fn run(&mut self, tx: &mut Transaction) -> Result<()> {
+    /// Puts all lines into the table that these data complete.
+    pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {
-            let end = self.line_end();
-            let length = end.unwrap_or(self.pending.len()) - self.done;
-            if length > LINE_BYTES_MAX {
+            let end = line_end(data, &mut self.escaped);
+            let part = &data[..end.unwrap_or(data.len())];
+            if self.pending.len() + part.len() > LINE_BYTES_MAX {
                 let message = format!("COPY line {} is longer than {LINE_BYTES_MAX} bytes", self.line + 1);
                 return Err(SqlError::new(SqlState::LimitExceeded, message));
             }
-            let Some(end) = end else { return Ok(()) };
-            self.one_line(tx, end)?;
-            self.done = end + 1;
+            let Some(end) = end else {
+                self.pending.extend_from_slice(part);
+                return Ok(());
+            };
+            if self.pending.is_empty() {
+                self.one_line(tx, part)?;
+            } else {
+                let mut line = std::mem::take(&mut self.pending);
+                line.extend_from_slice(part);
+                self.one_line(tx, &line)?;
+            }
+            data = &data[end + 1..];
         }
         Ok(())
     }
 
-    /// Where the newline is that ends the next line, if it has come. One behind a backslash is data, as in PostgreSQL.
-    fn line_end(&mut self) -> Option<usize> {
-        while let Some(found) =
-            self.pending[self.looked_at..].iter().position(|byte| matches!(byte, b'\n' | b'\\'))
-        {
-            let at = self.looked_at + found;
-            if self.pending[at] == b'\n' {
-                self.looked_at = at + 1;
-                return Some(at);
-            }
-            if at + 1 == self.pending.len() {
-                // What the backslash is before has not come.
-                self.looked_at = at;
-                return None;
-            }
-            self.looked_at = at + 2;
-        }
-        self.looked_at = self.pending.len();
-        None
-    }
-
-    /// After the last input: what is left is a last line without its end.
-    pub fn finish(&mut self, tx: &mut Transaction) -> Result<u64> {
-        self.run(tx)?;
-        if self.done < self.pending.len() && !self.ended {
-            let end = self.pending.len();
-            self.one_line(tx, end)?;
-            self.done = end;
+    /// After the last data, which are these: what is left is a last line without its end.
+    pub fn finish(&mut self, tx: &mut Transaction, data: &[u8]) -> Result<u64> {
+        self.run(tx, data)?;
+        let line = std::mem::take(&mut self.pending);
+        if !line.is_empty() {
+            self.one_line(tx, &line)?;
         }
         Ok(self.rows)
     }
 
-    /// Puts the line in that begins at `done`.
-    fn one_line(&mut self, tx: &mut Transaction, end: usize) -> Result<()> {
-        let line = without_return(&self.pending[self.done..end]);
+    fn one_line(&mut self, tx: &mut Transaction, line: &[u8]) -> Result<()> {
+        let line = without_return(line);
         if line == b"\\." {
             self.ended = true;
             return Ok(());
@@ -152,6 +126,28 @@ impl CopyIn {
         self.rows += 1;
         Ok(())
     }
+}
+
+/// Where the newline is that ends the line. One behind a backslash is data, as in PostgreSQL: `escaped` says whether one was the
+/// last byte before these, and then whether one is their last.
+fn line_end(data: &[u8], escaped: &mut bool) -> Option<usize> {
+    if data.is_empty() {
+        return None;
+    }
+    let mut at = usize::from(std::mem::take(escaped));
+    while let Some(found) = data[at..].iter().position(|byte| matches!(byte, b'\n' | b'\\')) {
+        at += found;
+        if data[at] == b'\n' {
+            return Some(at);
+        }
+        // The byte behind a backslash is passed over, if it has come.
+        at += 2;
+        if at > data.len() {
+            *escaped = true;
+            return None;
+        }
+    }
+    None
 }
 
 /// The line without the carriage return before its newline, unless that is data: behind an odd number of backslashes.

@@ -31,7 +31,7 @@ fn run(session: &mut Session, sql: &str) -> Result<(), SqlError> {
         let prepared = session.prepare(sql, &[])?;
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let mut copy = session.begin_copy(&prepared)?;
-            session.run_copy(&mut copy, true)?;
+            session.run_copy(&mut copy, &[], true)?;
         } else {
             session.execute(&prepared, &[], &mut Collected::default())?;
         }

@@ -558,8 +558,7 @@ fn rows_of_a_copy_meet_the_table_as_it_is_when_they_come() {
         let prepared = copier.prepare(&format!("copy {table} from stdin"), &[]).unwrap();
         let mut copy = copier.begin_copy(&prepared).unwrap();
         run(&mut other, ddl);
-        copy.push(line.as_bytes());
-        let error = copier.run_copy(&mut copy, true).expect_err("the row does not fit the table any more");
+        let error = copier.run_copy(&mut copy, line.as_bytes(), true).expect_err("the row does not fit the table any more");
         assert_eq!(error.sqlstate.code(), expected, "{}", error.message);
         copier.fail(&error).unwrap();
         assert_eq!(value(&mut other, &format!("select count(*) from {table}")), "0");
@@ -653,10 +652,9 @@ fn copied(session: &mut Session, data: &[u8], piece: usize) -> Vec<Vec<String>> 
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     let mut copy = session.begin_copy(&prepared).unwrap();
     for piece in data.chunks(piece) {
-        copy.push(piece);
-        assert!(session.run_copy(&mut copy, false).unwrap().is_none());
+        assert!(session.run_copy(&mut copy, piece, false).unwrap().is_none());
     }
-    session.run_copy(&mut copy, true).unwrap();
+    session.run_copy(&mut copy, &[], true).unwrap();
     session.finish().unwrap();
     run(session, "select a, b from t order by a")
 }
@@ -684,8 +682,7 @@ fn the_end_marker_of_a_copy_stands_alone_on_its_line() {
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     for data in ["1\ta\\.\n", "1\t\\.\n2\tb\n", "1\\.5\ta\n", "\\.x\n", "1\ta\\."] {
         let mut copy = session.begin_copy(&prepared).unwrap();
-        copy.push(data.as_bytes());
-        let error = session.run_copy(&mut copy, true).expect_err(data);
+        let error = session.run_copy(&mut copy, data.as_bytes(), true).expect_err(data);
         assert_eq!(error.sqlstate.code(), "22P04", "{data:?}");
         session.fail(&error).unwrap();
     }
@@ -722,8 +719,7 @@ fn a_copy_without_its_transaction_takes_no_rows() {
     let prepared = session.prepare("copy t from stdin", &[]).unwrap();
     let mut copy = session.begin_copy(&prepared).unwrap();
     let _ = session.fail(&SqlError::unsupported("a message that comes between"));
-    copy.push(b"50\t1\tx\ty\t1\n");
-    assert!(session.run_copy(&mut copy, true).is_err());
+    assert!(session.run_copy(&mut copy, b"50\t1\tx\ty\t1\n", true).is_err());
     assert_eq!(value(&mut session, "select count(*) from t where a = 50"), "0");
 }
 

@@ -33,11 +33,8 @@ impl<S: Stream> Connection<S> {
     pub(super) fn copy_message(&mut self, message: Result<Message<'_>, SqlError>) -> io::Result<()> {
         let Mode::CopyIn(mut state) = std::mem::replace(&mut self.mode, Mode::Ready) else { return Ok(()) };
         let answer = match message {
-            Ok(Message::CopyData(data)) => {
-                state.copy.push(data);
-                self.session.run_copy(&mut state.copy, false)
-            }
-            Ok(Message::CopyDone) => self.session.run_copy(&mut state.copy, true),
+            Ok(Message::CopyData(data)) => self.session.run_copy(&mut state.copy, data, false),
+            Ok(Message::CopyDone) => self.session.run_copy(&mut state.copy, &[], true),
             Ok(Message::CopyFail(reason)) => {
                 let message = format!("COPY from stdin failed: {reason}");
                 Err(SqlError::new(SqlState::Cancelled, message))

@@ -10,6 +10,7 @@ use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
 use super::room::ReadingRoom;
+use super::weight::Weight;
 use crate::error::{Result, SqlError, SqlState};
 
 /// The longest text of a statement, in bytes.
@@ -42,8 +43,11 @@ pub(super) fn check_length(text: &str) -> Result<()> {
         .hint("Split it, give values as parameters, or use COPY."))
 }
 
-/// Refuses a statement of too many tokens.
-pub(super) fn check_tokens(tokens: &[TokenWithSpan]) -> Result<()> {
+/// Refuses a statement of too many tokens, or of more than it was weighed for: these have no room.
+pub(super) fn check_tokens(tokens: &[TokenWithSpan], weight: Weight) -> Result<()> {
+    if tokens.len() > weight.tokens {
+        return Err(too_complex("its text has more tokens than it was weighed for"));
+    }
     if tokens.len() <= TOKENS_MAX {
         return Ok(());
     }

@@ -250,8 +250,7 @@ pub fn parse_in(text: &str, room: &ReadingRoom, cancel: &Cancel) -> Result<State
         let message = format!("syntax error: {}", error.message);
         SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
     })?;
-    debug_assert!(tokens.len() <= weight.tokens);
-    limits::check_tokens(&tokens)?;
+    limits::check_tokens(&tokens, weight)?;
     literals::join(&places, &mut tokens)?;
     cancel.check()?;
     if let Some(inner) = utility::explained(&places, &tokens)? {

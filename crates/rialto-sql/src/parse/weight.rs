@@ -197,6 +197,8 @@ impl Scales<'_> {
                 self.add(1, TEXTS * (end - at) + ATOM);
                 end
             }
+            // sqlparser takes what stands straight behind `&>` for a part of it, be that a quote.
+            b'>' if self.before(at) == b'&' && !next.is_ascii_whitespace() => return None,
             b'\'' => self.string(at)?,
             b'"' => {
                 let end = quote_end(self.bytes, at, b'"', false);
@@ -340,7 +342,8 @@ mod tests {
         let parts = [
             "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E", "e", "x", "X", "U&", "N", "b", "a", "1",
             "0x", "1e", ".", "--", "-", "/*", "*/", "/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", ",,",
-            "(", ")", "\u{e9}", "\u{2014}", "_", "L", ":", "?", "#", "~", "%", "[", "{",
+            "(", ")", "\u{e9}", "\u{2014}", "_", "L", ":", "?", "#", "~", "%", "[", "{", ">", "&>", "&<",
+            "?-|", "@-@", "^@", "&<|",
         ];
         let mut state = 0x9e37_79b9_7f4a_7c15u64;
         let mut tokenized = 0;

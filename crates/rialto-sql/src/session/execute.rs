@@ -454,13 +454,13 @@ impl Session {
         Ok(copy)
     }
 
-    /// Puts what a COPY has into the table; `last` says that nothing more comes. Its rows are the transaction's that it
-    /// has begun in: without that one there is nothing that could commit them.
-    pub fn run_copy(&mut self, copy: &mut CopyIn, last: bool) -> Result<Option<Tag>> {
+    /// Puts the data that have come for a COPY into the table; `last` says that nothing more comes. Its rows are the transaction's
+    /// that it has begun in: without that one there is nothing that could commit them.
+    pub fn run_copy(&mut self, copy: &mut CopyIn, data: &[u8], last: bool) -> Result<Option<Tag>> {
         let Some(tx) = self.tx.as_mut().filter(|_| !self.failed) else {
             return Err(SqlError::new(SqlState::Internal, "a COPY has outlived its transaction"));
         };
-        let answer = if last { copy.finish(tx).map(Some) } else { copy.run(tx).map(|()| None) };
+        let answer = if last { copy.finish(tx, data).map(Some) } else { copy.run(tx, data).map(|()| None) };
         let goes_on = matches!(answer, Ok(None));
         if !goes_on {
             self.cancel.end_running();
