@@ -74,6 +74,11 @@ impl CopyIn {
         self.rows
     }
 
+    /// The memory that it keeps of its data, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.pending.capacity()
+    }
+
     /// Puts all lines into the table that these data complete.
     pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {

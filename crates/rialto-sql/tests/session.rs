@@ -558,7 +558,9 @@ fn rows_of_a_copy_meet_the_table_as_it_is_when_they_come() {
         let prepared = copier.prepare(&format!("copy {table} from stdin"), &[]).unwrap();
         let mut copy = copier.begin_copy(&prepared).unwrap();
         run(&mut other, ddl);
-        let error = copier.run_copy(&mut copy, line.as_bytes(), true).expect_err("the row does not fit the table any more");
+        let error = copier
+            .run_copy(&mut copy, line.as_bytes(), true)
+            .expect_err("the row does not fit the table any more");
         assert_eq!(error.sqlstate.code(), expected, "{}", error.message);
         copier.fail(&error).unwrap();
         assert_eq!(value(&mut other, &format!("select count(*) from {table}")), "0");
@@ -672,6 +674,26 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
             let found: Vec<&str> = rows.iter().map(|row| row[1].as_str()).collect();
             assert_eq!(found, expected, "{data:?} in pieces of {piece}");
         }
+    }
+}
+
+/// Between two pieces of its data a COPY keeps the line that has begun, not the data.
+#[test]
+fn a_copy_keeps_no_more_of_its_data_than_a_line() {
+    let mut session = Session::new(database(), "ann", "bank");
+    run(&mut session, "create table t (a int, b text)");
+    let prepared = session.prepare("copy t from stdin", &[]).unwrap();
+    let lines = "1\tx\n".repeat(1 << 18);
+    for (data, most) in [
+        (lines.clone(), 0),
+        (format!("{lines}2\t"), 8),
+        (format!("\\.\n{lines}"), 0),
+        ("x".repeat(1 << 20), 1 << 20),
+    ] {
+        let mut copy = session.begin_copy(&prepared).unwrap();
+        session.run_copy(&mut copy, data.as_bytes(), false).unwrap();
+        assert!(copy.kept_bytes() <= most, "{} bytes of {}", copy.kept_bytes(), data.len());
+        let _ = session.fail(&SqlError::unsupported("the test goes on"));
     }
 }
 
