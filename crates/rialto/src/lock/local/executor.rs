@@ -270,7 +270,7 @@ impl Executor {
 
     /// Becomes a reader, if nobody has the table but readers. Where locks are entered, `is_free` says whether any is in the way.
     #[inline]
-    pub fn try_read(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+    pub fn try_read(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let mut state = IN;
         loop {
             match self.state.compare_exchange(state, state + READER, Ordering::Acquire, Ordering::Relaxed) {
@@ -287,10 +287,10 @@ impl Executor {
     }
 
     #[cold]
-    fn read_among_locks(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+    fn read_among_locks(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
-        let latch = Latch { executor: self, table };
-        if !is_free(&latch) {
+        let mut latch = Latch { executor: self, table };
+        if !is_free(&mut latch) {
             return Reading::Locked;
         }
         self.state.fetch_add(READER, Ordering::Relaxed);
@@ -300,7 +300,7 @@ impl Executor {
 
     /// A reader asks for more: whether it is free for him. Waits for nobody.
     #[inline]
-    pub fn read_more(&self, is_free: impl FnOnce(&LocalLocks) -> bool) -> Reading {
+    pub fn read_more(&self, is_free: impl FnOnce(&mut LocalLocks) -> bool) -> Reading {
         self.requests.fetch_add(1, Ordering::Relaxed);
         // Nothing that was entered since is in a reader's way.
         if self.state.load(Ordering::Acquire) & ENTERED == 0 {
@@ -308,8 +308,13 @@ impl Executor {
         }
         match self.enter(How::BesideReaders).map(|table| Latch { executor: self, table }) {
             None => Reading::Away,
-            Some(latch) if is_free(&latch) => Reading::Yes,
-            Some(_) => Reading::Locked,
+            Some(mut latch) => {
+                if is_free(&mut latch) {
+                    Reading::Yes
+                } else {
+                    Reading::Locked
+                }
+            }
         }
     }
 

@@ -246,8 +246,7 @@ impl LocalLocks {
         if held.is_some_and(|held| suffices(held, mode)) || self.is_covered(request) {
             return Answer::Held;
         }
-        self.expect(request.span);
-        if self.is_blocked(request, self.blocked.len()) {
+        if !self.is_free_for(request) {
             return Answer::Wait;
         }
         match there {
@@ -270,15 +269,11 @@ impl LocalLocks {
         self.keys.drain(..).collect()
     }
 
-    /// What lies in this span is to be looked for.
-    pub fn expect(&mut self, span: SpanRef<'_>) {
-        if !span.is_point() {
+    /// Whether the request could be granted now.
+    pub fn is_free_for(&mut self, request: Request<'_>) -> bool {
+        if !request.span.is_point() {
             self.order.ask(&self.locks, &self.points);
         }
-    }
-
-    /// Whether the request could be granted now.
-    pub fn is_free_for(&self, request: Request<'_>) -> bool {
         !self.is_blocked(request, self.blocked.len())
     }
 
@@ -368,7 +363,8 @@ impl LocalLocks {
         }
     }
 
-    /// Whether the owner holds a span, strongly enough, in which the asked one lies.
+    /// Whether the owner holds a span, strongly enough, in which the asked one lies. Such a span has the asked one's first key,
+    /// so locks that begin behind that key are not looked at.
     fn is_covered(&self, Request { owner, transaction, index, span, mode, .. }: Request<'_>) -> bool {
         let may_cover = |locks: &Summary| {
             let last = &self.locks[locks.last as usize];
@@ -376,7 +372,8 @@ impl LocalLocks {
                 && (mode == RecordMode::Shared || locks.is_exclusive)
                 && !(last.index == index && last.span.borrow().ends_before(span))
         };
-        self.wide.overlapping(&self.locks, index, span, may_cover).any(|lock| {
+        let first = SpanRef::point(span.lower());
+        self.wide.overlapping(&self.locks, index, first, may_cover).any(|lock| {
             lock.holder(owner).and_then(|holder| holder.whole).is_some_and(|held| suffices(held, mode))
                 && lock.span.borrow().covers(span)
         })

@@ -132,7 +132,12 @@ impl Drop for Stint {
 /// Whether no lock of somebody else's, and nobody who waits, is in the way of it.
 #[cold]
 #[inline(never)]
-fn is_free_for(table: &LocalLocks, seed: Seed, (owner, transaction): (u16, u16), wanted: Wanted<'_>) -> bool {
+fn is_free_for(
+    table: &mut LocalLocks,
+    seed: Seed,
+    (owner, transaction): (u16, u16),
+    wanted: Wanted<'_>,
+) -> bool {
     let Wanted { index, span, mode } = wanted;
     let hash = seed.hash_of(index, span);
     // It is not entered: by which rules it came here, and how much of it, is the same.
@@ -249,9 +254,6 @@ impl LockManager {
         // Who changes the rules has all tables.
         let is_in_force = self.local.version.load(Ordering::Acquire) == stint.version;
         let table = &mut stint.tables[at].1;
-        if !table.is_idle() {
-            table.expect(span);
-        }
         if !is_in_force || !(table.is_idle() || is_free_for(table, self.local.seed, asker, wanted)) {
             return false;
         }
@@ -264,13 +266,13 @@ impl LockManager {
     fn read_at(&self, stint: &mut Stint, asker: (u16, u16), wanted: Wanted<'_>) -> bool {
         let executor = self.local.readers();
         let readers = self.local.executor(executor);
-        let is_free = |table: &LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
+        let is_free = |table: &mut LocalLocks| is_free_for(table, self.local.seed, asker, wanted);
         let reading = match wanted.mode {
             RecordMode::Shared if stint.is_reader => readers.read_more(is_free),
             RecordMode::Shared => readers.try_read(is_free),
             RecordMode::Exclusive => match readers.take_from_readers() {
-                Some(table) => {
-                    let is_free = table.is_idle() || is_free(&table);
+                Some(mut table) => {
+                    let is_free = table.is_idle() || is_free(&mut table);
                     stint.is_reader = false;
                     stint.tables.push((executor, table));
                     return is_free;

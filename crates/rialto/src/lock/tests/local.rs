@@ -1026,3 +1026,52 @@ fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
         "the 2,000th stint took {few} looks beside 10 keys, {many} beside 20,000"
     );
 }
+
+/// Short transactions in place that read a range at the readers' executor, beside one that has locked many keys there.
+#[test]
+fn a_stint_of_a_range_at_the_readers_takes_few_looks() {
+    let looks_beside = |keys: u32| {
+        let manager = manager();
+        manager.give_to_readers(INDEX);
+        let [mut holder, mut runner] = [(); 2].map(|()| manager.begin().unwrap());
+        for nth in 0..keys {
+            let key = (u32::MAX - nth).to_be_bytes();
+            lock(&manager, &mut holder, SpanRef::point(&key), RecordMode::Shared).unwrap();
+        }
+        let mut looks = 0;
+        for nth in 0..2_000 {
+            let before = LOOKS.get();
+            assert!(stint(&manager, &mut runner, &[(range(nth, false), RecordMode::Shared)]));
+            looks = LOOKS.get() - before;
+            manager.end_stint(&mut runner);
+        }
+        manager.end(holder);
+        manager.end(runner);
+        looks
+    };
+    let [few, many] = [10, 20_000].map(looks_beside);
+    assert!(
+        many < 20 * few.max(10),
+        "the 2,000th stint took {few} looks beside 10 keys, {many} beside 20,000"
+    );
+}
+
+/// Ranges that all end where the index ends, each of which begins before those before it: `WHERE id >= $1 LIMIT 1`, downwards.
+#[test]
+fn each_of_many_ranges_to_the_end_is_had_in_few_looks() {
+    let looks_at = |ranges: u32| {
+        let manager = manager();
+        let mut owner = manager.begin().unwrap();
+        let before = LOOKS.get();
+        for nth in 0..ranges {
+            let from = (u32::MAX - nth).to_be_bytes();
+            let span = Span::between(Bound::Included(&from), Bound::Unbounded).unwrap();
+            assert_eq!(lock(&manager, &mut owner, span.borrow(), RecordMode::Shared), Ok(Acquired::New));
+        }
+        let looks = LOOKS.get() - before;
+        manager.end(owner);
+        looks
+    };
+    let [few, many] = [1_000, 8_000].map(looks_at);
+    assert!(many < 16 * few, "{few} looks for 1,000 ranges, {many} for 8,000");
+}
