@@ -266,7 +266,8 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
 
 impl Transaction<'_> {
     /// The table of this name, the transaction's own DDL included. The table is not locked yet, except in a call of a deterministic
-    /// procedure that may be logged as a call.
+    /// procedure that may be logged as a call. Nothing locks a table's absence: after [`Error::NoSuchTable`] another transaction may
+    /// make the table and commit, and this one may see other rows as that transaction has left them.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; in a call of a deterministic procedure also what a lock can meet.
