@@ -254,6 +254,9 @@ pub(crate) struct FileTable {
     spares_max: usize,
     caching: Caching,
     inner: Mutex<Inner>,
+    /// The preparer sleeps on this.
+    asked: Condvar,
+    /// Those that wait for its attempts sleep on this.
     changed: Condvar,
     /// One preparation at a time.
     preparing: Mutex<()>,
@@ -282,6 +285,7 @@ impl FileTable {
             spares_max: options.spare_files_max,
             caching,
             inner: Mutex::new(Inner { files: files.into(), ..Inner::default() }),
+            asked: Condvar::new(),
             changed: Condvar::new(),
             preparing: Mutex::new(()),
             prepared: AtomicU64::new(0),
@@ -485,7 +489,7 @@ impl FileTable {
         inner.wanted = inner.wanted.max(position);
         // Not again before the preparer has answered.
         self.threshold.store(u64::MAX, Ordering::Relaxed);
-        self.changed.notify_all();
+        self.asked.notify_one();
         Asked { begun: inner.begun }
     }
 
@@ -511,7 +515,7 @@ impl FileTable {
         let mut inner = self.inner.lock();
         while !inner.closed {
             if inner.wanted <= self.prepared() {
-                self.changed.wait(&mut inner);
+                self.asked.wait(&mut inner);
                 continue;
             }
             let wanted = std::mem::take(&mut inner.wanted);
@@ -537,6 +541,7 @@ impl FileTable {
     /// Ends [`FileTable::serve`] and every wait.
     pub(crate) fn close(&self) {
         self.inner.lock().closed = true;
+        self.asked.notify_one();
         self.changed.notify_all();
     }
 

@@ -13,6 +13,7 @@ use parking_lot::Mutex;
 use super::archive::Archiver;
 use super::files::FileTable;
 use super::gather::{Gathered, Gatherer, cost, longest_within};
+use super::line::{Line, Standing};
 use super::marks::Marks;
 use super::open::Parts;
 use super::packet::{HomeSlot, PacketSlot, PoolOwner};
@@ -72,7 +73,9 @@ pub(crate) struct Core {
     closed: AtomicBool,
     /// Called by a transaction that waits for room.
     when_full: OnceLock<WhenFull>,
-    /// How many transactions wait for room that no further file can be made for.
+    /// The transactions that wait for room.
+    line: Line,
+    /// How many of them work for room that no further file can be made for.
     short: AtomicU32,
     flush_interval: Duration,
     wait_max: Duration,
@@ -109,6 +112,7 @@ impl Log {
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
             when_full: OnceLock::new(),
+            line: Line::default(),
             short: AtomicU32::new(0),
             flush_interval: options.memory_flush_interval.min(FOR_EVER),
             wait_max: options.wait_max.min(FOR_EVER),
@@ -586,6 +590,12 @@ impl Log {
         self.core.pool.promised().load(Ordering::SeqCst)
     }
 
+    /// How many transactions wait for room.
+    #[cfg(test)]
+    pub(crate) fn waiting_for_room(&self) -> usize {
+        self.core.line.len()
+    }
+
     /// The error that stopped the log, if one did.
     pub fn failure(&self) -> Option<Error> {
         self.core.failure.get().map(stopped)
@@ -678,9 +688,31 @@ impl Core {
             return Ok(());
         }
         let _waiting = Waiting::for_log();
+        let standing = self.line.join(bytes);
+        let ended = self.work_for_room(bytes, &standing);
+        // Room that was given at the last moment is its own.
+        if standing.leave() { Ok(()) } else { ended }
+    }
+
+    /// As [`Core::promise_before_others`], for all that stand in the line.
+    fn give_room(&self) {
+        let given = {
+            let mut gatherer = self.gatherer.lock();
+            gatherer.close_allotment(&self.pool);
+            self.line.give(|bytes| self.promise(bytes))
+        };
+        given.iter().for_each(|place| place.wake());
+    }
+
+    /// Waits in the line until room is given; works for it as the first, and once when it has waited for as long as it may.
+    fn work_for_room(&self, bytes: u64, standing: &Standing<'_>) -> Result<()> {
         let mut short = None;
         let until = Instant::now() + self.wait_max;
         loop {
+            standing.come_forward(until);
+            if standing.is_given() {
+                return Ok(());
+            }
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
             let problem = if self.threaded {
                 let asked = self.files.want(wanted.max(self.files.prepared() + 1));
@@ -692,7 +724,8 @@ impl Core {
                 })
             };
             self.gather_now();
-            if self.promise_before_others(bytes) {
+            self.give_room();
+            if standing.is_given() {
                 return Ok(());
             }
             self.check_open()?;

@@ -90,6 +90,7 @@ mod files;
 mod forge;
 mod gather;
 pub mod group_commit;
+mod line;
 #[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
 mod log;
 mod marks;

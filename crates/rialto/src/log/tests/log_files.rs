@@ -1,8 +1,12 @@
 //! The log's files: switched, freed, made over, bounded.
 
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicBool;
 use std::sync::mpsc;
 use std::thread::JoinHandle;
+use std::time::Instant;
+
+use parking_lot::Mutex;
 
 use super::*;
 use crate::io::Caching;
@@ -94,6 +98,50 @@ fn near_its_bound_the_log_waits_for_a_checkpoint_and_then_fails_before_the_place
         let lsn = commit(&log, &packet(1, 30_000));
         log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
     }
+}
+
+/// However many wait, they leave processors and latches to the checkpoint.
+#[test]
+fn of_all_that_wait_for_room_one_works_for_it() {
+    const COMMITTERS: usize = 8;
+    let limit = Instant::now() + Duration::from_secs(60);
+    let until = |is_so: &dyn Fn() -> bool| {
+        while !is_so() {
+            assert!(Instant::now() < limit, "it does not come");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &LogOptions { bytes_max: 1 << 20, ..small() }).unwrap();
+    let (workers, is_over) = (Arc::new(Mutex::new(Vec::new())), AtomicBool::new(false));
+    let heard = workers.clone();
+    log.when_full(Box::new(move || {
+        heard.lock().push(std::thread::current().id());
+        None
+    }));
+    let alone = std::thread::scope(|scope| {
+        for _ in 0..COMMITTERS {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::SeqCst) {
+                    let lsn = commit(&log, &packet(1, 30_000));
+                    log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+                }
+            });
+        }
+        // What is promised and not used may still let some go on.
+        let alone = (0..20).any(|_| {
+            until(&|| log.waiting_for_room() == COMMITTERS);
+            workers.lock().clear();
+            until(&|| workers.lock().len() >= 100);
+            let workers = workers.lock();
+            workers.iter().all(|worker| *worker == workers[0])
+        });
+        is_over.store(true, Ordering::SeqCst);
+        assert!(log.free_before(log.place()).unwrap() > 0);
+        alone
+    });
+    assert!(alone, "one at a time works for room");
+    assert_eq!(log.waiting_for_room(), 0);
 }
 
 /// What one checkpoint frees is what the log will need until the next: files are made over, not removed and made anew.

@@ -1,0 +1,160 @@
+//! [`Line`]: the transactions that wait for room in the log.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use parking_lot::{Condvar, Mutex};
+
+/// The transactions that wait for room, in the order in which they came. Invariant: **however many wait, one of them works for the
+/// room**, the first one; the others sleep until they are given theirs, come to be the first, or have waited for as long as they may.
+/// Waits for room take no processor and no latch from the checkpoint that makes it.
+#[derive(Debug, Default)]
+pub(crate) struct Line {
+    places: Mutex<VecDeque<Arc<Place>>>,
+}
+
+/// A transaction's place in the line.
+#[derive(Debug)]
+pub(crate) struct Place {
+    bytes: u64,
+    /// Changes with the latch of the line held.
+    is_given: AtomicBool,
+    bell: Condvar,
+}
+
+impl Place {
+    pub fn is_given(&self) -> bool {
+        self.is_given.load(Ordering::Acquire)
+    }
+
+    /// Wakes the transaction that was given its room.
+    pub fn wake(&self) {
+        self.bell.notify_one();
+    }
+}
+
+/// A transaction stands in the line until this is dropped.
+pub(crate) struct Standing<'a> {
+    line: &'a Line,
+    place: Arc<Place>,
+}
+
+impl Line {
+    /// Takes the last place, for so many bytes.
+    pub fn join(&self, bytes: u64) -> Standing<'_> {
+        let place = Arc::new(Place { bytes, is_given: AtomicBool::new(false), bell: Condvar::new() });
+        self.places.lock().push_back(place.clone());
+        Standing { line: self, place }
+    }
+
+    /// How many stand in it.
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.places.lock().len()
+    }
+
+    /// Gives room to those for whom `promise` finds some, in their order. A place that needs more than there is holds up none that
+    /// needs less. They are to be [woken](Place::wake), without a latch.
+    pub fn give(&self, mut promise: impl FnMut(u64) -> bool) -> Vec<Arc<Place>> {
+        let (mut given, mut refused) = (Vec::new(), u64::MAX);
+        self.places.lock().retain(|place| {
+            let is_given = place.bytes < refused && promise(place.bytes);
+            if is_given {
+                place.is_given.store(true, Ordering::Release);
+                given.push(place.clone());
+            } else {
+                refused = refused.min(place.bytes);
+            }
+            !is_given
+        });
+        given
+    }
+}
+
+impl Standing<'_> {
+    pub fn is_given(&self) -> bool {
+        self.place.is_given()
+    }
+
+    /// Sleeps until this is given room, or is the first, or `until` has come.
+    pub fn come_forward(&self, until: Instant) {
+        let mut places = self.line.places.lock();
+        while !self.is_given() && !places.front().is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
+            if self.place.bell.wait_until(&mut places, until).timed_out() {
+                return;
+            }
+        }
+    }
+
+    /// Leaves the line; whether this was given room. The one that is the first then comes forward.
+    pub fn leave(&self) -> bool {
+        let mut places = self.line.places.lock();
+        places.retain(|place| !Arc::ptr_eq(place, &self.place));
+        if let Some(first) = places.front() {
+            first.bell.notify_one();
+        }
+        self.is_given()
+    }
+}
+
+impl Drop for Standing<'_> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    fn given(line: &Line, room: u64) -> Vec<u64> {
+        let mut left = room;
+        let promise = |bytes: u64| {
+            let is_there = bytes <= left;
+            left -= if is_there { bytes } else { 0 };
+            is_there
+        };
+        line.give(promise).iter().map(|place| place.bytes).collect()
+    }
+
+    #[test]
+    fn room_is_given_in_order_and_a_large_packet_holds_up_no_smaller_one() {
+        let line = Line::default();
+        let all = [5, 40, 6, 7].map(|bytes| line.join(bytes));
+        assert_eq!(given(&line, 12), [5, 6]);
+        assert_eq!(given(&line, 12), [7]);
+        assert!(given(&line, 12).is_empty());
+        assert_eq!(all.each_ref().map(Standing::leave), [true, false, true, true]);
+        assert!(given(&line, 99).is_empty(), "who has left is given nothing");
+    }
+
+    /// One that goes away, with room or without, leaves nobody asleep behind it.
+    #[test]
+    fn the_first_one_comes_forward() {
+        let line = Line::default();
+        let (first, until) = (line.join(1), Instant::now() + LIMIT);
+        first.come_forward(until);
+        let others: Vec<_> = (0..3).map(|_| line.join(1)).collect();
+        std::thread::scope(|scope| {
+            for other in others {
+                scope.spawn(move || {
+                    other.come_forward(until);
+                    other.leave();
+                });
+            }
+            line.give(|_| false);
+            first.leave();
+        });
+        assert!(Instant::now() < until, "they were woken");
+        let (first, second) = (line.join(1), line.join(1));
+        drop(first);
+        second.come_forward(until);
+        assert!(Instant::now() < until);
+    }
+}
