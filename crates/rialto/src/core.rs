@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 use crossbeam_utils::atomic::AtomicCell;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 
 use crate::account::Accounts;
 use crate::account::processor::ProcessorTime;
@@ -81,6 +81,8 @@ pub(crate) struct Core {
     pub bounds: Bounds,
     /// Load files that redo would need.
     pub loads: Arc<Mutex<Vec<LoadFile>>>,
+    /// Held by transactions that write or remove load files ([`Core::pass_to_load_files`]).
+    pub load_passes: RwLock<()>,
     /// The first place of this opening: hidden row numbers begin anew behind those of earlier ones.
     pub opened_at: Lsn,
     pub closed: AtomicBool,
@@ -105,6 +107,21 @@ impl Core {
     #[inline]
     pub fn is_open(&self) -> bool {
         !self.closed.load(Ordering::SeqCst)
+    }
+
+    /// What a transaction holds while it writes or removes load files. Invariant: **a transaction touches load files only while
+    /// its opening has the directory**, so the number of a file that it names is no other load's. A close waits for the passes
+    /// that are out; after it there are none ([`Error::Closed`]), and a file that is left is recovery's.
+    pub fn pass_to_load_files(&self) -> Result<RwLockReadGuard<'_, ()>> {
+        let pass = self.load_passes.read();
+        self.check_open()?;
+        Ok(pass)
+    }
+
+    /// Refuses new work, and waits for transactions that write or remove load files.
+    pub fn shut(&self) {
+        self.closed.store(true, Ordering::SeqCst);
+        drop(self.load_passes.write());
     }
 
     /// The level that a commit waits for which asks for this one.

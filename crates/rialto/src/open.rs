@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
@@ -397,6 +397,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         server_times: CallersServers::default(),
         procedures,
         loads: Arc::new(Mutex::new(found.loads)),
+        load_passes: RwLock::default(),
         opened_at,
         closed: AtomicBool::new(false),
         calls: AtomicBool::new(false),
@@ -699,7 +700,7 @@ impl Running {
             return Ok(());
         }
         let core = &self.core;
-        core.closed.store(true, Ordering::SeqCst);
+        core.shut();
         core.locks.shut_down();
         if let Some(queues) = &core.queues {
             queues.close();

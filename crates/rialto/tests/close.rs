@@ -2,16 +2,20 @@
 //! goes away.
 
 mod common;
+#[path = "common/hooked.rs"]
+mod hooked;
 
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use common::in_time;
-use rialto::io::MemoryDisk;
+use hooked::{About, HookedDisk};
+use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, Checkpointing, Database, Error, LockForm, Logging, OpenError, Options, Procedure, Result,
-    TableDef, TransactionServer, TransactionServerOptions,
+    TableDef, Transaction, TransactionServer, TransactionServerOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -167,6 +171,84 @@ fn a_transaction_server_has_the_last_handle() {
         drop((db, message_server));
         drop(goes);
         opens_again(disk);
+    });
+}
+
+const LOADED: i32 = 1_000;
+
+/// Makes a table, and loads it.
+fn load(tx: &mut Transaction) -> Result<()> {
+    let definition =
+        TableDef::new("loaded", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    let table = tx.create_table(&definition)?;
+    (0..LOADED).try_for_each(|id| tx.insert(&table, &[Value::Int4(id)]))
+}
+
+/// Opens the database and commits a load, then does this, and finds the rows when the database opens anew.
+fn keeps_its_load(disk: Arc<dyn Disk>, meanwhile: impl FnOnce()) {
+    let db = Database::open_on(disk.clone(), options(0)).unwrap();
+    db.transact(load).unwrap();
+    db.sync().unwrap();
+    meanwhile();
+    db.close().unwrap();
+    let db = Database::open_on(disk, options(0)).unwrap();
+    let table = db.table("loaded").unwrap();
+    assert_eq!(db.transact(|tx| tx.count(&table)), Ok(LOADED as u64));
+}
+
+/// The openings number their load files alike.
+#[test]
+fn a_handle_of_an_earlier_opening_leaves_committed_loads_alone() {
+    let ends: [fn(Transaction<'static>); 3] = [
+        drop,
+        |handle| assert_eq!(handle.abort(), Ok(())),
+        |handle| assert_eq!(handle.commit(), Err(Error::Closed)),
+    ];
+    in_time(LIMIT, move || {
+        for end in ends {
+            let (disk, db) = with_a_row(options(0));
+            let mut earlier = db.begin().unwrap();
+            load(&mut earlier).unwrap();
+            db.close().unwrap();
+            keeps_its_load(disk, || end(earlier));
+        }
+    });
+}
+
+/// The commit finds the database closed when it has written its load file.
+#[test]
+fn a_close_waits_for_a_load_file_that_is_being_written() {
+    in_time(LIMIT, || {
+        let disk = HookedDisk::new(MemoryDisk::new());
+        let db = Database::open_on(disk.clone(), options(0)).unwrap();
+        let ((reaches, is_reached), (goes_on, may_go_on)) = (channel(), channel::<()>());
+        let may_go_on = Mutex::new(may_go_on);
+        disk.before(move |file, about| {
+            if file.starts_with("load-") && about == About::Sync {
+                let _ = reaches.send(());
+                let _ = may_go_on.lock().unwrap().recv();
+            }
+        });
+        let mut loading = db.begin().unwrap();
+        load(&mut loading).unwrap();
+        let commit = std::thread::spawn(move || loading.commit());
+        is_reached.recv().unwrap();
+        let closed = db.clone();
+        let close = std::thread::spawn(move || db.close());
+        while closed.begin().is_ok() {
+            std::thread::yield_now();
+        }
+        drop(closed);
+        for _ in 0..1_000 {
+            let opened = Database::open_on(disk.clone(), options(0));
+            assert!(matches!(opened.map(drop), Err(OpenError::Locked { .. })));
+            std::thread::yield_now();
+        }
+        drop(goes_on);
+        assert_eq!(commit.join().unwrap(), Err(Error::Closed));
+        assert_eq!(close.join().unwrap(), Ok(()));
+        disk.unhook();
+        keeps_its_load(disk, || {});
     });
 }
 

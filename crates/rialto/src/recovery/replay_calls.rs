@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crossbeam_utils::Backoff;
 use hashbrown::HashMap;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::conflicts::{Before, Conflicts};
 use super::turns::{Assignment, Turns, WINDOW};
@@ -223,6 +223,7 @@ impl Replay {
             server_times: CallersServers::default(),
             procedures: Procedures::default(),
             loads: Arc::default(),
+            load_passes: RwLock::default(),
             opened_at: Lsn::ZERO,
             closed: AtomicBool::new(false),
             queues: None,

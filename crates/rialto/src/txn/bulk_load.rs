@@ -116,6 +116,7 @@ impl Context {
     /// Writes and syncs the load files that the packet names.
     pub fn prepare_ddl(&mut self) -> Result<()> {
         let Some(ddl) = &self.ddl else { return Ok(()) };
+        let _pass = self.core.pass_to_load_files()?;
         for load in ddl.loads() {
             image::write_load_file(&*self.core.disk, self.core.database_id, load.file, &load.heap)?;
         }

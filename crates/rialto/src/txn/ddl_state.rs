@@ -308,9 +308,11 @@ impl DdlState {
 
     /// Drops the DDL of an aborted transaction.
     pub fn discard(self, context: &mut Context) {
-        for load in &self.loads {
-            // It may not have been written, and nothing names it: recovery would remove it.
-            let _ = context.core.disk.remove(&image::load_file_name(load.file));
+        if let Ok(_pass) = context.core.pass_to_load_files() {
+            for load in &self.loads {
+                // It may not have been written, and nothing names it: recovery would remove it.
+                let _ = context.core.disk.remove(&image::load_file_name(load.file));
+            }
         }
         self.changes.iter().rev().for_each(|change| change.take_back(context));
         context.forget_tables = true;
