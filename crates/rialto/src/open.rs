@@ -465,7 +465,11 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
             }
             Committed::Never => false,
         };
-        if is_taken { archiver.take_load(load.number) } else { Ok(()) }
+        if !is_taken {
+            return Ok(());
+        }
+        core.log.check_archive()?;
+        archiver.take_load(load.number)
     })
 }
 

@@ -466,6 +466,119 @@ fn a_failing_archive_keeps_the_log() {
     assert_eq!(ids(&db), expected);
 }
 
+/// A copy of what a disk holds.
+fn copied(disk: &dyn Disk) -> Arc<MemoryDisk> {
+    let copy = MemoryDisk::new();
+    for (name, bytes) in contents(disk) {
+        copy.open(&name, Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
+    }
+    copy
+}
+
+/// The files of a disk, with their bytes; not the shared map, which ends with the machine.
+fn contents(disk: &dyn Disk) -> Vec<(String, Vec<u8>)> {
+    let mut names = disk.list().unwrap();
+    names.retain(|name| name != "log-tail");
+    names.sort_unstable();
+    let read = |name: String| {
+        let file = disk.open(&name, Open::ReadOnly, Caching::Buffered).unwrap();
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        (name, bytes)
+    };
+    names.into_iter().map(read).collect()
+}
+
+/// A directory that was copied while closed has two lives with one identity. The archive keeps the log of the first one; the second,
+/// shorter or longer, and with load files or without, is refused, keeps its log, and can be archived elsewhere.
+#[test]
+fn another_life_of_the_database_does_not_reach_the_archive() {
+    for (added, with_load) in [(0, false), (3, false), (40, false), (220, false), (3, true)] {
+        let archive: Arc<dyn Disk> = MemoryDisk::new();
+        let disk = MemoryDisk::new();
+        let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+        things(&db);
+        put(&db, 0..10);
+        db.close().unwrap();
+        let cold = copied(&*disk);
+
+        let first = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+        let (backup, _) = full(&first);
+        loaded(&first, "loaded");
+        for id in 1_000..1_030 {
+            add(&first, id, 30_000);
+        }
+        let expected = ids(&first);
+        first.close().unwrap();
+        let has = contents(&*archive);
+
+        let second = Database::open_on(cold.clone(), archiving(&archive)).unwrap();
+        if with_load {
+            loaded(&second, "loaded");
+        }
+        for id in 2_000..2_000 + added {
+            add(&second, id, 30_000);
+        }
+        let told = second.archive_log().unwrap_err().to_string();
+        assert!(told.contains("\"log-0000000001\" there differs from the database's from offset "), "{told}");
+        assert!(told.contains("give this life an archive of its own and take a full backup"), "{told}");
+        assert_eq!(second.metrics().archive.unwrap().failure, Some(told.clone()));
+        for id in 3_000..3_002 {
+            put(&second, id..id + 1);
+            second.checkpoint().unwrap();
+        }
+        assert!(cold.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
+        let expected_of_second = ids(&second);
+        assert_eq!(second.close().unwrap_err().to_string(), told);
+        assert!(contents(&*archive) == has, "nothing of the first one's is replaced, and nothing is added");
+
+        let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+        assert_eq!(ids(&db), expected);
+        Database::open_on(disk, archiving(&archive)).unwrap().close().unwrap();
+        let own: Arc<dyn Disk> = MemoryDisk::new();
+        let second = Database::open_on(cold, archiving(&own)).unwrap();
+        let (backup, _) = full(&second);
+        second.close().unwrap();
+        let (db, ..) = restored(plan(&backup, &own, RestoreTo::End));
+        assert_eq!(ids(&db), expected_of_second);
+    }
+}
+
+/// A database that is closed, or killed, and opened again goes on with the files that its archive has in part.
+#[test]
+fn an_archive_goes_on_behind_what_it_has_in_part() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let mut disk = FaultyDisk::new(Random::seed_from_environment());
+    let mut db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    things(&db);
+    let (backup, _) = full(&db);
+    for round in 0..12 {
+        for n in 0..20 {
+            add(&db, round * 100 + n, 30_000);
+        }
+        db.archive_log().unwrap();
+        put(&db, round * 100 + 50..round * 100 + 51);
+        if round % 3 == 0 {
+            db.close().unwrap();
+        } else {
+            db.sync().unwrap();
+            disk.kill();
+            drop(db);
+            disk = disk.restart();
+        }
+        db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+        if round % 4 == 0 {
+            db.checkpoint().unwrap();
+        }
+        assert_eq!(db.metrics().archive.unwrap().failure, None);
+    }
+    let expected = ids(&db);
+    assert_eq!(expected.len(), 12 * 21);
+    db.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert_eq!(ids(&db), expected);
+}
+
 /// The machine of the database, or the archive's, crashes at any step: nothing that was durable is missing in both.
 #[test]
 fn a_crash_at_any_step_of_archiving_loses_nothing() {

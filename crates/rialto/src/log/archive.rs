@@ -7,6 +7,10 @@
 //! The archive never goes back: a copy of a log file is replaced only by one that holds at least as much. So what a call of
 //! `archive_log` was told to be in the archive stays there, whichever other calls read an earlier durable position and come to
 //! copy later (`State::up_to`).
+//!
+//! Nor does it across openings: a copy of a log file is replaced only by one that begins with it, byte for byte
+//! (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied while closed, have the same identity
+//! and the same names of files. The archive keeps the log of the life that it has; the other one is refused, and keeps its log.
 
 use std::sync::Arc;
 
@@ -49,6 +53,8 @@ struct State {
     done: u64,
     /// The archive has the log up to this position of the stream, if not more.
     up_to: u64,
+    /// The archive's log was found to be the beginning of this one.
+    is_ours: bool,
     loads: HashSet<u64>,
 }
 
@@ -69,8 +75,7 @@ impl Archiver {
                 continue;
             }
             let length = PAGE as u64 + file.capacity;
-            let copied = self.copy(&files::name(file.sequence), length, length);
-            if self.note(copied).is_err() {
+            if self.note(self.copy_log(file, length)).is_err() {
                 break;
             }
             state.done = file.sequence;
@@ -87,16 +92,28 @@ impl Archiver {
             return Ok(());
         }
         for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
-            let bytes = PAGE as u64 + file.capacity.min(durable - file.start);
-            // What lies behind it in the file is of no use, but every log file has its length.
-            let length = PAGE as u64 + file.capacity;
-            self.note(self.copy(&files::name(file.sequence), bytes, length))?;
+            self.note(self.copy_log(&file, bytes_until(&file, durable)))?;
         }
         state.up_to = durable;
         Ok(())
     }
 
-    /// Copies the load file of this number, if it was not copied yet.
+    /// Refuses an archive that has another life's log, before anything else goes there. These are all log files that begin
+    /// before the durable position.
+    pub(super) fn check_is_ours(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
+        let mut state = self.state.lock();
+        if !state.is_ours {
+            let check = |file: &Arc<LogFile>| {
+                self.check_goes_on(&files::name(file.sequence), bytes_until(file, durable))
+            };
+            self.note(files.iter().try_for_each(check))?;
+            state.is_ours = true;
+        }
+        Ok(())
+    }
+
+    /// Copies the load file of this number, if it was not copied yet. A load that was lost in a crash may have left one of its
+    /// number, so the log says whether the archive is this life's (`Archiver::check_is_ours`).
     pub(crate) fn take_load(&self, number: u64) -> Result<()> {
         let mut state = self.state.lock();
         if state.loads.contains(&number) {
@@ -114,6 +131,51 @@ impl Archiver {
     pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         self.stats.lock().failure = outcome.as_ref().err().map(Error::to_string);
         outcome
+    }
+
+    /// Copies the first `bytes` bytes of a log file. What lies behind them is of no use, but every log file has its length.
+    fn copy_log(&self, file: &LogFile, bytes: u64) -> Result<()> {
+        let name = files::name(file.sequence);
+        self.check_goes_on(&name, bytes)?;
+        self.copy(&name, bytes, PAGE as u64 + file.capacity)
+    }
+
+    /// Whether a copy of the first `bytes` bytes begins with what the archive has under the name: with all of it but the zeros
+    /// that it ends with.
+    fn check_goes_on(&self, name: &str, bytes: u64) -> Result<()> {
+        let has = match self.to.open(name, Open::ReadOnly, Caching::Buffered) {
+            Err(error) if error.is_missing() => return Ok(()),
+            opened => opened?,
+        };
+        let from = self.from.open(name, Open::ReadOnly, Caching::Direct)?;
+        let length = has.length()?;
+        let mut theirs = vec![0; PIECE.min(length as usize)];
+        let mut ours = AlignedBuffer::zeroed(PIECE);
+        let mut parted = None;
+        for at in (0..length).step_by(PIECE) {
+            let piece = (length - at).min(PIECE as u64) as usize;
+            has.read_at(&mut theirs[..piece], at)?;
+            ours.fill(0);
+            let copied = bytes.saturating_sub(at).min(PIECE as u64) as usize;
+            if parted.is_none() && copied > 0 {
+                from.read_at(&mut ours[..copied], at)?;
+            }
+            let differs = || theirs[..piece].iter().zip(&ours[..piece]).position(|(their, our)| their != our);
+            let same = if parted.is_some() { 0 } else { differs().unwrap_or(piece) };
+            if same < piece {
+                parted.get_or_insert(at + same as u64);
+            }
+            if let (Some(parted), true) = (parted, theirs[same..piece].iter().any(|&byte| byte != 0)) {
+                let what = format!(
+                    "this log in the archive {}: \"{name}\" there differs from the database's from offset {parted} on, so it is \
+                     another life's of the same database (a copy of its directory), or damaged; give this life an archive of \
+                     its own and take a full backup",
+                    self.to.describe()
+                );
+                return Err(Error::Unsupported { what });
+            }
+        }
+        Ok(())
     }
 
     /// Copies the first `bytes` bytes to a file that is `length` bytes long.
@@ -137,4 +199,9 @@ impl Archiver {
         self.stats.lock().bytes += bytes;
         Ok(())
     }
+}
+
+/// The bytes of a log file up to this position of the stream.
+fn bytes_until(file: &LogFile, durable: u64) -> u64 {
+    PAGE as u64 + file.capacity.min(durable - file.start)
 }

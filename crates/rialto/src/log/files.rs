@@ -635,9 +635,18 @@ impl FileTable {
     /// Has the archive take all that is durable, the file that is being written as far as it is.
     pub(crate) fn archive_all(&self, durable: u64) -> Result<()> {
         let Some(archiver) = self.archiver() else { return Ok(()) };
-        let files: Vec<_> =
-            self.inner.lock().files.iter().filter(|file| file.start < durable).cloned().collect();
-        archiver.take_up_to(&files, durable)
+        archiver.take_up_to(&self.before(durable), durable)
+    }
+
+    /// Refuses an archive that has the log of another life of the database.
+    pub(crate) fn check_archive(&self, durable: u64) -> Result<()> {
+        let Some(archiver) = self.archiver() else { return Ok(()) };
+        archiver.check_is_ours(&self.before(durable), durable)
+    }
+
+    /// The files that begin before `position`.
+    fn before(&self, position: u64) -> Vec<Arc<LogFile>> {
+        self.inner.lock().files.iter().filter(|file| file.start < position).cloned().collect()
     }
 
     /// The oldest position that is still there, and the number of files.

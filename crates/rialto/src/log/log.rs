@@ -530,6 +530,11 @@ impl Log {
         self.core.files.archive_all(position.0)
     }
 
+    /// Refuses an archive that has the log of another life of the database.
+    pub(crate) fn check_archive(&self) -> Result<()> {
+        self.core.files.check_archive(self.durable_bytes().0)
+    }
+
     /// About how many bytes of log follow this place: what redo from there would read. Exact to 256 KiB and
     /// the groups in flight.
     pub fn bytes_since(&self, lsn: Lsn) -> u64 {
