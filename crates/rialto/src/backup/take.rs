@@ -247,6 +247,8 @@ struct BackupFile {
 
 impl BackupFile {
     fn create(disk: Arc<dyn Disk>) -> Result<BackupFile> {
+        // Taken before the look at what is there, which is the better answer where it was not to be had.
+        let locked = disk.lock();
         for name in disk.list()? {
             let what = match name.as_str() {
                 BACKUP_FILE => "a backup",
@@ -259,7 +261,7 @@ impl BackupFile {
             );
             return Err(Error::Unsupported { what });
         }
-        let directory = match disk.lock() {
+        let directory = match locked {
             Err(error) if error.is_locked() => {
                 let what = format!(
                     "a backup to {}: another process writes there; wait for it, or use another directory",
@@ -267,7 +269,7 @@ impl BackupFile {
                 );
                 return Err(Error::Unsupported { what });
             }
-            locked => locked?,
+            held => held?,
         };
         let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
         // One that was cut short may have left its own.

@@ -120,13 +120,10 @@ impl Disk for FileDisk {
             let Ok(name) = entry.file_name().to_str() else { continue };
             let is_file = match entry.file_type() {
                 FileType::RegularFile => true,
-                // What opening it would find. A link that leads nowhere is listed, for it is no absence.
+                // What opening it would find. A link that leads nowhere is listed, for it is no absence: opening it says why.
                 FileType::Unknown | FileType::Symlink => {
-                    match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
-                        Ok(stat) => FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile,
-                        Err(Errno::NOENT) => true,
-                        Err(error) => return Err(failed(error.into())),
-                    }
+                    rustix::fs::statat(&self.directory, name, AtFlags::empty())
+                        .map_or(true, |stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile)
                 }
                 _ => false,
             };
@@ -387,10 +384,12 @@ mod tests {
         let disk = FileDisk::create(&scratch.0).unwrap();
         fs::create_dir(scratch.0.join("folder")).unwrap();
         fs::write(scratch.0.join("folder/file"), "file").unwrap();
-        for (target, name) in [("folder", "to-folder"), ("folder/file", "to-file"), ("gone", "to-nothing")] {
+        for (target, name) in
+            [("folder", "to-folder"), ("folder/file", "to-file"), ("gone", "to-nothing"), ("loop", "loop")]
+        {
             std::os::unix::fs::symlink(target, scratch.0.join(name)).unwrap();
         }
-        assert_eq!(disk.list().unwrap(), ["to-file", "to-nothing"]);
+        assert_eq!(disk.list().unwrap(), ["loop", "to-file", "to-nothing"]);
     }
 
     #[test]

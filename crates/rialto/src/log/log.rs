@@ -718,6 +718,7 @@ impl Core {
             if standing.is_given() {
                 return Ok(());
             }
+            self.check_open()?;
             let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
             let problem = if self.threaded {
                 let asked = self.files.want(wanted.max(self.files.prepared() + 1));
