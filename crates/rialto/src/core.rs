@@ -200,7 +200,7 @@ pub(crate) fn first_row_number(opened_at: Lsn) -> u64 {
 
 /// Pools of contexts; threads keep to their own pool while it has one.
 ///
-/// Kept here: a thread gets none only if all that there may be were lent at one moment.
+/// Kept here: a thread gets none only if it has found every pool empty, and was told of none that came back while it looked.
 pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,

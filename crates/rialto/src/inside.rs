@@ -19,12 +19,13 @@ enum Inside {
 
 thread_local! {
     static INSIDE: Cell<Inside> = const { Cell::new(Inside::Nothing) };
-    /// The databases that the thread runs foreign code of amid a checkpoint or a backup, the innermost last.
+    /// The databases that the thread runs foreign code of amid a checkpoint or a backup, the innermost last. None when this is gone,
+    /// since the thread ends.
     static AMID: RefCell<Vec<Opening>> = const { RefCell::new(Vec::new()) };
 }
 
 fn is_amid(database: Opening) -> bool {
-    AMID.with_borrow(|databases| databases.contains(&database))
+    AMID.try_with(|databases| databases.borrow().contains(&database)).unwrap_or(false)
 }
 
 /// Marks the thread as inside a body, until dropped.
@@ -78,7 +79,7 @@ pub(crate) struct Amid {
 
 impl Amid {
     pub fn enter(database: Opening) -> Amid {
-        AMID.with_borrow_mut(|databases| databases.push(database));
+        let _ = AMID.try_with(|databases| databases.borrow_mut().push(database));
         let before = INSIDE.get();
         // The checkpoint may have been asked for in a body.
         if before == Inside::Nothing {
@@ -91,7 +92,7 @@ impl Amid {
 impl Drop for Amid {
     fn drop(&mut self) {
         INSIDE.set(self.before);
-        AMID.with_borrow_mut(|databases| databases.pop());
+        let _ = AMID.try_with(|databases| databases.borrow_mut().pop());
     }
 }
 

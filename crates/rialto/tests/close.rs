@@ -5,6 +5,7 @@ mod common;
 #[path = "common/hooked.rs"]
 mod hooked;
 
+use std::cell::RefCell;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -286,4 +287,49 @@ fn an_identifier_that_panics_is_no_call_that_a_close_waits_for() {
             opens_again(disk);
         }
     });
+}
+
+/// Uses its handle, the last one, as its thread ends.
+struct UsesAsItEnds(Option<Database>);
+
+impl Drop for UsesAsItEnds {
+    fn drop(&mut self) {
+        let Some(db) = self.0.take() else { return };
+        let table = db.table("t").unwrap();
+        db.transact(|tx| tx.insert(&table, &[Value::Int4(2)])).unwrap();
+        db.call("p", &[Value::Int4(3)]).unwrap();
+        // Without a log there is none to make.
+        assert!(matches!(db.checkpoint(), Ok(_) | Err(Error::Unsupported { .. })));
+    }
+}
+
+thread_local! {
+    static USES_AS_IT_ENDS: RefCell<UsesAsItEnds> = const { RefCell::new(UsesAsItEnds(None)) };
+}
+
+/// The engine's own thread-locals are gone by then, for they were used later. Without a log the close makes a checkpoint.
+#[test]
+fn a_thread_uses_the_last_handle_as_it_ends() {
+    for (logging, executor_threads) in [(Logging::Value, 2), (Logging::Value, 0), (Logging::None, 0)] {
+        let (disk, db) = with_a_row(Options { logging, ..options(executor_threads) });
+        let done = in_time(LIMIT, move || {
+            let thread = std::thread::spawn(move || {
+                USES_AS_IT_ENDS.with_borrow_mut(|last| last.0 = Some(db.clone()));
+                let insert = |tx: &mut Transaction<'_>| {
+                    let table = tx.table("t")?;
+                    tx.insert(&table, &[Value::Int4(4)])
+                };
+                db.transact(insert).unwrap();
+                register(&db, |_| Ok(()));
+                db.call("p", &[Value::Int4(1)]).unwrap();
+                // Another one's log is waited for where this one has none.
+                with_a_row(options(0)).1.close().unwrap();
+            });
+            thread.join().is_ok()
+        });
+        assert!(done);
+        let db = Database::open_on(disk, options(0)).unwrap();
+        let table = db.table("t").unwrap();
+        assert_eq!(db.transact(|tx| tx.count(&table)), Ok(3), "{logging:?}");
+    }
 }

@@ -230,25 +230,36 @@ impl Wake for Bell {
 }
 
 thread_local! {
-    static BELL: (Arc<Bell>, Waker) = {
-        let bell = Arc::new(Bell::default());
-        (bell.clone(), Waker::from(bell))
-    };
+    static BELL: (Arc<Bell>, Waker) = Bell::with_waker();
 }
 
 impl Bell {
     /// Asks until there is an answer, and sleeps until woken in between.
     fn block_on<T>(mut ask: impl FnMut(&Waker) -> Poll<T>) -> T {
-        BELL.with(|(bell, waker)| {
-            loop {
-                if let Poll::Ready(answer) = ask(waker) {
-                    return answer;
-                }
-                let mut rung = bell.rung.lock();
-                while !std::mem::take(&mut *rung) {
-                    bell.sleeper.wait(&mut rung);
-                }
+        match BELL.try_with(|(bell, waker)| bell.sleep(waker, &mut ask)) {
+            Ok(answer) => answer,
+            // It is gone: the thread ends.
+            Err(_) => {
+                let (bell, waker) = Bell::with_waker();
+                bell.sleep(&waker, &mut ask)
             }
-        })
+        }
+    }
+
+    fn with_waker() -> (Arc<Bell>, Waker) {
+        let bell = Arc::new(Bell::default());
+        (bell.clone(), Waker::from(bell))
+    }
+
+    fn sleep<T>(&self, waker: &Waker, ask: &mut impl FnMut(&Waker) -> Poll<T>) -> T {
+        loop {
+            if let Poll::Ready(answer) = ask(waker) {
+                return answer;
+            }
+            let mut rung = self.rung.lock();
+            while !std::mem::take(&mut *rung) {
+                self.sleeper.wait(&mut rung);
+            }
+        }
     }
 }

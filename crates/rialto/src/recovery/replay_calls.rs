@@ -525,7 +525,14 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
     let error = |what: String| other_outcome(lsn, &procedure, &arguments, what);
     let mut outputs = Outputs::none();
     loop {
-        let mut context = core.lend()?;
+        let mut context = match core.lend() {
+            // There is one for each worker: this one's is on its way back.
+            Err(Error::TooManyTransactions { .. }) => {
+                std::thread::yield_now();
+                continue;
+            }
+            lent => lent?,
+        };
         context.begin(&TxOptions::default(), None)?;
         context.numbers = NumberSource::Given(numbers.clone(), 0);
         context.of_the_moment = None;

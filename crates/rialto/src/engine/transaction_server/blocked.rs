@@ -17,15 +17,20 @@ pub(in crate::engine) trait Turns {
 }
 
 thread_local! {
-    /// None: the thread is no executor, or is blocked already.
+    /// None: the thread is no executor, or is blocked already. So it is when this is gone, since the thread ends.
     static TURNS: Cell<Option<Arc<dyn Turns>>> = const { Cell::new(None) };
+}
+
+fn set_turns(turns: Option<Arc<dyn Turns>>) {
+    // Gone, it is none.
+    let _ = TURNS.try_with(|mine| mine.set(turns));
 }
 
 /// Makes the calling thread an executor, until what this gives is dropped. What the thread does afterwards, such as to close the
 /// database with the last handle, is nobody's turn.
 #[must_use = "the thread is an executor only as long as this lives"]
 pub(in crate::engine) fn take_turns(turns: Arc<dyn Turns>) -> TakesTurns {
-    TURNS.set(Some(turns));
+    set_turns(Some(turns));
     TakesTurns
 }
 
@@ -34,7 +39,7 @@ pub(in crate::engine) struct TakesTurns;
 
 impl Drop for TakesTurns {
     fn drop(&mut self) {
-        TURNS.set(None);
+        set_turns(None);
     }
 }
 
@@ -44,7 +49,7 @@ pub(crate) struct Blocked(Option<Arc<dyn Turns>>);
 impl Blocked {
     /// Lets another executor run.
     pub fn enter() -> Blocked {
-        let turns = TURNS.take();
+        let turns = TURNS.try_with(Cell::take).unwrap_or_default();
         if let Some(turns) = &turns {
             turns.leave();
         }
@@ -56,7 +61,7 @@ impl Drop for Blocked {
     fn drop(&mut self) {
         if let Some(turns) = self.0.take() {
             turns.come_back();
-            TURNS.set(Some(turns));
+            set_turns(Some(turns));
         }
     }
 }
