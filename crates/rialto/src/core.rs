@@ -205,7 +205,8 @@ pub(crate) struct Contexts {
     pools: Box<[CachePadded<Pool>]>,
     made: AtomicUsize,
     max: usize,
-    /// How many threads look for a context in all pools, and whether the pools were [`CLOSED`]: what threads that give one back heed.
+    /// How many threads look for a context in all pools, and whether the pools were [`CLOSED`]. A thread that gives one back
+    /// reads it.
     looking: AtomicUsize,
     /// How many came back while some thread was looking.
     came_back: AtomicUsize,

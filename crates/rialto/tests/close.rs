@@ -15,8 +15,8 @@ use hooked::{About, HookedDisk};
 use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Error, LockForm, Logging, OpenError, Options, Procedure, Result,
-    TableDef, Transaction, TransactionServer, TransactionServerOptions,
+    Action, Checkpointing, Database, Error, LockForm, Logging, MessageServer, OpenError, Options, Procedure,
+    Result, TableDef, Transaction, TransactionServer, TransactionServerOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -122,6 +122,17 @@ fn a_database_whose_last_handle_goes_away_in_a_body_closes() {
     });
 }
 
+/// Starts a transaction server, leaves it where the body will find it, and sends it a request.
+fn serve_one(db: &Database, there: &Mutex<Option<TransactionServer>>) -> MessageServer {
+    let server = TransactionServer::start(db, &TransactionServerOptions::default()).unwrap();
+    let mut message_server = server.message_server();
+    let mut request = message_server.request(&server.procedure("p").unwrap());
+    request.push(1);
+    *there.lock().unwrap() = Some(server);
+    message_server.put(request).unwrap();
+    message_server
+}
+
 /// A transaction server that goes away in a body of its own.
 #[test]
 fn a_transaction_server_dropped_in_its_own_body_ends() {
@@ -133,12 +144,7 @@ fn a_transaction_server_dropped_in_its_own_body_ends() {
             drop(taken.lock().unwrap().take());
             Ok(())
         });
-        let server = TransactionServer::start(&db, &TransactionServerOptions::default()).unwrap();
-        let mut message_server = server.message_server();
-        let mut request = message_server.request(&server.procedure("p").unwrap());
-        request.push(1);
-        *there.lock().unwrap() = Some(server);
-        message_server.put(request).unwrap();
+        let mut message_server = serve_one(&db, &there);
         assert_eq!(message_server.take().unwrap().outcome(), &Ok(()));
         db.close().unwrap();
         drop(message_server);
@@ -163,12 +169,7 @@ fn a_transaction_server_has_the_last_handle() {
             let _ = may_go.lock().unwrap().recv();
             Ok(())
         });
-        let server = TransactionServer::start(&db, &TransactionServerOptions::default()).unwrap();
-        let mut message_server = server.message_server();
-        let mut request = message_server.request(&server.procedure("p").unwrap());
-        request.push(1);
-        *there.lock().unwrap() = Some(server);
-        message_server.put(request).unwrap();
+        let message_server = serve_one(&db, &there);
         drop((db, message_server));
         drop(goes);
         opens_again(disk);

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use common::in_time;
+use common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
@@ -255,14 +255,6 @@ fn of_unique_numbers() -> (Database, Table) {
     (db, table)
 }
 
-fn until(mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain");
-        std::thread::yield_now();
-    }
-}
-
 /// An action that has failed ends the waits of those behind it in the flow, on other threads: their caller waits for none of
 /// their locks. Those before it wait on, since theirs may be the error.
 #[test]
@@ -328,7 +320,7 @@ fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
         let fail_beside = |db: &Database| {
             let watched = db.clone();
             let fails = Action::exclusive("t", move |_, _, _| {
-                until(|| !watched.lock_waits().is_empty());
+                until("a lock wait", || !watched.lock_waits().is_empty());
                 Err(Error::aborted("it fails"))
             });
             fails.by_argument(0)
@@ -348,7 +340,7 @@ fn strangers_wait_for_locks_after_a_part_whose_waits_were_ended() {
                     let mut holder = db.begin().unwrap();
                     holder.insert(&table, &ints([4, 100 + waits])).unwrap();
                     let mut sent = db.send_call("both", &ints([first, 8 - first])).unwrap();
-                    until(|| sent.is_done() || !db.lock_waits().is_empty());
+                    until("a lock wait or the end", || sent.is_done() || !db.lock_waits().is_empty());
                     holder.abort().unwrap();
                     assert_eq!(sent.wait(), Ok(vec![]), "{waits} waits, {first} is first");
                     db.transact(|tx| [0, 8].into_iter().try_for_each(|key| tx.delete(&table, key).map(drop)))

@@ -8,12 +8,14 @@
 mod clients;
 #[path = "ledger/contents.rs"]
 mod contents;
+#[path = "common/seeds.rs"]
+mod seeds;
 #[path = "ledger/told.rs"]
 mod told;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use clients::{Client, procedures};
 use contents::{Contents, SIDES, WRITERS, compare, contents, prepare};
@@ -25,6 +27,7 @@ use rialto::{
     BackupKind, Checkpointing, Database, GroupCommitDesign, LockForm, Logging, Options, TransactionServer,
     TransactionServerOptions,
 };
+use seeds::for_a_while;
 use told::Told;
 
 /// Some databases have to do with little, and meet its bound.
@@ -324,15 +327,8 @@ fn lives(seed: u64, tally: &mut Tally) {
 
 #[test]
 fn what_an_answer_told_of_is_there() {
-    let seed = Random::seed_from_environment();
-    println!("RIALTO_SEED={seed}");
-    let (began, time) = (Instant::now(), Random::test_time_from_environment());
-    let (mut tally, mut databases) = (Tally::default(), 0);
-    while databases == 0 || began.elapsed() < time {
-        // The first is the one that a failure names.
-        lives(seed.wrapping_add(databases), &mut tally);
-        databases += 1;
-    }
+    let mut tally = Tally::default();
+    let (seed, databases) = for_a_while(|seed| lives(seed, &mut tally));
     let Tally { power_lost, killed, closed, backups, archives, transactions } = tally;
     println!(
         "tally: ledgers of {databases} databases, {power_lost} losses of power, {killed} kills, {closed} closes, \

@@ -4,9 +4,9 @@ mod common;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::in_time;
+use common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
@@ -63,14 +63,6 @@ fn put(thread: usize, n: impl Fn(i32) -> i32 + Send + Sync + 'static, begun: &Ar
         tx.insert(arguments.table()?, &[Value::Int4(id), Value::Int4(n(id))])
     });
     put.by_argument(thread)
-}
-
-fn until(what: &str, is_so: impl Fn() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < end, "waited in vain for {what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Two calls have all their parts but the first on queues that are retired, and so come to one queue; each part of the second call

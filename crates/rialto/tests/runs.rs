@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::in_time;
+use common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
@@ -49,10 +49,8 @@ fn deadlock<T>() -> rialto::Result<T> {
     Err(Error::Deadlock { waiting_for: "a handle's lock".to_owned() })
 }
 
-fn until(flag: &AtomicBool) {
-    while !flag.load(Ordering::SeqCst) {
-        std::thread::yield_now();
-    }
+fn until_set(flag: &AtomicBool) {
+    until("a flag to be set", || flag.load(Ordering::SeqCst));
 }
 
 /// A call rests on a thread of which all other calls come to wait for locks: somebody is there when its rest is over.
@@ -69,7 +67,7 @@ fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
             let run = runs.fetch_add(1, Ordering::SeqCst);
             if run == 10 {
                 in_last_run.store(true, Ordering::SeqCst);
-                until(&is_sent);
+                until_set(&is_sent);
             }
             if run <= 10 { deadlock() } else { Ok(()) }
         });
@@ -80,7 +78,7 @@ fn a_call_that_rests_runs_again_while_the_others_of_its_thread_wait() {
         handle.update(&table, 1, &[(1, Value::Int4(1))]).unwrap();
 
         let victim = db.send_call("victim", &[Value::Int4(2)]).unwrap();
-        until(&last_run);
+        until_set(&last_run);
         let waits = db.send_call("waits", &[Value::Int4(1)]).unwrap();
         sent.store(true, Ordering::SeqCst);
         assert_eq!(victim.wait(), Ok(vec![]));
@@ -116,11 +114,11 @@ fn a_checkpoint_asked_for_in_a_body_beside_a_definition_ends() {
                     db.transact(|tx| {
                         tx.drop_index("x_n")?;
                         is_dropped.store(true, Ordering::SeqCst);
-                        until(&is_in_body);
+                        until_set(&is_in_body);
                         Ok(())
                     })
                 });
-                until(&is_dropped);
+                until_set(&is_dropped);
                 assert_eq!(db.call("p", &[Value::Int4(1)]), Ok(vec![]), "round {round}");
                 assert_eq!(drops.join().unwrap(), Ok(()), "round {round}");
             });

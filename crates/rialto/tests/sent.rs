@@ -10,9 +10,9 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use common::in_time;
+use common::{in_time, until};
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
@@ -90,14 +90,6 @@ fn holder(db: &Database, key: i32) -> Transaction<'static> {
     handle
 }
 
-fn until(what: &str, mut is_so: impl FnMut() -> bool) {
-    let end = Instant::now() + LIMIT;
-    while !is_so() {
-        assert!(Instant::now() < end, "{what}");
-        std::thread::yield_now();
-    }
-}
-
 /// Counts how often it was woken.
 #[derive(Default)]
 struct Wakes(AtomicUsize);
@@ -128,7 +120,7 @@ const ASKS: [Ask; 4] = [
         ticket.wait().map(|()| values)
     },
     |mut sent| {
-        until("it is done", || sent.is_done());
+        until("its end", || sent.is_done());
         sent.wait()
     },
     |mut sent| {
@@ -138,7 +130,7 @@ const ASKS: [Ask; 4] = [
             if let Poll::Ready(outcome) = poll(&mut sent, &wakes) {
                 return outcome;
             }
-            until("it is woken", || wakes.count() > seen);
+            until("a wake", || wakes.count() > seen);
         }
     },
 ];
@@ -191,7 +183,7 @@ fn a_waker_that_goes_away_may_call() {
     let may_end = Arc::new(AtomicBool::new(false));
     let ends = may_end.clone();
     let action = Action::exclusive("counters", move |_, _, _| {
-        until("it may end", || ends.load(Ordering::SeqCst));
+        until("leave to end", || ends.load(Ordering::SeqCst));
         Ok(())
     });
     db.register(Procedure::new("waits", [ColumnType::Int4], action.by_argument(0))).unwrap();
@@ -208,7 +200,7 @@ fn a_waker_that_goes_away_may_call() {
             assert_eq!(sent.wait(), Ok(vec![]));
         })
     };
-    until("the waker has called", || done.load(Ordering::SeqCst));
+    until("the waker's call", || done.load(Ordering::SeqCst));
     asks.join().unwrap();
 }
 
@@ -239,10 +231,10 @@ fn sending_waits_for_nothing_and_the_caller_is_woken_once() {
             let (mut sent, wakes) = (send(&db, "count", 1), Arc::new(Wakes::default()));
             assert!(!sent.is_done());
             assert_eq!(poll(&mut sent, &wakes), Poll::Pending);
-            until("it waits for the row", || !db.lock_waits().is_empty());
+            until("its wait for the row", || !db.lock_waits().is_empty());
             assert_eq!(wakes.count(), 0);
             drop(handle);
-            until("it is woken", || wakes.count() > 0);
+            until("a wake", || wakes.count() > 0);
             assert_eq!(
                 poll(&mut sent, &wakes),
                 Poll::Ready(Ok(vec![Value::Int8(1)])),
@@ -273,7 +265,7 @@ fn calls_whose_caller_goes_away_run_to_their_end() {
                     _ => drop(send(&db, "count", key)),
                 }
             }
-            until("all have run", || (0..KEYS).map(|key| counter(&db, key)).sum::<i64>() == 180);
+            until("all to have run", || (0..KEYS).map(|key| counter(&db, key)).sum::<i64>() == 180);
             assert_eq!(send(&db, "count", 0).wait().map(|values| values.len()), Ok(1));
             assert!(db.lock_waits().is_empty());
         }
@@ -287,7 +279,7 @@ fn a_close_has_an_answer_for_every_call_on_its_way() {
         let handle = holder(&db, 1);
         let waiting: Vec<_> = (0..20).map(|_| send(&db, "count", 1)).collect();
         let fine: Vec<_> = (0..20).map(|_| send(&db, "count", 5)).collect();
-        until("one waits for the row", || !db.lock_waits().is_empty());
+        until("one to wait for the row", || !db.lock_waits().is_empty());
         db.clone().close().unwrap();
         for sent in waiting {
             assert_eq!(sent.wait(), Err(Error::Closed));
@@ -317,7 +309,7 @@ fn no_more_calls_are_on_their_way_than_there_is_room_for() {
                 sent.wait()
             })
         };
-        until("they wait for the row", || !db.lock_waits().is_empty());
+        until("them to wait for the row", || !db.lock_waits().is_empty());
         for _ in 0..1_000 {
             std::thread::yield_now();
             assert!(!is_in.load(Ordering::SeqCst), "a fourth call was let in");

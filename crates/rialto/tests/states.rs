@@ -4,11 +4,13 @@
 
 #[path = "states/drawn.rs"]
 mod drawn;
+#[path = "common/seeds.rs"]
+mod seeds;
 
 use std::io::Cursor;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use drawn::{Client, DONE, prepare, procedures};
 use parking_lot::Mutex;
@@ -19,6 +21,7 @@ use rialto::row::WhichIndex;
 use rialto::{
     BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Options, Scan, TxOptions,
 };
+use seeds::for_a_while;
 
 /// Plenty, and so little that transactions meet the bound.
 const MEMORY: [u64; 3] = [64 << 20, 64 << 20, 5 << 20];
@@ -177,7 +180,7 @@ struct Tally {
     restored: u64,
 }
 
-/// Whether the machine has ended, or all there may be was taken.
+/// Whether a transaction failed because the database stopped, or its log is full.
 fn is_end(error: &Error) -> bool {
     matches!(
         error,
@@ -274,7 +277,7 @@ fn lives(seed: u64, tally: &mut Tally) {
     db.close().unwrap();
 }
 
-/// How long a life of a few threads may be.
+/// How many numbers a thread has for its transactions: those of two threads are never the same.
 const EACH: i64 = 10_000;
 
 fn threads(seed: u64, tally: &mut Tally) {
@@ -362,16 +365,9 @@ fn threads(seed: u64, tally: &mut Tally) {
 }
 
 /// Seed after seed, for as long as tests take.
-fn for_a_while(what: &str, run: impl Fn(u64, &mut Tally)) {
-    let seed = Random::seed_from_environment();
-    println!("RIALTO_SEED={seed}");
-    let (began, time) = (Instant::now(), Random::test_time_from_environment());
-    let (mut tally, mut databases) = (Tally::default(), 0);
-    while databases == 0 || began.elapsed() < time {
-        // The first is the one that a failure names.
-        run(seed.wrapping_add(databases), &mut tally);
-        databases += 1;
-    }
+fn tallied(what: &str, run: impl Fn(u64, &mut Tally)) {
+    let mut tally = Tally::default();
+    let (seed, databases) = for_a_while(|seed| run(seed, &mut tally));
     let Tally { transactions, calls, restored } = tally;
     println!(
         "tally: {what} of {databases} databases, {transactions} transactions, {calls} calls replayed, {restored} restored, \
@@ -381,10 +377,10 @@ fn for_a_while(what: &str, run: impl Fn(u64, &mut Tally)) {
 
 #[test]
 fn a_database_is_as_one_of_its_transactions_left_it() {
-    for_a_while("states", lives);
+    tallied("states", lives);
 }
 
 #[test]
 fn threads_leave_what_recoveries_and_restores_find() {
-    for_a_while("states of threads", threads);
+    tallied("states of threads", threads);
 }

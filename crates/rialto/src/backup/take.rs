@@ -247,7 +247,7 @@ struct BackupFile {
 
 impl BackupFile {
     fn create(disk: Arc<dyn Disk>) -> Result<BackupFile> {
-        // Taken before the look at what is there, which is the better answer where it was not to be had.
+        // The lock comes first, so that nothing comes between it and the list. Where both refuse, the list's answer says more.
         let locked = disk.lock();
         for name in disk.list()? {
             let what = match name.as_str() {

@@ -7,8 +7,19 @@ pub mod calls;
 pub mod history;
 pub mod load;
 
+use std::time::{Duration, Instant};
+
+/// Waits until it is so; fails after a minute or two.
+pub fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(100);
+    while !is_so() {
+        assert!(Instant::now() < end, "waited in vain for {what}");
+        std::thread::yield_now();
+    }
+}
+
 /// Runs it on a thread of its own, and fails if it is not done in that time.
-pub fn in_time<T: Send + 'static>(limit: std::time::Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
+pub fn in_time<T: Send + 'static>(limit: Duration, run: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, is_done) = std::sync::mpsc::channel();
     let thread = std::thread::spawn(move || {
         let outcome = run();

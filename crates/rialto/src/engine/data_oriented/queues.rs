@@ -168,7 +168,7 @@ impl Queues {
         Ok(())
     }
 
-    /// Nobody is there to run what is on a queue: gets somebody. If the system has no thread left, the task waits until one of
+    /// No thread is there to run what is on a queue: one is hired. If the system has no thread left, the task waits until one of
     /// those that are blocked comes back. No seat is left only where several ask at a time: then one of the others' is idle.
     fn hire(self: &Arc<Queues>, core: &Arc<Core>, queue: usize) {
         if let Some(seat) = self.queues.at(queue).hire()

@@ -306,16 +306,9 @@ impl Executor {
         if self.state.load(Ordering::Acquire) & ENTERED == 0 {
             return Reading::Yes;
         }
-        match self.enter(How::BesideReaders).map(|table| Latch { executor: self, table }) {
-            None => Reading::Away,
-            Some(mut latch) => {
-                if is_free(&mut latch) {
-                    Reading::Yes
-                } else {
-                    Reading::Locked
-                }
-            }
-        }
+        let Some(table) = self.enter(How::BesideReaders) else { return Reading::Away };
+        let mut latch = Latch { executor: self, table };
+        if is_free(&mut latch) { Reading::Yes } else { Reading::Locked }
     }
 
     /// The only reader has the table for himself from here on.

@@ -423,14 +423,20 @@ fn an_ask_amid_an_attempt_that_fails_is_an_attempt_of_its_own() {
     held.end();
 }
 
+/// A table of so many files, all of one size, on a disk that can fail.
+fn table_of(files: usize) -> (Arc<FaultyDisk>, FileTable) {
+    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
+    let options = LogOptions { first_file_bytes: bytes, ..small() };
+    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
+    (0..files).for_each(|_| table.prepare().unwrap());
+    (disk, table)
+}
+
 /// Where it is not known whether the new names of freed files are durable, a crash may bring a file back under the name that it had
 /// in the log: until the next opening it stays as it is.
 #[test]
 fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
-    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
-    let options = LogOptions { first_file_bytes: bytes, ..small() };
-    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
-    (0..4).for_each(|_| table.prepare().unwrap());
+    let (disk, table) = table_of(4);
     table.behind(1).iter().for_each(|file| file.set_first(10));
     disk.fail(FaultKind::Sync, ".", 0);
     table.free_before(Lsn(10), u64::MAX).unwrap_err();
@@ -449,10 +455,7 @@ fn a_freed_file_is_made_over_only_when_its_new_name_is_durable() {
 /// asked for it again.
 #[test]
 fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
-    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
-    let options = LogOptions { first_file_bytes: bytes, ..small() };
-    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
-    (0..3).for_each(|_| table.prepare().unwrap());
+    let (disk, table) = table_of(3);
     let is_full = || {
         let full = matches!(table.prepare(), Err(Error::DiskFull { .. }));
         assert!(disk.list().unwrap().iter().all(|name| !name.contains("unfinished")));
@@ -485,10 +488,7 @@ fn a_new_file_takes_no_room_of_a_full_disk_from_a_checkpoint() {
 /// needs.
 #[test]
 fn a_disk_that_was_full_once_is_not_full_in_a_later_checkpoint() {
-    let (disk, bytes) = (FaultyDisk::new(1), small().file_bytes);
-    let options = LogOptions { first_file_bytes: bytes, ..small() };
-    let table = FileTable::new(disk.clone(), DATABASE, &options, Caching::Buffered, Vec::new()).unwrap();
-    (0..3).for_each(|_| table.prepare().unwrap());
+    let (disk, table) = table_of(3);
     disk.fail_always(FaultKind::Full, "log-", 0);
     assert!(matches!(table.prepare(), Err(Error::DiskFull { .. })));
     // This checkpoint frees two files, which are made over, and ends. Then somebody gives the disk more room.
