@@ -9,12 +9,16 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use rialto::{Database, Error};
-use rialto_sql::parse::ReadingRoom;
+use rialto_sql::parse::READING_ROOM_BYTES;
+use rialto_sql::room::Room;
 use rialto_sql::{Cancel, SqlError, SqlState};
 use tokio::sync::Notify;
 
 use crate::ServeOptions;
-use crate::connection::{Closer, MessageRoom};
+use crate::connection::Closer;
+
+/// The most bytes that the large messages, and lines of COPY, take together that the connections of a server receive at a time.
+const MESSAGE_ROOM_BYTES: usize = 2 << 30;
 
 /// How soon a server hears that its database has stopped, if no session told it.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -39,9 +43,9 @@ pub(crate) enum Phase {
 pub struct Shared {
     pub(crate) database: Database,
     /// Where its sessions read statements.
-    pub(crate) reading_room: Arc<ReadingRoom>,
-    /// Where its connections read messages.
-    pub(crate) message_room: Arc<MessageRoom>,
+    pub(crate) reading_room: Arc<Room>,
+    /// Where its connections receive messages, and keep lines of COPY.
+    pub(crate) message_room: Arc<Room>,
     connections_max: usize,
     startup_timeout: Duration,
     write_timeout: Duration,
@@ -76,8 +80,8 @@ impl Shared {
     pub fn with(database: Database, options: &ServeOptions) -> Arc<Shared> {
         Arc::new(Shared {
             database,
-            reading_room: Arc::default(),
-            message_room: Arc::default(),
+            reading_room: Room::new(READING_ROOM_BYTES),
+            message_room: Room::new(MESSAGE_ROOM_BYTES),
             connections_max: options.max_connections,
             startup_timeout: options.startup_timeout,
             write_timeout: options.write_timeout,

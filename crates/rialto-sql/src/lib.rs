@@ -15,6 +15,7 @@ pub mod expr;
 pub mod parse;
 pub mod plan;
 pub mod prepared;
+pub mod room;
 pub mod run;
 pub mod session;
 pub mod sqlstate;

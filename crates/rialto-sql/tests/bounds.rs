@@ -1,11 +1,10 @@
 //! What one statement may take: depth, length, columns, memory; and that a request ends it while it is read.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
-use rialto_sql::parse::ReadingRoom;
+use rialto_sql::room::Room;
 use rialto_sql::run::{Collected, KEPT_BYTES_MAX};
 use rialto_sql::{Session, SqlError};
 
@@ -205,7 +204,7 @@ fn results_and_tables_have_so_many_columns_at_most() {
 #[test]
 fn a_large_statement_is_read_where_there_is_room() {
     let database = Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
-    let room = Arc::new(ReadingRoom::new(4 << 20));
+    let room = Room::new(3 << 20);
     let mut session = Session::beside_others(database, "ann", "bank", room);
     run(&mut session, "create table t (k int primary key, c text)").unwrap();
     let insert = |from: usize, rows: usize| {

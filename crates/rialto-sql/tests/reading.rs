@@ -1,11 +1,14 @@
 //! What reading a statement takes. One test, for it counts what the whole process allocates.
+//! `RIALTO_SEED` runs a text again; `RIALTO_TEST_SECONDS` says for how long new ones are tried.
 #![allow(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
 
+use rialto::io::Random;
 use rialto_sql::Cancel;
-use rialto_sql::parse::{parse, weigh};
+use rialto_sql::parse::{READING_BYTES_MAX, parse, weigh};
 
 /// The system's allocator, with what is allocated counted, and the most of it.
 struct Counted;
@@ -255,6 +258,9 @@ const NASTY: &[(&str, &str, &str)] = &[
     ("select a", ".'x'", ""),
     ("select a.'x'", ",a.'x'", ""),
     ("select a1.5", ",a1.5", ""),
+    ("select a.5", ".5", ""),
+    ("select 'x'", ".5", ""),
+    ("select 1 &>'f(1)", ",f(1)", ""),
     ("select a.f(1)", ",a.f(1)", ""),
     ("select 1 in ('x'", ".'x'", ")"),
     ("select 1 in ('x'", ".null", ")"),
@@ -269,15 +275,29 @@ const NASTY: &[(&str, &str, &str)] = &[
     ("insert into t values (1.5)", ",(1.5)", ""),
 ];
 
+/// What ends and begins tokens, in places where one may be taken for a part of another.
+const SOUP: &[&str] = &[
+    "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E'", "x'", "U&'", "N'", "b'", "0x", "1e", ".", "--",
+    "/*", "*/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", "(", ")", "é", "—", "_", ":", "?", "#", "~",
+    "%", "[", "]", "{", "}", "&>", "&<", "?-|", "@-@", "^@", "&<|", "&>'", "&>\"", "f(1),", "isnull ",
+    "values ", "in (", "null,", "insert ", "explain ",
+];
+
 /// A text weighs at least what reading it takes, however little of the text makes however much of a tree.
 #[test]
 fn a_text_weighs_what_reading_it_takes() {
+    // As much stack as sessions of a server have.
+    let thread = std::thread::Builder::new().stack_size(8 << 20).spawn(weigh_and_read);
+    thread.unwrap().join().unwrap();
+}
+
+fn weigh_and_read() {
     let mut heaviest: f64 = 0.0;
     // A list that has just grown, and one that has not.
     for times in [0, 1, 3, 4, 5, 100, 513, 1_020, 4_100] {
         for (first, part, last) in NASTY {
             let sql = format!("{first}{}{last}", part.repeat(times));
-            let (weight, peak) = (weigh(&sql).bytes + (64 << 10), peak(&sql));
+            let (weight, peak) = (weigh(&sql) + (64 << 10), peak(&sql));
             heaviest = heaviest.max(peak as f64 / weight as f64);
             assert!(
                 peak <= weight,
@@ -296,18 +316,53 @@ fn a_text_weighs_what_reading_it_takes() {
         ("select 1 where 'a' in ('b'", ",'cdefgh'"),
     ] {
         let sql = format!("{first}{}{}", part.repeat(20_000), if first.ends_with(')') { "" } else { ")" });
-        let (weight, peak) = (weigh(&sql).bytes, peak(&sql));
+        let (weight, peak) = (weigh(&sql), peak(&sql));
         println!("{first}{part}...: {} bytes of {} each", peak / 20_000, weight / 20_000);
         assert!(weight < 3 * peak, "{peak} bytes for a weight of {weight}: {first}{part}...");
     }
-    // What would take more is refused before any of it is taken.
-    for (first, part, last) in
-        [("select f(1)", ",f(1)", ""), ("select ", "- ", "1"), ("", ",", ""), ("select", " ", "")]
-    {
+    // What would take more is refused before more than that is taken, in the middle of its tokens.
+    for (first, part, last) in [
+        ("select f(1)", ",f(1)", ""),
+        ("select ", "- ", "1"),
+        ("", ",", ""),
+        ("select", " ", ""),
+        ("", "\n", ""),
+    ] {
         let sql = format!("{first}{}{last}", part.repeat((15 << 20) / part.len()));
-        assert!(peak(&sql) < 1 << 20, "{first}{part}...");
+        assert!(peak(&sql) < READING_BYTES_MAX, "{first}{part}...");
         let error = parse(&sql, &Cancel::default()).unwrap_err();
         assert_eq!(error.sqlstate.code(), "54000", "{first}{part}...: {error}");
         assert!(error.message.contains("the limit is 1024 MiB"), "{error}");
     }
+    // Texts of which nothing is known but what may stand in them.
+    let base = Random::seed_from_environment();
+    let until = Instant::now() + Random::test_time_from_environment();
+    let parts: Vec<&str> = NASTY.iter().flat_map(|(first, part, last)| [*first, *part, *last]).collect();
+    let mut seed = base;
+    while seed == base || Instant::now() < until {
+        let mut random = Random::new(seed);
+        let [first, part, last] = [4, 4, 2].map(|most| soup(&mut random, most, &parts));
+        let sql = format!("{first}{}{last}", part.repeat(100 + random.below(900) as usize));
+        let (weight, peak) = (weigh(&sql) + (64 << 10), peak(&sql));
+        heaviest = heaviest.max(peak as f64 / weight as f64);
+        assert!(
+            peak <= weight,
+            "RIALTO_SEED={seed}: {peak} bytes for a weight of {weight}: {first:?} {part:?}... {last:?}"
+        );
+        seed = seed.wrapping_add(1);
+    }
+    println!("{} texts, at most {heaviest:.2} of the weight", seed.wrapping_sub(base));
+}
+
+/// A text of fewer than so many of these, and of [`SOUP`], or of pieces of them, which begin and end in the middle of tokens.
+fn soup(random: &mut Random, most: u64, parts: &[&str]) -> String {
+    let mut text = String::new();
+    for _ in 0..random.below(most) {
+        let from = if random.chance(1, 3) { SOUP } else { parts };
+        let part = from[random.below(from.len() as u64) as usize];
+        let bounds: Vec<usize> = part.char_indices().map(|(at, _)| at).chain([part.len()]).collect();
+        let [from, to] = [(); 2].map(|()| bounds[random.below(bounds.len() as u64) as usize]);
+        text.push_str(if from < to { &part[from..to] } else { part });
+    }
+    text
 }

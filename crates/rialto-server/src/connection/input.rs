@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::sync::Arc;
 
 use rialto_sql::SqlError;
+use rialto_sql::room::{Room, SMALL_BYTES, Taken};
 
-use super::room::{MessageRoom, SMALL_BYTES, Taken};
 use crate::protocol::Malformed;
 use crate::protocol::frontend;
 
@@ -15,7 +15,7 @@ const BUFFER_BYTES: usize = 16 * 1024;
 /// Bytes that came and are not used yet.
 ///
 /// Kept here: beyond [`SMALL_BYTES`] the buffer is at most an eighth longer than what has come, whatever length was announced, and is
-/// in the server's [`MessageRoom`]. A message that has no room is passed over.
+/// in a [`Room`] of the server's. A message that has no room is passed over.
 pub(super) struct Input {
     /// Room for bytes; those from `start` to `end` have come.
     bytes: Vec<u8>,
@@ -42,7 +42,7 @@ pub(super) enum Came<'a> {
 }
 
 impl Input {
-    pub(super) fn new(room: Arc<MessageRoom>) -> Input {
+    pub(super) fn new(room: &Arc<Room>) -> Input {
         Input { bytes: Vec::new(), start: 0, end: 0, taken: Taken::of(room), refused: None }
     }
 
@@ -85,7 +85,7 @@ impl Input {
         let grown = match too_long {
             Some(error) => Err(error),
             None if self.bytes.len() - self.end >= BUFFER_BYTES => Ok(()),
-            None => self.taken.fit(length).map(|()| self.resize(length)),
+            None => self.fit(length).map(|()| self.resize(length)),
         };
         if let (Err(error), Some((tag, bytes))) = (grown, announced) {
             self.refused = Some(Box::new(Refused { tag, left: bytes - self.end, error: Box::new(error) }));
@@ -102,12 +102,19 @@ impl Input {
         Some((head[0], 1 + length))
     }
 
+    /// Takes or gives back room for a buffer so long.
+    fn fit(&mut self, length: usize) -> Result<(), SqlError> {
+        self.taken
+            .fit(length, "the message")
+            .map_err(|error| error.hint("Try again when less is received, or send it in smaller parts."))
+    }
+
     /// Makes the buffer this long, for which it has room.
     fn resize(&mut self, length: usize) {
         if length < self.bytes.len() {
             self.bytes.truncate(length);
             self.bytes.shrink_to_fit();
-            let _ = self.taken.fit(length);
+            let _ = self.fit(length);
         } else {
             self.bytes.reserve_exact(length - self.bytes.len());
             self.bytes.resize(length, 0);
@@ -160,7 +167,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> Input {
-        Input::new(Arc::default())
+        Input::new(&Room::new(8 << 30))
     }
 
     /// The beginning of a message whose body has so many bytes.
@@ -201,7 +208,7 @@ mod tests {
             assert_eq!(whole.is_empty(), come < 5 + body);
         }
         assert_eq!(feed(&mut input, &[head(b'Q', 1), vec![0]].concat()), ["Q 1"]);
-        assert!(input.bytes.capacity() <= SMALL_BYTES && input.taken.fit(0).is_ok(), "it is given back");
+        assert!(input.bytes.capacity() <= SMALL_BYTES && input.taken.is_empty(), "it is given back");
         // To a message that is long, too, but does not come.
         assert_eq!(feed(&mut input, &[head(b'd', body), vec![7; body]].concat()).len(), 1);
         assert_eq!(feed(&mut input, &head(b'd', body)), [""; 0]);
@@ -210,8 +217,8 @@ mod tests {
 
     #[test]
     fn what_has_no_room_is_passed_over() {
-        let room = Arc::new(MessageRoom::new(3 * SMALL_BYTES));
-        let [mut one, mut other] = [(); 2].map(|()| Input::new(room.clone()));
+        let room = Room::new(3 * SMALL_BYTES);
+        let [mut one, mut other] = [(); 2].map(|()| Input::new(&room));
         let body = 3 * SMALL_BYTES;
         let message = [head(b'B', body), vec![7; body]].concat();
         let next = [head(b'S', 0), head(b'Q', 1), vec![0]].concat();

@@ -23,7 +23,6 @@ mod extended;
 mod input;
 mod output;
 mod portal;
-mod room;
 mod simple;
 mod socket;
 mod statements;
@@ -46,7 +45,6 @@ use copy::CopyState;
 use input::{Came, Input};
 use output::{Rest, RowForm, SEND_BYTES, WireSink};
 use portal::Portals;
-pub(crate) use room::MessageRoom;
 use socket::Socket;
 use statements::Statements;
 
@@ -155,7 +153,7 @@ pub(crate) fn serve_admitted<S: Stream>(mut stream: S, shared: &Arc<Shared>, pla
 
 impl<S: Stream> Connection<S> {
     fn run(mut self, place: &Place) -> io::Result<()> {
-        let mut input = Input::new(self.shared.message_room.clone());
+        let mut input = Input::new(&self.shared.message_room);
         loop {
             if !place.is_serving() && place.ends(self.is_idle()) {
                 return self.shut_down();

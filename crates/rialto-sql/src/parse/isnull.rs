@@ -24,6 +24,7 @@ pub(super) fn spell_out(tokens: &mut Vec<TokenWithSpan>) {
     }
     // From the last on, so that each token moves once.
     let mut end = tokens.len();
+    tokens.reserve_exact(found.len());
     tokens.resize(end + found.len(), TokenWithSpan::wrap(Token::EOF));
     for (before, at) in found.into_iter().enumerate().rev() {
         for from in (at + 1..end).rev() {
@@ -36,6 +37,7 @@ pub(super) fn spell_out(tokens: &mut Vec<TokenWithSpan>) {
     }
 }
 
-fn is_isnull(word: &Word) -> bool {
+/// Whether a word is ISNULL, and not a name that is written like it.
+pub(super) fn is_isnull(word: &Word) -> bool {
     word.quote_style.is_none() && word.value.eq_ignore_ascii_case("isnull")
 }

@@ -1,4 +1,4 @@
-//! What a statement may be at most: its text, its tokens, and how deep its tree is.
+//! What a statement may be at most: its text, and how deep its tree is.
 //!
 //! Parsing, binding, planning, running and dropping a statement recurse over its tree. So the tree that leaves this module
 //! is at most [`HEIGHT_MAX`] high. sqlparser's own tree may be higher: its parser bounds what it recurses for, but loops
@@ -6,17 +6,16 @@
 //! that height from the tokens, before the parser runs; where it is more than a stack surely takes, the statement is parsed
 //! on a thread with a stack that fits it ([`on_a_stack_for`]), and only what is lowered leaves that thread.
 
+use std::sync::Arc;
+
 use sqlparser::keywords::Keyword;
 use sqlparser::tokenizer::{Token, TokenWithSpan};
 
-use super::room::ReadingRoom;
-use super::weight::Weight;
 use crate::error::{Result, SqlError, SqlState};
+use crate::room::{Room, Taken};
 
 /// The longest text of a statement, in bytes.
 pub const STATEMENT_BYTES_MAX: usize = 16 << 20;
-/// The most tokens of a statement.
-pub const TOKENS_MAX: usize = 4 << 20;
 /// The most operators in a chain.
 pub const CHAIN_MAX: usize = 32_000;
 /// The height of an expression's tree.
@@ -41,18 +40,6 @@ pub(super) fn check_length(text: &str) -> Result<()> {
     let message = format!("statement of {} bytes: the limit is {STATEMENT_BYTES_MAX} bytes", text.len());
     Err(SqlError::new(SqlState::LimitExceeded, message)
         .hint("Split it, give values as parameters, or use COPY."))
-}
-
-/// Refuses a statement of too many tokens, or of more than it was weighed for: these have no room.
-pub(super) fn check_tokens(tokens: &[TokenWithSpan], weight: Weight) -> Result<()> {
-    if tokens.len() > weight.tokens {
-        return Err(too_complex("its text has more tokens than it was weighed for"));
-    }
-    if tokens.len() <= TOKENS_MAX {
-        return Ok(());
-    }
-    let message = format!("statement of {} tokens: the limit is {TOKENS_MAX}", tokens.len());
-    Err(SqlError::new(SqlState::LimitExceeded, message).hint("Split it, or use COPY."))
 }
 
 /// An expression, or a statement, whose tree is too high.
@@ -149,7 +136,7 @@ fn nesting(tokens: &[TokenWithSpan]) -> usize {
 /// Runs `parse`, whose trees are at most so high, on a stack that takes them, and that finds room.
 pub(super) fn on_a_stack_for<T: Send>(
     chain: usize,
-    room: &ReadingRoom,
+    room: &Arc<Room>,
     parse: impl FnOnce() -> Result<T> + Send,
 ) -> Result<T> {
     if chain <= CHAIN_IN_PLACE_MAX {
@@ -158,7 +145,8 @@ pub(super) fn on_a_stack_for<T: Send>(
     if chain > CHAIN_MAX {
         return Err(too_complex(&format!("a chain of more than {CHAIN_MAX} operators")));
     }
-    let _taken = room.take(chain * STACK_BYTES_PER_LEVEL)?;
+    let mut taken = Taken::of(room);
+    taken.fit(chain * STACK_BYTES_PER_LEVEL, "the stack to parse the statement on")?;
     let bytes = STACK_BYTES + chain * STACK_BYTES_PER_LEVEL;
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("rialto-parse".to_owned()).stack_size(bytes);

@@ -14,31 +14,33 @@ mod isnull;
 mod lift;
 mod limits;
 mod literals;
-mod room;
 mod split;
+mod tokens;
 mod utility;
 mod weight;
 
+use std::sync::Arc;
+
 use sqlparser::ast;
-use sqlparser::dialect::PostgreSqlDialect;
 use sqlparser::parser::{Parser, ParserError};
-use sqlparser::tokenizer::{Location, Token, TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 
 use dialect::BoundedDialect;
+use tokens::Reading;
 
 pub use create::{CreateIndex, CreateTable};
 pub(crate) use create::{check_index_count, column_type};
 pub use dml::{Delete, Insert, InsertSource, OrderItem, Select, Source, Update};
 pub use expr::{Arguments, Call, Item, Node, NodeKind, Truth};
 pub use lift::{Lifted, Literal};
-pub use limits::{CHAIN_MAX, HEIGHT_MAX, STATEMENT_BYTES_MAX, TOKENS_MAX};
-pub use room::{READING_BYTES_MAX, READING_ROOM_BYTES, ReadingRoom};
+pub use limits::{CHAIN_MAX, HEIGHT_MAX, STATEMENT_BYTES_MAX};
 pub use split::{Piece, Pieces, split};
+pub use tokens::{READING_BYTES_MAX, READING_ROOM_BYTES, weigh};
 pub use utility::{Access, Copy, CopyDirection, Modes, SetScope, SetValue};
-pub use weight::{Weight, weigh};
 
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
+use crate::room::Room;
 
 /// A name in a statement, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -168,6 +170,7 @@ impl<'a> Places<'a> {
     pub(crate) fn new(text: &'a str) -> Places<'a> {
         let mut lines = Vec::new();
         if text.contains('\n') {
+            lines.reserve_exact(text.bytes().filter(|byte| *byte == b'\n').count() + 1);
             let mut before = 0;
             for line in text.split_inclusive('\n') {
                 before += line.chars().count();
@@ -235,22 +238,15 @@ impl<'a> Places<'a> {
 
 /// Parses one statement, as [`split()`] gives it. `cancel` ends it early, between its steps.
 pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
-    parse_in(text, &ReadingRoom::default(), cancel)
+    parse_in(text, &Room::new(READING_ROOM_BYTES), cancel)
 }
 
 /// As [`parse`], in the room that is left beside what others read.
-pub fn parse_in(text: &str, room: &ReadingRoom, cancel: &Cancel) -> Result<Statement> {
+pub fn parse_in(text: &str, room: &Arc<Room>, cancel: &Cancel) -> Result<Statement> {
     limits::check_length(text)?;
-    let weight = weigh(text);
-    let _taken = room.take(weight.bytes)?;
-    let dialect = PostgreSqlDialect {};
+    let mut reading = Reading::begin(text, room, cancel)?;
     let places = Places::new(text);
-    let mut tokens = Vec::with_capacity(weight.tokens + 1);
-    Tokenizer::new(&dialect, text).tokenize_with_location_into_buf(&mut tokens).map_err(|error| {
-        let message = format!("syntax error: {}", error.message);
-        SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location))
-    })?;
-    limits::check_tokens(&tokens, weight)?;
+    let mut tokens = reading.tokens(&places)?;
     literals::join(&places, &mut tokens)?;
     cancel.check()?;
     if let Some(inner) = utility::explained(&places, &tokens)? {
@@ -274,7 +270,7 @@ pub fn parse_in(text: &str, room: &ReadingRoom, cancel: &Cancel) -> Result<State
 fn row_statement(
     places: &Places<'_>,
     mut tokens: Vec<TokenWithSpan>,
-    room: &ReadingRoom,
+    room: &Arc<Room>,
     cancel: &Cancel,
 ) -> Result<Statement> {
     // What messages name a statement by.

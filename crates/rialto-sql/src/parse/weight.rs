@@ -1,29 +1,24 @@
-//! What reading a statement takes at most, found in its text before it is read.
+//! What reading a statement takes at most, found from its tokens as they are made.
 //!
 //! sqlparser's tree takes up to 1,000 times the bytes of its text: `f(1),` is a call of its own, with room for four arguments.
-//! So a text is weighed first, and read only where there is room for it ([`ReadingRoom`](super::ReadingRoom)).
+//! So each token is weighed before the next one is made, and a statement is parsed only where there is room for what its tokens
+//! come to ([`Reading`](super::tokens::Reading)).
 //!
-//! Kept here: a text weighs at least what its tokens and sqlparser's tree take at their peak, and as many tokens are counted as the
-//! tokenizer finds, or more. Quotes and comments are passed over where all lexers agree where they end; from the first place
-//! where they may not (such as a backslash in `X''`) each byte counts as the heaviest token that it may be.
+//! Kept here: what the scales show is no less than what tokens, trees and messages take at their peak.
 
-use super::split::{comment_end, quote_end};
+use sqlparser::keywords::Keyword;
+use sqlparser::tokenizer::{Token, TokenWithSpan, Whitespace};
 
-/// What a text comes to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Weight {
-    /// The most tokens that it has.
-    pub tokens: usize,
-    /// The most bytes that reading it takes.
-    pub bytes: usize,
-}
+use super::isnull::is_isnull;
 
-/// What a token takes among the others: itself, and where a statement's tokens without blanks are listed.
-const TOKEN: usize = 112;
-/// What a name or literal takes besides: its text a few times, for each of which an allocation, and its node.
-const ATOM: usize = 320;
 /// How often the text of a name, literal or comment is there at a time, in tokens, trees and messages.
 const TEXTS: usize = 10;
+/// What a token takes while more are made: the list of them grows.
+const TOKEN_MADE: usize = 3 * size_of::<TokenWithSpan>();
+/// What it takes in the tree's time: itself, and where a statement's tokens without blanks are listed.
+const TOKEN: usize = size_of::<TokenWithSpan>() + 3 * size_of::<&TokenWithSpan>();
+/// What a name or literal takes besides: its text a few times, for each of which an allocation, and its node.
+const ATOM: usize = 320;
 
 /// An expression in a list, in sqlparser's tree and in what becomes of it.
 const EXPR: usize = 336 + 128;
@@ -51,9 +46,6 @@ const JOIN: usize = 6_656;
 const SELECT: usize = 11_264;
 /// An operator between two queries.
 const UNION: usize = 8_192;
-/// The heaviest token that begins with a given byte weighs no more than this, but for words, which have more bytes.
-const ANY: usize = TOKEN + ATOM + CALL;
-
 /// What the commas at one level of parentheses separate.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum List {
@@ -65,305 +57,177 @@ enum List {
     Exprs(usize),
 }
 
-/// Words that begin another list than one of expressions, if one comes in a place for those.
-const BEGIN_LISTS: [&[u8]; 12] = [
-    b"by",
-    b"delete",
-    b"from",
-    b"insert",
-    b"merge",
-    b"returning",
-    b"select",
-    b"set",
-    b"table",
-    b"update",
-    b"values",
-    b"with",
-];
-
-struct Scales<'a> {
-    bytes: &'a [u8],
-    weight: Weight,
+/// Weighs the tokens of one statement, in their order.
+pub(super) struct Scales {
+    /// What the texts of the tokens take.
+    texts: usize,
+    tokens: usize,
+    /// What the tree takes.
+    tree: usize,
     /// The lists around the one that is weighed.
     outer: Vec<List>,
     list: List,
     /// Whether the statement is an INSERT; known behind its first word.
     is_insert: Option<bool>,
-    /// Whether the last word is IN.
+    /// Whether the last token is IN.
     after_in: bool,
+    /// Whether it is a dot.
+    after_dot: bool,
 }
 
-/// Weighs a statement.
-pub fn weigh(text: &str) -> Weight {
-    let mut scales = Scales {
-        bytes: text.as_bytes(),
-        weight: Weight::default(),
-        outer: Vec::new(),
-        list: List::Any,
-        is_insert: None,
-        after_in: false,
-    };
-    let mut at = 0;
-    while at < text.len() {
-        match scales.token(at) {
-            Some(end) => at = end,
-            None => {
-                let rest = text.len() - at;
-                scales.add(rest, rest * (ANY + TEXTS));
-                break;
-            }
+impl Scales {
+    /// For the tokens of this text.
+    pub(super) fn new(text: &str) -> Scales {
+        Scales {
+            texts: TEXTS * text.len(),
+            tokens: 0,
+            tree: 0,
+            outer: Vec::new(),
+            list: List::Any,
+            is_insert: None,
+            after_in: false,
+            after_dot: false,
         }
     }
-    scales.weight
-}
 
-impl Scales<'_> {
-    fn add(&mut self, tokens: usize, bytes: usize) {
-        self.weight.tokens += tokens;
-        self.weight.bytes += tokens * TOKEN + bytes;
+    /// The bytes that the tokens so far take at most, and all texts.
+    #[inline]
+    pub(super) fn bytes(&self) -> usize {
+        self.texts + (self.tokens * TOKEN_MADE).max(self.tokens * TOKEN + self.tree)
     }
 
-    fn peek(&self, at: usize) -> u8 {
-        self.bytes.get(at).copied().unwrap_or(0)
-    }
-
-    /// The byte before; a blank at the beginning.
-    fn before(&self, at: usize) -> u8 {
-        at.checked_sub(1).map_or(b' ', |at| self.bytes[at])
-    }
-
-    /// Weighs the token at `at`; its end, or `None` where lexers may disagree about that.
-    fn token(&mut self, at: usize) -> Option<usize> {
-        let byte = self.bytes[at];
-        let next = self.peek(at + 1);
-        if byte.is_ascii_whitespace() {
-            self.add(1, 0);
-            return Some(at + 1);
+    /// Weighs the next token.
+    pub(super) fn put(&mut self, token: &Token) {
+        self.tokens += 1;
+        if let Token::Whitespace(blank) = token {
+            if let Whitespace::SingleLineComment { .. } | Whitespace::MultiLineComment(_) = blank {
+                self.tree += ATOM;
+            }
+            return;
         }
         let after_in = std::mem::take(&mut self.after_in);
-        let end = match byte {
-            b'(' => {
+        if std::mem::take(&mut self.after_dot) && !self.is_name(token) {
+            self.tree += FIELD - DOT;
+        }
+        self.tree += match token {
+            Token::LParen => {
                 let (list, weight) = match self.list {
                     List::Rows => (List::Exprs(0), LIST),
                     _ if after_in => (List::Exprs(0), LIST + OPERATOR),
                     _ => (List::Any, CALL),
                 };
-                self.add(1, weight);
                 self.outer.push(std::mem::replace(&mut self.list, list));
-                at + 1
+                weight
             }
-            b'[' | b'{' => {
-                self.add(1, CALL);
+            Token::LBracket | Token::LBrace => {
                 self.outer.push(std::mem::replace(&mut self.list, List::Any));
-                at + 1
+                CALL
             }
-            b')' | b']' | b'}' => {
-                self.add(1, 0);
+            Token::RParen | Token::RBracket | Token::RBrace => {
                 self.list = self.outer.pop().unwrap_or(List::Any);
-                at + 1
+                0
             }
-            b',' => {
-                let weight = match &mut self.list {
-                    List::Any => LISTED_MOST,
-                    List::Rows => LISTED_ROW,
-                    // Four find room where the list began.
-                    List::Exprs(commas) => {
-                        *commas += 1;
-                        match *commas {
-                            ..4 => 0,
-                            4 => 2 * LISTED,
-                            _ => LISTED,
-                        }
+            Token::Comma => match &mut self.list {
+                List::Any => LISTED_MOST,
+                List::Rows => LISTED_ROW,
+                // Four find room where the list began.
+                List::Exprs(commas) => {
+                    *commas += 1;
+                    match *commas {
+                        ..4 => 0,
+                        4 => 2 * LISTED,
+                        _ => LISTED,
                     }
-                };
-                self.add(1, weight);
-                at + 1
-            }
-            b'-' if next == b'-' => {
-                // Behind another operator it may be a part of that one.
-                if is_operator(self.before(at)) {
-                    return None;
                 }
-                let line = self.bytes[at..].iter().position(|byte| matches!(byte, b'\n' | b'\r'));
-                let end = line.map_or(self.bytes.len(), |length| at + length);
-                self.add(1, TEXTS * (end - at) + ATOM);
-                end
+            },
+            Token::Period => {
+                self.after_dot = true;
+                ATOM + DOT
             }
-            b'/' if next == b'*' => {
-                if is_operator(self.before(at)) {
-                    return None;
-                }
-                let end = comment_end(self.bytes, at);
-                self.add(1, TEXTS * (end - at) + ATOM);
-                end
-            }
-            // sqlparser takes what stands straight behind `&>` for a part of it, be that a quote.
-            b'>' if self.before(at) == b'&' && !next.is_ascii_whitespace() => return None,
-            b'\'' => self.string(at)?,
-            b'"' => {
-                let end = quote_end(self.bytes, at, b'"', false);
+            Token::Word(word) if word.quote_style.is_some() => {
                 // It may be the first of all words, and a name wherever one may stand.
                 self.is_insert.get_or_insert(false);
-                self.add(1, TEXTS * (end - at) + ATOM + WORD);
-                end
+                ATOM + WORD
             }
-            b'$' => self.dollar(at)?,
-            b'0'..=b'9' => {
-                // A dollar behind it begins a token of its own.
-                let end = self.run_end(at, b'0');
-                // Letters are a part of the number, or end it: numbers and words may stand right behind each other.
-                let letters = self.bytes[at..end].iter().filter(|byte| !byte.is_ascii_digit()).count();
-                self.add(1 + letters, TEXTS * (end - at) + ATOM + letters * (ATOM + WORD));
-                end
+            // ISNULL is read as IS NULL.
+            Token::Word(word) if is_isnull(word) => {
+                self.tokens += 1;
+                ATOM + self.word(Keyword::NoKeyword)
             }
-            b'.' => {
-                let in_number = self.before(at).is_ascii_digit() && next.is_ascii_digit();
-                // In a list of expressions a word may be a literal, which weighs little.
-                let before_name = next == b'"' || is_word(next) && !matches!(self.list, List::Exprs(_));
-                self.add(1, ATOM + if in_number || before_name { DOT } else { FIELD });
-                at + 1
-            }
-            byte if is_word(byte) => self.word(at),
-            byte if byte.is_ascii() => {
-                self.add(1, OPERATOR + ATOM);
-                at + 1
-            }
-            // Of a name in another alphabet each character counts.
-            byte => {
-                if byte & 0xc0 != 0x80 {
-                    self.add(1, TEXTS * 4 + ATOM + WORD);
-                }
-                at + 1
-            }
+            Token::Word(word) => ATOM + self.word(word.keyword),
+            Token::Number(..)
+            | Token::SingleQuotedString(_)
+            | Token::DollarQuotedString(_)
+            | Token::SingleQuotedByteStringLiteral(_)
+            | Token::DoubleQuotedByteStringLiteral(_)
+            | Token::NationalStringLiteral(_)
+            | Token::EscapedStringLiteral(_)
+            | Token::UnicodeStringLiteral(_)
+            | Token::HexStringLiteral(_)
+            | Token::Placeholder(_) => ATOM,
+            _ => ATOM + OPERATOR,
         };
-        Some(end)
     }
 
-    /// The end of a run of letters and digits, and of this one character.
-    fn run_end(&self, at: usize, other: u8) -> usize {
-        let rest = &self.bytes[at..];
-        let length = rest.iter().position(|byte| !is_word(*byte) && !byte.is_ascii_digit() && *byte != other);
-        at + length.unwrap_or(rest.len())
-    }
-
-    fn word(&mut self, at: usize) -> usize {
-        let end = self.run_end(at, b'$');
-        let word = &self.bytes[at..end];
-        let is = |other: &[u8]| word.eq_ignore_ascii_case(other);
-        let is_first = self.is_insert.is_none();
-        // An INSERT that is explained is one.
-        if is_first && !is(b"explain") {
-            self.is_insert = Some(is(b"insert"));
+    /// Whether a token behind a dot weighs enough for both. In a list of expressions a word may be a literal, which weighs little.
+    fn is_name(&self, token: &Token) -> bool {
+        match token {
+            Token::Word(word) => word.quote_style.is_some() || !matches!(self.list, List::Exprs(_)),
+            _ => false,
         }
-        let begins_rows = self.is_insert == Some(true) && self.outer.is_empty() && is(b"values");
+    }
+
+    /// What a word that is not quoted weighs beside its text.
+    fn word(&mut self, word: Keyword) -> usize {
+        // An INSERT that is explained is one.
+        if word != Keyword::EXPLAIN {
+            self.is_insert.get_or_insert(word == Keyword::INSERT);
+        }
+        let begins_rows = self.is_insert == Some(true) && self.outer.is_empty() && word == Keyword::VALUES;
         let is_literal = matches!(self.list, List::Exprs(_))
-            && (is(b"null") || is(b"true") || is(b"false") || is(b"default"));
+            && matches!(word, Keyword::NULL | Keyword::TRUE | Keyword::FALSE | Keyword::DEFAULT);
         match self.list {
             _ if begins_rows => self.list = List::Rows,
             List::Rows => self.list = List::Any,
-            List::Exprs(_) if BEGIN_LISTS.iter().any(|begins| is(begins)) => self.list = List::Any,
+            List::Exprs(_) if begins_list(word) => self.list = List::Any,
             _ => {}
         }
-        self.after_in = is(b"in");
-        let weight = match word.len() {
+        self.after_in = word == Keyword::IN;
+        match word {
             _ if is_literal => 0,
-            4 if is(b"join") => JOIN,
-            6 if is(b"select") => SELECT,
-            5 if is(b"union") || is(b"minus") => UNION,
-            6 if is(b"except") => UNION,
-            9 if is(b"intersect") => UNION,
+            Keyword::JOIN => JOIN,
+            Keyword::SELECT => SELECT,
+            Keyword::UNION | Keyword::MINUS | Keyword::EXCEPT | Keyword::INTERSECT => UNION,
             _ => WORD,
-        };
-        // ISNULL is read as IS NULL.
-        self.add(1 + usize::from(is(b"isnull")), TEXTS * word.len() + ATOM + weight);
-        end
-    }
-
-    /// A string in quotes. A word may stand right before it, which says what a backslash means.
-    fn string(&mut self, at: usize) -> Option<usize> {
-        let prefix = self.before(at);
-        let escapes = matches!(prefix, b'e' | b'E') && {
-            let before = self.before(at - 1);
-            !is_word(before) && !before.is_ascii_digit() && before != b'$' && before.is_ascii()
-        };
-        let end = quote_end(self.bytes, at, b'\'', escapes).min(self.bytes.len());
-        let is_plain = !is_word(prefix) && !prefix.is_ascii_digit() && prefix != b'$' && prefix != b'&';
-        if !is_plain && !escapes && self.bytes[at..end].contains(&b'\\') || !prefix.is_ascii() {
-            return None;
         }
-        self.add(1, TEXTS * (end - at) + ATOM);
-        Some(end)
-    }
-
-    /// A parameter, or a string between two tags.
-    fn dollar(&mut self, at: usize) -> Option<usize> {
-        let prefix = self.before(at);
-        let tag = &self.bytes[at + 1..];
-        let length = tag.iter().position(|byte| !is_word(*byte) && !byte.is_ascii_digit());
-        let tag_end = at + 1 + length.unwrap_or(tag.len());
-        if self.peek(tag_end) != b'$' {
-            self.add(1, TEXTS * (tag_end - at) + ATOM);
-            // A character of another alphabet may be in a tag.
-            return self.peek(tag_end).is_ascii().then_some(tag_end);
-        }
-        let is_plain = prefix.is_ascii() && !is_word(prefix) && !prefix.is_ascii_digit() && prefix != b'$';
-        if !is_plain || self.bytes[at + 1].is_ascii_digit() {
-            return None;
-        }
-        let tag = &self.bytes[at..=tag_end];
-        let body = &self.bytes[tag_end + 1..];
-        let length = body.windows(tag.len()).position(|window| window == tag).map(|at| at + tag.len());
-        let end = tag_end + 1 + length?;
-        self.add(1, TEXTS * (end - at) + ATOM);
-        Some(end)
     }
 }
 
-fn is_word(byte: u8) -> bool {
-    byte.is_ascii_alphabetic() || byte == b'_'
-}
-
-/// Whether this may be a part of an operator of several characters.
-fn is_operator(byte: u8) -> bool {
-    b"+-*/<>=~!@#%^&|`?:".contains(&byte)
+/// Whether a word begins another list than one of expressions, if it comes in a place for those.
+fn begins_list(word: Keyword) -> bool {
+    matches!(
+        word,
+        Keyword::BY
+            | Keyword::DELETE
+            | Keyword::FROM
+            | Keyword::INSERT
+            | Keyword::MERGE
+            | Keyword::RETURNING
+            | Keyword::SELECT
+            | Keyword::SET
+            | Keyword::TABLE
+            | Keyword::UPDATE
+            | Keyword::VALUES
+            | Keyword::WITH
+    )
 }
 
 #[cfg(test)]
 mod tests {
     use sqlparser::ast::AccessExpr;
-    use sqlparser::dialect::PostgreSqlDialect;
-    use sqlparser::tokenizer::Tokenizer;
 
+    use super::super::tokens::weigh;
     use super::*;
-
-    /// As many tokens are counted as there are, whatever stands beside what.
-    #[test]
-    fn no_token_is_overlooked() {
-        let parts = [
-            "'", "''", "\"", "\\", "$", "$$", "$a$", "$1$", "E", "e", "x", "X", "U&", "N", "b", "a", "1",
-            "0x", "1e", ".", "--", "-", "/*", "*/", "/", "*", "<", "|", "&", "@", "\n", "\r", " ", ",", ",,",
-            "(", ")", "\u{e9}", "\u{2014}", "_", "L", ":", "?", "#", "~", "%", "[", "{", ">", "&>", "&<",
-            "?-|", "@-@", "^@", "&<|",
-        ];
-        let mut state = 0x9e37_79b9_7f4a_7c15u64;
-        let mut tokenized = 0;
-        for _ in 0..400_000 {
-            let mut text = String::new();
-            for _ in 0..12 {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                text.push_str(parts[(state >> 33) as usize % parts.len()]);
-            }
-            let mut tokens = Vec::new();
-            let read =
-                Tokenizer::new(&PostgreSqlDialect {}, &text).tokenize_with_location_into_buf(&mut tokens);
-            tokenized += usize::from(read.is_ok());
-            let weight = weigh(&text);
-            assert!(tokens.len() <= weight.tokens, "{text:?}: {} tokens, {weight:?}", tokens.len());
-        }
-        assert!(tokenized > 10_000, "{tokenized}");
-    }
 
     #[test]
     fn a_dot_weighs_the_place_of_a_field() {
@@ -384,7 +248,7 @@ mod tests {
             format!("x'{long}'"),
             format!("U&'{long}'"),
         ] {
-            let bytes = weigh(&format!("select {quoted}")).bytes;
+            let bytes = weigh(&format!("select {quoted}"));
             assert!(bytes < 11 * quoted.len() + 30_000, "{}: {bytes}", &quoted[..6]);
         }
     }

@@ -29,8 +29,9 @@ pub(crate) use utility::show_columns;
 use crate::bind::Facts;
 use crate::cancel::Cancel;
 use crate::error::{Result, Severity, SqlError};
-use crate::parse::{Access, Lifted, Name, ReadingRoom, SetValue, Statement};
+use crate::parse::{Access, Lifted, Name, READING_ROOM_BYTES, SetValue, Statement};
 use crate::prepared::Prepared;
+use crate::room::Room;
 use block::{Block, NamedSavepoint};
 use cache::PlanCache;
 use setting_store::SettingStore;
@@ -109,7 +110,7 @@ pub struct Session {
     notices: Vec<(Severity, SqlError)>,
     status_changes: Vec<(&'static str, String)>,
     cancel: Arc<Cancel>,
-    reading_room: Arc<ReadingRoom>,
+    reading_room: Arc<Room>,
     /// The place of the definitions that were last awaited, and the level.
     settled: Option<(Lsn, Option<Durability>)>,
 }
@@ -117,11 +118,11 @@ pub struct Session {
 impl Session {
     /// A session on a database, for this user and database name.
     pub fn new(database: Database, user: &str, name: &str) -> Session {
-        Session::beside_others(database, user, name, Arc::default())
+        Session::beside_others(database, user, name, Room::new(READING_ROOM_BYTES))
     }
 
     /// As [`Session::new`]; it reads its statements in the room that is left beside what the others of this room read.
-    pub fn beside_others(database: Database, user: &str, name: &str, room: Arc<ReadingRoom>) -> Session {
+    pub fn beside_others(database: Database, user: &str, name: &str, room: Arc<Room>) -> Session {
         Session {
             database,
             settings: SettingStore::default(),

@@ -1,0 +1,108 @@
+//! [`Reading`]: from text to tokens, in the room that there is for them and what they become.
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
+
+use sqlparser::dialect::PostgreSqlDialect;
+use sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
+
+use super::Places;
+use super::weight::Scales;
+use crate::cancel::Cancel;
+use crate::error::{Result, SqlError, SqlState};
+use crate::room::{Room, SMALL_BYTES, Taken};
+
+/// The most bytes that reading one statement takes.
+pub const READING_BYTES_MAX: usize = 1 << 30;
+/// The most bytes that the statements take together that the sessions of a server read at a time.
+pub const READING_ROOM_BYTES: usize = 2 << 30;
+
+/// So many tokens find room in a list that does not grow.
+const TOKENS_FEW: usize = 256;
+
+/// A statement that is read. What it takes is weighed as its tokens are made, and taken of a room until this is dropped.
+///
+/// Kept here: no token is made before there is room for what the ones before it take, and for all texts.
+pub(super) struct Reading<'a> {
+    text: &'a str,
+    cancel: &'a Cancel,
+    scales: Scales,
+    taken: Taken,
+    /// The bytes that there is room for.
+    granted: usize,
+}
+
+impl<'a> Reading<'a> {
+    /// Begins to read a text.
+    pub(super) fn begin(text: &'a str, room: &Arc<Room>, cancel: &'a Cancel) -> Result<Reading<'a>> {
+        let (scales, taken) = (Scales::new(text), Taken::of(room));
+        let mut reading = Reading { text, cancel, scales, taken, granted: SMALL_BYTES };
+        reading.find_room()?;
+        Ok(reading)
+    }
+
+    /// All tokens.
+    pub(super) fn tokens(&mut self, places: &Places<'_>) -> Result<Vec<TokenWithSpan>> {
+        let mut tokens = Vec::with_capacity(TOKENS_FEW.min(self.text.len()));
+        let mut refused = None;
+        let mut tokenizer = Tokenizer::new(&PostgreSqlDialect {}, self.text);
+        let read = catch_unwind(AssertUnwindSafe(|| {
+            tokenizer.tokenize_with_location_into_buf_with_mapper(&mut tokens, |token| {
+                self.scales.put(&token.token);
+                if let Err(error) = self.find_room() {
+                    refused = Some(error);
+                    // A tokenizer shows each token and takes no answer: to unwind is the one way to end it.
+                    resume_unwind(Box::new(()));
+                }
+                token
+            })
+        }));
+        match (read, refused) {
+            (Ok(Ok(())), _) => {}
+            (Ok(Err(error)), _) => {
+                let message = format!("syntax error: {}", error.message);
+                return Err(SqlError::new(SqlState::SyntaxError, message).at(places.position(error.location)));
+            }
+            (Err(_), Some(refused)) => return Err(refused),
+            (Err(panic), None) => resume_unwind(panic),
+        }
+        if tokens.len() > TOKENS_FEW {
+            tokens.shrink_to_fit();
+        }
+        Ok(tokens)
+    }
+
+    /// Refuses what there is no room for.
+    #[inline]
+    fn find_room(&mut self) -> Result<()> {
+        if self.scales.bytes() <= self.granted { Ok(()) } else { self.take_room() }
+    }
+
+    #[cold]
+    fn take_room(&mut self) -> Result<()> {
+        self.cancel.check()?;
+        self.granted = self.scales.bytes().next_multiple_of(SMALL_BYTES);
+        if self.granted > READING_BYTES_MAX {
+            let limit = READING_BYTES_MAX >> 20;
+            let message = format!("reading the statement takes too much memory: the limit is {limit} MiB");
+            return Err(SqlError::new(SqlState::LimitExceeded, message)
+                .hint("Split it, give values as parameters, or use COPY."));
+        }
+        self.taken.fit(self.granted, "reading the statement").map_err(|error| {
+            error.hint("Try again when less is read, split it, give values as parameters, or use COPY.")
+        })
+    }
+}
+
+/// What reading a statement takes at most, in bytes; of a text that is cut short by an error, so far.
+pub fn weigh(text: &str) -> usize {
+    let mut scales = Scales::new(text);
+    let _ = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location_into_buf_with_mapper(
+        &mut Vec::new(),
+        |token| {
+            scales.put(&token.token);
+            token
+        },
+    );
+    scales.bytes()
+}
