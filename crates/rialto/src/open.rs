@@ -487,7 +487,7 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         caching: options.log_writes,
         writes_in_flight: options.log_writes_in_flight,
         bytes_max: options.log_bytes_max,
-        packet_slots: options.packets_max,
+        packet_slots: options.packet_slots(),
         memory_flush_interval: options.memory_flush_interval,
         wait_max: options.log_wait_max,
         ..defaults

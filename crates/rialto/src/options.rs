@@ -211,8 +211,9 @@ pub struct Options {
     pub log_writes_in_flight: Option<u32>,
     /// How many transactions can be open at the same time; 1,024 by default.
     pub transactions_max: usize,
-    /// How many transactions can be on their way to the disk at the same time; 16,384 by default. One that writes counts from its first
-    /// write on: with fewer than [`Options::transactions_max`], one that waits for a lock can keep others waiting.
+    /// How many packets there are for transactions that write; 16,384 by default. A transaction has its packet from its first write until
+    /// it is in the log's ring, on its way to the disk. There are never fewer than two packets for each transaction that can be open
+    /// ([`Options::transactions_max`]): so open transactions wait for no packet of each other's.
     pub packets_max: usize,
     /// The longest write set of one transaction, in bytes; 64 MiB by default. Rows that are loaded into a table that
     /// the same transaction created or truncated do not count.
@@ -352,6 +353,14 @@ impl Options {
     pub(crate) fn parts_max(&self) -> usize {
         let beside_its_own = self.executor_threads_room().saturating_sub(1);
         (self.transactions_max.div_ceil(2) * beside_its_own).min(PARTS_MAX)
+    }
+
+    /// How many packets the log has. Invariant: **a transaction that waits for a packet waits for commits that have their place, and
+    /// not for an open transaction**, which may wait for its locks. Each context keeps at most one home, idle while its transaction
+    /// has another packet, and homes are at most half of all ([`PacketPool::home`](crate::log)); each open transaction without a
+    /// place has at most one packet. So with two for each context one is free, or of a commit that has its place.
+    pub(crate) fn packet_slots(&self) -> usize {
+        self.packets_max.max(2 * self.transactions_max)
     }
 
     /// What is wrong with the options, if anything: which one, what it may be.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use quiet::{count, level, open, options, put, thing, things};
 use rialto::io::{FaultyDisk, MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, INDEXES_MAX, Record, Value, WhichIndex};
-use rialto::{Database, Durability, Error, Options, Scan, ScanMode, TableDef, Transaction};
+use rialto::{Database, Durability, Error, LockForm, Options, Scan, ScanMode, TableDef, Transaction};
 
 #[test]
 fn a_database_that_does_not_fit_is_refused() {
@@ -401,35 +401,53 @@ fn a_write_set_has_a_bound() {
 }
 
 #[test]
-fn slots_that_run_out_are_told_apart() {
+fn each_transaction_that_can_be_open_can_write_and_no_more_can_be() {
     let few =
-        Options { packets_max: 2, transactions_max: 4, log_wait_max: Duration::from_secs(1), ..options() };
+        Options { packets_max: 1, transactions_max: 4, log_wait_max: Duration::from_secs(1), ..options() };
     let db = Database::open_on(MemoryDisk::new(), few).unwrap();
     let table = things(&db);
-    let mut writers: Vec<_> = (0..2).map(|_| db.begin().unwrap()).collect();
+    let mut writers: Vec<_> = (0..4).map(|_| db.begin().unwrap()).collect();
     for (writer, id) in writers.iter_mut().zip(1..) {
         writer.insert(&table, &thing(id, 10)).unwrap();
     }
-    let mut third = db.begin().unwrap();
-    let error = third.insert(&table, &thing(3, 10)).unwrap_err();
-    assert_eq!(error, Error::TooManyPackets { limit: 2 });
-    assert_eq!(
-        error.to_string(),
-        "all 2 packet slots hold commits that are not written yet (Options::packets_max); wait for some of them, or \
-         reopen with more"
-    );
-    let fourth = db.begin().unwrap();
     let error = db.begin().err().expect("all are open");
     assert_eq!(
         error.to_string(),
         "all 4 transaction slots are in use (Options::transactions_max); finish some transactions first"
     );
-    drop(fourth);
-    writers.pop().unwrap().commit().unwrap();
-    third.insert(&table, &thing(3, 10)).unwrap();
-    third.commit().unwrap();
     writers.pop().unwrap().abort().unwrap();
-    assert_eq!(count(&db), 2);
+    writers.into_iter().for_each(|writer| writer.commit().unwrap());
+    assert_eq!(count(&db), 3);
+}
+
+/// One has written and waits for a lock of another, which writes for the first time: it has its packet, however few there are.
+#[test]
+fn transactions_that_wait_for_locks_keep_no_packet_from_the_holders() {
+    for locks in [LockForm::Thin, LockForm::Central, LockForm::Local] {
+        let lock_timeout = Duration::from_secs(60);
+        let db = Database::open_on(
+            MemoryDisk::new(),
+            Options { packets_max: 1, locks, lock_timeout, ..options() },
+        )
+        .unwrap();
+        let table = things(&db);
+        let mut holder = db.begin().unwrap();
+        holder.get(&table, 1).unwrap();
+        std::thread::scope(|scope| {
+            let waiter = scope.spawn(|| {
+                db.transact(|tx| {
+                    tx.insert(&table, &thing(2, 10))?;
+                    tx.insert(&table, &thing(1, 10))
+                })
+            });
+            while db.lock_waits().is_empty() {
+                std::thread::yield_now();
+            }
+            let written = holder.insert(&table, &thing(3, 10)).and_then(|()| holder.commit());
+            assert_eq!((written, waiter.join().unwrap()), (Ok(()), Ok(())), "{locks:?}");
+        });
+        assert_eq!(count(&db), 3, "{locks:?}");
+    }
 }
 
 /// A table is made with its indexes, which are there again after a restart, or not at all.

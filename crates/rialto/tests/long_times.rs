@@ -20,7 +20,8 @@ fn options() -> Options {
     Options {
         memory_bytes: 64 << 20,
         log_bytes_max: 16 << 20,
-        packets_max: 2,
+        transactions_max: CLIENTS as usize,
+        packets_max: 1,
         log_writes: Some(Caching::Buffered),
         log_writes_in_flight: Some(1),
         checkpoint_interval: Duration::MAX,

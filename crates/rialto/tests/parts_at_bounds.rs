@@ -104,14 +104,14 @@ fn a_part_that_waits_for_no_lock_runs_beside_any_number_that_do() {
     });
 }
 
-/// There are as many packets as transactions can be open. All parts that can be write, and wait for locks of a transaction that has not
+/// There are as few packets as can be. All parts that can be write, and wait for locks of a transaction that has not
 /// written yet: it has a packet.
 #[test]
 fn parts_leave_a_packet_to_each_transaction() {
     const THREADS: usize = 4;
     const MOST: usize = 8;
     in_time(2 * LIMIT, || {
-        let options = Options { transactions_max: MOST, packets_max: MOST, ..Options::default() };
+        let options = Options { transactions_max: MOST, packets_max: 1, ..Options::default() };
         let (db, table) = database(THREADS, options);
         register(&db, "put", THREADS, (0..THREADS).map(|thread| put(thread, |id| id, &Arc::default())));
         let mut handle = db.begin().unwrap();

@@ -52,7 +52,12 @@ fn a_packet_slot_without_an_order() {
         return;
     }
     RELAX_PACKET_HANDOVER.store(true, Ordering::Relaxed);
-    let options = Options { checkpoint: Checkpointing::None, packets_max: 4, ..Options::default() };
+    let options = Options {
+        checkpoint: Checkpointing::None,
+        packets_max: 4,
+        transactions_max: 4,
+        ..Options::default()
+    };
     let db = Database::open_on(MemoryDisk::new(), Options { memory_bytes: 64 << 20, ..options }).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4)];
     let table = db

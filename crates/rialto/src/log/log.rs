@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 
 use super::archive::Archiver;
 use super::files::FileTable;
+use super::freed::Freed;
 use super::gather::{Gathered, Gatherer, cost, longest_within};
 use super::line::{Line, Standing};
 use super::marks::Marks;
@@ -33,8 +34,11 @@ use crate::io::{DiskError, FOR_EVER};
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};
 
-/// How often a reserver looks again while it waits for room or for a slot.
+/// How often a reserver looks again while it waits for room.
 const LOOK_AGAIN: Duration = Duration::from_millis(1);
+
+/// How often a thread that waits for a slot asks whether it gives up.
+const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// Logs with fewer packet slots give none of them away for good.
 const SLOTS_WITH_HOMES: usize = 8_192;
@@ -71,6 +75,8 @@ pub(crate) struct Core {
     server_time: ProcessorTime,
     marks: Mutex<Marks>,
     closed: AtomicBool,
+    /// Tells those that wait for a slot.
+    freed: Freed,
     /// Called by a transaction that waits for room.
     when_full: OnceLock<WhenFull>,
     /// The transactions that wait for room.
@@ -111,6 +117,7 @@ impl Log {
             server_time: ProcessorTime::default(),
             marks: Mutex::new(parts.marks),
             closed: AtomicBool::new(false),
+            freed: Freed::default(),
             when_full: OnceLock::new(),
             line: Line::default(),
             short: AtomicU32::new(0),
@@ -158,7 +165,7 @@ impl Log {
     pub fn borrow_packet(&self) -> Result<PacketSlot> {
         match self.try_borrow_packet()? {
             Some(slot) => Ok(slot),
-            None => self.wait_for_packet(),
+            None => self.wait_for_packet(|| Ok(())),
         }
     }
 
@@ -182,11 +189,13 @@ impl Log {
         self.try_borrow_packet()
     }
 
+    /// As [`Log::borrow_packet`], where there was none; gives up when `check` gives an error.
     #[cold]
-    fn wait_for_packet(&self) -> Result<PacketSlot> {
+    pub(crate) fn wait_for_packet(&self, check: impl Fn() -> Result<()>) -> Result<PacketSlot> {
         let core = &*self.core;
         let _waiting = Waiting::for_log();
         let until = Instant::now() + core.wait_max;
+        let mut waiter = core.freed.join();
         loop {
             // Slots may only wait for being gathered.
             if core.gather_now() == Gathered::RingFull {
@@ -196,10 +205,12 @@ impl Log {
                 return Ok(slot);
             }
             core.check_open()?;
-            if Instant::now() >= until {
+            check()?;
+            let now = Instant::now();
+            if now >= until {
                 return Err(Error::TooManyPackets { limit: core.packet_slots });
             }
-            std::thread::sleep(LOOK_AGAIN);
+            waiter.sleep(until.min(now + ASK_EVERY));
         }
     }
 
@@ -595,6 +606,12 @@ impl Log {
         self.core.pool.promised().load(Ordering::SeqCst)
     }
 
+    /// All packets that there are.
+    #[cfg(test)]
+    pub(crate) fn borrow_all_packets(&self) -> Vec<PacketSlot> {
+        std::iter::from_fn(|| self.core.pool.borrow()).collect()
+    }
+
     /// How many transactions wait for room.
     #[cfg(test)]
     pub(crate) fn waiting_for_room(&self) -> usize {
@@ -610,6 +627,7 @@ impl Log {
     /// reservations get [`Error::Closed`].
     pub fn close(&self) -> Result<()> {
         self.core.closed.store(true, Ordering::SeqCst);
+        self.core.freed.tell(u64::MAX);
         let threads = std::mem::take(&mut *self.threads.lock());
         self.core.writer.close();
         self.core.files.close();
@@ -787,8 +805,10 @@ impl Core {
     }
 
     fn gather(&self, gatherer: &mut Gatherer, last: u64) -> Gathered {
+        let before = gatherer.lsn();
         let gathered = gatherer.gather(&self.pool, last);
         self.memory.store(gatherer.lsn(), Ordering::SeqCst);
+        self.freed.tell(gatherer.lsn() - before);
         gathered
     }
 
@@ -989,6 +1009,8 @@ struct WakeListeners<'a> {
 
 impl Drop for WakeListeners<'_> {
     fn drop(&mut self) {
+        // There is room in the ring to gather more, or the log has stopped.
+        self.core.freed.tell(u64::MAX);
         // What is on disk is durable at both levels.
         for durability in [Durability::Memory, Durability::Disk] {
             match self.own {

@@ -88,6 +88,7 @@ mod extent;
 mod files;
 #[cfg(any(test, feature = "fuzzing"))]
 mod forge;
+mod freed;
 mod gather;
 pub mod group_commit;
 mod line;

@@ -266,7 +266,15 @@ fn without_a_free_slot_a_transaction_waits_and_then_fails_at_its_start() {
     let options = LogOptions { packet_slots: 2, wait_max: Duration::from_secs(1), ..small() };
     let log = Log::create(&disk, DATABASE, &options).unwrap();
     let held = [log.borrow_packet().unwrap(), log.borrow_packet().unwrap()];
-    assert_eq!(log.borrow_packet().unwrap_err(), Error::TooManyPackets { limit: 2 });
+    let error = log.borrow_packet().unwrap_err();
+    assert_eq!(error, Error::TooManyPackets { limit: 2 });
+    assert_eq!(
+        error.to_string(),
+        "all 2 packet slots hold commits that are not written yet (Options::packets_max); wait for some of them, or \
+         reopen with more"
+    );
+    let cancelled = log.wait_for_packet(|| Err(Error::Cancelled)).unwrap_err();
+    assert_eq!(cancelled, Error::Cancelled);
     drop(held);
     for _ in 0..10 {
         // Nobody waits for these: borrowing gathers them to get their slots back.

@@ -183,7 +183,7 @@ impl Replay {
             threads: LogThreads::None,
             caching: Some(Caching::Buffered),
             writes_in_flight: Some(1),
-            packet_slots: options.packets_max,
+            packet_slots: options.packet_slots(),
             first_file_bytes: 64 << 10,
             file_bytes: 64 << 10,
             ring_bytes: 256 << 10,

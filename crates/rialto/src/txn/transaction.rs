@@ -435,7 +435,7 @@ impl Context {
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
                         self.core.locks.leave_stint(&mut self.owner);
-                        self.core.log.borrow_packet()?
+                        self.core.log.wait_for_packet(|| self.check())?
                     }
                 });
             }
@@ -448,7 +448,7 @@ impl Context {
     pub(super) fn reserve_packet(&mut self) -> Result<()> {
         if self.packet.is_none() {
             let packet = self.core.log.try_borrow_packet_at(&mut self.home)?;
-            let none = Error::TooManyPackets { limit: self.core.options.packets_max };
+            let none = Error::TooManyPackets { limit: self.core.options.packet_slots() };
             self.packet = Some(packet.ok_or(none)?);
         }
         Ok(())

@@ -1,7 +1,9 @@
 //! Panics of ours, outside of any body: the call is told of them, and everything else goes on. And when a panic is told. And calls
-//! that wait for room in the log.
+//! that wait for packets, and for room in the log.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
@@ -36,7 +38,11 @@ fn count<const AT: usize>(
 /// Two keys of two threads, whose rows are counted at the same time, and then again. Commits at level 1 are written to the log only
 /// when something waits for them.
 fn database() -> Database {
-    let options = Options {
+    database_with(options())
+}
+
+fn options() -> Options {
+    Options {
         memory_bytes: 64 << 20,
         checkpoint: Checkpointing::None,
         memory_flush_interval: Duration::from_secs(3600),
@@ -46,7 +52,10 @@ fn database() -> Database {
         executor_threads: 2,
         planning: Planning::Adaptive,
         ..Options::default()
-    };
+    }
+}
+
+fn database_with(options: Options) -> Database {
     let db = Database::open_on(MemoryDisk::new(), options).unwrap();
     let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
     db.transact(|tx| {
@@ -150,6 +159,42 @@ fn a_panic_amid_a_serial_plan_is_told_when_what_was_read_is_as_durable_as_chosen
     }
     let placed = place_one(&db);
     assert_told_when_durable(&db, "p", &arguments(2), placed);
+}
+
+/// A phase of two threads comes to its bodies while there is no packet: one thread runs it whole, and goes on with what needs no packet
+/// while it waits for one.
+#[test]
+fn calls_that_read_go_on_while_one_waits_for_a_packet() {
+    // Too few for homes.
+    let db = database_with(Options { packets_max: 1, log_wait_max: LIMIT, ..options() });
+    let bodies = Arc::new(AtomicU32::new(0));
+    let writes = |at: usize| {
+        let bodies = bodies.clone();
+        Action::exclusive("counters", move |tx, arguments, _| {
+            bodies.fetch_add(1, Ordering::SeqCst);
+            tx.update(arguments.table()?, arguments.get::<i32>(at)?, &[(1, Value::Int8(9))]).map(drop)
+        })
+        .by_argument(at)
+    };
+    let flow = Flow::new().phase([writes(0), writes(1)]);
+    db.register(Procedure::new("write", [ColumnType::Int4; 2], flow)).unwrap();
+    let reads = Action::shared("counters", |tx, arguments, _| {
+        tx.get(arguments.table()?, arguments.get::<i32>(0)?).map(drop)
+    });
+    db.register(Procedure::new("read", [ColumnType::Int4], reads.by_argument(0))).unwrap();
+    let packets = db.core().log.borrow_all_packets();
+    let mut written = db.send_call("write", &[1, 7].map(Value::Int4)).unwrap();
+    let began = Instant::now();
+    while bodies.load(Ordering::SeqCst) == 0 {
+        assert!(began.elapsed() < LIMIT);
+        std::thread::yield_now();
+    }
+    for of_each_thread in [2, 5] {
+        assert_eq!(db.call("read", &[Value::Int4(of_each_thread)]), Ok(vec![]));
+    }
+    assert_eq!((written.is_done(), bodies.load(Ordering::SeqCst)), (false, 1), "it waits still");
+    drop(packets);
+    assert_eq!(written.wait(), Ok(vec![]));
 }
 
 /// A thread whose call waits for room in the log goes on with what needs none.
