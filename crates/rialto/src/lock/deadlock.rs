@@ -102,7 +102,7 @@ impl LockManager {
                 let holders = intervals.blockers(owner, *index, key)?;
                 Some((LockMode::Exclusive, Blockers { holders, ..Blockers::default() }))
             }
-            WaitsFor::Local(executor) => Self::blockers_local(&*out.latch(self, *executor)?, owner),
+            WaitsFor::Local(executor) => Self::blockers_local(&mut *out.latch(self, *executor)?, owner),
         }
     }
 
@@ -219,7 +219,7 @@ impl LockManager {
 
     /// Reads the cycle again under all its latches; if it is there, marks and returns its victim. None, too, if a lock table is out.
     fn sacrifice(&self, cycle: &[(u16, WaitsFor)]) -> Option<u16> {
-        let latches = Latches::take(self, cycle)?;
+        let mut latches = Latches::take(self, cycle)?;
         for (at, (owner, waits_for)) in cycle.iter().enumerate() {
             let (next, _) = cycle[(at + 1) % cycle.len()];
             if self.slots[usize::from(*owner)].flags() != 0
@@ -277,7 +277,7 @@ impl<'a> Latches<'a> {
 
     /// Whether `owner` waits for `waits_for` and `other`, or another owner of its transaction, is among those who keep it
     /// waiting.
-    fn blocked_by(&self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
+    fn blocked_by(&mut self, manager: &LockManager, owner: u16, waits_for: &WaitsFor, other: u16) -> bool {
         let is_in = |blockers: &[u16]| blockers.iter().any(|&blocker| manager.are_one(blocker, other));
         let is_among = |(_, Blockers { holders, ahead, alike, .. }): (_, Blockers)| {
             is_in(&holders) || is_in(&ahead) || is_in(&alike)
@@ -291,7 +291,7 @@ impl<'a> Latches<'a> {
                 .blockers(owner, *index, key)
                 .is_some_and(|holders| is_in(&holders)),
             WaitsFor::Local(executor) => {
-                let locks = self.locals.iter().find(|(at, _)| *at == usize::from(*executor));
+                let locks = self.locals.iter_mut().find(|(at, _)| *at == usize::from(*executor));
                 let (_, locks) = locks.expect("every latch of the cycle is taken");
                 LockManager::blockers_local(locks, owner).is_some_and(is_among)
             }

@@ -55,6 +55,7 @@ pub(super) enum Answer {
 /// Who keeps a request waiting.
 #[derive(Debug, Default)]
 pub(super) struct Blockers {
+    /// Of a transaction in parts that holds local locks, the owner that stands for it.
     pub(super) holders: Vec<u16>,
     /// Those whose conflicting requests stand ahead.
     pub(super) ahead: Vec<u16>,

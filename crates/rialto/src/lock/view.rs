@@ -13,7 +13,7 @@ use super::slot::WaitsFor;
 pub struct LockWait {
     /// Who waits: an [`Owner::id`](super::Owner::id).
     pub waiter: u16,
-    /// Who holds the lock in a mode that keeps it waiting.
+    /// The owners that hold the lock in a mode that keeps it waiting; of a transaction in parts, the one that stands for it.
     pub holders: Vec<u16>,
     /// Who asked before, in a mode that keeps it waiting.
     pub ahead: Vec<u16>,

@@ -27,6 +27,7 @@
 
 mod changes;
 mod executor;
+mod held;
 mod locks;
 mod ordered;
 mod own_lease;
@@ -46,9 +47,10 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 pub use self::changes::RoutingChanges;
 use self::executor::Executor;
 pub(super) use self::executor::Latch;
+use self::held::suffices;
 pub(super) use self::locks::LocalLocks;
 pub use self::locks::Look;
-use self::locks::{Answer, Granted, Request, suffices};
+use self::locks::{Answer, Granted, Request};
 pub use self::own_lease::OwnLease;
 pub use self::routing::RoutingRule;
 use self::routing::{Executors, RoutingRules};
@@ -105,15 +107,15 @@ impl Strengthened {
 /// keys are, and one where it came by it, however often they move.
 fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
     let at = |held: HeldLocal| usize::from(held.executor);
-    tables[at(gone)].retire(gone.lock);
-    for (owner, from) in tables[at(gone)].came_from(gone.lock) {
+    tables[at(gone)].held.retire(gone.lock);
+    for (owner, from) in tables[at(gone)].held.came_from(gone.lock) {
         // Else its owner is about to release this one, too, or to hand it over.
-        if tables[at(from)].forget_copy(from.lock, owner, gone) {
+        if tables[at(from)].held.forget_copy(from.lock, owner, gone) {
             let mut copies: SmallVec<[HeldLocal; 8]> = SmallVec::new();
-            tables[at(gone)].release(owner, gone.lock, |copy| copies.push(copy));
+            tables[at(gone)].held.release(owner, gone.lock, |copy| copies.push(copy));
             for copy in copies {
-                tables[at(copy)].moved(copy.lock, owner).from = Some(from);
-                tables[at(from)].moved(from.lock, owner).copies.push(copy);
+                tables[at(copy)].held.moved(copy.lock, owner).from = Some(from);
+                tables[at(from)].held.moved(from.lock, owner).copies.push(copy);
             }
         }
     }
@@ -212,7 +214,7 @@ impl LocalTables {
     }
 
     pub fn locks_now(&self) -> usize {
-        self.executors.iter().map(|executor| executor.lock().len()).sum()
+        self.executors.iter().map(|executor| executor.lock().held.len()).sum()
     }
 
     pub fn has_rule(&self, index: IndexId) -> bool {
@@ -337,7 +339,7 @@ impl LockManager {
         let shares = owner.body.shares;
         let answer = {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
-            if shares && locks.is_kins(request) { Answer::Split } else { locks.ask(request) }
+            if shares && locks.held.is_kins(request) { Answer::Split } else { locks.ask(request) }
         };
         match answer {
             Answer::Wait => self.wait_local(owner, executor, request, wait, strengthened),
@@ -459,7 +461,7 @@ impl LockManager {
             let mut locks = self.latch_to_ask(owner, executor, request.mode, wait)?;
             since = Instant::now();
             self.see_to_those_who_left(&mut locks);
-            let split = owner.body.shares && locks.is_kins(request);
+            let split = owner.body.shares && locks.held.is_kins(request);
             let answer = if split { Answer::Split } else { locks.ask(request) };
             if answer != Answer::Wait {
                 return Ok(answer);
@@ -481,7 +483,7 @@ impl LockManager {
         let (Granted { new, had, in_force }, split) = {
             let mut locks = self.latch_when_in(executor);
             // Two parts of one transaction that waited for the span were granted it together.
-            (locks.take_granted(request), owner.body.shares && locks.is_kins(request))
+            (locks.take_granted(request), owner.body.shares && locks.held.is_kins(request))
         };
         let counts = in_force && !split;
         Ok(match (new, had) {
@@ -527,7 +529,7 @@ impl LockManager {
         for &(executor, had) in &strengthened.0 {
             let Some(mut locks) = self.local.lock_for(executor, LOOK_AGAIN) else { continue };
             let mut woken = Woken::new();
-            if locks.fall_back(request, had) {
+            if locks.held.fall_back(request, had) {
                 self.grant_local(&mut locks, &mut woken);
             }
             drop(locks);
@@ -626,7 +628,7 @@ impl LockManager {
                     let (released, rest) = at_one.split_at(at_one.len().min(RELEASED_AT_ONCE));
                     let mut woken = Woken::new();
                     for held in released {
-                        locks.release(id, held.lock, |copy| elsewhere.push(copy));
+                        locks.held.release(id, held.lock, |copy| elsewhere.push(copy));
                     }
                     if locks.has_blocked() {
                         self.grant_local(&mut locks, &mut woken);
@@ -737,7 +739,7 @@ impl LockManager {
             };
             let locals = &mut part.body.locals;
             let (from, to) = (part.body.id, leader.body.id);
-            let was_holder = latch.hand_over(held.lock, from, to, |copy| locals.push(copy));
+            let was_holder = latch.held.hand_over(held.lock, from, to, |copy| locals.push(copy));
             if !was_holder {
                 leader.body.locals.push(held);
             }
@@ -838,7 +840,7 @@ impl LockManager {
             let changed = change(&self.local.rules.lock());
             let mut executors = Executors::new();
             // All first: what is made by the move is not to be moved.
-            let locks: Vec<_> = tables.iter().map(|table| table.locks_of(index)).collect();
+            let locks: Vec<_> = tables.iter().map(|table| table.held.locks_of(index)).collect();
             let found: usize = locks.iter().map(Vec::len).sum();
             for (from, locks) in locks.into_iter().enumerate() {
                 for (lock, index, span) in locks {
@@ -848,7 +850,7 @@ impl LockManager {
                         let [one, other] = tables
                             .get_disjoint_mut([from, usize::from(to)])
                             .expect("a routing rule names executors that there are");
-                        one.copy_to(here, to, other);
+                        one.held.copy_to(here, to, &mut other.held);
                     }
                     if !executors.contains(&here.executor) {
                         retire(&mut tables, here);
@@ -875,7 +877,7 @@ impl LockManager {
     }
 
     /// Who keeps the owner waiting at an executor, and the mode that he asks for.
-    pub(super) fn blockers_local(locks: &LocalLocks, owner: u16) -> Option<(LockMode, Blockers)> {
+    pub(super) fn blockers_local(locks: &mut LocalLocks, owner: u16) -> Option<(LockMode, Blockers)> {
         locks.blockers(owner).map(|(mode, blockers)| (mode.into(), blockers))
     }
 }

@@ -1,19 +1,20 @@
 //! [`OrderedLocks`]: locks of a table in the order of their spans.
 //!
-//! They are a treap. Each node knows of its subtree which span ends last, whether all of it is one transaction's, and whether any
-//! of it is exclusive. So a request finds what is in its way without a look at each of the others, of which one transaction may
-//! have very many.
+//! They are a treap. Each node knows which spans of its subtree end last: of all and of the exclusive ones, the last one, and the last
+//! one of another transaction. So a request finds what is in its way without a look at each of the others, of which one or two
+//! transactions may have very many, in one mode or in both.
 //!
 //! Ranks are drawn by a seed that no client knows. So whatever spans clients choose, in whatever order, the tree is as high as
 //! one whose locks came in a random order: some 2.5 times the binary logarithm of their number, and with 2^22 of them next to
 //! never twice that. That bounds the recursion here.
 
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
 use super::super::mode::RecordMode;
-use super::locks::Lock;
+use super::held::Lock;
 use super::span::SpanRef;
 use crate::ids::IndexId;
 use crate::io::Random;
@@ -23,38 +24,201 @@ use crate::seed;
 /// No node.
 const NONE: u32 = u32::MAX;
 
+/// Some transactions: each of the first [`Transactions::EXACT`] owners has a bit of its own. The others share these bits, and one more
+/// says that there are such.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+struct Transactions(u64);
+
+impl Transactions {
+    const EXACT: u16 = u64::BITS as u16 - 1;
+    const INEXACT: u64 = 1 << Transactions::EXACT;
+
+    fn bits(transaction: u16) -> u64 {
+        let inexact = if transaction < Transactions::EXACT { 0 } else { Transactions::INEXACT };
+        1 << (transaction % Transactions::EXACT) | inexact
+    }
+
+    fn add(&mut self, transaction: u16) {
+        self.0 |= Transactions::bits(transaction);
+    }
+
+    /// False: it is not among them.
+    fn may_have(self, transaction: u16) -> bool {
+        let bits = Transactions::bits(transaction);
+        self.0 & bits == bits
+    }
+
+    /// False: all of them have been found.
+    fn may_have_others_than(self, found: &Found) -> bool {
+        self.0 & !found.exact != 0
+    }
+}
+
+/// Transactions of which a search has found a lock, and which it looks for no more.
+#[derive(Debug, Default)]
+pub(super) struct Found {
+    transactions: BTreeSet<u16>,
+    /// The bits of those that have one of their own.
+    exact: u64,
+}
+
+impl Found {
+    pub fn add(&mut self, transaction: u16) {
+        if self.transactions.insert(transaction) && transaction < Transactions::EXACT {
+            self.exact |= Transactions::bits(transaction);
+        }
+    }
+
+    pub fn into_transactions(self) -> BTreeSet<u16> {
+        self.transactions
+    }
+}
+
+/// A lock, and a transaction that holds it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Last {
+    /// `NONE`: there is none.
+    lock: u32,
+    transaction: u16,
+}
+
+impl Last {
+    const NONE: Last = Last { lock: NONE, transaction: 0 };
+
+    fn lock(self) -> Option<u32> {
+        (self.lock != NONE).then_some(self.lock)
+    }
+}
+
+/// Which of some locks end last; of several indexes, in the last one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Lasts {
+    /// The last of all, and the last of those that another transaction holds.
+    last: [Last; 2],
+    /// The transactions that hold any, except for those two; either of the two may be here as well.
+    others: Transactions,
+}
+
+impl Lasts {
+    /// Of one lock, by the transactions of its holders.
+    fn of(lock: u32, holders: impl Iterator<Item = u16>) -> Lasts {
+        let mut lasts = Lasts { last: [Last::NONE; 2], others: Transactions::default() };
+        for transaction in holders {
+            let [first, second] = &mut lasts.last;
+            if first.lock == NONE {
+                *first = Last { lock, transaction };
+            } else if second.lock == NONE && first.transaction != transaction {
+                *second = Last { lock, transaction };
+            } else {
+                lasts.leave_out(Last { lock, transaction });
+            }
+        }
+        lasts
+    }
+
+    fn and(self, other: Lasts, locks: &[Lock]) -> Lasts {
+        if self.last[0].lock == NONE {
+            return other;
+        }
+        if other.last[0].lock == NONE {
+            return self;
+        }
+        let is_before = ends_before(locks, self.last[0].lock, other.last[0].lock);
+        let (late, early) = if is_before { (other, self) } else { (self, other) };
+        let mut both = Lasts { others: Transactions(late.others.0 | early.others.0), ..late };
+        for next in early.last.into_iter().filter(|next| next.lock != NONE) {
+            let [first, second] = both.last;
+            let is_other = next.transaction != first.transaction;
+            if is_other && (second.lock == NONE || ends_before(locks, second.lock, next.lock)) {
+                both.last[1] = next;
+                both.leave_out(second);
+            } else {
+                both.leave_out(next);
+            }
+        }
+        both
+    }
+
+    /// Notes the holder of a lock that is none of the two last.
+    fn leave_out(&mut self, left_out: Last) {
+        let is_last = |last: Last| last.lock != NONE && last.transaction == left_out.transaction;
+        if left_out.lock != NONE && !self.last.into_iter().any(is_last) {
+            self.others.add(left_out.transaction);
+        }
+    }
+
+    /// The last of those that other transactions hold.
+    pub fn of_others(&self, transaction: u16) -> Option<u32> {
+        let [first, second] = self.last;
+        if first.transaction == transaction { second.lock() } else { first.lock() }
+    }
+
+    /// The last of those that other transactions hold than those that have been found, or one that ends no earlier. None: they hold none.
+    pub fn of_others_than(&self, found: &Found) -> Option<u32> {
+        let is_found = |last: Last| found.transactions.contains(&last.transaction);
+        let [first, second] = self.last;
+        if !is_found(first) {
+            return first.lock();
+        }
+        second.lock().filter(|_| !is_found(second) || self.others.may_have_others_than(found))
+    }
+
+    /// The last of those that a transaction holds, or one that ends no earlier. None: it holds none.
+    pub fn of_one(&self, transaction: u16) -> Option<u32> {
+        let [first, second] = self.last;
+        if first.transaction == transaction {
+            return first.lock();
+        }
+        second.lock().filter(|_| second.transaction == transaction || self.others.may_have(transaction))
+    }
+}
+
+/// Whether the end of one lock comes before that of another; of several indexes, in the order of these.
+fn ends_before(locks: &[Lock], one: u32, other: u32) -> bool {
+    let (one, other) = (&locks[one as usize], &locks[other as usize]);
+    match one.index.cmp(&other.index) {
+        Ordering::Less => true,
+        Ordering::Equal => one.span.borrow().ends_before(other.span.borrow()),
+        Ordering::Greater => false,
+    }
+}
+
 /// What is known of the locks of a subtree.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Summary {
-    /// The lock that ends last; of several indexes, in the last one.
-    pub last: u32,
-    /// The transaction that holds all of them; none, if there are several.
-    pub only_of: Option<u16>,
-    /// At least one of them is exclusive.
-    pub is_exclusive: bool,
+    all: Lasts,
+    exclusive: Lasts,
 }
 
 impl Summary {
     fn of(at: u32, lock: &Lock) -> Summary {
-        let first = lock.holders.first().map(|holder| holder.transaction);
+        let exclusive = lock.holders.iter().filter(|holder| holder.mode == RecordMode::Exclusive);
         Summary {
-            last: at,
-            only_of: first.filter(|first| lock.holders.iter().all(|holder| holder.transaction == *first)),
-            is_exclusive: lock.holders.iter().any(|holder| holder.mode == RecordMode::Exclusive),
+            all: Lasts::of(at, lock.holders.iter().map(|holder| holder.transaction)),
+            exclusive: Lasts::of(at, exclusive.map(|holder| holder.transaction)),
         }
     }
 
     fn and(self, other: Summary, locks: &[Lock]) -> Summary {
-        let (one, next) = (&locks[self.last as usize], &locks[other.last as usize]);
-        let ends_before = match one.index.cmp(&next.index) {
-            Ordering::Less => true,
-            Ordering::Equal => one.span.borrow().ends_before(next.span.borrow()),
-            Ordering::Greater => false,
-        };
-        Summary {
-            last: if ends_before { other.last } else { self.last },
-            only_of: self.only_of.filter(|_| self.only_of == other.only_of),
-            is_exclusive: self.is_exclusive || other.is_exclusive,
+        let all = self.all.and(other.all, locks);
+        let are_exclusive = self.all == self.exclusive && other.all == other.exclusive;
+        let exclusive = if are_exclusive { all } else { self.exclusive.and(other.exclusive, locks) };
+        Summary { all, exclusive }
+    }
+
+    /// Of those that conflict with a request of this mode, if another transaction makes it.
+    pub fn against(&self, mode: RecordMode) -> &Lasts {
+        match mode {
+            RecordMode::Shared => &self.exclusive,
+            RecordMode::Exclusive => &self.all,
+        }
+    }
+
+    /// Of those that are of this mode at least.
+    pub fn of_mode(&self, mode: RecordMode) -> &Lasts {
+        match mode {
+            RecordMode::Shared => &self.all,
+            RecordMode::Exclusive => &self.exclusive,
         }
     }
 }
@@ -120,13 +284,16 @@ impl OrderedLocks {
         None
     }
 
-    /// The locks on keys of this span; not those of subtrees of which `may` says, by what is known of them, that none counts.
+    /// The locks on keys of this span that count, and maybe others: `last` says of which of a subtree the end comes last. Subtrees that
+    /// have none, or in which that one ends before the span, are left out. In each of the others that lie wholly before the end of the
+    /// span, the lock that ends last is one of those that are looked for. So a search takes some logarithms of looks, and as many again
+    /// for each lock that it finds.
     pub fn overlapping<'a>(
         &'a self,
         locks: &'a [Lock],
         index: IndexId,
         span: SpanRef<'a>,
-        may: impl Fn(&Summary) -> bool + 'a,
+        last: impl Fn(&Summary) -> Option<u32> + 'a,
     ) -> impl Iterator<Item = &'a Lock> {
         let mut subtrees: SmallVec<[u32; 16]> = SmallVec::new();
         subtrees.extend((self.root != NONE).then_some(self.root));
@@ -134,10 +301,11 @@ impl OrderedLocks {
             while let Some(at) = subtrees.pop() {
                 count_look();
                 let Node { lock, left, right, summary, .. } = self.node(at);
-                let (last, here) = (&locks[summary.last as usize], &locks[*lock as usize]);
+                let Some(last) = last(summary) else { continue };
+                let (last, here) = (&locks[last as usize], &locks[*lock as usize]);
                 let all_end_before = last.index < index
                     || last.index == index && !last.span.borrow().ends_behind(span.lower());
-                if all_end_before || !may(summary) {
+                if all_end_before {
                     continue;
                 }
                 let begins_behind = here.index > index

@@ -6,7 +6,7 @@
 
 use hashbrown::HashTable;
 
-use super::locks::Lock;
+use super::held::Lock;
 use super::ordered::OrderedLocks;
 
 /// See the [module](self).

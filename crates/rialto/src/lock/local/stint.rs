@@ -20,7 +20,8 @@ use super::super::manager::LockManager;
 use super::super::mode::{Acquired, RecordMode};
 use super::super::slot::Owner;
 use super::executor::{Reading, Taken};
-use super::locks::{LocalLocks, Request, suffices};
+use super::held::suffices;
+use super::locks::{LocalLocks, Request};
 use super::routing::{Executors, RoutingRule, RoutingRules};
 use super::span::{SpanAt, SpanRef};
 use super::{HeldLocal, LocalTables, Seed};
@@ -353,12 +354,12 @@ impl LockManager {
                 // It is shared, and so in no other reader's way.
                 let readers = self.local.readers();
                 if executors.contains(&readers) {
-                    note(readers, self.local.lock(readers).hold(request));
+                    note(readers, self.local.lock(readers).held.hold(request));
                 }
                 return;
             }
             for (executor, table) in stint.tables.iter_mut().filter(|(at, _)| executors.contains(at)) {
-                note(*executor, table.hold(request));
+                note(*executor, table.held.hold(request));
             }
             self.slots[usize::from(body.id)].counters.local.add(1);
         };

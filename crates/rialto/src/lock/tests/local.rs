@@ -1,12 +1,13 @@
 //! Local lock tables: what is granted, in which order, and what becomes of it when keys move.
 
+mod looks;
+mod parts;
+
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
-
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use super::{Dice, INDEX, patient, refusing, seed, test_seconds, until_waiting, within};
 use crate::ids::{IndexId, TableId};
@@ -15,9 +16,7 @@ use crate::lock::{
     Acquired, LockError, LockForm, LockManager, LockMode, LockOptions, Owner, RecordMode, RoutingRule, Span,
     SpanRef, Wait, Wanted,
 };
-use crate::looks::LOOKS;
 use crate::row::{Column, ColumnType, IntoKey, Key, Schema, Value, WhichIndex};
-use crate::seed::{LOOKED_AT, keys_of_one_place};
 
 const EXECUTORS: u16 = 5;
 
@@ -887,68 +886,6 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
     assert_eq!(manager.locks_now(), 0);
 }
 
-/// The nth of ranges that are apart, or of ranges of which each has those before it in it.
-fn range(nth: u32, is_nested: bool) -> Span {
-    let (from, to) = ((if is_nested { 0 } else { 2 * nth }).to_be_bytes(), (2 * nth + 2).to_be_bytes());
-    Span::between(Bound::Included(&from), Bound::Excluded(&to)).expect("it has keys")
-}
-
-/// How many looks at locks it takes to have so many ranges, and as many keys beside them if there are `points`, at one executor,
-/// to move them to another one, and to release them.
-fn looks_at_ranges(ranges: u32, is_nested: bool, points: bool) -> [u64; 3] {
-    let manager = manager();
-    let looks = |run: &mut dyn FnMut()| {
-        let before = LOOKS.get();
-        run();
-        LOOKS.get() - before
-    };
-    let [mut owner, mut other] = [(); 2].map(|()| manager.begin().unwrap());
-    // So that not all of them are one transaction's.
-    lock(&manager, &mut other, range(1 << 20, false).borrow(), RecordMode::Shared).unwrap();
-    let had = looks(&mut || {
-        for nth in 0..ranges {
-            let acquired = lock(&manager, &mut owner, range(nth, is_nested).borrow(), RecordMode::Exclusive);
-            assert_eq!(acquired, Ok(Acquired::New));
-            if points {
-                let key = (u32::MAX - nth).to_be_bytes();
-                let acquired = lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive);
-                assert_eq!(acquired, Ok(Acquired::New));
-            }
-        }
-    });
-    let moved = looks(&mut || manager.route(INDEX, Some(RoutingRule::new(vec![], vec![1]))));
-    let mut owner = Some(owner);
-    let released = looks(&mut || manager.end(owner.take().expect("it is ended once")));
-    manager.end(other);
-    assert_eq!(manager.locks_now(), 0);
-    [had, moved, released]
-}
-
-/// Eight times as many ranges of one transaction take about eight times as many looks, not sixty-four times as many.
-#[test]
-fn each_of_many_ranges_is_had_moved_and_released_in_few_looks() {
-    for (is_nested, points) in [(false, false), (true, false), (false, true)] {
-        let [few, many] = [1_000, 8_000].map(|ranges| looks_at_ranges(ranges, is_nested, points));
-        for (few, many) in few.into_iter().zip(many) {
-            assert!(many < 16 * few, "{few} and {many} looks, nested: {is_nested}, points: {points}");
-        }
-    }
-}
-
-#[test]
-fn keys_that_a_client_chooses_are_found_in_few_looks() {
-    let manager = manager();
-    let mut owner = manager.begin().unwrap();
-    let keys = keys_of_one_place(200, |key| xxh3_64_with_seed(key, u64::from(INDEX.0)) & LOOKED_AT);
-    let looks = LOOKS.get();
-    for key in &keys {
-        lock(&manager, &mut owner, SpanRef::point(key), RecordMode::Exclusive).unwrap();
-    }
-    let looks = LOOKS.get() - looks;
-    assert!(looks < 2_000, "{looks} looks for {} locks", keys.len());
-    manager.end(owner);
-}
-
 #[test]
 fn an_owner_gets_so_many_locks_and_no_more() {
     const LOCKS: usize = 3_000;
@@ -970,108 +907,4 @@ fn an_owner_gets_so_many_locks_and_no_more() {
     manager.end(one);
     manager.end(other);
     assert_eq!(manager.locks_now(), 0);
-}
-
-/// Ranges beside as many keys, at an executor that has served short transactions of one key each before.
-#[test]
-fn each_of_many_ranges_is_had_in_few_looks_after_a_while_of_short_transactions() {
-    let looks_after = |short: u32| {
-        let manager = manager();
-        let [mut owner, mut other] = [(); 2].map(|()| manager.begin().unwrap());
-        lock(&manager, &mut other, range(1 << 20, false).borrow(), RecordMode::Shared).unwrap();
-        for nth in 0..short {
-            let key = nth.to_be_bytes();
-            lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
-            manager.release_all(&mut owner);
-        }
-        let before = LOOKS.get();
-        for nth in 0..8_000 {
-            lock(&manager, &mut owner, range(nth, false).borrow(), RecordMode::Exclusive).unwrap();
-            let key = (u32::MAX - nth).to_be_bytes();
-            lock(&manager, &mut owner, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
-        }
-        let looks = LOOKS.get() - before;
-        manager.end(owner);
-        manager.end(other);
-        looks
-    };
-    let [fresh, after] = [0, 600_000].map(looks_after);
-    assert!(after < 4 * fresh, "{fresh} looks at first, {after} after 600,000 short transactions");
-}
-
-/// Short transactions in place, each of one range, beside one that has locked many keys at the executor.
-#[test]
-fn a_stint_of_a_range_beside_many_locked_keys_takes_few_looks() {
-    let looks_beside = |keys: u32| {
-        let manager = manager();
-        let [mut holder, mut runner] = [(); 2].map(|()| manager.begin().unwrap());
-        for nth in 0..keys {
-            let key = (u32::MAX - nth).to_be_bytes();
-            lock(&manager, &mut holder, SpanRef::point(&key), RecordMode::Exclusive).unwrap();
-        }
-        let mut looks = 0;
-        for nth in 0..2_000 {
-            let before = LOOKS.get();
-            assert!(stint(&manager, &mut runner, &[(range(nth, false), RecordMode::Exclusive)]));
-            looks = LOOKS.get() - before;
-            manager.end_stint(&mut runner);
-        }
-        manager.end(holder);
-        manager.end(runner);
-        looks
-    };
-    let [few, many] = [10, 20_000].map(looks_beside);
-    assert!(
-        many < 20 * few.max(10),
-        "the 2,000th stint took {few} looks beside 10 keys, {many} beside 20,000"
-    );
-}
-
-/// Short transactions in place that read a range at the readers' executor, beside one that has locked many keys there.
-#[test]
-fn a_stint_of_a_range_at_the_readers_takes_few_looks() {
-    let looks_beside = |keys: u32| {
-        let manager = manager();
-        manager.give_to_readers(INDEX);
-        let [mut holder, mut runner] = [(); 2].map(|()| manager.begin().unwrap());
-        for nth in 0..keys {
-            let key = (u32::MAX - nth).to_be_bytes();
-            lock(&manager, &mut holder, SpanRef::point(&key), RecordMode::Shared).unwrap();
-        }
-        let mut looks = 0;
-        for nth in 0..2_000 {
-            let before = LOOKS.get();
-            assert!(stint(&manager, &mut runner, &[(range(nth, false), RecordMode::Shared)]));
-            looks = LOOKS.get() - before;
-            manager.end_stint(&mut runner);
-        }
-        manager.end(holder);
-        manager.end(runner);
-        looks
-    };
-    let [few, many] = [10, 20_000].map(looks_beside);
-    assert!(
-        many < 20 * few.max(10),
-        "the 2,000th stint took {few} looks beside 10 keys, {many} beside 20,000"
-    );
-}
-
-/// Ranges that all end where the index ends, each of which begins before those before it: `WHERE id >= $1 LIMIT 1`, downwards.
-#[test]
-fn each_of_many_ranges_to_the_end_is_had_in_few_looks() {
-    let looks_at = |ranges: u32| {
-        let manager = manager();
-        let mut owner = manager.begin().unwrap();
-        let before = LOOKS.get();
-        for nth in 0..ranges {
-            let from = (u32::MAX - nth).to_be_bytes();
-            let span = Span::between(Bound::Included(&from), Bound::Unbounded).unwrap();
-            assert_eq!(lock(&manager, &mut owner, span.borrow(), RecordMode::Shared), Ok(Acquired::New));
-        }
-        let looks = LOOKS.get() - before;
-        manager.end(owner);
-        looks
-    };
-    let [few, many] = [1_000, 8_000].map(looks_at);
-    assert!(many < 16 * few, "{few} looks for 1,000 ranges, {many} for 8,000");
 }
