@@ -28,7 +28,7 @@ use crate::in_flight::{Definitions, Gate, InFlight};
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
 use crate::lock::{LockForm, LockManager, LockOptions};
-use crate::log::{Archiver, Durability, Log, LogOptions, Patience, PoolOwner};
+use crate::log::{Archiver, Durability, Log, LogNeeded, LogOptions, LogPoint, Patience, PoolOwner};
 use crate::metrics::Metrics;
 use crate::options::{Checkpointing, Logging, Options};
 use crate::recovery::{
@@ -215,6 +215,24 @@ impl Drop for ClosedGate<'_> {
 /// What checkpoints need of the engine.
 struct Source(Arc<Core>);
 
+impl Source {
+    /// Cuts, while the gate keeps commits from their places.
+    fn cut_behind_the_gate(&self, consistency: Consistency, began: Instant) -> Cut {
+        let core = &*self.0;
+        let redo_start = match consistency {
+            Consistency::Action => core.in_flight.oldest(core.log.place()),
+            Consistency::Transaction => {
+                core.in_flight.drain();
+                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
+                // still say that it is in flight, behind an earlier place.)
+                core.log.place().next()
+            }
+        };
+        let end = core.segments.cut();
+        Cut { redo_start, end, held: began.elapsed() }
+    }
+}
+
 impl CheckpointSource for Source {
     fn segments(&self) -> &Segments {
         &self.0.segments
@@ -227,20 +245,21 @@ impl CheckpointSource for Source {
     }
 
     fn cut(&self, consistency: Consistency) -> Cut {
-        let core = &*self.0;
         let began = Instant::now();
-        let _closed = ClosedGate::close(&core.in_flight);
-        let redo_start = match consistency {
-            Consistency::Action => core.in_flight.oldest(core.log.place()),
-            Consistency::Transaction => {
-                core.in_flight.drain();
-                // Exactly: what has a place is applied, and nothing else takes one. (Who looks at the gate just now may
-                // still say that it is in flight, behind an earlier place.)
-                core.log.place().next()
-            }
-        };
-        let end = core.segments.cut();
-        Cut { redo_start, end, held: began.elapsed() }
+        let _closed = ClosedGate::close(&self.0.in_flight);
+        self.cut_behind_the_gate(consistency, began)
+    }
+
+    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)> {
+        // Most of what is queued goes before commits are kept waiting.
+        self.0.log.point()?;
+        let began = Instant::now();
+        let _closed = ClosedGate::close(&self.0.in_flight);
+        self.0.in_flight.drain();
+        let point = self.0.log.point()?;
+        let cut = self.cut_behind_the_gate(Consistency::Transaction, began);
+        debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
+        Ok((cut, point))
     }
 
     fn paint(&self, consistency: Consistency) -> Cut {
@@ -281,6 +300,10 @@ impl CheckpointSource for Source {
         self.0.log.place()
     }
 
+    fn point(&self) -> Result<LogPoint> {
+        self.0.log.point()
+    }
+
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
         // A checkpoint has no place whose outcome could be unknown: it says why the log stopped.
         self.0
@@ -289,15 +312,17 @@ impl CheckpointSource for Source {
             .map_err(|error| self.0.log.failure().unwrap_or(error))
     }
 
-    fn free_log_before(&self, lsn: Lsn) -> Result<bool> {
+    fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
         // The archive has the load files before the log that names them. While it takes nothing, nothing goes; what is wrong
         // with it is in the metrics.
         if let Some(archiver) = self.0.log.archiver()
-            && archiver.note(archive_loads(&self.0, archiver, |load| !load.is_needed_from(lsn))).is_err()
+            && archiver
+                .note(archive_loads(&self.0, archiver, |load| !load.is_needed_from(needed.from)))
+                .is_err()
         {
             return Ok(false);
         }
-        self.0.log.free_before(lsn)?;
+        self.0.log.free_all_but(needed)?;
         Ok(true)
     }
 

@@ -1,78 +1,23 @@
 //! The archived log, and restores to a place or a time in it.
 
+#[path = "common/archives.rs"]
+mod archives;
 #[path = "common/quiet.rs"]
 mod quiet;
 
 use std::collections::BTreeSet;
-use std::io::Cursor;
-use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
+use archives::{add, archiving, full, ids, loaded, plan, refused, restored};
 use quiet::{count, options, put, thing, things};
-use rialto::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, restore};
+use rialto::backup::{Restore, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
-use rialto::recovery::check::check;
-use rialto::row::{Column, ColumnType, Value};
+use rialto::row::{ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options,
-    Procedure, Scan, TableDef, TxOptions,
+    Action, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options, Procedure,
+    TxOptions,
 };
-
-fn archiving(archive: &Arc<dyn Disk>) -> Options {
-    Options { archive: Some(Archive::on(archive.clone())), ..options() }
-}
-
-/// A backup of the database as it is, as a stream.
-fn full(db: &Database) -> (Vec<u8>, Lsn) {
-    let mut bytes = Vec::new();
-    let report = db.backup_to(&mut bytes, BackupKind::Full).unwrap();
-    (bytes, report.place)
-}
-
-fn plan(backup: &[u8], archive: &Arc<dyn Disk>, to: RestoreTo) -> Restore {
-    let mut plan = Restore::new(vec![Backup::stream("b", Cursor::new(backup.to_vec()))]);
-    plan.archive = Some(Archive::on(archive.clone()));
-    (plan.to, plan.memory_bytes, plan.threads) = (to, 64 << 20, 2);
-    plan
-}
-
-fn restored(plan: Restore) -> (Database, RestoreReport, Arc<MemoryDisk>) {
-    let target = MemoryDisk::new();
-    let report = restore(plan, target.clone()).unwrap();
-    let shared: Arc<dyn Disk> = target.clone();
-    let checked = check(&shared, 64 << 20, 2).unwrap();
-    assert!(checked.is_sound(), "{checked}");
-    (Database::open_on(target.clone(), options()).unwrap(), report, target)
-}
-
-fn refused(plan: Restore) -> (String, u8) {
-    let target = MemoryDisk::new();
-    let error = restore(plan, target.clone()).unwrap_err();
-    assert!(target.list().unwrap().is_empty(), "nothing is left");
-    (error.to_string(), error.exit_code())
-}
-
-fn ids(db: &Database) -> BTreeSet<i32> {
-    let table = db.table("things").unwrap();
-    let mut ids = BTreeSet::new();
-    db.transact(|tx| {
-        ids.clear();
-        tx.scan(&table, &Scan::all(), |_, row| {
-            ids.insert(row.get_i32(0)?);
-            Ok(ControlFlow::Continue(()))
-        })
-    })
-    .unwrap();
-    ids
-}
-
-/// Adds one row of so many bytes; the commit's place.
-fn add(db: &Database, id: i32, bytes: usize) -> Lsn {
-    let table = db.table("things").unwrap();
-    let level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
-    db.submit_with(&level_1, |tx| tx.insert(&table, &thing(id, bytes))).unwrap().1.lsn()
-}
 
 /// To each place from the backup to the end, across log files that checkpoints have freed, under each kind of checkpoint: what
 /// had been committed by then, and nothing else; and the database goes on from there.
@@ -466,84 +411,6 @@ fn a_failing_archive_keeps_the_log() {
     assert_eq!(ids(&db), expected);
 }
 
-/// A copy of what a disk holds.
-fn copied(disk: &dyn Disk) -> Arc<MemoryDisk> {
-    let copy = MemoryDisk::new();
-    for (name, bytes) in contents(disk) {
-        copy.open(&name, Open::Create, Caching::Buffered).unwrap().write_at(&bytes, 0).unwrap();
-    }
-    copy
-}
-
-/// The files of a disk, with their bytes; not the shared map, which ends with the machine.
-fn contents(disk: &dyn Disk) -> Vec<(String, Vec<u8>)> {
-    let mut names = disk.list().unwrap();
-    names.retain(|name| name != "log-tail");
-    names.sort_unstable();
-    let read = |name: String| {
-        let file = disk.open(&name, Open::ReadOnly, Caching::Buffered).unwrap();
-        let mut bytes = vec![0; file.length().unwrap() as usize];
-        file.read_at(&mut bytes, 0).unwrap();
-        (name, bytes)
-    };
-    names.into_iter().map(read).collect()
-}
-
-/// A directory that was copied while closed has two lives with one identity. The archive keeps the log of the first one; the second,
-/// shorter or longer, and with load files or without, is refused, keeps its log, and can be archived elsewhere.
-#[test]
-fn another_life_of_the_database_does_not_reach_the_archive() {
-    for (added, with_load) in [(0, false), (3, false), (40, false), (220, false), (3, true)] {
-        let archive: Arc<dyn Disk> = MemoryDisk::new();
-        let disk = MemoryDisk::new();
-        let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
-        things(&db);
-        put(&db, 0..10);
-        db.close().unwrap();
-        let cold = copied(&*disk);
-
-        let first = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
-        let (backup, _) = full(&first);
-        loaded(&first, "loaded");
-        for id in 1_000..1_030 {
-            add(&first, id, 30_000);
-        }
-        let expected = ids(&first);
-        first.close().unwrap();
-        let has = contents(&*archive);
-
-        let second = Database::open_on(cold.clone(), archiving(&archive)).unwrap();
-        if with_load {
-            loaded(&second, "loaded");
-        }
-        for id in 2_000..2_000 + added {
-            add(&second, id, 30_000);
-        }
-        let told = second.archive_log().unwrap_err().to_string();
-        assert!(told.contains("\"log-0000000001\" there differs from the database's from offset "), "{told}");
-        assert!(told.contains("give this life an archive of its own and take a full backup"), "{told}");
-        assert_eq!(second.metrics().archive.unwrap().failure, Some(told.clone()));
-        for id in 3_000..3_002 {
-            put(&second, id..id + 1);
-            second.checkpoint().unwrap();
-        }
-        assert!(cold.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
-        let expected_of_second = ids(&second);
-        assert_eq!(second.close().unwrap_err().to_string(), told);
-        assert!(contents(&*archive) == has, "nothing of the first one's is replaced, and nothing is added");
-
-        let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
-        assert_eq!(ids(&db), expected);
-        Database::open_on(disk, archiving(&archive)).unwrap().close().unwrap();
-        let own: Arc<dyn Disk> = MemoryDisk::new();
-        let second = Database::open_on(cold, archiving(&own)).unwrap();
-        let (backup, _) = full(&second);
-        second.close().unwrap();
-        let (db, ..) = restored(plan(&backup, &own, RestoreTo::End));
-        assert_eq!(ids(&db), expected_of_second);
-    }
-}
-
 /// A database that is closed, or killed, and opened again goes on with the files that its archive has in part.
 #[test]
 fn an_archive_goes_on_behind_what_it_has_in_part() {
@@ -792,14 +659,4 @@ fn killed_behind_a_load(archive: &Arc<dyn Disk>, last: impl FnOnce(&Database)) -
     disk.kill();
     drop(db);
     (disk.restart(), backup)
-}
-
-/// Makes a table by a bulk load of 400 rows.
-fn loaded(db: &Database, name: &str) {
-    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
-    db.transact(|tx| {
-        let table = tx.create_table(&TableDef::new(name, columns.clone()).with_primary_key(&["id"]))?;
-        (0..400).try_for_each(|id| tx.insert(&table, &thing(id, 300)))
-    })
-    .unwrap();
 }

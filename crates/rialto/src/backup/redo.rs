@@ -14,7 +14,7 @@ use crate::checkpoint::sweep::{Pace, Sweep, SweepControl};
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::SystemClock;
-use crate::log::{self, LogReader, Until};
+use crate::log::{self, LogReader, Until, Witness};
 use crate::open::OpenError;
 use crate::options::Options;
 use crate::recovery::{Calls, Recovery, Room, within_memory};
@@ -124,12 +124,14 @@ impl Restore {
             next_id: header.next_id,
             sweep: 0,
             clearance: header.place,
+            point: header.point,
             transaction_consistent: true,
             logged: true,
             names_held: true,
             digest: target.digest(header.segments),
             retired: false,
         };
+        let witness = header.point.map(|point| Witness { name: name.to_owned(), point });
         let until = match self.to {
             RestoreTo::End => Until::End,
             RestoreTo::Place(place) => Until::Place(place),
@@ -156,7 +158,7 @@ impl Restore {
                 calls,
                 tell: None,
             };
-            let mut log = log::read_archive(&disk, database, header.place.next(), until)?;
+            let mut log = log::read_archive(&disk, database, home.redo_start, witness.clone(), until)?;
             let replayed = recovery.replay(&home, &*disk, database, &mut log)?;
             Ok((segments, log, replayed))
         };
@@ -194,7 +196,8 @@ impl Restore {
         let reached = match self.to {
             RestoreTo::End => true,
             RestoreTo::Place(place) => log.lsn() >= place || place == header.place,
-            RestoreTo::Time(time) => log.is_stopped() || log.time_ms() >= millis(time),
+            // An archive that ends before the backup tells no time of what follows it.
+            RestoreTo::Time(time) => log.is_stopped() || log.is_witnessed() && log.time_ms() >= millis(time),
         };
         if !reached {
             return refuse(format!(

@@ -9,7 +9,8 @@
 //!                  payload          frame    identity (of the first frame with 0)
 //!
 //!  begin (1), the first:   version u32, u32 0, database u128, backup u128, base u128 (0: full), place u64,
-//!                          segments u32, next identifier u32, time u64 (ms since 1970), base's place u64
+//!                          segments u32, next identifier u32, time u64 (ms since 1970), base's place u64;
+//!                          from version 3 on where the log ended at the place: position u64, checksum u64
 //!  segment (2):            number u32, heap u32 (0: free), the segment's bytes from 64 to its end
 //!  end (3), the last:      segments u64, bytes of all frames before this one u64
 //! ```
@@ -23,19 +24,24 @@ use xxhash_rust::xxh3::Xxh3;
 
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
+use crate::log::{LogPoint, LogPosition};
 use crate::open::OpenError;
 use crate::store::memory::SEGMENT_BYTES;
 use crate::store::memory::segments::{IMAGE_HEADER_BYTES, UNIT_BYTES};
 
 const MAGIC: u32 = u32::from_le_bytes(*b"RLBF");
-/// The format of backups that this program reads and writes. Since 2 a backup has segments of the tables in its catalog only.
-pub(super) const VERSION: u32 = 2;
+/// The format of backups that this program writes. Since 2 a backup has segments of the tables in its catalog only; since 3 it
+/// names its point of the log.
+pub(super) const VERSION: u32 = 3;
+/// The oldest that it reads, too.
+const VERSION_WITHOUT_POINT: u32 = 2;
 const FRAME_HEADER: usize = 32;
 const CHECKSUM: std::ops::Range<usize> = 24..32;
 const BEGIN: u32 = 1;
 const SEGMENT: u32 = 2;
 const END: u32 = 3;
-const BEGIN_BYTES: usize = 88;
+const BEGIN_BYTES: usize = 104;
+const BEGIN_BYTES_WITHOUT_POINT: usize = 88;
 const END_BYTES: usize = 16;
 const PAYLOAD_MAX: usize = SEGMENT_BYTES;
 
@@ -47,6 +53,8 @@ pub(super) struct Header {
     /// Of an increment: the backup that it is to be put onto, and its place.
     pub base: Option<(u128, Lsn)>,
     pub place: Lsn,
+    /// Where the log of its database's life ended at the place, if it says so.
+    pub point: Option<LogPoint>,
     /// The segments of the database: those below this number.
     pub segments: u32,
     pub next_id: u32,
@@ -71,17 +79,26 @@ impl Header {
         bytes[68..72].copy_from_slice(&self.next_id.to_le_bytes());
         bytes[72..80].copy_from_slice(&self.time_ms.to_le_bytes());
         bytes[80..88].copy_from_slice(&base_place.0.to_le_bytes());
+        let point = self.point.expect("a backup that is taken has a point");
+        bytes[88..96].copy_from_slice(&point.position.0.to_le_bytes());
+        bytes[96..104].copy_from_slice(&point.checksum.to_le_bytes());
         bytes
     }
 
     fn decode(bytes: &[u8]) -> Header {
         let u128_at = |at: usize| u128::from_le_bytes(bytes[at..at + 16].try_into().expect("sixteen bytes"));
-        let base = u128_at(40);
+        let (base, place) = (u128_at(40), Lsn(u64_at(bytes, 56)));
+        let point = |bytes: &[u8]| LogPoint {
+            lsn: place,
+            position: LogPosition(u64_at(bytes, 0)),
+            checksum: u64_at(bytes, 8),
+        };
         Header {
             database: u128_at(8),
             id: u128_at(24),
             base: (base != 0).then(|| (base, Lsn(u64_at(bytes, 80)))),
-            place: Lsn(u64_at(bytes, 56)),
+            place,
+            point: bytes.get(BEGIN_BYTES_WITHOUT_POINT..BEGIN_BYTES).map(point),
             segments: u32_at(bytes, 64),
             next_id: u32_at(bytes, 68),
             time_ms: u64_at(bytes, 72),
@@ -189,22 +206,25 @@ impl<'a> StreamReader<'a> {
     /// [`OpenError::Corrupt`], with the offset of the frame; [`OpenError::Unsupported`] for another format;
     /// [`OpenError::Io`].
     pub fn begin(from: &'a mut dyn Read, name: &'a str) -> Result<StreamReader<'a>, OpenError> {
-        let header =
-            Header { database: 0, id: 0, base: None, place: Lsn::ZERO, segments: 0, next_id: 0, time_ms: 0 };
-        let payload = Vec::new();
+        let (header, payload) = (Header::decode(&[0; BEGIN_BYTES]), Vec::new());
         let mut reader = StreamReader { from, name, header, seed: 0, frames: 0, segments: 0, at: 0, payload };
         let kind = reader.frame()?;
         if kind != BEGIN || reader.payload.len() < 4 {
             return Err(reader.corrupt(0, "expected the begin of a backup, found another frame"));
         }
         let version = u32_at(&reader.payload, 0);
-        if version != VERSION {
-            let what = format!(
-                "\"{name}\" has backup format {version}, this program reads format {VERSION}: use a matching version"
-            );
-            return Err(OpenError::Unsupported { what });
-        }
-        if reader.payload.len() != BEGIN_BYTES {
+        let length = match version {
+            VERSION => BEGIN_BYTES,
+            VERSION_WITHOUT_POINT => BEGIN_BYTES_WITHOUT_POINT,
+            _ => {
+                let what = format!(
+                    "\"{name}\" has backup format {version}, this program reads formats {VERSION_WITHOUT_POINT} and {VERSION}: \
+                     use a matching version"
+                );
+                return Err(OpenError::Unsupported { what });
+            }
+        };
+        if reader.payload.len() != length {
             return Err(reader.corrupt(0, "the begin of the backup has another length than all have"));
         }
         reader.header = Header::decode(&reader.payload);

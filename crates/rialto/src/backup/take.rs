@@ -11,7 +11,7 @@ use super::stream::{Header, StreamWriter, write_error};
 use super::{BACKUP_FILE, BackupKind, BackupReport, UNFINISHED};
 use crate::catalog::Opening;
 use crate::checkpoint::home::HOME_FILE;
-use crate::checkpoint::{CheckpointSource, Cleared, Consistency, HeldDefinitions};
+use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
@@ -130,14 +130,15 @@ impl Taking<'_> {
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // The catalog at the cut: a transaction-consistent one has it whole, as all else.
         let held = HeldDefinitions::hold(self.source);
-        let cut = self.source.cut(Consistency::Transaction);
+        let (cut, point) = self.source.cut_at_a_point()?;
         let heaps = &held.defined.heaps.clone();
         drop(held);
         let header = Header {
             database: self.database,
             id: random_id(),
             base,
-            place: Lsn(cut.redo_start.0 - 1),
+            place: point.lsn,
+            point: Some(point),
             segments: cut.end,
             next_id: self.source.next_id(),
             time_ms: calendar_ms(),

@@ -27,6 +27,7 @@ use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, FOR_EVER, Open, remove_in_steps};
+use crate::log::LogNeeded;
 use crate::options::Checkpointing;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
@@ -322,8 +323,8 @@ impl Checkpointer {
     /// Frees the log that the newest checkpoint does not need; of three copies, that the older one does not need either. Only what no
     /// block on disk that is in force needs: see the crash argument in `home.rs`.
     fn free_all_but_newest(&self, home: &mut HomeFile) -> Result<()> {
-        let needed_from = home.make_way(self.options.copies)?;
-        self.free_before(needed_from)
+        let needed = home.make_way(self.options.copies)?;
+        self.free_all_but(needed)
     }
 
     fn is_due(&self, began: Option<Duration>, redo_start: Lsn) -> bool {
@@ -413,8 +414,8 @@ impl Checkpointer {
 
         let number = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
         // What only the older checkpoint needs goes, once that cannot be believed any more; of three, what neither needs.
-        let needed_from = home.make_way(self.options.copies)?;
-        self.free_before(needed_from)?;
+        let needed = home.make_way(self.options.copies)?;
+        self.free_all_but(needed)?;
         if self.options.copies == 2 && current.copy != Some(Copy::Third) {
             self.remove_third_copy()?;
         }
@@ -530,8 +531,8 @@ impl Checkpointer {
 
         // Clearance: all that was applied before the sweep ended has a place by now.
         let next_id = self.source.next_id();
-        let clearance = self.source.place();
-        self.source.wait_durable(clearance)?;
+        let clearance = self.source.point()?;
+        self.source.wait_durable(clearance.lsn)?;
 
         let (segments, redo_start) = (swept.end, cut.redo_start);
         let transaction_consistent = matches!(
@@ -596,13 +597,13 @@ impl Checkpointer {
         }
     }
 
-    fn free_before(&self, needed_from: Lsn) -> Result<()> {
-        if !self.source.free_log_before(needed_from)? {
+    fn free_all_but(&self, log: LogNeeded) -> Result<()> {
+        if !self.source.free_log_but(log)? {
             return Ok(());
         }
         let mut unneeded = Vec::new();
         self.source.loads().lock().retain(|load| {
-            let needed = load.is_needed_from(needed_from);
+            let needed = load.is_needed_from(log.from);
             if !needed {
                 unneeded.push(*load);
             }

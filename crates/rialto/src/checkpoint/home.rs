@@ -5,7 +5,8 @@
 //! ```text
 //!    0  magic            8      "RIALTOHM"
 //!    8  format version   u32
-//!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent, bit 2: logged
+//!   12  flags            u32    bit 0: retired, bit 1: transaction-consistent, bit 2: logged, bit 3: names what is held,
+//!                               bit 4: names a point
 //!   16  database id      u128
 //!   32  sequence         u64    of the checkpoint
 //!   40  copy             u32    0 none yet, 1 ping, 2 pong, 3 the third
@@ -15,6 +16,8 @@
 //!   60  sweep            u32    the number of the sweep that made the copy
 //!   64  clearance        u64    the log was durable up to this place
 //!   72  digest           u64    of the images in the copy (`image_sums.rs`)
+//!   80  position         u64    where the log ended behind the place of clearance, and the checksum of its last block
+//!   88  block checksum   u64
 //! 4088  checksum         u64    xxh3 of all before
 //! ```
 //!
@@ -54,7 +57,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, DiskError, DiskResult, File, Open};
-use crate::log::Packet;
+use crate::log::{LogNeeded, LogPoint, LogPosition, Packet};
 use crate::store::memory::segments::Copy;
 
 /// The file's name.
@@ -71,6 +74,7 @@ const RETIRED: u32 = 1;
 const TRANSACTION_CONSISTENT: u32 = 2;
 const LOGGED: u32 = 4;
 const NAMES_HELD: u32 = 8;
+const NAMES_POINT: u32 = 16;
 /// No database lives to see this many checkpoints.
 const SEQUENCE_MAX: u64 = 1 << 48;
 
@@ -93,6 +97,9 @@ pub struct HomeBlock {
     pub sweep: u32,
     /// The log was durable up to this place when the block was written, and the copy holds nothing of a later one.
     pub clearance: Lsn,
+    /// Where the log ended then, behind the place of clearance: no other life's goes through that point. Blocks of programs that
+    /// did not know this do not say.
+    pub point: Option<LogPoint>,
     /// No transaction is in the copy in part: calls can be replayed on it.
     pub transaction_consistent: bool,
     /// The log has all that the copy has and the older checkpoint's lacks. Blocks of programs that did not know this flag do not
@@ -172,6 +179,12 @@ impl HomeBlock {
         self.transaction_consistent || lsn > self.clearance
     }
 
+    /// The log that a recovery from this checkpoint needs.
+    fn log_needed(&self) -> LogNeeded {
+        let position = self.point.map_or(LogPosition(u64::MAX), |point| point.position);
+        LogNeeded { from: self.redo_start, position }
+    }
+
     fn encode(&self) -> Vec<u8> {
         let mut block = vec![0; BLOCK_BYTES];
         block[..8].copy_from_slice(MAGIC);
@@ -180,7 +193,8 @@ impl HomeBlock {
         let flags = flag(self.retired, RETIRED)
             | flag(self.transaction_consistent, TRANSACTION_CONSISTENT)
             | flag(self.logged, LOGGED)
-            | flag(self.names_held, NAMES_HELD);
+            | flag(self.names_held, NAMES_HELD)
+            | flag(self.point.is_some(), NAMES_POINT);
         block[12..16].copy_from_slice(&flags.to_le_bytes());
         block[16..32].copy_from_slice(&self.database_id.to_le_bytes());
         block[32..40].copy_from_slice(&self.sequence.to_le_bytes());
@@ -192,6 +206,10 @@ impl HomeBlock {
         block[60..64].copy_from_slice(&self.sweep.to_le_bytes());
         block[64..72].copy_from_slice(&self.clearance.0.to_le_bytes());
         block[72..80].copy_from_slice(&self.digest.to_le_bytes());
+        if let Some(point) = self.point {
+            block[80..88].copy_from_slice(&point.position.0.to_le_bytes());
+            block[88..96].copy_from_slice(&point.checksum.to_le_bytes());
+        }
         let checksum = xxh3_64(&block[..CHECKSUM_AT]);
         block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
         block
@@ -228,6 +246,12 @@ impl HomeBlock {
         if sequence == 0 && !retired || sequence > SEQUENCE_MAX {
             return damaged("the home block's checksum is right, but no checkpoint has its number");
         }
+        let clearance = Lsn(u64_at(block, 64));
+        let point = LogPoint {
+            lsn: clearance,
+            position: LogPosition(u64_at(block, 80)),
+            checksum: u64_at(block, 88),
+        };
         Ok(HomeSlot::Valid(HomeBlock {
             database_id: u128::from_le_bytes(block[16..32].try_into().expect("sixteen bytes")),
             sequence,
@@ -236,7 +260,8 @@ impl HomeBlock {
             redo_start: Lsn(u64_at(block, 48)),
             next_id: u32_at(block, 56),
             sweep: u32_at(block, 60),
-            clearance: Lsn(u64_at(block, 64)),
+            clearance,
+            point: (u32_at(block, 12) & NAMES_POINT != 0).then_some(point),
             transaction_consistent: u32_at(block, 12) & TRANSACTION_CONSISTENT != 0,
             logged: u32_at(block, 12) & LOGGED != 0,
             names_held: u32_at(block, 12) & NAMES_HELD != 0,
@@ -254,10 +279,12 @@ pub(crate) fn forge_home_block(block: &mut [u8]) {
     block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
 }
 
-/// Puts another digest into a block. For fuzzing.
+/// Puts another digest into a block, which then names no point of the log. For fuzzing.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn forge_digest(block: &mut [u8], digest: u64) {
     block[72..80].copy_from_slice(&digest.to_le_bytes());
+    let flags = u32_at(block, 12) & !NAMES_POINT;
+    block[12..16].copy_from_slice(&flags.to_le_bytes());
     forge_home_block(block);
 }
 
@@ -362,8 +389,8 @@ pub struct NewHome {
     pub next_id: u32,
     /// See [`HomeBlock::sweep`].
     pub sweep: u32,
-    /// See [`HomeBlock::clearance`].
-    pub clearance: Lsn,
+    /// See [`HomeBlock::clearance`] and [`HomeBlock::point`].
+    pub clearance: LogPoint,
     /// See [`HomeBlock::transaction_consistent`].
     pub transaction_consistent: bool,
     /// See [`HomeBlock::logged`].
@@ -402,6 +429,7 @@ impl HomeFile {
                 next_id,
                 sweep: 0,
                 clearance: Lsn::ZERO,
+                point: Some(LogPoint::beginning_after(Lsn::ZERO)),
                 transaction_consistent: true,
                 logged: true,
                 names_held: true,
@@ -425,6 +453,7 @@ impl HomeFile {
                 next_id,
                 sweep: 0,
                 clearance: place,
+                point: Some(LogPoint::beginning_after(place)),
                 transaction_consistent: true,
                 logged: true,
                 names_held: true,
@@ -543,14 +572,18 @@ impl HomeFile {
         in_turn.into_iter().find(unnamed).expect("one copy more than there are that count")
     }
 
-    /// Makes sure that nothing believes what the next checkpoint, of two or three copies, overwrites. Gives the place from
-    /// which the log is needed still.
-    pub fn make_way(&mut self, copies: u32) -> DiskResult<Lsn> {
-        match self.older() {
-            Some(older) if copies > 2 => return Ok(older.redo_start.min(self.block.redo_start)),
+    /// Makes sure that nothing believes what the next checkpoint, of two or three copies, overwrites. Gives the log that is
+    /// needed still.
+    pub fn make_way(&mut self, copies: u32) -> DiskResult<LogNeeded> {
+        let newest = self.block.log_needed();
+        match self.older().map(HomeBlock::log_needed) {
+            Some(older) if copies > 2 => {
+                let (from, position) = (older.from.min(newest.from), older.position.min(newest.position));
+                return Ok(LogNeeded { from, position });
+            }
             _ => self.retire_other()?,
         }
-        Ok(self.block.redo_start)
+        Ok(newest)
     }
 
     /// The number of the checkpoint that comes next.
@@ -573,7 +606,8 @@ impl HomeFile {
             redo_start: new.redo_start,
             next_id: new.next_id,
             sweep: new.sweep,
-            clearance: new.clearance,
+            clearance: new.clearance.lsn,
+            point: Some(new.clearance),
             transaction_consistent: new.transaction_consistent,
             logged: new.logged,
             names_held: true,

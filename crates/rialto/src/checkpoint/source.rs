@@ -9,6 +9,7 @@ use super::home::HomeBlock;
 use super::load_file::LoadFile;
 use crate::error::Result;
 use crate::ids::{HeapId, Lsn};
+use crate::log::{LogNeeded, LogPoint};
 use crate::store::memory::Segments;
 use crate::store::memory::painting::Consistency;
 
@@ -51,12 +52,16 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn release_definitions(&self);
     /// The sweep at the cut is over, or the black/white one.
     fn forget_cut(&self);
+    /// As a transaction-consistent [`CheckpointSource::cut`], and where the log ends at it.
+    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
+    /// Where the log ends behind all places taken so far. It is on disk when its place is.
+    fn point(&self) -> Result<LogPoint>;
     /// Waits until the log is on disk up to `lsn`.
     fn wait_durable(&self, lsn: Lsn) -> Result<()>;
-    /// Frees the log before `lsn`. Whether load files of before may go too: not if an archive has not taken them.
-    fn free_log_before(&self, lsn: Lsn) -> Result<bool>;
+    /// Frees the log that is not needed. Whether load files of before it may go too: not if an archive has not taken them.
+    fn free_log_but(&self, needed: LogNeeded) -> Result<bool>;
     /// A checkpoint begins, or has ended: room on a disk that was full is the checkpoint's before it is the log's.
     fn leave_room(&self, is_left: bool);
     /// About how many bytes of log follow `lsn`.

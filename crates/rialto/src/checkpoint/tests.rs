@@ -25,6 +25,7 @@ use crate::ids::{HeapId, Lsn};
 use crate::io::{
     Caching, Disk, DiskResult, FaultKind, FaultyDisk, File, MemoryDisk, Open, Random, VirtualClock,
 };
+use crate::log::LogPoint;
 use crate::options::Checkpointing;
 use crate::recovery::RecoveryRates;
 use crate::recovery::{Progress, load};
@@ -279,7 +280,7 @@ fn publish(disk: &dyn Disk, stats: &sweep::SweepStats, redo_start: Lsn) {
         redo_start,
         next_id: 100,
         sweep: 1,
-        clearance: redo_start,
+        clearance: LogPoint::beginning_after(redo_start),
         transaction_consistent: false,
         logged: true,
         digest: stats.digest,

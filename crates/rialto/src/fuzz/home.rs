@@ -8,6 +8,7 @@ use crate::checkpoint::home::{
 };
 use crate::checkpoint::image::{self, ImageHeader};
 use crate::io::Disk;
+use crate::log::{LogPoint, LogPosition};
 use crate::store::memory::segments::Copy;
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
 use crate::{Error, HeapId, Lsn};
@@ -72,7 +73,7 @@ pub fn forged_home(data: &[u8]) {
         redo_start: Lsn(7),
         next_id: 9,
         sweep: 3,
-        clearance: Lsn(8),
+        clearance: LogPoint { lsn: Lsn(8), position: LogPosition(64), checksum: 9 },
         digest: 11,
         transaction_consistent: false,
         logged: true,

@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
-use super::PAGE;
 use super::block::{self, BLOCK_MAX, BlockKind, HEADER, Header, PACKET_HEADER, PART_HEADER, ROOM_MIN, SLACK};
 use super::files::{FileTable, LogFile};
 use super::packet::{Drained, DrainedPacket, PacketPool};
 use super::ring::RingFiller;
 use super::sync::Ordering;
+use super::{LogPoint, LogPosition, PAGE};
 use crate::ids::Lsn;
 use crate::io::calendar_ms;
 use crate::rarely::rarely;
@@ -99,6 +99,11 @@ impl Gatherer {
     /// The position behind the last block.
     pub(crate) fn position(&self) -> u64 {
         self.ring.position()
+    }
+
+    /// Where the last block ends.
+    pub(crate) fn point(&self) -> LogPoint {
+        LogPoint { lsn: Lsn(self.lsn), position: LogPosition(self.position()), checksum: self.checksum }
     }
 
     /// Moves what is queued at this moment, and what an earlier call left over, into the ring: packets up to the place

@@ -25,7 +25,8 @@ use super::wakers::{self, Listener, Listeners, Registered, WakerThreads, Woken};
 use super::write_path::WritePath;
 use super::writer::{Counters, Flight, GroupWriter, LogStats};
 use super::{
-    Durability, HELD_BY_BYTES, LogOptions, LogPosition, LogThreads, PACKET_BYTES_MAX, PacketKind, Patience,
+    Durability, HELD_BY_BYTES, LogNeeded, LogOptions, LogPoint, LogPosition, LogThreads, PACKET_BYTES_MAX,
+    PacketKind, Patience,
 };
 use crate::account::processor::ProcessorTime;
 use crate::account::waits::Waiting;
@@ -486,6 +487,27 @@ impl Log {
         self.core.pool.place()
     }
 
+    /// Where the log ends behind all places taken so far: they are gathered first. It is durable when its place is.
+    ///
+    /// [`Error::Stopped`] if the log has stopped.
+    pub(crate) fn point(&self) -> Result<LogPoint> {
+        let core = &*self.core;
+        loop {
+            if core.writer.stopped() {
+                return Err(core.stop_error());
+            }
+            let mut gatherer = core.gatherer.lock();
+            let gathered = core.gather(&mut gatherer, u64::MAX);
+            let point = gatherer.point();
+            drop(gatherer);
+            core.hand_over_listeners(Durability::Memory);
+            match gathered {
+                Gathered::All => return Ok(point),
+                Gathered::RingFull | Gathered::GroupFull => core.sync()?,
+            }
+        }
+    }
+
     /// Every place up to this one is durable at level 1.
     pub fn memory_position(&self) -> Lsn {
         Lsn(self.core.memory.load(Ordering::SeqCst).max(self.core.writer.durable()))
@@ -509,8 +531,15 @@ impl Log {
     /// Frees the log files that hold only packets before `lsn`, for reuse; how many. For the checkpointer, once no
     /// complete checkpoint needs them (I5).
     pub fn free_before(&self, lsn: Lsn) -> Result<u64> {
+        self.free_all_but(LogNeeded { from: lsn, position: LogPosition(u64::MAX) })
+    }
+
+    /// As [`Log::free_before`]; the file that holds the position stays, too.
+    pub(crate) fn free_all_but(&self, needed: LogNeeded) -> Result<u64> {
         self.core.check_open()?;
-        let freed = self.core.files.free_before(lsn, self.core.ring.released())?;
+        // A file that begins at the position says what the block before has as its checksum.
+        let last = self.core.ring.released().min(needed.position.0.saturating_add(1));
+        let freed = self.core.files.free_before(needed.from, last)?;
         self.core.marks.lock().forget_before(self.core.files.extent().0);
         Ok(freed)
     }

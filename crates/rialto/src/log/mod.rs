@@ -124,13 +124,14 @@ pub use log::Log;
 pub use packet::PacketSlot;
 pub(crate) use packet::{HomeSlot, PoolOwner};
 pub use reader::{LogEnd, LogReader, Packet, recover};
-pub(crate) use reader::{Until, read_archive};
+pub(crate) use reader::{Until, Witness, read_archive, recover_through};
 pub(crate) use turn::IN_FLIGHT_MAX;
 pub use turn::Waits;
 pub(crate) use wakers::{Listener, Registered};
 pub use write_path::WritePath;
 pub use writer::{GROUP_SIZE_CLASSES, LogStats, WRITE_TIME_CLASSES, write_time_class};
 
+use crate::Lsn;
 use crate::io::{Caching, Moment};
 
 /// Bytes of a page of the log: what a flush is a multiple of.
@@ -146,6 +147,46 @@ pub const PACKET_BYTES_MAX: usize = 1 << 30;
 /// An offset in the log's stream of bytes, which the log files hold stretches of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct LogPosition(pub u64);
+
+/// Where one block ends and the next begins. The checksum of a block covers that of the block before it, so two logs that go
+/// through one point are the same log up to there: this tells the lives of a database apart that began as copies of one
+/// directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPoint {
+    /// The last packet that ends before it.
+    pub lsn: Lsn,
+    /// Where in the stream it is.
+    pub position: LogPosition,
+    /// Of the block that ends there; 0 at the beginning of a log.
+    pub checksum: u64,
+}
+
+impl LogPoint {
+    /// The beginning of a log whose first packet gets the place after this one.
+    pub(crate) fn beginning_after(place: Lsn) -> LogPoint {
+        LogPoint { lsn: place, position: LogPosition(0), checksum: 0 }
+    }
+}
+
+impl std::fmt::Display for LogPoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LogPoint { lsn, position, checksum } = self;
+        write!(
+            f,
+            "a block up to place {lsn} that ends at position {} with checksum {checksum:016x}",
+            position.0
+        )
+    }
+}
+
+/// The log that is needed still.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogNeeded {
+    /// Packets from this place on.
+    pub from: Lsn,
+    /// What tells whether it goes through a [`LogPoint`] at this position.
+    pub position: LogPosition,
+}
 
 /// How durable "committed" is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -6,6 +6,9 @@
 //!
 //! Bytes are interpreted only after their checksum has been verified, and nothing is written here: reading a log any
 //! number of times gives the same.
+//!
+//! A [`Witness`] is a file that was written beside the log and says where the log's chain was by then. A log of the same database
+//! that does not go through that point is of another life of it, and refused before a packet behind the point is given.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +18,7 @@ use super::extent;
 use super::files::{self, FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
-use super::{HELD_BY, HELD_BY_BYTES, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
+use super::{HELD_BY, HELD_BY_BYTES, LogPoint, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
 use crate::io::{Caching, Disk, File, Open};
 use crate::{Error, Lsn, Result};
 
@@ -100,6 +103,8 @@ pub struct LogReader {
     ring: Option<RingTail>,
     /// It is an archive's, and is read so far.
     archive: Option<Until>,
+    /// What says through which point the log goes, until it is found to.
+    witness: Option<Witness>,
     /// It was not read to its end.
     stopped: bool,
     /// When the last block that says so was gathered.
@@ -133,20 +138,39 @@ pub struct LogReader {
 ///
 /// Errors: [`Error::Corrupt`] if a file is missing or damaged, [`Error::Io`] if one cannot be read.
 pub fn recover(disk: &Arc<dyn Disk>, database: u128, from: Lsn) -> Result<LogReader> {
-    read(disk, database, from, None)
+    recover_through(disk, database, from, None)
+}
+
+/// As [`recover`], of a log that goes through a point, which is not before the packet before `from`.
+pub(crate) fn recover_through(
+    disk: &Arc<dyn Disk>,
+    database: u128,
+    from: Lsn,
+    witness: Option<Witness>,
+) -> Result<LogReader> {
+    read(disk, database, from, witness, None)
 }
 
 /// Opens the archived log of a database: packets from place `from` up to some end. It may end anywhere, but lacks nothing in
 /// between.
 ///
-/// Errors: as [`recover`].
+/// Errors: as [`recover`]; [`Error::Unsupported`] for the log of another life than the witness's.
 pub(crate) fn read_archive(
     disk: &Arc<dyn Disk>,
     database: u128,
     from: Lsn,
+    witness: Option<Witness>,
     until: Until,
 ) -> Result<LogReader> {
-    read(disk, database, from, Some(until))
+    read(disk, database, from, witness, Some(until))
+}
+
+/// What says through which point a log goes.
+#[derive(Debug, Clone)]
+pub(crate) struct Witness {
+    /// The file that says so.
+    pub(crate) name: String,
+    pub(crate) point: LogPoint,
 }
 
 /// How far an archived log is read.
@@ -161,7 +185,13 @@ pub(crate) enum Until {
     Time(u64),
 }
 
-fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>) -> Result<LogReader> {
+fn read(
+    disk: &Arc<dyn Disk>,
+    database: u128,
+    from: Lsn,
+    witness: Option<Witness>,
+    archive: Option<Until>,
+) -> Result<LogReader> {
     let mut files = Vec::new();
     for name in disk.list()? {
         if files::sequence(&name).is_some() {
@@ -172,7 +202,10 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
         }
     }
     files.sort_by_key(|(file, _)| file.sequence);
-    let is_start = |(file, _): &(FoundFile, _)| file.first.is_some_and(|first| first <= from);
+    // What lies between the point and the first packet behind it, pads, may fill the rest of a file.
+    let point = witness.as_ref().map_or(u64::MAX, |witness| witness.point.position.0);
+    let is_start =
+        |(file, _): &(FoundFile, _)| file.start <= point && file.first.is_some_and(|first| first <= from);
     let start = files.iter().rposition(is_start);
     let (files, blocks): (Vec<_>, Vec<_>) = files.into_iter().unzip();
     let Some((at, header)) = start.and_then(|at| Some((at, blocks[at]?))) else {
@@ -224,6 +257,7 @@ fn read(disk: &Arc<dyn Disk>, database: u128, from: Lsn, archive: Option<Until>)
         from,
         ring: if archive.is_some() { None } else { RingTail::find(&**disk, database)? },
         archive,
+        witness,
         stopped: false,
         time_ms: 0,
         position,
@@ -342,6 +376,11 @@ impl LogReader {
         again
     }
 
+    /// Whether the log was found to be the witness's.
+    pub(crate) fn is_witnessed(&self) -> bool {
+        self.witness.is_none()
+    }
+
     /// When the last block that was read was gathered, in milliseconds since 1970; 0 if none said so.
     pub(crate) fn time_ms(&self) -> u64 {
         self.time_ms
@@ -432,6 +471,9 @@ impl LogReader {
                 }
             }
         }
+        if let Some((header, checksum, length)) = &found {
+            self.check_goes_through(header, *checksum, *length as u64)?;
+        }
         match found {
             Some((header, ..)) if self.is_too_late(&header) => {
                 (self.stopped, self.ended) = (true, true);
@@ -441,6 +483,7 @@ impl LogReader {
             None => {
                 self.ended = true;
                 self.check_end()?;
+                self.check_ends_behind_the_point()?;
                 self.parts.clear();
                 Ok(false)
             }
@@ -462,6 +505,63 @@ impl LogReader {
             && header.first_lsn == self.lsn + 1
             && header.incarnation >= self.incarnation;
         chains.then_some((header, checksum, length))
+    }
+
+    /// Whether the log goes through the witness's point, as far as the block that comes next tells.
+    fn check_goes_through(&mut self, header: &Header, checksum: u64, length: u64) -> Result<()> {
+        let Some(witness) = &self.witness else { return Ok(()) };
+        let (point, before) = (witness.point, header.first_lsn - 1);
+        let end = if header.position < point.position.0 {
+            let (lsn, position) = (before + u64::from(header.packets), header.position + length);
+            LogPoint { lsn: Lsn(lsn), position: LogPosition(position), checksum }
+        } else {
+            // Of the first block that is read, what it says of the one before.
+            let position = LogPosition(header.position);
+            LogPoint { lsn: Lsn(before), position, checksum: header.previous }
+        };
+        if end == point {
+            self.witness = None;
+            return Ok(());
+        }
+        if end.position < point.position && end.lsn <= point.lsn {
+            return Ok(());
+        }
+        Err(self.another_life(witness, &end))
+    }
+
+    /// The log ends here. Before the witness's point an archive may end, and of another log it is said elsewhere if places are
+    /// missing.
+    fn check_ends_behind_the_point(&self) -> Result<()> {
+        match &self.witness {
+            Some(witness) if self.archive.is_none() && self.lsn >= witness.point.lsn.0 => {
+                let (position, checksum) = (LogPosition(self.position), self.checksum.unwrap_or_default());
+                Err(self.another_life(witness, &LogPoint { lsn: self.lsn(), position, checksum }))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn another_life(&self, Witness { name, point }: &Witness, found: &LogPoint) -> Error {
+        let file = &self.files[self.at];
+        let (log, offset) = (files::name(file.sequence), file.offset(self.position));
+        match self.archive {
+            None => {
+                let what = format!(
+                    "expected {point}, as \"{name}\" says, found {found}: they are of two lives of the same database (copies of \
+                     one directory), or one is damaged; put the log back that was there with \"{name}\""
+                );
+                Error::Corrupt { file: log, offset, what }
+            }
+            Some(_) => {
+                let what = format!(
+                    "the archive {} is another life's than \"{name}\" (of a copy of the same directory), or damaged: at offset \
+                     {offset} of \"{log}\" expected {point}, found {found}; give the archive of the life that \"{name}\" was \
+                     taken of",
+                    self.disk.describe()
+                );
+                Error::Unsupported { what }
+            }
+        }
     }
 
     fn take_block(&mut self, header: Header, checksum: u64) -> Result<()> {

@@ -6,6 +6,7 @@ mod designs;
 mod extent;
 mod forged;
 mod log_files;
+mod points;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

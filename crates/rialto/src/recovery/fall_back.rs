@@ -15,10 +15,11 @@
 
 use std::fmt;
 
-use crate::checkpoint::home::HomeBlock;
+use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image::backup_name;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
+use crate::log::Witness;
 
 /// A recovery from the older checkpoint, because the backup copy of the newest is damaged. As text: what a user is warned
 /// of.
@@ -93,6 +94,12 @@ impl Start {
     /// How far the log has to reach. The newest block proves how far it was durable, whatever became of its copy (I4).
     pub fn clearance(&self) -> Lsn {
         self.instead_of.map_or(self.home.clearance, |newest| newest.clearance.max(self.home.clearance))
+    }
+
+    /// Through which point the log goes: the newest block's, which is behind the older one's, if that says so.
+    pub fn witness(&self) -> Option<Witness> {
+        let point = self.instead_of.and_then(|newest| newest.point).or(self.home.point)?;
+        Some(Witness { name: HOME_FILE.to_owned(), point })
     }
 
     /// Whether an opening from the newest checkpoint would find that the writes of the packet at this place, which has none, are

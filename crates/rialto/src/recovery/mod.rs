@@ -341,7 +341,8 @@ impl Recovery<'_> {
         report.primary_time = began.elapsed();
 
         let began = Instant::now();
-        let mut reader = log::recover(self.disk, home.database_id, home.redo_start)?;
+        let (database, witness) = (home.database_id, start.witness());
+        let mut reader = log::recover_through(self.disk, database, home.redo_start, witness)?;
         if progress.is_told() {
             let extent = reader.extent().unwrap_or_default();
             progress.begin(Step::Redo, extent.bytes + bulk_bytes(self.disk, home).unwrap_or_default());

@@ -7,7 +7,9 @@ use crate::log::PacketKind;
 fn next(home: &HomeFile) -> NewHome {
     let sequence = home.next_sequence();
     let copy = home.block().copy.map_or(Copy::Ping, Copy::other);
-    let (redo_start, clearance) = (Lsn(sequence * 10), Lsn(sequence * 10 + 5));
+    let redo_start = Lsn(sequence * 10);
+    let (lsn, position) = (Lsn(sequence * 10 + 5), LogPosition(sequence * 4096));
+    let clearance = LogPoint { lsn, position, checksum: !sequence };
     let (segments, next_id, sweep) = (sequence as u32, 100 + sequence as u32, 2 * sequence as u32);
     NewHome {
         copy,
@@ -108,6 +110,7 @@ fn every_flipped_bit_is_noticed() {
         next_id: 99,
         sweep: 3,
         clearance: Lsn(1 << 41),
+        point: Some(LogPoint { lsn: Lsn(1 << 41), position: LogPosition(1 << 50), checksum: 1 << 60 }),
         transaction_consistent: true,
         logged: false,
         names_held: true,
@@ -147,6 +150,7 @@ fn a_block_whose_number_no_checkpoint_has_is_damaged() {
         next_id: 64,
         sweep: 0,
         clearance: Lsn::ZERO,
+        point: None,
         transaction_consistent: false,
         logged: true,
         names_held: false,

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::checkpoint::home::HomeBlock;
+use crate::log::{LogNeeded, LogPoint};
 use crate::recovery::{FellBack, recover_either};
 use crate::store::memory::{Heap, RecordRef, Unclaimed};
 
@@ -246,8 +247,17 @@ impl CheckpointSource for Engine {
         self.segments.forget_cut();
     }
 
+    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)> {
+        let cut = self.cut(Consistency::Transaction);
+        Ok((cut, LogPoint::beginning_after(Lsn(cut.redo_start.0 - 1))))
+    }
+
     fn place(&self) -> Lsn {
         Lsn(self.log.lock().len() as u64)
+    }
+
+    fn point(&self) -> Result<LogPoint> {
+        Ok(LogPoint::beginning_after(self.place()))
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
@@ -258,8 +268,8 @@ impl CheckpointSource for Engine {
         Ok(())
     }
 
-    fn free_log_before(&self, lsn: Lsn) -> Result<bool> {
-        self.freed_before.fetch_max(lsn.0, Ordering::SeqCst);
+    fn free_log_but(&self, needed: LogNeeded) -> Result<bool> {
+        self.freed_before.fetch_max(needed.from.0, Ordering::SeqCst);
         Ok(true)
     }
 

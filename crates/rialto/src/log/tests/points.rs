@@ -1,0 +1,73 @@
+//! Points of the log's chain: where it ended behind a place.
+
+use super::*;
+use crate::io::Random;
+
+/// Reads the log behind a point as far as it is that of a home block there.
+fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
+    let witness = Witness { name: "home".to_owned(), point };
+    let mut reader = recover_through(disk, DATABASE, point.lsn.next(), Some(witness))?;
+    let mut next = point.lsn.next();
+    while let Some(packet) = reader.next_packet()? {
+        assert_eq!(packet.lsn, next);
+        next = next.next();
+    }
+    assert!(reader.is_witnessed());
+    Ok(reader.finish()?.lsn().0)
+}
+
+/// The log goes through the points that it has told, those with nothing but pads up to the end of their file among them, whose
+/// files are kept for them; and through no others.
+#[test]
+fn a_log_goes_through_its_points_and_no_others() {
+    let mut random = Random::new(Random::seed_from_environment());
+    let disk: Arc<dyn Disk> = MemoryDisk::new();
+    let log = Log::create(&disk, DATABASE, &small()).unwrap();
+    assert!(log.point().unwrap().position.0 >= PAGE as u64, "behind the pad of the opening");
+    let (mut file_end, mut points, mut at_ends) = (256 << 10, Vec::new(), Vec::new());
+    while at_ends.len() < 3 {
+        let left = file_end - log.end_position();
+        let is_last = left < 50_000;
+        // The last packet of a file ends in its last page.
+        let length = if is_last { left - 1_000 } else { 1 + random.below(40_000) };
+        let lsn = commit(&log, &packet(points.len() as u64, length as usize));
+        // What is queued still is gathered for the point.
+        let point = log.point().unwrap();
+        assert_eq!(point.lsn, lsn);
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+        assert!(log.durable_bytes() >= point.position, "it is durable when its place is");
+        points.push(point);
+        if is_last {
+            assert!(point.position.0 < file_end && log.end_position() == file_end, "the test's own premise");
+            at_ends.push(point);
+            file_end += 512 << 10;
+        }
+    }
+    commit(&log, b"last");
+    log.sync().unwrap();
+    let last = log.place().0;
+    for point in points {
+        assert_eq!(read_through(&disk, point).unwrap(), last);
+        let others = [
+            LogPoint { checksum: point.checksum ^ 1, ..point },
+            LogPoint { position: LogPosition(point.position.0 + 8), ..point },
+            LogPoint { position: LogPosition(point.position.0 - 8), ..point },
+        ];
+        for other in others {
+            let error = read_through(&disk, other).unwrap_err().to_string();
+            assert!(error.contains(&format!("expected {other}, as \"home\" says, found ")), "{error}");
+        }
+    }
+    // Where the last block before the end of the log ends the log is its own witness, and nobody else's.
+    let end = log.point().unwrap();
+    assert_eq!(read_through(&disk, end).unwrap(), last);
+    let beyond = LogPoint { position: LogPosition(end.position.0 + (1 << 20)), ..end };
+    assert!(read_through(&disk, beyond).is_err());
+    for point in at_ends {
+        let needed = LogNeeded { from: point.lsn.next(), position: point.position };
+        log.free_all_but(needed).unwrap();
+        assert_eq!(read_through(&disk, point).unwrap(), last, "its file is there");
+        assert_eq!(log.free_before(point.lsn.next()).unwrap(), 1, "redo alone does not need it");
+        read_through(&disk, point).unwrap_err();
+    }
+}
