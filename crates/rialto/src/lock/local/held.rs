@@ -131,7 +131,7 @@ impl HeldLocks {
         }
     }
 
-    /// Enters a lock that the owner has by other means: the lock, if he had none on the span.
+    /// Enters a lock that the owner has by other means: the lock, if the owner had none on the span.
     pub fn hold(&mut self, request: Request<'_>) -> Option<u32> {
         match self.find(&request) {
             Some(at) => self.grant(at, &request).is_none().then_some(at),
@@ -304,7 +304,7 @@ impl HeldLocks {
         })
     }
 
-    /// Gives one lock of the owner's back, and tells of those that he was given for it elsewhere.
+    /// Gives one lock of the owner's back, and tells of those that the owner was given for it elsewhere.
     pub fn release(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
         self.forget_moves(owner, at, elsewhere);
         let lock = &mut self.locks[at as usize];
@@ -330,7 +330,7 @@ impl HeldLocks {
         (self.order, self.wide, self.moved) = Default::default();
     }
 
-    /// The lock is its holder's no more: tells of those that he was given for it elsewhere.
+    /// The lock is its holder's no more: tells of those that the holder was given for it elsewhere.
     #[inline]
     fn forget_moves(&mut self, owner: u16, at: u32, elsewhere: impl FnMut(HeldLocal)) {
         if rarely(!self.moved.is_empty())
@@ -340,7 +340,7 @@ impl HeldLocks {
         }
     }
 
-    /// Gives a holder's lock to another owner. Whether he had it already; he has it in the stronger of the two modes then.
+    /// Gives a holder's lock to another owner. True: this one had it already, and has it in the stronger of the two modes now.
     /// Tells of those that the holder was given for it elsewhere, which are to be handed over too.
     pub fn hand_over(&mut self, at: u32, from: u16, to: u16, elsewhere: impl FnMut(HeldLocal)) -> bool {
         self.forget_moves(from, at, elsewhere);
@@ -423,8 +423,8 @@ impl HeldLocks {
         found.is_some()
     }
 
-    /// The owner has the span here in the mode again that he had before a request that has failed; not in a weaker one than all of it.
-    /// Whether he had more.
+    /// The owner has the span here in the mode again that it had before a request that has failed; not in a weaker one than all of it.
+    /// Whether it had more.
     pub fn fall_back(&mut self, request: Request<'_>, had: RecordMode) -> bool {
         let Some(at) = self.find(&request) else { return false };
         let Some(holder) = self.locks[at as usize].holder_mut(request.owner) else { return false };

@@ -13,8 +13,8 @@ use crate::row::Key;
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct Request<'a> {
     pub owner: u16,
-    /// The owner that stands for the transaction: the same, unless it runs a part of a phase. Owners of one transaction are
-    /// in nobody's way of each other.
+    /// The owner that stands for the transaction: the same, unless it runs a part of a phase. Owners of one transaction do
+    /// not conflict with each other.
     pub transaction: u16,
     pub index: IndexId,
     pub span: SpanRef<'a>,
@@ -34,7 +34,7 @@ pub(in super::super) enum Answer {
     Held,
     /// Granted, as this lock.
     New(u32),
-    /// Granted to a holder, who had it in this mode.
+    /// Granted to a holder that had it in this mode.
     Upgraded(RecordMode),
     Wait,
     /// The routing rules have changed since the request was routed.
@@ -106,8 +106,8 @@ fn is_blocked(held: &mut HeldLocks, ahead: &[Blocked], request: Request<'_>) -> 
 /// A local lock table: spans of keys in shared and exclusive mode, and the blocked requests in their order.
 ///
 /// Rule (L1 for spans): a request is granted exactly when it is compatible with all locks of others on spans that overlap
-/// its own, and with the requests ahead of it that do not wait for the owner himself. (He cannot wait for those: they
-/// go on only after him.) So an owner who asks for more of what he has part of passes the queue.
+/// its own, and with the requests ahead of it that do not wait for the owner itself. (It cannot wait for those: they
+/// go on only after it.) So an owner that asks for more of what it has part of passes the queue.
 #[derive(Debug, Default)]
 pub(in super::super) struct LocalLocks {
     /// What is held.
@@ -184,7 +184,7 @@ impl LocalLocks {
         !is_blocked(&mut self.held, &self.blocked, request)
     }
 
-    /// Nobody holds anything or waits.
+    /// Nothing is held, and no request waits.
     #[inline]
     pub fn is_idle(&self) -> bool {
         self.held.is_empty() && self.blocked.is_empty()
@@ -208,7 +208,7 @@ impl LocalLocks {
         }
     }
 
-    /// Takes the requests for keys of an index, or of all, off the list, and tells whose: they are to be routed anew.
+    /// Takes the requests for keys of an index, or of all, off the list, and tells their owners: they are to be routed anew.
     pub fn turn_away(&mut self, index: Option<IndexId>, mut turned_away: impl FnMut(u16, u64)) {
         let gone = self.blocked.extract_if(.., |blocked| index.is_none_or(|index| blocked.index == index));
         gone.for_each(|blocked| turned_away(blocked.owner, blocked.wait));
@@ -229,7 +229,7 @@ impl LocalLocks {
         self.blocked.retain(|blocked| !has_left(blocked.owner, blocked.wait));
     }
 
-    /// Grants the blocked requests that no other request keeps any more, in their order. `tell` says whether the owner, who is told, waits
+    /// Grants the blocked requests that no other request keeps any more, in their order. `tell` says whether the owner, which is told, waits
     /// still; if not, its request is only dropped.
     pub fn grant_waiting(&mut self, mut tell: impl FnMut(u16, u64) -> bool) {
         let mut at = 0;
@@ -258,24 +258,24 @@ impl LocalLocks {
         let request = self.blocked[at].request();
         let holders = self.held.holders_against(request);
         let (mut ahead, mut alike) = (Vec::new(), Vec::new());
-        let mut one_waits_for_him = false;
+        let mut one_waits_for_it = false;
         for other in in_the_way_of(request, &self.blocked[..at]) {
             if other.waits_for(request.transaction, &mut self.held) {
-                one_waits_for_him = true;
+                one_waits_for_it = true;
             } else if other.mode == request.mode && other.span.borrow().is(request.span) {
                 alike.push(other.owner);
             } else {
                 ahead.push(other.owner);
             }
         }
-        // Of those who wait for him himself, others ahead may know.
-        if one_waits_for_him {
+        // A request for the same may have to wait for one that waits for this owner, and that does not keep this one waiting.
+        if one_waits_for_it {
             ahead.append(&mut alike);
         }
         Some((request.mode, Blockers { holders, ahead, alike, anonymous: false }))
     }
 
-    /// The owner has all parts of the span now, in this mode. False if the rules have changed since he began.
+    /// The owner has all parts of the span now, in this mode. False if the rules have changed since it began.
     pub fn make_whole(&mut self, request: Request<'_>) -> bool {
         let is_in_force = self.version == request.version;
         if is_in_force {
