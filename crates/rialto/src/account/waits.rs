@@ -58,6 +58,11 @@ impl Waiting {
     pub fn for_log() -> Waiting {
         Waiting { since: Instant::now(), sum: &LOG_NS, blocked: Some(Blocked::enter()) }
     }
+
+    /// For the turn of an executor that was blocked.
+    pub fn for_turn(blocked: Blocked) -> Waiting {
+        Waiting { since: Instant::now(), sum: &LATCH_NS, blocked: Some(blocked) }
+    }
 }
 
 impl Drop for Waiting {

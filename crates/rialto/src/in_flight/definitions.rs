@@ -4,9 +4,6 @@ use std::time::Duration;
 
 use super::sync::{Condvar, Mutex};
 
-/// How often a transaction that waits asks whether it gives up.
-const LOOK_EVERY: Duration = Duration::from_millis(10);
-
 /// Keeps transactions with DDL from their places while a checkpoint takes what it needs of the catalog, and lets no two of them
 /// be on their way. Others never come here.
 ///
@@ -44,11 +41,11 @@ impl Definitions {
         is_free
     }
 
-    /// Waits while a transaction could not enter, unless the caller gives up. Does not enter.
-    pub fn wait(&self, gives_up: impl Fn() -> bool) {
+    /// Waits while a transaction could not enter, at most so long. Does not enter.
+    pub fn wait(&self, limit: Duration) {
         let mut state = self.state.lock();
-        while !state.is_free() && !gives_up() {
-            self.changed.wait_for(&mut state, LOOK_EVERY);
+        if !state.is_free() {
+            self.changed.wait_for(&mut state, limit);
         }
     }
 

@@ -1,6 +1,7 @@
 //! [`InFlight`]: the packets that are on their way, and the gate that a cut closes before them.
 
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
 
@@ -133,11 +134,11 @@ impl InFlight {
         self.opened.notify_all();
     }
 
-    /// Waits until the gate is open.
-    pub fn wait_at_gate(&self) {
+    /// Waits until the gate is open, at most so long.
+    pub fn wait_at_gate(&self, limit: Duration) {
         let mut lock = self.lock.lock();
-        while self.gate() == Gate::Closed {
-            self.opened.wait(&mut lock);
+        if self.gate() == Gate::Closed {
+            self.opened.wait_for(&mut lock, limit);
         }
     }
 }

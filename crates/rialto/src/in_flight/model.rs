@@ -83,6 +83,7 @@ use gate::{Gate, InFlight};
 use sync::AtomicU64;
 
 use crate::ids::Lsn;
+use crate::io::FOR_EVER;
 
 const COMMITTERS: usize = 3;
 const COMMITS: u64 = 2;
@@ -124,7 +125,7 @@ impl World {
     fn take_place(&self, committer: usize, defines: bool) -> u64 {
         loop {
             while defines && !self.definitions.try_enter() {
-                self.definitions.wait(|| false);
+                self.definitions.wait(FOR_EVER);
             }
             if self.in_flight.enter(committer, self.place()) != Gate::Closed {
                 break;
@@ -133,7 +134,7 @@ impl World {
             if defines {
                 self.definitions.leave();
             }
-            self.in_flight.wait_at_gate();
+            self.in_flight.wait_at_gate(FOR_EVER);
         }
         let place = self.head.fetch_add(1, Ordering::SeqCst) + 1;
         self.owners[place as usize].store(committer as u64, Ordering::SeqCst);

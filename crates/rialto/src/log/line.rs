@@ -78,14 +78,15 @@ impl Standing<'_> {
         self.place.is_given()
     }
 
-    /// Sleeps until this is given room, or is the first, or `until` has come.
-    pub fn come_forward(&self, until: Instant) {
+    /// Sleeps until this is given room or is the first, or `until` has come: then it is false.
+    pub fn come_forward(&self, until: Instant) -> bool {
         let mut places = self.line.places.lock();
         while !self.is_given() && !places.front().is_some_and(|first| Arc::ptr_eq(first, &self.place)) {
             if self.place.bell.wait_until(&mut places, until).timed_out() {
-                return;
+                return false;
             }
         }
+        true
     }
 
     /// Leaves the line; whether this was given room. The one that is the first then comes forward.

@@ -1,5 +1,7 @@
 //! The log itself: what the engine calls.
 
+mod room;
+
 use std::fmt;
 use std::sync::Arc;
 use std::sync::OnceLock;
@@ -14,7 +16,7 @@ use super::archive::Archiver;
 use super::files::FileTable;
 use super::freed::Freed;
 use super::gather::{Gathered, Gatherer, cost, longest_within};
-use super::line::{Line, Standing};
+use super::line::Line;
 use super::marks::Marks;
 use super::open::Parts;
 use super::packet::{HomeSlot, PacketSlot, PoolOwner};
@@ -35,10 +37,7 @@ use crate::io::{DiskError, FOR_EVER};
 use crate::rarely::rarely;
 use crate::{Error, Lsn, Result};
 
-/// How often a reserver looks again while it waits for room.
-const LOOK_AGAIN: Duration = Duration::from_millis(1);
-
-/// How often a thread that waits for a slot asks whether it gives up.
+/// How often a thread that waits for a slot, or for room, asks whether it gives up.
 const ASK_EVERY: Duration = Duration::from_millis(10);
 
 /// Logs with fewer packet slots give none of them away for good.
@@ -218,16 +217,22 @@ impl Log {
     /// Reserves log space for the packet as it is now, or for one of `bytes` bytes if that is more (I10): one addition
     /// to a shared word. Waits for room at most [`LogOptions::wait_max`], then [`Error::LogFull`].
     pub fn reserve(&self, packet: &mut PacketSlot, bytes: usize) -> Result<()> {
-        self.reserve_record(packet, packet.bytes().len().max(bytes))
+        self.reserve_record(packet, packet.bytes().len().max(bytes), &|| Ok(()))
     }
 
-    /// As [`Log::reserve`], for a record of so many bytes, which may be less than the packet has ([`Log::push_call`]).
-    pub(crate) fn reserve_record(&self, packet: &mut PacketSlot, length: usize) -> Result<()> {
+    /// As [`Log::reserve`], for a record of so many bytes, which may be less than the packet has ([`Log::push_call`]); gives up when
+    /// `check` gives an error.
+    pub(crate) fn reserve_record(
+        &self,
+        packet: &mut PacketSlot,
+        length: usize,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
         if self.try_reserve_record(packet, length)? {
             return Ok(());
         }
         let needed = cost(length + HELD_BY_BYTES);
-        self.core.promise_slowly(needed - packet.promised())?;
+        self.core.promise_slowly(needed - packet.promised(), check)?;
         packet.set_promised(needed);
         Ok(())
     }
@@ -716,91 +721,6 @@ impl Core {
         }
     }
 
-    /// Counts `bytes` of stream as promised if prepared files hold them.
-    fn promise(&self, bytes: u64) -> bool {
-        let promised = self.pool.promised().fetch_add(bytes, Ordering::SeqCst) + bytes;
-        // Read in this order: the gatherer advances the position before it takes a promise back.
-        if self.ring.filled() + promised <= self.files.prepared() {
-            return true;
-        }
-        self.pool.promised().fetch_sub(bytes, Ordering::SeqCst);
-        false
-    }
-
-    /// As [`Core::promise`], of what is promised to lone committers for their next packets, too: it is taken back. They may open
-    /// another allotment at any time after this, so each attempt has to take it back, and in one go.
-    fn promise_before_others(&self, bytes: u64) -> bool {
-        let mut gatherer = self.gatherer.lock();
-        gatherer.close_allotment(&self.pool);
-        self.promise(bytes)
-    }
-
-    fn promise_slowly(&self, bytes: u64) -> Result<()> {
-        if self.promise_before_others(bytes) {
-            return Ok(());
-        }
-        let _waiting = Waiting::for_log();
-        let standing = self.line.join(bytes);
-        let ended = self.work_for_room(bytes, &standing);
-        // Room that was given at the last moment is its own.
-        if standing.leave() { Ok(()) } else { ended }
-    }
-
-    /// As [`Core::promise_before_others`], for all that stand in the line.
-    fn give_room(&self) {
-        let given = {
-            let mut gatherer = self.gatherer.lock();
-            gatherer.close_allotment(&self.pool);
-            self.line.give(|bytes| self.promise(bytes))
-        };
-        given.iter().for_each(|place| place.wake());
-    }
-
-    /// Waits in the line until room is given; works for it as the first, and once when it has waited for as long as it may.
-    fn work_for_room(&self, bytes: u64, standing: &Standing<'_>) -> Result<()> {
-        let mut short = None;
-        let until = Instant::now() + self.wait_max;
-        loop {
-            standing.come_forward(until);
-            if standing.is_given() {
-                return Ok(());
-            }
-            self.check_open()?;
-            let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
-            let problem = if self.threaded {
-                let asked = self.files.want(wanted.max(self.files.prepared() + 1));
-                self.files.wait_for_attempt(asked, LOOK_AGAIN * 10)
-            } else {
-                self.files.prepare().err().map(|error| match error {
-                    Error::LogFull { reason } => reason,
-                    error => error.to_string(),
-                })
-            };
-            self.gather_now();
-            self.give_room();
-            if standing.is_given() {
-                return Ok(());
-            }
-            self.check_open()?;
-            // Where the next file only takes its time no checkpoint is needed.
-            let hopeless = problem.as_ref().and_then(|_| {
-                short.get_or_insert_with(|| Short::begin(&self.short));
-                self.when_full.get().and_then(|when_full| when_full())
-            });
-            if Instant::now() >= until || problem.is_some() && !self.threaded {
-                let reason = match (problem, hopeless) {
-                    (None, _) => "the next log file is not ready yet; try again".to_owned(),
-                    (Some(problem), None) => format!("{problem}; try again after the next checkpoint"),
-                    (Some(problem), Some(hopeless)) => format!("{problem}; {hopeless}"),
-                };
-                return Err(Error::LogFull { reason });
-            }
-            if problem.is_some() {
-                std::thread::sleep(LOOK_AGAIN);
-            }
-        }
-    }
-
     /// Gathers what is queued, unless somebody else does; whether the place is durable at level 1 by that.
     #[inline(always)]
     fn gathers(&self, lsn: Lsn) -> bool {
@@ -1003,22 +923,6 @@ impl Core {
             self.write_group_and_wake(turn, OwnListeners::Run);
             self.server_time.lap();
         });
-    }
-}
-
-/// A transaction that waits for room, counted as long as this lives.
-struct Short<'a>(&'a AtomicU32);
-
-impl<'a> Short<'a> {
-    fn begin(count: &'a AtomicU32) -> Short<'a> {
-        count.fetch_add(1, Ordering::Relaxed);
-        Short(count)
-    }
-}
-
-impl Drop for Short<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -26,6 +26,7 @@ use crate::account::{Ledger, ProcedureId};
 use crate::canary;
 use crate::catalog::Opening;
 use crate::core::{Core, Lease};
+use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::ids::Lsn;
 use crate::in_flight::Gate;
@@ -39,8 +40,8 @@ use crate::rarely::rarely;
 use crate::row::{FieldPatch, Key};
 use crate::store::memory::{RecordRef, SegmentId};
 
-/// How often a commit looks again that waits for room for snapshots.
-const SNAPSHOT_LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often a commit looks again that waits at a gate, for room for snapshots, or for definitions.
+const GATE_LOOK_EVERY: Duration = Duration::from_millis(10);
 /// How often a commit looks again that waits for a black/white sweep to paint some segments.
 const COLOUR_LOOK_EVERY: Duration = Duration::from_millis(2);
 
@@ -145,6 +146,8 @@ pub(crate) struct Context {
     pub room: usize,
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
+    /// Its commit has waited, and goes on without its executor's turn.
+    blocked: Option<Blocked>,
     /// Its commit has passed the gate of [`Definitions`](crate::in_flight::Definitions), and keeps others there.
     defines: bool,
     /// Where hidden row numbers come from.
@@ -246,6 +249,7 @@ impl Context {
             kept_parts: Vec::new(),
             room,
             promised: 0,
+            blocked: None,
             defines: false,
             numbers: NumberSource::Next,
             call_from: 0,
@@ -607,6 +611,9 @@ impl Context {
         // Whether it writes is not to be known here: a panic in a shared action leaves that as it is in the action.
         self.packet = None;
         self.finish_unapplied();
+        if rarely(self.blocked.is_some()) {
+            self.await_turn();
+        }
     }
 
     #[inline(never)]
@@ -713,7 +720,28 @@ impl Context {
             }
         };
         self.finish();
+        if rarely(self.blocked.is_some()) {
+            // I3: the thread comes to ask for it when it has its turn.
+            self.core.log.leave(lsn, self.choices.durability);
+            self.await_turn();
+        }
         Ok(lsn)
+    }
+
+    /// The commit is about to wait. Invariant: **a commit that has waited goes on without its executor's turn until it has ended.** So its
+    /// locks, its room in the log and the gates that it has passed are kept from others for as long as the commit takes, and not for
+    /// as long as the body that happens to have the turn.
+    #[cold]
+    fn leave_turn(&mut self) {
+        self.blocked.get_or_insert_with(Blocked::enter);
+    }
+
+    /// The commit has ended.
+    #[cold]
+    fn await_turn(&mut self) {
+        if let Some(blocked) = self.blocked.take() {
+            drop(Waiting::for_turn(blocked));
+        }
     }
 
     #[inline(always)]
@@ -881,23 +909,35 @@ impl Context {
     /// which may take a checkpoint, and with no executor's locks in hand.
     #[cold]
     fn enter_definitions(&mut self) -> Result<()> {
+        let mut since = None;
         while !self.core.definitions.try_enter() {
-            self.wait_at_gate(|context| {
-                let gives_up = || context.check_open().is_err();
-                context.core.definitions.wait(gives_up);
-            })?;
+            self.wait_for_others(&mut since, |context| context.core.definitions.wait(GATE_LOOK_EVERY))?;
         }
         self.defines = true;
         Ok(())
     }
 
-    /// Waits at a gate, after which every gate is to be passed anew. Invariant: **a thread that waits at a gate has passed none, and
-    /// it has passed none while it waits for its turn behind that.** What closes a gate waits for those that have passed it, and
-    /// must not wait for a body that happens to have the turn.
+    /// As [`Context::wait_at_gate`], for what other transactions do: no longer than for a lock of theirs.
+    fn wait_for_others(&mut self, since: &mut Option<Instant>, wait: impl FnOnce(&Context)) -> Result<()> {
+        let waited = since.get_or_insert_with(Instant::now).elapsed();
+        if waited < self.choices.lock_timeout.max(GATE_LOOK_EVERY) {
+            return self.wait_at_gate(wait);
+        }
+        self.core.in_flight.leave(self.number);
+        self.leave_definitions();
+        Err(Error::LockTimeout {
+            lock: "the passage of a gate before a checkpoint or a definition".to_owned(),
+            waited_ms: waited.as_millis() as u64,
+        })
+    }
+
+    /// Waits at a gate, after which every gate is to be passed anew. Invariant: **a thread that waits at a gate has passed none.** What
+    /// closes a gate waits for those that have passed it.
     #[cold]
     fn wait_at_gate(&mut self, wait: impl FnOnce(&Context)) -> Result<()> {
         self.core.in_flight.leave(self.number);
         self.leave_definitions();
+        self.leave_turn();
         let waiting = Waiting::at_gate();
         wait(self);
         drop(waiting);
@@ -929,6 +969,7 @@ impl Context {
     #[cold]
     fn enter_flight_slowly(&mut self, mut gate: Gate) -> Result<bool> {
         self.core.locks.leave_stint(&mut self.owner);
+        let mut since = None;
         loop {
             let segments = &self.core.segments;
             match gate {
@@ -945,7 +986,7 @@ impl Context {
                         return Err(nested);
                     }
                     self.wait_at_gate(|context| {
-                        context.core.segments.snapshots().wait(SNAPSHOT_LOOK_EVERY);
+                        context.core.segments.snapshots().wait(GATE_LOOK_EVERY);
                     })?;
                 }
                 Gate::Colours => {
@@ -961,7 +1002,11 @@ impl Context {
                     }
                     self.wait_at_gate(|context| context.core.segments.painting().wait(COLOUR_LOOK_EVERY))?;
                 }
-                Gate::Closed => self.wait_at_gate(|context| context.core.in_flight.wait_at_gate())?,
+                Gate::Closed => {
+                    self.wait_for_others(&mut since, |context| {
+                        context.core.in_flight.wait_at_gate(GATE_LOOK_EVERY);
+                    })?;
+                }
             }
             if self.ddl.is_some() {
                 self.enter_definitions()?;
@@ -1007,11 +1052,15 @@ impl Context {
     fn reserve_slowly(&mut self, length: usize) -> Result<()> {
         let Some(packet) = &mut self.packet else { return Ok(()) };
         let length = if self.core.packet_kind() == PacketKind::Unlogged { 0 } else { length };
-        if !self.core.log.try_reserve_record(packet, length)? {
-            self.core.locks.leave_stint(&mut self.owner);
-            self.core.log.reserve_record(packet, length)?;
+        if self.core.log.try_reserve_record(packet, length)? {
+            return Ok(());
         }
-        Ok(())
+        self.core.locks.leave_stint(&mut self.owner);
+        self.leave_turn();
+        let Some(mut packet) = self.packet.take() else { return Ok(()) };
+        let reserved = self.core.log.reserve_record(&mut packet, length, &|| self.check());
+        self.packet = Some(packet);
+        reserved
     }
 }
 

@@ -3,13 +3,14 @@
 //!
 //! Every such wait that is not bounded by a few milliseconds has to say so, and only waits at which the thread holds no latch may: an
 //! executor that goes on waits for its turn, and the thread that has the turn must need nothing that it holds, unless it waits for that in a wait that
-//! says so, too.
+//! says so, too. A commit that has waited goes on without the turn, and waits for it when it has ended (`Context::leave_turn`): others
+//! do not wait for the body that has the turn, as they would for what the commit holds.
 
 use std::cell::Cell;
 use std::sync::Arc;
 
 /// Who lets others run.
-pub(in crate::engine) trait Turns {
+pub(in crate::engine) trait Turns: Send + Sync {
     /// The calling executor is about to block.
     fn leave(&self);
     /// What it waited for is there: returns when it is its turn.

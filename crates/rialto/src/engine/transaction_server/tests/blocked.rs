@@ -9,8 +9,9 @@ use super::{database_with, until};
 use crate::core::Core;
 use crate::engine::transaction_server::blocked::{Turns, take_turns};
 use crate::in_flight::Gate;
-use crate::row::{Column, ColumnType};
-use crate::{Database, Durability, Error, Options, TableDef};
+use crate::io::MemoryDisk;
+use crate::row::{Column, ColumnType, Value};
+use crate::{Checkpointing, Database, Durability, Error, Options, Table, TableDef, Transaction, TxOptions};
 
 /// Counts what an executor says.
 #[derive(Default)]
@@ -92,15 +93,18 @@ impl Turns for Late {
     }
 }
 
-/// The turn may be a slow body's: nothing but definitions of its own kind waits for that.
+type Change = fn(&Core);
+
+/// The gates before definitions, closed and opened.
+const GATES: [(Change, Change); 2] = [
+    (|core| core.definitions.hold(), |core| core.definitions.release()),
+    (|core| core.in_flight.close_gate(), |core| core.in_flight.open_gate(Gate::Open)),
+];
+
+/// The turn may be a slow body's: neither checkpoints nor transactions wait for that.
 #[test]
-fn a_definition_that_waits_for_its_turn_has_passed_no_gate() {
-    type Change = fn(&Core);
-    let gates: [(Change, Change); 2] = [
-        (|core| core.definitions.hold(), |core| core.definitions.release()),
-        (|core| core.in_flight.close_gate(), |core| core.in_flight.open_gate(Gate::Open)),
-    ];
-    for (close, open) in gates {
+fn a_definition_that_waits_for_its_turn_has_ended() {
+    for (close, open) in GATES {
         let database = database();
         let (its_turn, turn) = channel::<()>();
         let late = Arc::new(Late { counted: Counted::default(), turn: Mutex::new(turn) });
@@ -122,13 +126,95 @@ fn a_definition_that_waits_for_its_turn_has_passed_no_gate() {
             move || {
                 database.core().definitions.hold();
                 database.core().definitions.release();
-                held.send(())
+                held.send(database.table("new").is_ok())
             }
         });
-        is_held.recv_timeout(Duration::from_secs(30)).expect("a checkpoint can begin");
+        let is_there = is_held.recv_timeout(Duration::from_secs(30)).expect("a checkpoint can begin");
+        assert!(is_there, "the table is visible");
         drop(its_turn);
         executor.join().unwrap().unwrap();
-        assert!(database.table("new").is_ok());
+    }
+}
+
+/// With text in rows, of which so many take about so many megabytes of log.
+const ROWS_A_MEGABYTE: i32 = 34;
+
+fn write(transaction: &mut Transaction, table: &Table, megabytes: i32, text: &str) -> crate::Result<()> {
+    (0..megabytes * ROWS_A_MEGABYTE).try_for_each(|id| {
+        transaction.delete(table, id)?;
+        transaction.insert(table, &[Value::Int4(id), Value::Text(text.repeat(30_000))])
+    })
+}
+
+/// A log of 16 MiB, of which more than half is used.
+fn used_log(log_wait_max: Duration) -> (Database, Table) {
+    let options = Options {
+        memory_bytes: 64 << 20,
+        log_bytes_max: 16 << 20,
+        checkpoint: Checkpointing::None,
+        durability: Durability::Memory,
+        log_wait_max,
+        ..Options::default()
+    };
+    let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let texts = TableDef::new("texts", columns).with_primary_key(&["id"]);
+    let table = database.transact(|transaction| transaction.create_table(&texts)).unwrap();
+    for _ in 0..10 {
+        database.transact(|transaction| write(transaction, &table, 1, "a")).unwrap();
+    }
+    (database, table)
+}
+
+/// A commit that was given room in the log goes on without its turn, which may be a slow body's: it keeps neither locks nor room from others.
+#[test]
+fn a_commit_that_has_waited_for_room_is_placed_before_its_turn() {
+    let limit = Duration::from_secs(30);
+    let (database, table) = used_log(limit);
+    let (its_turn, turn) = channel::<()>();
+    let late = Arc::new(Late { counted: Counted::default(), turn: Mutex::new(turn) });
+    let executor = std::thread::spawn({
+        let (database, table, late) = (database.clone(), table.clone(), late.clone());
+        move || {
+            let _takes_turns = take_turns(late);
+            database.transact(|transaction| write(transaction, &table, 8, "b"))
+        }
+    });
+    until("it waits for room", || database.core().log.is_short());
+    database.checkpoint().unwrap();
+    until("it waits for its turn", || late.counted.came_back.load(Ordering::SeqCst) == 1);
+    until("what it was promised is used", || database.core().log.promised() < 4 << 20);
+    // A row that it has written, under its lock.
+    let deleted = database.transact(|transaction| transaction.delete(&table, 7));
+    drop(its_turn);
+    executor.join().unwrap().unwrap();
+    assert_eq!(deleted, Ok(true));
+}
+
+/// A commit that waits for room in the log hears what other waits hear: as the first that waits, and behind another.
+#[test]
+fn a_commit_that_waits_for_room_is_cancelled() {
+    let (database, table) = used_log(crate::io::FOR_EVER);
+    let commit = |from: i32| {
+        let mut transaction = database.begin().unwrap();
+        let text = Value::Text("b".repeat(30_000));
+        (0..8 * ROWS_A_MEGABYTE)
+            .try_for_each(|id| transaction.insert(&table, &[Value::Int4(from + id), text.clone()]))
+            .unwrap();
+        let canceller = transaction.canceller();
+        let (ended, has_ended) = channel();
+        std::thread::spawn(move || ended.send(transaction.commit()));
+        (canceller, has_ended)
+    };
+    let waiters = [10_000, 20_000].map(|from| {
+        let before = database.core().log.waiting_for_room();
+        let waiter = commit(from);
+        until("it waits for room", || database.core().log.waiting_for_room() > before);
+        waiter
+    });
+    for (canceller, has_ended) in waiters.into_iter().rev() {
+        canceller.cancel();
+        assert_eq!(has_ended.recv_timeout(Duration::from_secs(30)), Ok(Err(Error::Cancelled)));
     }
 }
 
@@ -147,21 +233,43 @@ fn a_definition_that_meets_no_closed_gate_does_not_wait() {
     assert_eq!(counted.left.load(Ordering::SeqCst), 0);
 }
 
-/// A definition that waits while a checkpoint takes what it needs hears what other waits hear, too.
+/// A commit that waits at a gate hears what other waits hear, too.
 #[test]
-fn a_definition_before_a_held_gate_is_cancelled() {
-    let database = database();
-    database.core().definitions.hold();
-    let mut transaction = database.begin().unwrap();
+fn a_commit_before_a_closed_gate_is_cancelled_and_hears_its_limits() {
     let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
-    transaction.create_table(&new).unwrap();
-    let canceller = transaction.canceller();
-    let (ended, has_ended) = channel();
-    std::thread::spawn(move || ended.send(transaction.commit()));
-    canceller.cancel();
-    assert_eq!(has_ended.recv_timeout(Duration::from_secs(30)), Ok(Err(Error::Cancelled)));
-    database.core().definitions.release();
-    assert!(database.table("new").is_err());
+    let limits = [
+        TxOptions::default(),
+        TxOptions { timeout: Some(Duration::from_secs(1)), ..TxOptions::default() },
+        TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() },
+    ];
+    for (close, open) in GATES {
+        let database = database();
+        for (nth, limits) in limits.iter().enumerate() {
+            close(database.core());
+            let mut transaction = database.begin_with(limits).unwrap();
+            transaction.create_table(&new).unwrap();
+            let canceller = transaction.canceller();
+            let (ended, has_ended) = channel();
+            std::thread::spawn(move || ended.send(transaction.commit()));
+            if nth == 0 {
+                canceller.cancel();
+            }
+            let outcome = has_ended.recv_timeout(Duration::from_secs(30)).map(Result::unwrap_err);
+            open(database.core());
+            assert!(
+                match (nth, &outcome) {
+                    (0, Ok(Error::Cancelled)) | (1, Ok(Error::Timeout { limit_ms: 1_000 })) => true,
+                    (2, Ok(Error::LockTimeout { waited_ms, .. })) => *waited_ms >= 100,
+                    _ => false,
+                },
+                "{outcome:?}"
+            );
+            assert!(database.table("new").is_err());
+        }
+        // None of them keeps a gate.
+        database.transact(|transaction| transaction.create_table(&new).map(drop)).unwrap();
+        database.checkpoint().unwrap();
+    }
 }
 
 #[test]

@@ -1,0 +1,136 @@
+//! Room in the log: what is promised to packets that are not gathered yet, and transactions that wait for it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use super::{ASK_EVERY, Core};
+use crate::account::waits::Waiting;
+use crate::log::line::Standing;
+use crate::{Error, Result};
+
+/// How long a transaction that works for room waits for an attempt to prepare a file,
+const ATTEMPT_MAX: Duration = Duration::from_millis(10);
+/// and how long it sleeps after one that has failed.
+const PAUSE: Duration = Duration::from_millis(1);
+
+impl Core {
+    /// Counts `bytes` of stream as promised if prepared files hold them.
+    pub(super) fn promise(&self, bytes: u64) -> bool {
+        let promised = self.pool.promised().fetch_add(bytes, Ordering::SeqCst) + bytes;
+        // Read in this order: the gatherer advances the position before it takes a promise back.
+        if self.ring.filled() + promised <= self.files.prepared() {
+            return true;
+        }
+        self.pool.promised().fetch_sub(bytes, Ordering::SeqCst);
+        false
+    }
+
+    /// As [`Core::promise`], of what is promised to lone committers for their next packets, too: it is taken back. They may open
+    /// another allotment at any time after this, so each attempt has to take it back, and in one go.
+    fn promise_before_others(&self, bytes: u64) -> bool {
+        let mut gatherer = self.gatherer.lock();
+        gatherer.close_allotment(&self.pool);
+        self.promise(bytes)
+    }
+
+    /// Waits for room; gives up when `check` gives an error.
+    pub(super) fn promise_slowly(&self, bytes: u64, check: &dyn Fn() -> Result<()>) -> Result<()> {
+        if self.promise_before_others(bytes) {
+            return Ok(());
+        }
+        let _waiting = Waiting::for_log();
+        let standing = self.line.join(bytes);
+        let ended = self.work_for_room(bytes, &standing, check);
+        // Room that was given at the last moment is its own.
+        if standing.leave() { Ok(()) } else { ended }
+    }
+
+    /// As [`Core::promise_before_others`], for all that stand in the line.
+    fn give_room(&self) {
+        let given = {
+            let mut gatherer = self.gatherer.lock();
+            gatherer.close_allotment(&self.pool);
+            self.line.give(|bytes| self.promise(bytes))
+        };
+        given.iter().for_each(|place| place.wake());
+    }
+
+    /// Waits in the line until room is given; works for it as the first, and once when it has waited for as long as it may.
+    fn work_for_room(
+        &self,
+        bytes: u64,
+        standing: &Standing<'_>,
+        check: &dyn Fn() -> Result<()>,
+    ) -> Result<()> {
+        let mut short = None;
+        // Why there is no file, and why there will be none, as far as either is known.
+        let mut attempted: Option<(Option<String>, Option<String>)> = None;
+        let until = Instant::now() + self.wait_max;
+        loop {
+            while !standing.come_forward(until.min(Instant::now() + ASK_EVERY)) && Instant::now() < until {
+                check()?;
+            }
+            if standing.is_given() {
+                return Ok(());
+            }
+            self.check_open()?;
+            check()?;
+            let is_late = Instant::now() >= until;
+            if let Some((problem, hopeless)) = attempted.take()
+                && (is_late || problem.is_some() && !self.threaded)
+            {
+                let reason = match (problem, hopeless) {
+                    (None, _) => "the next log file is not ready yet; try again".to_owned(),
+                    (Some(problem), None) => format!("{problem}; try again after the next checkpoint"),
+                    (Some(problem), Some(hopeless)) => format!("{problem}; {hopeless}"),
+                };
+                return Err(Error::LogFull { reason });
+            }
+            let problem = self.prepare_for(bytes);
+            self.gather_now();
+            self.give_room();
+            if standing.is_given() {
+                return Ok(());
+            }
+            // Where the next file only takes its time no checkpoint is needed.
+            let hopeless = problem.as_ref().and_then(|_| {
+                short.get_or_insert_with(|| Short::begin(&self.short));
+                self.when_full.get().and_then(|when_full| when_full())
+            });
+            if problem.is_some() {
+                std::thread::sleep(PAUSE);
+            }
+            attempted = Some((problem, hopeless));
+        }
+    }
+
+    /// Has the next file made that so many bytes need, or waits for an attempt to; why that has failed.
+    fn prepare_for(&self, bytes: u64) -> Option<String> {
+        if self.threaded {
+            let wanted = self.ring.filled() + self.pool.promised().load(Ordering::SeqCst) + bytes;
+            let asked = self.files.want(wanted.max(self.files.prepared() + 1));
+            return self.files.wait_for_attempt(asked, ATTEMPT_MAX);
+        }
+        match self.files.prepare() {
+            Ok(()) => None,
+            Err(Error::LogFull { reason }) => Some(reason),
+            Err(error) => Some(error.to_string()),
+        }
+    }
+}
+
+/// A transaction that waits for room, counted as long as this lives.
+struct Short<'a>(&'a AtomicU32);
+
+impl<'a> Short<'a> {
+    fn begin(count: &'a AtomicU32) -> Short<'a> {
+        count.fetch_add(1, Ordering::Relaxed);
+        Short(count)
+    }
+}
+
+impl Drop for Short<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
