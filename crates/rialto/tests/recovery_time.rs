@@ -1,10 +1,15 @@
 //! How long a recovery takes: told while it goes on, measured, kept, and predicted.
 
+#[path = "common/hooked.rs"]
+mod hooked;
+
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use hooked::HookedDisk;
 use rialto::io::{Disk, MemoryDisk, SimulatedDisk, SystemClock};
 use rialto::recovery::{RecoveryReport, inspect};
 use rialto::row::{Column, ColumnType, Value};
@@ -200,6 +205,40 @@ fn a_short_recovery_says_nothing_and_what_it_measures_is_kept() {
     let predicted = inspect::inspect(&disk, 512 << 20, 1).unwrap();
     let redo_is_measured = report.redo_time.as_millis() >= 50 && report.packets >= 10_000;
     assert_eq!(predicted.contains("transactions/s (measured)"), redo_is_measured, "{predicted}\n{report:?}");
+}
+
+/// The code that is told how a recovery goes on is foreign: one that panics at each line ends no recovery.
+#[test]
+fn a_recovery_goes_on_where_its_progress_panics() {
+    let inner = MemoryDisk::new();
+    let disk: Arc<dyn Disk> = inner.clone();
+    let (db, table) = made(&disk, options());
+    insert(&db, &table, 0..1_000);
+    db.checkpoint().unwrap();
+    (0..100).for_each(|n| change(&db, &table, n));
+    let left = HookedDisk::new(killed(db, &inner));
+    // A recovery speaks after a second.
+    let stood_still = AtomicBool::new(false);
+    left.before_reads(move |file: &str, _| {
+        if file.starts_with("backup") && !stood_still.swap(true, Ordering::Relaxed) {
+            std::thread::sleep(Duration::from_millis(1_100));
+        }
+    });
+    let lines = Arc::new(AtomicU64::new(0));
+    let progress = {
+        let lines = lines.clone();
+        Some(Arc::new(move |_: &str| {
+            lines.fetch_add(1, Ordering::Relaxed);
+            assert_eq!(lines.load(Ordering::Relaxed), 0, "it panics");
+        }) as rialto::Progress)
+    };
+    // On one thread: the one that tells.
+    let db = Database::open_on(left, Options { progress, recovery_threads: 1, ..options() }).unwrap();
+    assert!(lines.load(Ordering::Relaxed) > 0, "the test's own premise");
+    let rows = db.read(|tx| Ok(db.table("t")?.rows_estimate())).unwrap();
+    assert_eq!(rows, 1_000);
+    db.checkpoint().unwrap();
+    db.close().unwrap();
 }
 
 /// The middle one.

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::foreign::run_caught;
 use crate::store::memory::SEGMENT_BYTES;
 
 /// The least time from one line to the next.
@@ -139,7 +140,7 @@ pub(super) fn bytes(bytes: u64) -> String {
 /// Who is told.
 pub(crate) type Tell<'a> = &'a (dyn Fn(&str) + Sync);
 
-/// Says the lines as a recovery goes on.
+/// Says the lines as a recovery goes on. A panic of the code that is told ends its line, and not the recovery.
 pub(crate) struct Progress<'a> {
     tell: Option<Tell<'a>>,
     began: Instant,
@@ -198,7 +199,7 @@ impl<'a> Progress<'a> {
         let Some(tell) = self.tell else { return };
         let line = self.lines.lock().at(self.began.elapsed(), done, of);
         if let Some(line) = line {
-            tell(&line);
+            run_caught(|| tell(&line));
         }
     }
 
@@ -207,7 +208,8 @@ impl<'a> Progress<'a> {
         if let Some(tell) = self.tell
             && self.lines.lock().said > 0
         {
-            tell(&line());
+            let line = line();
+            run_caught(|| tell(&line));
         }
     }
 }
