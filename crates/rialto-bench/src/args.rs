@@ -271,8 +271,6 @@ impl Unbuilt {
 const PACKETS_SPARE: usize = 1_024;
 const PACKETS_MAX: usize = 60_000;
 const CLIENTS_SPARE: usize = 16;
-/// What `Options::transactions_max` may be at most.
-const TRANSACTIONS_MAX: usize = 16_384;
 
 impl BenchArgs {
     /// The regime of virtual time that the run is in, if it is.
@@ -370,7 +368,7 @@ impl BenchArgs {
     fn transactions_max(&self, default: usize) -> usize {
         let open = match self.executor_threads {
             None | Some(0) => self.clients as usize,
-            Some(_) => (2 * self.outstanding()).min(TRANSACTIONS_MAX - CLIENTS_SPARE),
+            Some(_) => (2 * self.outstanding()).min(Options::TRANSACTIONS_MAX - CLIENTS_SPARE),
         };
         default.max(open + CLIENTS_SPARE)
     }

@@ -120,7 +120,9 @@ impl ServeArgs {
             log_writes_in_flight: self.log_writes.in_flight(),
             transactions_max: defaults
                 .transactions_max
-                .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE)),
+                .max(self.max_connections.saturating_add(TRANSACTIONS_SPARE))
+                // Of too many connections the server tells.
+                .min(Options::TRANSACTIONS_MAX),
             backup_copies: self.backup_copies,
             archive: self.archive.as_ref().map(Archive::directory),
             progress: Some(Arc::new(|text: &str| tell(format_args!("  {text}")))),

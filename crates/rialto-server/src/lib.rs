@@ -47,7 +47,8 @@ pub struct ServeOptions {
     pub socket_dir: Option<PathBuf>,
     /// The port in the socket file's name; 0 for that of the TCP socket.
     pub port: u16,
-    /// The most connections at a time, from the moment that they are accepted.
+    /// The most connections at a time, from the moment that they are accepted; at most
+    /// [`Options::TRANSACTIONS_MAX`](rialto::Options::TRANSACTIONS_MAX). Each has a thread.
     pub max_connections: usize,
     /// How long a client may take for its start-up packets.
     pub startup_timeout: Duration,
@@ -89,9 +90,12 @@ pub enum ServeError {
     /// No TCP and no socket file.
     #[error("--listen none without --socket-dir: there is nowhere to listen; give one of the two")]
     Nowhere,
-    /// No connections at all.
-    #[error("--max-connections 0: give at least 1")]
-    NoConnections,
+    /// No connections at all, or more than there can be transactions.
+    #[error("--max-connections {connections}: expected 1 to {}", rialto::Options::TRANSACTIONS_MAX)]
+    Connections {
+        /// As given.
+        connections: usize,
+    },
     /// More connections than the process may have open.
     #[error(
         "--max-connections {connections}: the process may have {limit} files open (ulimit -n), which is enough for {most} connections beside the database; give at most so many, or raise the limit"
@@ -139,7 +143,7 @@ impl ServeError {
         match self {
             ServeError::NotLoopback { .. }
             | ServeError::Nowhere
-            | ServeError::NoConnections
+            | ServeError::Connections { .. }
             | ServeError::TooManyConnections { .. }
             | ServeError::SocketPathTooLong { .. } => 2,
             ServeError::Listen { .. }
@@ -162,10 +166,14 @@ pub struct Server {
 impl Server {
     /// Opens the sockets. Call it in the runtime that is to serve.
     pub async fn bind(database: Database, options: &ServeOptions) -> Result<Server, ServeError> {
-        if options.max_connections == 0 {
-            return Err(ServeError::NoConnections);
+        let connections = options.max_connections;
+        let are_possible = (1..=rialto::Options::TRANSACTIONS_MAX).contains(&connections);
+        if connections > 0 {
+            open_files::check(connections)?;
         }
-        open_files::check(options.max_connections)?;
+        if !are_possible {
+            return Err(ServeError::Connections { connections });
+        }
         let mut port = options.port;
         let tcp_only = Listeners::open(options.listen, None, 0);
         let mut listeners = match options.listen {

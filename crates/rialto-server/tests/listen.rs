@@ -48,8 +48,19 @@ fn only_this_machine_is_served() {
     let error = bind(ServeOptions { listen: None, ..Default::default() }).unwrap_err();
     assert!(matches!(error, ServeError::Nowhere), "{error}");
     let listen = Some(([127, 0, 0, 1], 0).into());
-    let error = bind(ServeOptions { listen, max_connections: 0, ..Default::default() }).unwrap_err();
-    assert_eq!(error.exit_code(), 2);
+    let limit = getrlimit(Resource::Nofile);
+    for max_connections in [0, 16_385] {
+        let error = bind(ServeOptions { listen, max_connections, ..Default::default() }).unwrap_err();
+        assert_eq!(error.exit_code(), 2);
+        match error {
+            // There may be a lower bound.
+            ServeError::TooManyConnections { most, .. } => assert!(most < max_connections, "{limit:?}"),
+            error => assert_eq!(
+                error.to_string(),
+                format!("--max-connections {max_connections}: expected 1 to 16384")
+            ),
+        }
+    }
     let missing = Some(PathBuf::from("/no/such/directory"));
     let error = bind(ServeOptions { listen: None, socket_dir: missing, ..Default::default() }).unwrap_err();
     assert_eq!(error.exit_code(), 4);

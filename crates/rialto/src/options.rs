@@ -123,8 +123,8 @@ pub type Progress = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct Options {
     /// How durable "committed" is for transactions that do not choose; the disk (level 3) by default.
     pub durability: Durability,
-    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default. While the database
-    /// is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
+    /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default, at most 16 TiB.
+    /// While the database is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
     /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound.
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
@@ -209,7 +209,7 @@ pub struct Options {
     /// How many groups may be on their way to the disk at the same time, 1 to 3; by default as many as measure well when
     /// the database is opened.
     pub log_writes_in_flight: Option<u32>,
-    /// How many transactions can be open at the same time; 1,024 by default.
+    /// How many transactions can be open at the same time; 1,024 by default, at most [`Options::TRANSACTIONS_MAX`].
     pub transactions_max: usize,
     /// How many packets there are for transactions that write; 16,384 by default. A transaction has its packet from its first write until
     /// it is in the log's ring, on its way to the disk. There are never fewer than two packets for each transaction that can be open
@@ -226,10 +226,10 @@ pub struct Options {
     pub memory_flush_interval: Duration,
     /// How long a transaction waits for a packet slot or for log space before it fails; 5 s by default.
     pub log_wait_max: Duration,
-    /// How many threads recovery uses; one for each core by default.
+    /// How many threads recovery uses; one for each core by default, at most [`Options::RECOVERY_THREADS_MAX`].
     pub recovery_threads: usize,
     /// Told of each step of a long recovery, and when [`recovery_within`](Options::recovery_within) cannot be kept; nothing
-    /// by default.
+    /// by default. It may panic: nothing else comes of that.
     pub progress: Option<Progress>,
     /// Whether a directory without a database becomes one; yes by default.
     pub create: bool,
@@ -239,7 +239,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             durability: Durability::Disk,
-            memory_bytes: machine_memory() / 4 * 3,
+            memory_bytes: (machine_memory() / 4 * 3).min(MEMORY_BYTES_MAX),
             logging: Logging::Value,
             procedures: Vec::new(),
             check_determinism: false,
@@ -269,7 +269,9 @@ impl Default for Options {
             deadlock_retries_max: 100,
             memory_flush_interval: Duration::from_millis(10),
             log_wait_max: Duration::from_secs(5),
-            recovery_threads: std::thread::available_parallelism().map_or(1, usize::from),
+            recovery_threads: std::thread::available_parallelism()
+                .map_or(1, usize::from)
+                .min(Options::RECOVERY_THREADS_MAX),
             progress: None,
             create: true,
         }
@@ -326,14 +328,22 @@ const EXECUTOR_THREADS_MAX: usize = 256;
 /// See [`Options::parts_max`].
 const PARTS_MAX: usize = 2_048;
 
-/// The least memory that a database can work with, in bytes.
+/// The least memory that a database can work with, in bytes, and the most that it has numbers for at a reasonable cost: 16 bytes for
+/// each segment of 64 KiB that there can be.
 const MEMORY_BYTES_MIN: u64 = 4 << 20;
+pub(crate) const MEMORY_BYTES_MAX: u64 = 1 << 44;
 
 /// What [`Options::recovery_within`] may be.
 const RECOVERY_WITHIN_MIN: Duration = Duration::from_millis(10);
 const RECOVERY_WITHIN_MAX: Duration = Duration::from_secs(86_400);
 
 impl Options {
+    /// The most transactions that can be open at the same time ([`Options::transactions_max`]).
+    pub const TRANSACTIONS_MAX: usize = 16_384;
+
+    /// The most threads that a recovery uses ([`Options::recovery_threads`]).
+    pub const RECOVERY_THREADS_MAX: usize = 1_024;
+
     pub(crate) fn snapshot_bytes_max(&self) -> u64 {
         self.snapshot_bytes_max.unwrap_or(self.memory_bytes / 8)
     }
@@ -377,9 +387,9 @@ impl Options {
                 self.colour_retry
             ));
         }
-        if self.memory_bytes < MEMORY_BYTES_MIN {
+        if !(MEMORY_BYTES_MIN..=MEMORY_BYTES_MAX).contains(&self.memory_bytes) {
             return Some(format!(
-                "memory_bytes is {}, expected at least {MEMORY_BYTES_MIN}",
+                "memory_bytes is {}, expected {MEMORY_BYTES_MIN} to {MEMORY_BYTES_MAX}",
                 self.memory_bytes
             ));
         }
@@ -392,8 +402,13 @@ impl Options {
                 "log_writes_in_flight is {found}, expected 1 to {IN_FLIGHT_MAX}, or none to measure it"
             ));
         }
-        if !(1..=16_384).contains(&self.transactions_max) {
-            return Some(format!("transactions_max is {}, expected 1 to 16384", self.transactions_max));
+        for (name, found, most) in [
+            ("transactions_max", self.transactions_max, Options::TRANSACTIONS_MAX),
+            ("recovery_threads", self.recovery_threads, Options::RECOVERY_THREADS_MAX),
+        ] {
+            if !(1..=most).contains(&found) {
+                return Some(format!("{name} is {found}, expected 1 to {most}"));
+            }
         }
         if !(1..=4_096).contains(&self.executors) {
             return Some(format!("executors is {}, expected 1 to 4096", self.executors));
@@ -453,9 +468,6 @@ impl Options {
                     "recovery_within is {within:?}, expected {RECOVERY_WITHIN_MIN:?} to {RECOVERY_WITHIN_MAX:?}"
                 ));
             }
-        }
-        if self.recovery_threads == 0 {
-            return Some("recovery_threads is 0, expected at least 1".to_owned());
         }
         None
     }

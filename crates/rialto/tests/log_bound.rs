@@ -12,8 +12,8 @@ use rialto::backup::Archive;
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, Logging, OpenError, Options, Procedure,
-    Scan, Table, TableDef, Transaction,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, OpenError, Options,
+    Procedure, Scan, Table, TableDef, Transaction,
 };
 
 /// Rows of a table, and bytes of each row's text: so much log does one change of all of them take.
@@ -450,6 +450,18 @@ fn a_wrong_option_of_the_log_is_named_as_one() {
         (Options { log_writes_in_flight: Some(0), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { log_writes_in_flight: Some(9), ..options(16 << 20) }, "log_writes_in_flight"),
         (Options { packets_max: 0, ..options(16 << 20) }, "packets_max"),
+        (Options { packets_max: 60_001, ..options(16 << 20) }, "packets_max"),
+        (Options { transactions_max: 0, ..options(16 << 20) }, "transactions_max"),
+        (Options { transactions_max: usize::MAX, ..options(16 << 20) }, "transactions_max"),
+        (Options { recovery_threads: 0, ..options(16 << 20) }, "recovery_threads"),
+        (Options { recovery_threads: 1_025, ..options(16 << 20) }, "recovery_threads"),
+        (Options { executors: usize::MAX, ..options(16 << 20) }, "executors"),
+        (Options { executors_max: usize::MAX, ..options(16 << 20) }, "executors_max"),
+        (Options { executor_threads: 257, locks: LockForm::Local, ..options(16 << 20) }, "executor_threads"),
+        (Options { write_set_bytes_max: usize::MAX, ..options(16 << 20) }, "write_set_bytes_max"),
+        (Options { backup_copies: 4, ..options(16 << 20) }, "backup_copies"),
+        (Options { memory_bytes: 0, ..options(16 << 20) }, "memory_bytes"),
+        (Options { memory_bytes: u64::MAX, ..options(16 << 20) }, "memory_bytes"),
     ] {
         let refused = Database::open_on(MemoryDisk::new(), wrong).unwrap_err();
         assert!(matches!(&refused, OpenError::Options { what } if what.contains(name)), "{name}: {refused}");

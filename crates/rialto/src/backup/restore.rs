@@ -65,7 +65,8 @@ pub struct Restore {
     /// The bound on the memory that redo may take, in bytes; as [`Options`] has it by default. Without an archive it takes
     /// none.
     pub memory_bytes: u64,
-    /// How many threads redo uses; as [`Options`] has it by default.
+    /// How many threads redo uses; as [`Options`] has it by default. It uses at least one, and at most
+    /// [`Options::RECOVERY_THREADS_MAX`].
     pub threads: usize,
     /// The procedures whose calls an archived log may hold ([`Logging::Transaction`](crate::Logging::Transaction)), as
     /// [`Options::procedures`]; none by default.

@@ -6,6 +6,7 @@ use super::load;
 use crate::checkpoint::home::HomeBlock;
 use crate::error::{Error, Result};
 use crate::io::Disk;
+use crate::options::{MEMORY_BYTES_MAX, Options};
 use crate::store::memory::index::NodePool;
 use crate::store::memory::{Budget, Segments};
 
@@ -35,6 +36,8 @@ pub(crate) fn within_memory<T>(
     memory_bytes: u64,
     mut attempt: impl FnMut(Room) -> Result<T>,
 ) -> Result<T> {
+    let (threads, memory_bytes) =
+        (threads.clamp(1, Options::RECOVERY_THREADS_MAX), memory_bytes.min(MEMORY_BYTES_MAX));
     let segments = load::segments_there(disk, home);
     let mut try_with = |threads, kept: u64, given_back: u64| {
         let (segments, nodes) = memory(memory_bytes, kept + given_back, segments)?;
