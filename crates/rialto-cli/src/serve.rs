@@ -80,8 +80,8 @@ pub struct ServeArgs {
     /// The most connections at a time, those included that have not said who they are yet
     #[arg(long, value_name = "N", default_value_t = 100)]
     max_connections: usize,
-    /// The time in which a client has to take 256 KiB, or all that waits for it, else its session is ended; in seconds, 0
-    /// for no limit
+    /// The time in which a client has to take 256 KiB, or all that waits for it, and to send as much of a message that takes
+    /// room of all connections, else its session is ended; in seconds, 0 for no limit
     #[arg(long, value_name = "S", default_value = "60", value_parser = rialto_bench::args::seconds)]
     write_timeout_s: Duration,
     /// How long a client may take for its start-up packets, in seconds

@@ -52,7 +52,8 @@ pub struct ServeOptions {
     pub max_connections: usize,
     /// How long a client may take for its start-up packets.
     pub startup_timeout: Duration,
-    /// The time in which a client has to take 256 KiB, or all that waits for it, else its session is ended; zero for no limit.
+    /// The time in which a client has to take 256 KiB, or all that waits for it, and to send as much, or the rest, of what takes room
+    /// that all connections share; else its session is ended. Zero for no limit.
     pub write_timeout: Duration,
     /// How long open transactions may take to finish when the server is told to end.
     pub drain_timeout: Duration,

@@ -17,7 +17,7 @@ use tokio::sync::Notify;
 use crate::ServeOptions;
 use crate::connection::Closer;
 
-/// The most bytes that the large messages, and lines of COPY, take together that the connections of a server receive at a time.
+/// The most bytes that the large messages take together that the connections of a server receive at a time.
 const MESSAGE_ROOM_BYTES: usize = 2 << 30;
 
 /// How soon a server hears that its database has stopped, if no session told it.
@@ -44,7 +44,7 @@ pub struct Shared {
     pub(crate) database: Database,
     /// Where its sessions read statements.
     pub(crate) reading_room: Arc<Room>,
-    /// Where its connections receive messages, and keep lines of COPY.
+    /// Where its connections receive messages, and keep what is behind a COPY in its query string.
     pub(crate) message_room: Arc<Room>,
     connections_max: usize,
     startup_timeout: Duration,
@@ -103,7 +103,7 @@ impl Shared {
         self.connections_max
     }
 
-    /// The time in which a client has to take 256 KiB, or all that waits for it; `None` without a limit.
+    /// The time in which a client has to take or send so much; `None` without a limit.
     pub(crate) fn write_timeout(&self) -> Option<Duration> {
         Some(self.write_timeout).filter(|limit| !limit.is_zero())
     }

@@ -44,6 +44,37 @@ fn a_client_that_does_not_read_loses_its_session_and_its_locks() {
     drop(deaf);
 }
 
+/// A message, or the text behind a COPY, that takes room of all connections has to come to its end, or to go on.
+#[test]
+fn a_client_that_stops_amid_what_takes_room_loses_its_session_and_its_locks() {
+    let server = server(ServeOptions { write_timeout: Duration::from_millis(100), ..Default::default() });
+    let mut other = server.connect();
+    other.run("create table t (a int primary key, b int)");
+    other.run("insert into t values (1, 0)");
+    other.run("set lock_timeout = 0");
+    // One that has begun what takes none may think about it: so does libpq with the last bytes of a COPY's data.
+    let mut slow = server.connect();
+    slow.run("begin");
+    let little = query("select count(*) from t");
+    slow.send(&little[..9]);
+    let large = query(&format!("select '{}'", "x".repeat(4 << 20)));
+    let behind = query(&format!("copy t from stdin; select '{}'", "x".repeat(2 << 20)));
+    for begun in [&large[..3 << 20], &behind] {
+        let mut stuck = server.connect();
+        stuck.run("begin");
+        stuck.run("update t set b = 1 where a = 1");
+        stuck.send(begun);
+        let answer = stuck.answer();
+        assert_eq!(error_code(&answer).as_deref(), Some("08P01"));
+        assert!(error_text(&answer).contains("came within 100ms"), "{}", error_text(&answer));
+        assert!(stuck.read().is_none(), "it is ended");
+        other.run("update t set b = b + 10 where a = 1");
+    }
+    assert_eq!(rows(&other.run("select b from t")), [[Some("20".to_string())]]);
+    slow.send(&little[9..]);
+    assert_eq!(rows(&slow.answer()), [[Some("1".to_string())]]);
+}
+
 #[test]
 fn a_client_that_does_not_read_does_not_hold_up_the_end_nor_outlive_it() {
     let server = server(ServeOptions {

@@ -10,10 +10,12 @@ use rialto::{Table, Transaction};
 
 use crate::error::{Result, SqlError, SqlState};
 use crate::prepared::{CopyPlan, Kind, Prepared};
+use crate::room::SMALL_BYTES;
 use crate::values::{SqlType, binary, text};
 
-/// The longest line that is accepted, in bytes.
-const LINE_BYTES_MAX: usize = 1 << 24;
+/// The longest line that is accepted, in bytes. A row has at most 32,000, of which each is a few characters of its line; so what a COPY
+/// keeps until more comes is no more than a session may take beside all others.
+const LINE_BYTES_MAX: usize = SMALL_BYTES;
 
 /// A COPY from the client that is going on.
 pub struct CopyIn {
@@ -74,11 +76,6 @@ impl CopyIn {
         self.rows
     }
 
-    /// The memory that it keeps of its data, in bytes.
-    pub fn kept_bytes(&self) -> usize {
-        self.pending.capacity()
-    }
-
     /// Puts all lines into the table that these data complete.
     pub fn run(&mut self, tx: &mut Transaction, mut data: &[u8]) -> Result<()> {
         while !self.ended {
@@ -121,7 +118,7 @@ impl CopyIn {
             return Ok(());
         }
         let number = self.line + 1;
-        let read = split(line, self.delimiter, &self.null, &mut self.scratch);
+        let read = split(line, self.delimiter, &self.null, self.columns.len(), &mut self.scratch);
         read.and_then(|()| encode(&self.schema, &self.columns, &mut self.scratch)).map_err(|error| {
             let place = format!("COPY {}, line {number}", self.schema.table());
             if error.detail.is_none() { error.detail(format!("{place}.")) } else { error }
@@ -163,12 +160,16 @@ fn without_return(line: &[u8]) -> &[u8] {
     }
 }
 
-/// Splits a line into values and undoes their escapes.
-fn split(line: &[u8], delimiter: u8, null: &[u8], scratch: &mut Scratch) -> Result<()> {
+/// Splits a line into values, at most so many, and undoes their escapes.
+fn split(line: &[u8], delimiter: u8, null: &[u8], columns: usize, scratch: &mut Scratch) -> Result<()> {
     scratch.bytes.clear();
     scratch.ends.clear();
     let mut at = 0;
     loop {
+        if scratch.ends.len() == columns {
+            let message = "extra data after last expected column";
+            return Err(SqlError::new(SqlState::BadCopyFormat, message));
+        }
         let start = at;
         let written = scratch.bytes.len();
         while at < line.len() && line[at] != delimiter {
@@ -227,13 +228,10 @@ fn unescape(line: &[u8], at: usize, out: &mut Vec<u8>) -> usize {
 /// Encodes the row that a line's values make.
 fn encode(schema: &Schema, columns: &[usize], scratch: &mut Scratch) -> Result<()> {
     let Scratch { bytes, ends, row } = scratch;
-    let wrong = |message: String| Err(SqlError::new(SqlState::BadCopyFormat, message));
-    if ends.len() > columns.len() {
-        return wrong("extra data after last expected column".to_string());
-    }
     if ends.len() < columns.len() {
         let missing = &schema.columns()[columns[ends.len()]].name;
-        return wrong(format!("missing data for column \"{missing}\""));
+        let message = format!("missing data for column \"{missing}\"");
+        return Err(SqlError::new(SqlState::BadCopyFormat, message));
     }
     row.clear();
     let mut encoder = RowEncoder::new(schema, row);
@@ -327,11 +325,16 @@ fn escape(byte: u8, delimiter: u8, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
+    use rialto::io::MemoryDisk;
+    use rialto::{Database, Options};
+
     use super::*;
+    use crate::Session;
+    use crate::run::Collected;
 
     fn values(line: &str) -> Vec<Option<String>> {
         let mut scratch = Scratch::default();
-        split(line.as_bytes(), b'\t', b"\\N", &mut scratch).unwrap();
+        split(line.as_bytes(), b'\t', b"\\N", 100, &mut scratch).unwrap();
         let mut start = 0;
         let take = |end: &Option<usize>| {
             end.map(|end| {
@@ -357,7 +360,10 @@ mod tests {
     #[test]
     fn escapes_are_undone() {
         assert_eq!(values(r"a\nb\\N\x41\102\q"), [some("a\nb\\NABq")]);
-        assert!(split(br"a\.", b'\t', b"\\N", &mut Scratch::default()).is_err(), "an end marker amid data");
+        assert!(
+            split(br"a\.", b'\t', b"\\N", 1, &mut Scratch::default()).is_err(),
+            "an end marker amid data"
+        );
         assert_eq!(values(r"\x"), [some("x")]);
         assert_eq!(values(r"\\N"), [some("\\N")]);
         assert_eq!(values(r"\0"), [some("\0")]);
@@ -385,7 +391,52 @@ mod tests {
                 line.push(b"\\\tN0x7fb."[(state >> 33) as usize % 9]);
             }
             // Any bytes are values or an error.
-            let _ = split(&line, b'\t', b"\\N", &mut Scratch::default());
+            let _ = split(&line, b'\t', b"\\N", 3, &mut Scratch::default());
         }
+    }
+
+    /// What a COPY keeps of these data, in bytes, once they have come; or the error that it ends with.
+    fn kept(data: &[&[u8]]) -> Result<usize, &'static str> {
+        let database =
+            Database::open_on(MemoryDisk::new(), Options::default()).expect("a new database opens");
+        let mut session = Session::new(database, "ann", "bank");
+        let prepared = session.prepare("create table t (a int, b text)", &[]).unwrap();
+        session.execute(&prepared, &[], &mut Collected::default()).unwrap();
+        let prepared = session.prepare("copy t from stdin", &[]).unwrap();
+        let mut copy = session.begin_copy(&prepared).unwrap();
+        for data in data {
+            session.run_copy(&mut copy, data, false).map_err(|error| error.sqlstate.code())?;
+        }
+        let Scratch { bytes, ends, row } = &copy.scratch;
+        let scratch = bytes.capacity() + row.capacity() + ends.capacity() * size_of::<Option<usize>>();
+        Ok(copy.pending.capacity() + scratch)
+    }
+
+    /// Between two pieces of its data a COPY keeps the line that has begun, not the data.
+    #[test]
+    fn what_is_kept_is_a_line() {
+        let lines = "1\tx\n".repeat(1 << 18);
+        let lines = lines.as_bytes();
+        let little = 1 << 10;
+        assert!(kept(&[lines]).unwrap() < little);
+        assert!(kept(&[lines, b"2\t"]).unwrap() < little);
+        assert!(kept(&[b"\\.\n", lines]).unwrap() < little);
+        // The longest row with each byte as an escape, and then the longest line.
+        let row = format!("1\t{}\n", "\\x41".repeat(31_900));
+        assert!(kept(&[row.as_bytes()]).unwrap() < 128 << 10);
+        let long = vec![b'x'; SMALL_BYTES + 1];
+        let pieces: Vec<&[u8]> = long[1..].chunks(1_000).collect();
+        assert!(kept(&pieces).unwrap() <= 2 * SMALL_BYTES);
+        assert_eq!(kept(&[&long]), Err("54000"));
+        let pieces: Vec<&[u8]> = long.chunks(1_000).collect();
+        assert_eq!(kept(&pieces), Err("54000"));
+    }
+
+    #[test]
+    fn values_beyond_the_columns_take_nothing() {
+        let mut scratch = Scratch::default();
+        let error = split(&[b'\t'; 1 << 20], b'\t', b"\\N", 2, &mut scratch).unwrap_err();
+        assert_eq!(error.message, "extra data after last expected column");
+        assert!(scratch.ends.capacity() <= 4);
     }
 }

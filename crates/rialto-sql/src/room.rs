@@ -75,7 +75,7 @@ impl Taken {
 
 impl Drop for Taken {
     fn drop(&mut self) {
-        if self.bytes > 0 {
+        if !self.is_empty() {
             self.room.free.fetch_add(self.bytes, Ordering::Relaxed);
         }
     }

@@ -677,26 +677,6 @@ fn a_newline_behind_a_backslash_is_data_however_a_copy_is_cut() {
     }
 }
 
-/// Between two pieces of its data a COPY keeps the line that has begun, not the data.
-#[test]
-fn a_copy_keeps_no_more_of_its_data_than_a_line() {
-    let mut session = Session::new(database(), "ann", "bank");
-    run(&mut session, "create table t (a int, b text)");
-    let prepared = session.prepare("copy t from stdin", &[]).unwrap();
-    let lines = "1\tx\n".repeat(1 << 18);
-    for (data, most) in [
-        (lines.clone(), 0),
-        (format!("{lines}2\t"), 8),
-        (format!("\\.\n{lines}"), 0),
-        ("x".repeat(1 << 20), 1 << 20),
-    ] {
-        let mut copy = session.begin_copy(&prepared).unwrap();
-        session.run_copy(&mut copy, data.as_bytes(), false).unwrap();
-        assert!(copy.kept_bytes() <= most, "{} bytes of {}", copy.kept_bytes(), data.len());
-        let _ = session.fail(&SqlError::unsupported("the test goes on"));
-    }
-}
-
 #[test]
 fn the_end_marker_of_a_copy_stands_alone_on_its_line() {
     let mut session = Session::new(database(), "ann", "bank");

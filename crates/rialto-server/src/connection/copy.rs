@@ -1,8 +1,10 @@
 //! COPY from the client: the messages while its data comes.
 
 use std::io;
+use std::sync::Arc;
 
 use rialto_sql::parse::Pieces;
+use rialto_sql::room::{Room, Taken};
 use rialto_sql::{CopyIn, SqlError, SqlState};
 
 use super::{Connection, Mode, Stream};
@@ -14,16 +16,31 @@ pub(super) struct CopyState {
     /// Whether it was in a simple query, and not in a pipeline.
     simple: bool,
     /// What is left of the query string, and the characters before it.
-    pub(super) rest: (String, usize),
+    rest: (String, usize),
+    /// The room that this takes.
+    taken: Taken,
 }
 
 impl CopyState {
-    pub(super) fn simple(copy: CopyIn) -> CopyState {
-        CopyState { copy, simple: true, rest: Default::default() }
+    pub(super) fn simple(copy: CopyIn, room: &Arc<Room>) -> CopyState {
+        CopyState { copy, simple: true, rest: Default::default(), taken: Taken::of(room) }
     }
 
-    pub(super) fn in_pipeline(copy: CopyIn) -> CopyState {
-        CopyState { copy, simple: false, rest: Default::default() }
+    pub(super) fn in_pipeline(copy: CopyIn, room: &Arc<Room>) -> CopyState {
+        CopyState { copy, simple: false, rest: Default::default(), taken: Taken::of(room) }
+    }
+
+    /// Keeps the statements behind it until it has ended.
+    pub(super) fn keep(&mut self, rest: Pieces<'_>) -> Result<(), SqlError> {
+        let (text, chars_before) = rest.rest();
+        self.taken.fit(text.len(), "the text behind a COPY")?;
+        self.rest = (text.to_string(), chars_before);
+        Ok(())
+    }
+
+    /// Whether it holds room that all connections share.
+    pub(super) fn holds_room(&self) -> bool {
+        !self.taken.is_empty()
     }
 }
 

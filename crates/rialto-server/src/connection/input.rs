@@ -1,6 +1,6 @@
 //! [`Input`]: bytes from a client, cut into messages.
 
-use std::io::{self, Read};
+use std::io;
 use std::sync::Arc;
 
 use rialto_sql::SqlError;
@@ -46,9 +46,14 @@ impl Input {
         Input { bytes: Vec::new(), start: 0, end: 0, taken: Taken::of(room), refused: None }
     }
 
-    /// Reads what there is, at least one byte; `false` at the end.
-    pub(super) fn fill(&mut self, stream: &mut impl Read) -> io::Result<bool> {
-        if self.start > 0 {
+    /// Reads what there is, at least one byte; `false` at the end. `read` is told whether what has begun holds room.
+    pub(super) fn fill(
+        &mut self,
+        mut read: impl FnMut(&mut [u8], bool) -> io::Result<usize>,
+    ) -> io::Result<bool> {
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        } else if self.start > 0 {
             // What is left is a part of one message: little, unless the message is large and just begun.
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, self.end - self.start);
@@ -58,7 +63,7 @@ impl Input {
             self.make_room();
         }
         loop {
-            match stream.read(&mut self.bytes[self.end..]) {
+            match read(&mut self.bytes[self.end..], !self.taken.is_empty()) {
                 Ok(read) => {
                     self.end += read;
                     return Ok(read > 0);
@@ -164,6 +169,8 @@ impl Input {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
+
     use super::*;
 
     fn fresh() -> Input {
@@ -181,7 +188,7 @@ mod tests {
     fn feed(input: &mut Input, mut sent: &[u8]) -> Vec<String> {
         let mut came = Vec::new();
         while !sent.is_empty() {
-            assert!(input.fill(&mut sent).unwrap());
+            assert!(input.fill(|buffer, _| sent.read(buffer)).unwrap());
             while let Some(next) = input.next().unwrap() {
                 came.push(match next {
                     Came::Message(tag, body) => format!("{} {}", tag as char, body.len()),
@@ -250,7 +257,7 @@ mod tests {
             let mut input = fresh();
             let mut found = Vec::new();
             for mut piece in bytes.chunks(step) {
-                assert!(input.fill(&mut piece).unwrap());
+                assert!(input.fill(|buffer, _| piece.read(buffer)).unwrap());
                 while let Some(Came::Message(tag, body)) = input.next().unwrap() {
                     assert_eq!(tag, b'Q');
                     found.push(String::from_utf8(body.to_vec()).unwrap());
@@ -263,14 +270,14 @@ mod tests {
     #[test]
     fn a_length_that_makes_no_sense_is_refused() {
         let mut input = fresh();
-        input.fill(&mut &b"Q\0\0\0\x03"[..]).unwrap();
+        input.fill(|buffer, _| (&b"Q\0\0\0\x03"[..]).read(buffer)).unwrap();
         assert!(input.next().is_err());
         let mut input = fresh();
-        input.fill(&mut &b"Q\xff\xff\xff\xff"[..]).unwrap();
+        input.fill(|buffer, _| (&b"Q\xff\xff\xff\xff"[..]).read(buffer)).unwrap();
         assert!(input.next().is_err());
         for head in [&b"S\0\0\x27\x11"[..], b"!\0\0\0\x04", b"E\x01\0\0\0"] {
             let mut input = fresh();
-            input.fill(&mut &head[..]).unwrap();
+            input.fill(|buffer, _| (&head[..]).read(buffer)).unwrap();
             assert!(input.next().is_err(), "{head:?} before its body has come");
         }
     }

@@ -13,7 +13,8 @@
 //! What a message does depends on the [`Mode`]; `tests/states.rs` has the table. A message that makes no sense is an
 //! error in each, and ends what the mode was about: no mode outlives the transaction that it belongs to.
 //!
-//! A client that does not read is given up after the write time-out ([`Socket`]), and its transaction with it.
+//! A client that does not read, or stops in the midst of what takes room that all share, is given up after the write time-out
+//! ([`Socket`]), and its transaction with it.
 //!
 //! A connection has a thread of its own, so whatever it waits for holds up nobody: a lock, the log, the client. See
 //! `docs/decisions/2026-11-21-a-thread-per-connection.md`.
@@ -183,7 +184,15 @@ impl<S: Stream> Connection<S> {
                         self.flush()?;
                     }
                     let idle = self.is_idle();
-                    let more = place.read(idle, || input.fill(&mut self.socket))?;
+                    let copy_holds_room = matches!(&self.mode, Mode::CopyIn(copy) if copy.holds_room());
+                    let socket = &mut self.socket;
+                    let read = place.read(idle, || {
+                        input.fill(|buffer, holds_room| socket.read(buffer, holds_room || copy_holds_room))
+                    });
+                    let more = match read {
+                        Ok(more) => more,
+                        Err(error) => return self.read_failed(error),
+                    };
                     if !more && !place.ends(idle) {
                         self.session.abandon();
                         return Ok(());
@@ -198,6 +207,15 @@ impl<S: Stream> Connection<S> {
     fn is_idle(&self) -> bool {
         let between = !self.in_pipeline && self.session.status() == TransactionStatus::Idle;
         between && matches!(self.mode, Mode::Ready)
+    }
+
+    /// Tells a client that is given up.
+    #[cold]
+    fn read_failed(&mut self, error: io::Error) -> io::Result<()> {
+        match error.kind() {
+            io::ErrorKind::TimedOut => self.fatal(self.socket.stopped_sending()),
+            _ => Err(error),
+        }
     }
 
     /// Tells the client that the server is closing.

@@ -100,12 +100,13 @@ impl<S: Stream> Connection<S> {
     ) -> io::Result<()> {
         match answer {
             Ok(None) => {}
-            Ok(Some(mut copy)) => {
-                let (text, chars_before) = rest.rest();
-                copy.rest = (text.to_string(), chars_before);
-                self.mode = Mode::CopyIn(Box::new(copy));
-                return self.send_early();
-            }
+            Ok(Some(mut copy)) => match copy.keep(rest) {
+                Ok(()) => {
+                    self.mode = Mode::CopyIn(Box::new(copy));
+                    return self.send_early();
+                }
+                Err(error) => self.fail(error),
+            },
             Err(error) => self.fail(piece.move_error(error)),
         }
         self.ready()
@@ -117,7 +118,7 @@ impl<S: Stream> Connection<S> {
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(&prepared)?;
             backend::copy_response(&mut self.out, b'G', copy.columns());
-            return Ok(Some(CopyState::simple(copy)));
+            return Ok(Some(CopyState::simple(copy, &self.shared.message_room)));
         }
         let (tag, _) = self.execute(&prepared, &arguments, RowForm::SIMPLE, None)?;
         if prepared.copy().is_some() {

@@ -1,12 +1,14 @@
-//! [`Socket`]: a client's stream. A client that does not read is given up.
+//! [`Socket`]: a client's stream. A client that does not read is given up, and one that stops in the midst of what takes room.
 
-use std::io::{self, Read};
+use std::io;
 use std::time::{Duration, Instant};
+
+use rialto_sql::{SqlError, SqlState};
 
 use super::Stream;
 
 /// A client has to take this many bytes, or all that wait, within the write time-out: so a client that reads a byte now
-/// and then is given up, too.
+/// and then is given up, too. And it has to send so many, or the rest, of what takes room that all connections share.
 const STEP_BYTES: usize = 256 << 10;
 
 /// A client's stream after start-up.
@@ -15,11 +17,13 @@ pub(super) struct Socket<S> {
     write_timeout: Option<Duration>,
     /// A write has failed: the client is gone, and nothing waits for it again.
     failed: bool,
+    /// What the client has sent of a step that it is hurried for, and how long that was waited for.
+    step: Option<(usize, Duration)>,
 }
 
 impl<S: Stream> Socket<S> {
     pub(super) fn new(stream: S, write_timeout: Option<Duration>) -> Socket<S> {
-        Socket { stream, write_timeout, failed: false }
+        Socket { stream, write_timeout, failed: false, step: None }
     }
 
     /// Sends all of it; waits for a client that reads slowly, up to the write time-out.
@@ -62,20 +66,65 @@ impl<S: Stream> Socket<S> {
     }
 }
 
-impl<S: Stream> Read for Socket<S> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.stream.read(buffer)
+impl<S: Stream> Socket<S> {
+    /// Reads what there is. What is `hurried` has to come within the write time-out; only the time that is waited for it counts.
+    #[inline]
+    pub(super) fn read(&mut self, buffer: &mut [u8], hurried: bool) -> io::Result<usize> {
+        if hurried || self.step.is_some() {
+            self.read_step(buffer, hurried)
+        } else {
+            self.stream.read(buffer)
+        }
+    }
+
+    #[cold]
+    fn read_step(&mut self, buffer: &mut [u8], hurried: bool) -> io::Result<usize> {
+        let Some(limit) = self.write_timeout.filter(|_| hurried) else {
+            if self.step.take().is_some() {
+                self.stream.set_read_timeout(None)?;
+            }
+            return self.stream.read(buffer);
+        };
+        let (bytes, waited) = self.step.unwrap_or_default();
+        let left = limit.saturating_sub(waited);
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        // From here on the stream has a time-out, which the next read without one takes away.
+        self.step = Some((bytes, waited));
+        self.stream.set_read_timeout(Some(left))?;
+        let began = Instant::now();
+        let read = self.stream.read(buffer).map_err(|error| match error.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => error,
+        })?;
+        let bytes = bytes + read;
+        self.step =
+            Some(if bytes < STEP_BYTES { (bytes, waited + began.elapsed()) } else { Default::default() });
+        Ok(read)
+    }
+
+    /// What a client hears that was hurried and did not send enough.
+    pub(super) fn stopped_sending(&self) -> SqlError {
+        let message = format!(
+            "incomplete message from client: of a message or of a COPY, which takes room that all connections share, less than {} KiB \
+             came within {:?}",
+            STEP_BYTES >> 10,
+            self.write_timeout.unwrap_or_default()
+        );
+        SqlError::new(SqlState::ProtocolViolation, message)
+            .hint("The time is the server's --write-timeout-s. Send lines and messages of more than a mebibyte in one go.")
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::io::Write;
+    use std::io::{Read, Write};
 
     use super::super::Closer;
     use super::*;
 
-    /// A client that takes a byte at a time, each after a while, and none at all after `takes` of them.
+    /// A client that takes and sends a byte at a time, each after a while, and none at all after `takes` of them.
     struct Trickle {
         takes: usize,
         calls: usize,
@@ -83,7 +132,7 @@ mod tests {
 
     impl Read for Trickle {
         fn read(&mut self, _: &mut [u8]) -> io::Result<usize> {
-            Ok(0)
+            self.write(b"1")
         }
     }
 
@@ -124,5 +173,27 @@ mod tests {
         }
         let mut socket = Socket::new(Trickle { takes: 9, calls: 0 }, None);
         assert!(socket.send(&[0; 9]).is_ok());
+    }
+
+    #[test]
+    fn a_client_that_is_hurried_sends_enough_or_is_given_up() {
+        let byte = &mut [0];
+        for (takes, limit) in [(usize::MAX, Duration::from_millis(20)), (3, Duration::from_secs(3_600))] {
+            let mut socket = Socket::new(Trickle { takes, calls: 0 }, Some(limit));
+            // Each read takes a millisecond or more.
+            let ended = (0..=20).find_map(|_| socket.read(byte, true).err()).expect("it is given up");
+            assert_eq!(ended.kind(), io::ErrorKind::TimedOut);
+        }
+        // Each step has the whole time.
+        let limit = Duration::from_secs(3_600);
+        let mut socket = Socket::new(Trickle { takes: 2, calls: 0 }, Some(limit));
+        socket.step = Some((STEP_BYTES - 1, limit / 2));
+        assert!(socket.read(byte, true).is_ok());
+        assert_eq!(socket.step, Some((0, Duration::ZERO)));
+        // What is not hurried may take as long as it likes, and so may anything where there is no limit.
+        for (limit, hurried) in [(Some(Duration::from_millis(1)), false), (None, true)] {
+            let mut socket = Socket::new(Trickle { takes: 50, calls: 0 }, limit);
+            assert!((0..50).all(|_| socket.read(byte, hurried).is_ok()));
+        }
     }
 }
