@@ -744,6 +744,9 @@ impl Running {
         };
         self.checkpointer.stop();
         let outcome = core.log.close().and_then(|()| self.archive_durable());
+        if let Some(archiver) = core.log.archiver() {
+            archiver.close();
+        }
         core.contexts.close();
         core.part_contexts.close();
         kept.and(outcome)

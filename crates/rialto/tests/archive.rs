@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use archives::{add, archiving, full, ids, loaded, plan, refused, restored};
+use archives::{add, archiving, contents, copied, full, ids, loaded, plan, refused, restored};
 use quiet::{count, options, put, thing, things};
 use rialto::backup::{Restore, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
@@ -570,6 +570,58 @@ fn a_backup_without_the_archive_frees_no_log() {
         let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
         assert_eq!(count(&db), 495);
     }
+}
+
+/// An archive's directory is one process's: another one that archives there meanwhile is told, and keeps its log.
+#[test]
+fn an_archive_serves_one_process_at_a_time() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let disk = MemoryDisk::new();
+    let first = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    things(&first);
+    put(&first, 0..10);
+    let (backup, _) = full(&first);
+    let second = Database::open_on(copied(&*disk), archiving(&archive)).unwrap();
+    first.archive_log().unwrap();
+    let has = contents(&*archive);
+    put(&second, 10..20);
+    let told = second.archive_log().unwrap_err().to_string();
+    let expected = "not supported: this log in the archive memory (lost when the process ends): another process archives there; \
+                    wait for it, or give this database an archive of its own";
+    assert_eq!((told.as_str(), second.metrics().archive.unwrap().failure), (expected, Some(told.clone())));
+    assert!(contents(&*archive) == has);
+    first.close().unwrap();
+    // The first one has gone no further than the copy.
+    second.archive_log().unwrap();
+    second.close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert_eq!(count(&db), 20);
+}
+
+/// A copy that is not complete goes: after an error, that the disk is full for instance, at once; after a crash when the next process
+/// archives there.
+#[test]
+fn nothing_unfinished_stays_in_an_archive() {
+    let archive = FaultyDisk::new(Random::seed_from_environment());
+    let shared: Arc<dyn Disk> = archive.clone();
+    let unfinished = || archive.list().unwrap().iter().any(|name| name.ends_with(".unfinished"));
+    let db = Database::open_on(MemoryDisk::new(), archiving(&shared)).unwrap();
+    things(&db);
+    let (backup, _) = full(&db);
+    (0..60).for_each(|id| _ = add(&db, id, 30_000));
+    // A crash has left it.
+    archive.open("load-0000000099.unfinished", Open::Create, Caching::Buffered).unwrap();
+    for (kind, after) in [(FaultKind::Full, 1), (FaultKind::Write, 1), (FaultKind::Sync, 0)] {
+        archive.fail_always(kind, "log-", after);
+        let told = db.archive_log().unwrap_err().to_string();
+        assert!(told.contains("log-0000000001"), "{told}");
+        archive.mend();
+        assert!(!unfinished(), "{kind:?}: {told}");
+    }
+    db.close().unwrap();
+    assert!(!unfinished());
+    let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
+    assert_eq!(count(&db), 60);
 }
 
 #[test]

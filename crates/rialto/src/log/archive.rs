@@ -11,6 +11,10 @@
 //! Nor does it across openings: a copy of a log file is replaced only by one that begins with it, byte for byte
 //! (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied while closed, have the same identity
 //! and the same names of files. The archive keeps the log of the life that it has; the other one is refused, and keeps its log.
+//!
+//! An archiver has its directory to itself: it locks the directory before it looks at what is there, and holds the lock until the
+//! database closes. So a copy under its other name (`NAME.unfinished`) has one writer, and one that is there when the lock is taken
+//! was cut short: it is removed, as after an error.
 
 use std::sync::Arc;
 
@@ -20,10 +24,12 @@ use parking_lot::Mutex;
 use super::PAGE;
 use super::files::{self, LogFile};
 use crate::checkpoint::load_file::load_file_name;
-use crate::io::{AlignedBuffer, Caching, Disk, Open};
+use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, Open, remove_in_steps};
 use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;
+/// How the names of copies end that are not complete.
+const UNFINISHED: &str = ".unfinished";
 
 /// What an archive has taken since the database was opened.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -49,6 +55,8 @@ pub(crate) struct Archiver {
 
 #[derive(Debug, Default)]
 struct State {
+    /// Of the archive's directory, once something was to be copied.
+    directory: Option<DirectoryLock>,
     /// The log files up to this one were copied whole.
     done: u64,
     /// The archive has the log up to this position of the stream, if not more.
@@ -70,9 +78,10 @@ impl Archiver {
     /// Copies whole log files, oldest first. Gives the number of the last that is in the archive, or one before it.
     pub(super) fn take(&self, files: &[Arc<LogFile>]) -> u64 {
         let mut state = self.state.lock();
-        for file in files {
-            if file.sequence <= state.done {
-                continue;
+        let done = state.done;
+        for file in files.iter().filter(|file| file.sequence > done) {
+            if self.note(self.hold(&mut state)).is_err() {
+                break;
             }
             let length = PAGE as u64 + file.capacity;
             if self.note(self.copy_log(file, length)).is_err() {
@@ -91,6 +100,7 @@ impl Archiver {
         if durable < state.up_to {
             return Ok(());
         }
+        self.note(self.hold(&mut state))?;
         for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
             self.note(self.copy_log(&file, bytes_until(&file, durable)))?;
         }
@@ -103,6 +113,7 @@ impl Archiver {
     pub(super) fn check_is_ours(&self, files: &[Arc<LogFile>], durable: u64) -> Result<()> {
         let mut state = self.state.lock();
         if !state.is_ours {
+            self.note(self.hold(&mut state))?;
             let check = |file: &Arc<LogFile>| {
                 self.check_goes_on(&files::name(file.sequence), bytes_until(file, durable))
             };
@@ -125,6 +136,34 @@ impl Archiver {
         self.note(length.and_then(|length| self.copy(&name, length, length)))?;
         state.loads.insert(number);
         Ok(())
+    }
+
+    /// Makes sure that the archive's directory is this archiver's alone.
+    fn hold(&self, state: &mut State) -> Result<()> {
+        if state.directory.is_some() {
+            return Ok(());
+        }
+        let directory = match self.to.lock() {
+            Err(error) if error.is_locked() => {
+                let what = format!(
+                    "this log in the archive {}: another process archives there; wait for it, or give this database an archive of \
+                     its own",
+                    self.to.describe()
+                );
+                return Err(Error::Unsupported { what });
+            }
+            held => held?,
+        };
+        for name in self.to.list()?.iter().filter(|name| name.ends_with(UNFINISHED)) {
+            remove_in_steps(&*self.to, name)?;
+        }
+        state.directory = Some(directory);
+        Ok(())
+    }
+
+    /// Nothing more is copied: others may archive there.
+    pub(crate) fn close(&self) {
+        self.state.lock().directory = None;
     }
 
     /// Keeps what the last attempt came to for the metrics.
@@ -180,9 +219,18 @@ impl Archiver {
 
     /// Copies the first `bytes` bytes to a file that is `length` bytes long.
     fn copy(&self, name: &str, bytes: u64, length: u64) -> Result<()> {
-        let unfinished = format!("{name}.unfinished");
+        let unfinished = format!("{name}{UNFINISHED}");
+        let copied = self.copy_under(&unfinished, name, bytes, length);
+        if copied.is_err() {
+            // What there is of it may be all that a full disk had room for. If it cannot be removed, the next lock's holder does.
+            let _ = remove_in_steps(&*self.to, &unfinished);
+        }
+        copied
+    }
+
+    fn copy_under(&self, unfinished: &str, name: &str, bytes: u64, length: u64) -> Result<()> {
         let from = self.from.open(name, Open::ReadOnly, Caching::Direct)?;
-        let to = self.to.open(&unfinished, Open::Create, Caching::Direct)?;
+        let to = self.to.open(unfinished, Open::Create, Caching::Direct)?;
         to.set_length(0)?;
         let mut buffer = AlignedBuffer::zeroed(PIECE.min(bytes as usize).next_multiple_of(PAGE));
         let mut at = 0;
@@ -194,7 +242,7 @@ impl Archiver {
         }
         to.set_length(length)?;
         to.sync()?;
-        self.to.rename(&unfinished, name)?;
+        self.to.rename(unfinished, name)?;
         self.to.sync_directory()?;
         self.stats.lock().bytes += bytes;
         Ok(())
