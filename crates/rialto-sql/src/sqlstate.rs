@@ -125,7 +125,7 @@ sqlstates! {
     OutOfMemory = "53200", "out_of_memory";
     /// No room for one more connection or transaction.
     TooManyConnections = "53300", "too_many_connections";
-    /// A row, key, statement or transaction beyond a limit.
+    /// A row, key, statement, transaction or database beyond a limit.
     LimitExceeded = "54000", "program_limit_exceeded";
     /// A statement whose tree is too high.
     TooComplex = "54001", "statement_too_complex";
@@ -171,7 +171,8 @@ pub fn of(error: &Error) -> SqlState {
         Error::RowTooLong { .. }
         | Error::KeyTooLong { .. }
         | Error::WriteSetTooLarge { .. }
-        | Error::LogTooSmall { .. } => SqlState::LimitExceeded,
+        | Error::LogTooSmall { .. }
+        | Error::NumbersUsedUp { .. } => SqlState::LimitExceeded,
         Error::MemoryLimit { .. } | Error::TooManyLocks { .. } => SqlState::OutOfMemory,
         Error::TooManyTransactions { .. } | Error::TooManyPackets { .. } => SqlState::TooManyConnections,
         Error::LogFull { .. } | Error::DiskFull { .. } | Error::Stopped { disk_full: true, .. } => {
@@ -248,6 +249,7 @@ mod tests {
             (Error::TooManyLocks { limit: 1 }, "53200"),
             (Error::LogFull { reason: text() }, "53100"),
             (Error::LogTooSmall { length: 1, limit: 1, log_bytes_max: 1 }, "54000"),
+            (Error::NumbersUsedUp { what: "tables", limit: 1 }, "54000"),
             (Error::DiskFull { file: text(), offset: 0, operation: text() }, "53100"),
             (Error::Stopped { cause: text(), disk_full: true }, "53100"),
             (Error::Stopped { cause: text(), disk_full: false }, "58030"),

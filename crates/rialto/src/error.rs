@@ -237,6 +237,16 @@ pub enum Error {
         /// The limit in bytes.
         limit: u64,
     },
+    /// A kind of numbers, none of which is ever given out twice, is used up. What is there stays as it is. SQLSTATE 54000.
+    #[error(
+        "this database has used up the {limit} numbers that it has for its {what}; copy the tables into a new database"
+    )]
+    NumbersUsedUp {
+        /// What has them, in words.
+        what: &'static str,
+        /// How many there are.
+        limit: u32,
+    },
     /// The transaction holds as many locks on keys as one transaction may: on keys without a row, and on all keys where locks are
     /// central or local ([`LockForm`](crate::LockForm)). SQLSTATE 53200.
     #[error("a transaction holds locks on at most {limit} keys; split the transaction")]
@@ -393,6 +403,7 @@ impl Error {
             | Error::TableChanged { .. }
             | Error::WriteSetTooLarge { .. }
             | Error::MemoryLimit { .. }
+            | Error::NumbersUsedUp { .. }
             | Error::TooManyLocks { .. }
             | Error::TooManyTransactions { .. }
             | Error::TooManyPackets { .. }

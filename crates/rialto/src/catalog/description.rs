@@ -45,8 +45,8 @@ pub(crate) fn check_index_count(table: &str, count: usize) -> Result<()> {
 }
 
 impl Description {
-    /// What a definition comes to with identifiers from `new_id`.
-    pub fn of(def: &TableDef, mut new_id: impl FnMut() -> u32) -> Result<Description> {
+    /// What a definition comes to with identifiers from `new_id`. A definition that is refused takes none.
+    pub fn of(def: &TableDef, mut new_id: impl FnMut() -> Result<u32>) -> Result<Description> {
         if !(10..=100).contains(&def.fill_percent) {
             return Err(Error::BadDefinition {
                 name: def.name.clone(),
@@ -64,28 +64,28 @@ impl Description {
             None => None,
         };
         check_index_count(&def.name, def.indexes.len())?;
-        let index = |index: &NewIndex| {
+        // Until the definition is checked, its indexes have numbers by which they differ from each other.
+        let index = |(number, index): (u32, &NewIndex)| {
             let columns = index.columns.iter().map(position).collect::<Result<Vec<usize>>>()?;
-            Ok((index.name.clone(), columns, index.unique))
+            Ok(IndexDef { id: IndexId(number), name: index.name.clone(), columns, unique: index.unique })
         };
-        let indexes = def.indexes.iter().map(index).collect::<Result<Vec<_>>>()?;
-        let description = Description {
-            id: TableId(new_id()),
+        let mut indexes = (0..).zip(&def.indexes).map(index).collect::<Result<Vec<_>>>()?;
+        Schema::new(def.name.clone(), def.columns.clone(), primary_key.clone(), indexes.clone())?;
+        let (id, primary_id, heap) = (TableId(new_id()?), IndexId(new_id()?), HeapId(new_id()?));
+        for index in &mut indexes {
+            index.id = IndexId(new_id()?);
+        }
+        Ok(Description {
+            id,
             name: def.name.clone(),
             fill_percent: def.fill_percent,
             columns: def.columns.clone(),
-            primary_id: IndexId(new_id()),
+            primary_id,
             numbered: primary_key.is_none(),
             primary_key,
-            heap: HeapId(new_id()),
-            indexes: indexes
-                .into_iter()
-                .map(|(name, columns, unique)| IndexDef { id: IndexId(new_id()), name, columns, unique })
-                .collect(),
-        };
-        let Description { name, columns, primary_key, indexes, .. } = description.clone();
-        Schema::new(name, columns, primary_key, indexes)?;
-        Ok(description)
+            heap,
+            indexes,
+        })
     }
 
     /// The description of a table that is there.

@@ -5,7 +5,8 @@
 //! take the catalog's lock ([`CATALOG_LOCK`]) exclusively, and that of each table that they change.
 //!
 //! Identifiers of tables, indexes, heaps and load files come from one counter and are never reused: the home block
-//! keeps it, and redo passes each that it meets.
+//! keeps it, and redo passes each that it meets. It ends at [`system::LAST_ID`]; from then on there is no new storage, and all
+//! that is there can be used.
 
 pub(crate) mod description;
 mod opening;
@@ -132,8 +133,15 @@ impl Catalog {
     }
 
     /// A new identifier, of a table, an index, a heap or a load file.
-    pub fn new_id(&self) -> u32 {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+    ///
+    /// # Errors
+    /// [`Error::NumbersUsedUp`], for good.
+    pub fn new_id(&self) -> Result<u32> {
+        let next = |id: u32| (id <= system::LAST_ID).then(|| id + 1);
+        self.next_id.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).map_err(|_| {
+            let what = "tables, indexes, TRUNCATEs and bulk loads";
+            Error::NumbersUsedUp { what, limit: system::LAST_ID }
+        })
     }
 
     /// The identifier that comes next; what the home block keeps.

@@ -22,6 +22,9 @@ use crate::row::{Column, ColumnType, IndexDef, Value, primary_index_name};
 /// Identifiers below are the system's own.
 pub(crate) const FIRST_USER_ID: u32 = 64;
 
+/// The last identifier: the system tables have them as int4.
+pub(crate) const LAST_ID: u32 = i32::MAX as u32;
+
 pub(crate) const TABLES: TableId = TableId(1);
 pub(crate) const COLUMNS: TableId = TableId(2);
 pub(crate) const INDEXES: TableId = TableId(3);
@@ -81,8 +84,9 @@ pub(crate) struct SystemRow {
     pub values: Vec<Value>,
 }
 
+/// An identifier as a value; [`as_id`] is the way back.
 fn int(id: u32) -> Value {
-    Value::Int4(id as i32)
+    Value::Int4(i32::try_from(id).expect("no identifier is above LAST_ID"))
 }
 
 fn positions(columns: &[usize]) -> Value {
@@ -127,7 +131,8 @@ pub(crate) fn rows(description: &Description) -> Vec<SystemRow> {
     let values = vec![id.clone(), name, Value::Int2(i16::from(description.fill_percent))];
     let mut rows = vec![SystemRow { table: TABLES, key: vec![id.clone()], values }];
     for (position, column) in description.columns.iter().enumerate() {
-        let key = vec![id.clone(), Value::Int2(position as i16)];
+        let position = i16::try_from(position).expect("a table has at most COLUMNS_MAX columns");
+        let key = vec![id.clone(), Value::Int2(position)];
         let mut values = key.clone();
         values.push(Value::Text(column.name.clone()));
         values.push(Value::Text(column.ty.to_string()));
@@ -311,13 +316,16 @@ fn describe(row: &[Value], rows: RowsOf<'_>) -> Result<Description, String> {
     for row in columns {
         described.push(column(row).ok_or_else(|| senseless("rialto_columns", row))?);
     }
-    let of_table = || Some((TableId(as_id(&row[0])?), as_text(&row[1])?.to_owned(), as_i16(&row[2])?));
+    let of_table = || {
+        let fill_percent = u8::try_from(as_i16(&row[2])?).ok()?;
+        Some((TableId(as_id(&row[0])?), as_text(&row[1])?.to_owned(), fill_percent))
+    };
     let (id, name, fill_percent) = of_table().ok_or_else(|| senseless("rialto_tables", row))?;
     let heap_id = as_id(&heap[1]).ok_or_else(|| senseless("rialto_heaps", heap))?;
     Ok(Description {
         id,
         name,
-        fill_percent: fill_percent as u8,
+        fill_percent,
         columns: described,
         primary_id: primary.id,
         primary_key: Some(primary.columns).filter(|key| !key.is_empty()),
@@ -371,12 +379,12 @@ mod tests {
         let mut next = FIRST_USER_ID;
         let mut new_id = || {
             next += 1;
-            next
+            Ok(next)
         };
         let def = TableDef::new("things", columns).with_primary_key(&["kind", "id"]);
         let mut description = Description::of(&def, &mut new_id).unwrap();
         description.indexes.push(IndexDef {
-            id: IndexId(new_id()),
+            id: IndexId(new_id().unwrap()),
             name: "by_amount".into(),
             columns: vec![1, 0],
             unique: true,

@@ -1,9 +1,11 @@
 //! What is kept of versions that DDL has replaced or taken back: no more than there are holders, whatever number of them there were,
 //! and none of their segments and index nodes.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
 use super::TableVersion;
+use super::system::LAST_ID;
 use crate::io::MemoryDisk;
 use crate::row::{Column, ColumnType, Value};
 use crate::{
@@ -168,4 +170,85 @@ fn what_is_taken_back_leaves_nothing() {
     assert!(alive <= 10, "{alive} versions");
     assert!(kept.iter().all(|table| Arc::ptr_eq(&table.version(), &own.version())));
     assert_eq!(transact(&db, |tx| tx.count(&own)), 3);
+}
+
+/// A table without a primary key, two of whose rows have the same `n`.
+fn create_unkeyed(tx: &mut Transaction) -> Result<()> {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int4)];
+    let table = tx.create_table(&TableDef::new("unkeyed", columns))?;
+    (0..3).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id / 2)]))
+}
+
+#[test]
+fn a_refused_definition_takes_no_identifier() {
+    let db = open();
+    transact(&db, create_unkeyed);
+    let before = db.core().catalog.next_id();
+    let columns = || vec![Column::new("id", ColumnType::Int4)];
+    let many = (0..9)
+        .fold(TableDef::new("t", columns()), |def, nth| def.with_index(format!("i{nth}"), &["id"], false));
+    for def in [
+        many.clone().with_index("twice", &["id", "id"], false),
+        many.with_index("absent", &["nothing"], false),
+        TableDef::new("t", columns()).with_primary_key(&["nothing"]),
+        TableDef::new("t", vec![Column::new("id", ColumnType::Int4); 2]),
+        TableDef::new("unkeyed", columns()),
+    ] {
+        assert!(db.transact(|tx| tx.create_table(&def)).is_err(), "{def:?}");
+    }
+    for columns in [&["nothing"][..], &["id", "id"], &["n"]] {
+        assert!(db.transact(|tx| tx.create_index("unkeyed", "i", columns, true)).is_err(), "{columns:?}");
+        assert!(db.transact(|tx| tx.add_primary_key("unkeyed", columns)).is_err(), "{columns:?}");
+    }
+    assert_eq!(db.core().catalog.next_id(), before);
+}
+
+/// Uses up the identifiers from `next` on: each statement succeeds or is refused, and the database opens with all that was made.
+fn uses_up_identifiers(next: u32) {
+    const ROWS: i32 = 1_000;
+    let options =
+        || Options { memory_bytes: 32 << 20, checkpoint: Checkpointing::None, ..Options::default() };
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    transact(&db, create_unkeyed);
+    db.core().catalog.next_id.store(next, Ordering::Relaxed);
+    // It takes three, and its rows would be a bulk load.
+    let last = db.transact(|tx| {
+        let table = create(tx, "last")?;
+        (0..ROWS).try_for_each(|id| tx.insert(&table, &[Value::Int4(id), Value::Int4(id)]))
+    });
+    let is_refusal = |error: &Error| matches!(error, Error::NumbersUsedUp { limit: LAST_ID, .. });
+    assert_eq!(last.is_ok(), next <= LAST_ID - 2);
+    assert!(last.as_ref().err().is_none_or(is_refusal), "{last:?}");
+    let is_used_up = |db: &Database| {
+        let refused = |statement: &mut dyn FnMut(&mut Transaction) -> Result<()>| {
+            let outcome = db.transact(&mut *statement);
+            assert!(outcome.as_ref().is_err_and(is_refusal), "{outcome:?}");
+        };
+        refused(&mut |tx| create(tx, "more").map(drop));
+        refused(&mut |tx| tx.create_index("unkeyed", "i", &["n"], false));
+        refused(&mut |tx| tx.add_primary_key("unkeyed", &["id"]));
+        refused(&mut |tx| tx.truncate(&db.table("unkeyed")?));
+    };
+    is_used_up(&db);
+    db.close().unwrap();
+    let db = Database::open_on(disk, options()).unwrap();
+    for (name, rows) in [("unkeyed", 3), ("last", ROWS as u64)] {
+        if name == "unkeyed" || last.is_ok() {
+            let table = db.table(name).unwrap();
+            assert_eq!(db.transact(|tx| tx.count(&table)), Ok(rows), "{name}");
+        }
+    }
+    if last.is_ok() {
+        is_used_up(&db);
+        db.transact(|tx| tx.drop_table("last")).unwrap();
+    }
+}
+
+#[test]
+fn a_database_opens_when_its_identifiers_are_used_up() {
+    uses_up_identifiers(LAST_ID - 2);
+    uses_up_identifiers(LAST_ID - 1);
+    uses_up_identifiers(LAST_ID + 1);
+    uses_up_identifiers(u32::MAX);
 }

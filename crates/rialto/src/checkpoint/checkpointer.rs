@@ -412,7 +412,9 @@ impl Checkpointer {
             return Ok(self.report(current.sequence, true, SweepStats::default(), began, current.redo_start));
         }
 
-        let number = self.sweeps.fetch_add(1, Ordering::Relaxed) + 1;
+        let next = |last: u32| last.checked_add(1);
+        let last = self.sweeps.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        let number = last.map_err(|limit| Error::NumbersUsedUp { what: "checkpoints", limit })? + 1;
         // What only the older checkpoint needs goes, once that cannot be believed any more; of three, what neither needs.
         let needed = home.make_way(self.options.copies)?;
         self.free_all_but(needed)?;

@@ -60,7 +60,13 @@ pub(super) fn highest_id(table: TableId, row: RowView<'_>) -> u32 {
         HEAPS => &[0, 1],
         _ => &[],
     };
-    columns.iter().map(|&column| row.get_i32(column).unwrap_or(0) as u32).max().unwrap_or(0)
+    let id = |&column: &usize| row.get_i32(column).ok().and_then(|id| u32::try_from(id).ok());
+    columns.iter().filter_map(id).max().unwrap_or(0)
+}
+
+/// An identifier that this load's file does not have, nor has any above it.
+pub(super) fn after_load(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX).saturating_add(1)
 }
 
 /// The tables that the system tables describe: all of them, and nothing else is in there.

@@ -372,8 +372,7 @@ impl Recovery<'_> {
         let began = Instant::now();
         let loads = self.loads(&redo.loads, home)?;
         // A load that was not committed has left its file: another load of its number would lose its own with it.
-        let unused =
-            loads.iter().map(|load| u32::try_from(load.number).map_or(u32::MAX, |number| number + 1)).max();
+        let unused = loads.iter().map(|load| catalog::after_load(load.number)).max();
         let next_id = redo.next_id.max(unused.unwrap_or(0));
         let tables = redo.finish(log_end.lsn())?;
         report.secondary_time = began.elapsed();

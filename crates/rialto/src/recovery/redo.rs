@@ -302,7 +302,7 @@ impl<'a> Redo<'a> {
 
     /// The rows of a load file, as puts.
     fn load(&mut self, lsn: Lsn, table: &Arc<RedoTable>, file: u64, workers: &mut Workers<'_>) -> Result<()> {
-        self.next_id = self.next_id.max(u32::try_from(file).map_or(u32::MAX, |file| file + 1));
+        self.next_id = self.next_id.max(catalog::after_load(file));
         self.loads.push(LoadFile { number: file, committed: Committed::At(lsn) });
         let numbered = table.description.numbered;
         let (mut key, mut bytes) = (Key::new(), Vec::new());

@@ -173,7 +173,7 @@ fn one_table(memory_bytes: u64) -> OneTable {
     let mut ids = 100..;
     // A row of more than a tenth of a segment has it for itself.
     let def = TableDef { fill_percent: 10, ..definition("t", ColumnType::Text) };
-    let description = Description::of(&def, || ids.next().unwrap()).unwrap();
+    let description = Description::of(&def, || Ok(ids.next().unwrap())).unwrap();
     let schema = description.schema().unwrap();
     let progress = Progress::new(None);
     let builder = Builder { segments: &segments, nodes: &nodes, threads: 1, copy: None, progress: &progress };

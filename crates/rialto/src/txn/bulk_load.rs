@@ -47,7 +47,8 @@ impl Context {
             return false;
         }
         let (heap, id) = (table.heap.clone(), table.id);
-        let file = u64::from(self.core.catalog.new_id());
+        // Without a number for its file there is no load: the rows go on by the packet.
+        let Ok(file) = self.core.catalog.new_id().map(u64::from) else { return false };
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
         redo::write_load(packet, id, file);

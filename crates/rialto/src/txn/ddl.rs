@@ -236,7 +236,7 @@ impl Context {
         let old = self.tables.shared(slot).clone();
         let mut description = Description::of_version(&old);
         self.delete_system_row(&system::heap_row(&description))?;
-        description.heap = HeapId(self.core.catalog.new_id());
+        description.heap = HeapId(self.core.catalog.new_id()?);
         self.put_system_row(&system::heap_row(&description))?;
         let fresh = self.build_empty(&description)?;
         let mut parts = fresh.parts();
@@ -252,19 +252,16 @@ impl Context {
         let slot = self.take_table(table)?;
         let old = self.tables.shared(slot).clone();
         let positions = columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
-        let index = IndexDef {
-            id: IndexId(self.core.catalog.new_id()),
-            name: name.to_owned(),
-            columns: positions,
-            unique,
+        check_index_count(table, old.schema.indexes().len() + 1)?;
+        let with = |index: &IndexDef| {
+            let mut indexes = old.schema.indexes().to_vec();
+            indexes.push(index.clone());
+            old.schema.with_indexes(indexes).map(Arc::new)
         };
-        let mut indexes = old.schema.indexes().to_vec();
-        indexes.push(index.clone());
-        check_index_count(table, indexes.len())?;
-        let mut parts = old.parts();
-        parts.schema = Arc::new(old.schema.with_indexes(indexes)?);
+        // It takes its identifier once it is built: an index that is refused takes none.
+        let mut index = IndexDef { id: IndexId(0), name: name.to_owned(), columns: positions, unique };
+        let schema = with(&index)?;
         let position = old.secondaries.len();
-        let schema = parts.schema.clone();
         let check = |row: &[u8]| schema.check_key_lengths(row);
         let built = self.build_index(slot, &check, &|row: &[u8], primary: &[u8], key: &mut Key| {
             schema.index_key_of_row(position, row, primary, key);
@@ -274,7 +271,10 @@ impl Context {
             index: name.to_owned(),
             key: schema.print_key(WhichIndex::Secondary(position), &key),
         })?);
+        index.id = IndexId(self.core.catalog.new_id()?);
         self.put_system_row(&system::index_row(old.id, &index))?;
+        let mut parts = old.parts();
+        parts.schema = with(&index)?;
         parts.secondaries.push(built.clone());
         self.replace(old, parts, Vec::new(), vec![Part::Index(index.id, built)]);
         Ok(())
@@ -313,11 +313,7 @@ impl Context {
         let key: Vec<usize> =
             columns.iter().map(|column| old.schema.position_of(column)).collect::<Result<_>>()?;
         description.primary_key = Some(key.clone());
-        description.primary_id = IndexId(self.core.catalog.new_id());
-        let mut parts = old.parts();
-        parts.schema = Arc::new(description.schema()?);
-        parts.primary_id = description.primary_id;
-        let schema = parts.schema.clone();
+        let schema = Arc::new(description.schema()?);
         let check = |row: &[u8]| match key.iter().find(|&&column| schema.slot(column).is_null(row)) {
             Some(&column) => {
                 let column = schema.columns()[column].name.clone();
@@ -333,7 +329,10 @@ impl Context {
             index: schema.key_shape(WhichIndex::Primary).name().to_owned(),
             key: schema.print_key(WhichIndex::Primary, &key),
         })?);
+        description.primary_id = IndexId(self.core.catalog.new_id()?);
         self.put_system_row(&system::primary_row(&description))?;
+        let mut parts = old.parts();
+        (parts.schema, parts.primary_id) = (schema.clone(), description.primary_id);
         let mut created = vec![Part::Index(description.primary_id, built.clone())];
         let mut replaced = vec![Part::Index(old.primary_id, old.primary.clone())];
         parts.primary = built;

@@ -215,3 +215,34 @@ fn a_log_near_its_bound_loses_at_once_what_only_the_older_checkpoint_needs() {
     checkpointer.look();
     assert_eq!(checkpointer.stats().completed, 2);
 }
+
+#[test]
+fn no_sweep_has_the_number_of_another() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, DATABASE, 64).unwrap();
+    let new = home::NewHome {
+        copy: Copy::Ping,
+        segments: 0,
+        redo_start: home.block().redo_start,
+        next_id: 64,
+        sweep: u32::MAX - 1,
+        clearance: LogPoint::beginning_after(Lsn::ZERO),
+        transaction_consistent: false,
+        logged: true,
+        digest: 0,
+    };
+    home.publish(new).unwrap();
+    let engine = Engine::new();
+    let (copies, clock) = (engine.copies(home), Arc::new(VirtualClock::new()));
+    let checkpointer = Checkpointer::new(disk.clone(), clock, copies, engine.clone(), options());
+    engine.commit(vec![(0, Some(vec![0; 10]))]);
+    checkpointer.run_now().unwrap();
+    let last = *HomeFile::open(&*disk).unwrap().block();
+    assert_eq!(last.sweep, u32::MAX);
+    engine.commit(vec![(0, Some(vec![1; 10]))]);
+    for _ in 0..2 {
+        let refused = checkpointer.run_now();
+        assert!(matches!(refused, Err(Error::NumbersUsedUp { limit: u32::MAX, .. })), "{refused:?}");
+    }
+    assert_eq!(*HomeFile::open(&*disk).unwrap().block(), last);
+}
