@@ -232,8 +232,8 @@ pub(super) type Executors = SmallVec<[u16; 8]>;
 pub(super) struct RoutingRules {
     /// Goes up with each change.
     pub version: u64,
-    /// By the index's number.
-    rules: Vec<Option<Arc<RoutingRule>>>,
+    /// By the index's number, ascending: indexes that have none take no room, whatever numbers there have been.
+    rules: Vec<(IndexId, Arc<RoutingRule>)>,
     /// How many executors are in use.
     pub executors: u16,
 }
@@ -271,7 +271,14 @@ impl RoutingRules {
     /// The index's rule.
     #[inline]
     pub fn rule_of(&self, index: IndexId) -> Option<&RoutingRule> {
-        self.rules.get(index.0 as usize)?.as_deref()
+        let at = self.find(index).ok()?;
+        Some(&self.rules[at].1)
+    }
+
+    /// Where the index's rule is, or would be.
+    #[inline]
+    fn find(&self, index: IndexId) -> Result<usize, usize> {
+        self.rules.binary_search_by_key(&index, |&(index, _)| index)
     }
 
     /// The same with another rule for one index. One that was made for more executors than are in use is dealt out anew.
@@ -282,22 +289,20 @@ impl RoutingRules {
             true => rule.among(index, self.executors),
             false => rule,
         });
-        let at = index.0 as usize;
-        if rule.is_some() && changed.rules.len() <= at {
-            changed.rules.resize(at + 1, None);
-        }
-        if let Some(place) = changed.rules.get_mut(at) {
-            *place = rule.map(Arc::new);
-        }
+        let rule = rule.map(|rule| (index, Arc::new(rule)));
+        let place = match changed.find(index) {
+            Ok(at) => at..at + 1,
+            Err(at) => at..at,
+        };
+        changed.rules.splice(place, rule);
         changed
     }
 
     /// The same datasets among so many executors.
     pub fn among(&self, executors: u16) -> RoutingRules {
-        let among = |(at, rule): (usize, &Option<Arc<RoutingRule>>)| {
-            rule.as_ref().map(|rule| Arc::new(rule.among(IndexId(at as u32), executors)))
-        };
-        let rules = self.rules.iter().enumerate().map(among).collect();
+        let among =
+            |(index, rule): &(IndexId, Arc<RoutingRule>)| (*index, Arc::new(rule.among(*index, executors)));
+        let rules = self.rules.iter().map(among).collect();
         RoutingRules { version: self.version + 1, rules, executors }
     }
 }
@@ -334,5 +339,33 @@ impl LockManager {
     /// Whether an index's keys are dealt out by a hash.
     pub fn is_hashed(&self, index: IndexId) -> bool {
         self.local.rules.lock().rule_of(index).is_some_and(RoutingRule::is_hashed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An index's number says how many there were before it, refused ones included.
+    #[test]
+    fn rules_take_room_by_their_number_not_by_that_of_their_indexes() {
+        let mut rules = RoutingRules::new(4);
+        let indexes = [2_000_000, 64, 1_000_000].map(IndexId);
+        for index in indexes {
+            rules = rules.with(index, Some(RoutingRule::numbers(4)));
+        }
+        rules = rules.with(indexes[0], Some(RoutingRule::numbers(3)));
+        assert_eq!(rules.rules.len(), 3);
+        for rules in [&rules, &rules.among(2)] {
+            assert!(indexes.iter().all(|&index| rules.rule_of(index).is_some()));
+            assert!(
+                [0, 65, 1_999_999, u32::MAX].iter().all(|&other| rules.rule_of(IndexId(other)).is_none())
+            );
+        }
+        for index in indexes {
+            rules = rules.with(index, None).with(IndexId(65), None);
+            assert!(rules.rule_of(index).is_none());
+        }
+        assert!(rules.rules.is_empty());
     }
 }
