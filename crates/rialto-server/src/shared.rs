@@ -117,7 +117,10 @@ impl Shared {
         if !served && connections.len() - served_now >= REFUSED_MAX {
             return None;
         }
-        let process = self.next_process.fetch_add(1, Ordering::Relaxed);
+        // Numbers come again after 2^32 connections, and one of those may be there still.
+        let next = || self.next_process.fetch_add(1, Ordering::Relaxed);
+        let process = std::iter::repeat_with(next).find(|process| !connections.contains_key(process));
+        let process = process.expect("there are fewer connections than numbers");
         let secret = self.random.hash_one((process, std::time::SystemTime::now())) as u32;
         // Until its session begins nothing is lost with it.
         let idle = Arc::new(AtomicBool::new(true));
@@ -276,5 +279,25 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         self.shared.connections().remove(&self.process);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_keeps_its_number_when_numbers_come_again() {
+        let options = rialto::Options { memory_bytes: 16 << 20, ..rialto::Options::default() };
+        let database = Database::open_on(rialto::io::MemoryDisk::new(), options).unwrap();
+        let shared = Shared::new(database, 4);
+        let admit = || shared.admit(Box::new(|_| ())).unwrap();
+        let first = admit();
+        shared.next_process.store(u32::MAX, Ordering::Relaxed);
+        let others = [admit(), admit(), admit()];
+        let mut numbers: Vec<u32> = others.iter().chain([&first]).map(|place| place.process).collect();
+        numbers.sort_unstable();
+        numbers.dedup();
+        assert_eq!((numbers.len(), shared.count()), (4, 4));
     }
 }
