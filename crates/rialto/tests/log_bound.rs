@@ -443,6 +443,35 @@ fn a_log_that_a_failing_checkpoint_keeps_full_says_so() {
     assert_eq!(letter(&db), 'c');
 }
 
+/// The log ends in its only file, and the disk has no room for another: the log goes on in a shorter one, and then in the first again.
+#[test]
+fn a_log_goes_on_with_room_for_less_than_a_file() {
+    let disk = FaultyDisk::new(7);
+    let options = options(16 << 20);
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    let table = db.transact(|tx| tx.create_table(&definition("t"))).unwrap();
+    db.transact(|tx| tx.insert(&table, &row(0, 'a'))).unwrap();
+    // Both copies have their room.
+    for letter in ['b', 'c'] {
+        db.transact(|tx| tx.update(&table, 0, &[(1, row(0, letter)[1].clone())])).unwrap();
+        assert!(!db.checkpoint().unwrap().skipped);
+    }
+    assert_eq!(bytes_of_log(&*disk), (2 << 20) + 4096);
+    disk.leave_room(1 << 20);
+    // Ten files.
+    for round in 0..700 {
+        let letter = char::from(b'a' + (round % 26) as u8);
+        let changed = db.transact(|tx| tx.update(&table, 0, &[(1, row(0, letter)[1].clone())]).map(drop));
+        assert_eq!(changed, Ok(()), "round {round}");
+    }
+    drop(table);
+    db.close().unwrap();
+    let db = Database::open_on(disk, options).unwrap();
+    let table = db.table("t").unwrap();
+    let found = db.transact(|tx| tx.get(&table, 0)).unwrap().unwrap();
+    assert_eq!(found.get(1).unwrap(), row(0, 'x')[1]);
+}
+
 #[test]
 fn a_wrong_option_of_the_log_is_named_as_one() {
     for (wrong, name) in [

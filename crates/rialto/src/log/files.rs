@@ -39,6 +39,9 @@ const SPARE: &str = "log-spare-";
 /// "The file's first packet is not known yet."
 const UNKNOWN: u64 = u64::MAX;
 const ZEROS: usize = 1 << 20;
+/// A file on a full disk has at most this part of the bytes of any other, or as many as there is room for, but not fewer than these.
+const SHORT: u64 = 16;
+const SHORT_BYTES_MIN: u64 = 4 * PAGE as u64;
 /// No log comes to this position.
 const POSITION_MAX: u64 = 1 << 62;
 
@@ -229,6 +232,8 @@ struct Inner {
     room_is_left: bool,
     /// It began behind an attempt that met a full disk.
     is_behind_full: bool,
+    /// Such a checkpoint has ended, and left no spare.
+    may_be_short: bool,
     /// Attempts to prepare a file: how many were begun, and the number of the last that has ended.
     begun: u64,
     ended: u64,
@@ -369,13 +374,20 @@ impl FileTable {
         inner.files.iter().rev().find(|file| (file.start..file.end()).contains(&position)).cloned()
     }
 
-    /// Makes the next log file, from a spare one if there is one.
+    /// Makes the next log file, from a spare one if there is one. On a full disk it is a short one, if no checkpoint can free another:
+    /// the file that the log ends in is never freed, so the log has to go on behind it.
     pub(crate) fn prepare(&self) -> Result<()> {
-        self.prepare_within(self.bytes_max)
+        let may_be_short = self.inner.lock().may_be_short;
+        self.prepare_within(self.bytes_max, may_be_short)
     }
 
-    /// As [`FileTable::prepare`], under another bound on the bytes of all files.
-    pub(crate) fn prepare_within(&self, bytes_max: u64) -> Result<()> {
+    /// As [`FileTable::prepare`], beyond the bound if need be, and short on a full disk: a log that cannot be opened has no checkpoint
+    /// to make room.
+    pub(crate) fn prepare_to_open(&self) -> Result<()> {
+        self.prepare_within(u64::MAX, true)
+    }
+
+    fn prepare_within(&self, bytes_max: u64, may_be_short: bool) -> Result<()> {
         let _one = self.preparing.lock();
         let (sequence, start, used, spare) = {
             let inner = self.inner.lock();
@@ -389,7 +401,8 @@ impl FileTable {
             );
             return Err(Error::LogFull { reason });
         }
-        let made = self.make(sequence, start, capacity, spare.filter(|_| capacity == self.file_bytes));
+        let spare = spare.filter(|_| capacity == self.file_bytes);
+        let made = self.make(sequence, start, capacity, spare, may_be_short);
         if made.is_err() {
             // What a full disk has given so far is of no use; whether it can be given back changes nothing here.
             let _ = remove_in_steps(&*self.disk, UNFINISHED);
@@ -402,7 +415,14 @@ impl FileTable {
     }
 
     /// Makes a log file of the spare, or anew.
-    fn make(&self, sequence: u64, start: u64, capacity: u64, spare: Option<String>) -> Result<Arc<LogFile>> {
+    fn make(
+        &self,
+        sequence: u64,
+        start: u64,
+        mut capacity: u64,
+        spare: Option<String>,
+        may_be_short: bool,
+    ) -> Result<Arc<LogFile>> {
         let name = name(sequence);
         match spare {
             Some(spare) => {
@@ -410,12 +430,12 @@ impl FileTable {
                 self.disk.rename(&spare, UNFINISHED)?;
                 self.inner.lock().spares.retain(|other| *other != spare);
             }
-            None => self.make_anew(capacity)?,
+            None => capacity = self.make_anew(capacity, may_be_short)?,
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         if file.length()? != PAGE as u64 + capacity {
             drop(file);
-            self.make_anew(capacity)?;
+            capacity = self.make_anew(capacity, may_be_short)?;
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         file.write_at(&header(self.database, sequence, start, capacity), 0)?;
@@ -426,8 +446,9 @@ impl FileTable {
         Ok(Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?))
     }
 
-    /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]).
-    fn make_anew(&self, capacity: u64) -> Result<()> {
+    /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]). How many bytes of the
+    /// stream it holds: fewer on a full disk, if it may be short.
+    fn make_anew(&self, capacity: u64, may_be_short: bool) -> Result<u64> {
         let (is_left, full) = {
             let inner = self.inner.lock();
             (inner.room_is_left, inner.full.clone())
@@ -435,9 +456,27 @@ impl FileTable {
         if let Some(full) = full.filter(|_| is_left) {
             return Err(full.into());
         }
-        let made = self.make_zeros(capacity);
-        self.inner.lock().full = made.as_ref().err().filter(|error| error.is_full()).cloned();
-        Ok(made?)
+        let Err(error) = self.make_zeros(capacity) else {
+            let mut inner = self.inner.lock();
+            (inner.full, inner.may_be_short) = (None, false);
+            return Ok(capacity);
+        };
+        {
+            let mut inner = self.inner.lock();
+            (inner.full, inner.may_be_short) = (error.is_full().then(|| error.clone()), false);
+        }
+        if error.is_full() && may_be_short {
+            let mut short = (capacity / SHORT).next_multiple_of(PAGE as u64).max(SHORT_BYTES_MIN);
+            while (SHORT_BYTES_MIN..capacity).contains(&short) {
+                // Whether it can be given back shows when the short one is made.
+                let _ = remove_in_steps(&*self.disk, UNFINISHED);
+                match self.make_zeros(short) {
+                    Err(error) if error.is_full() => short = (short / 2).next_multiple_of(PAGE as u64),
+                    made => return Ok(made.map(|()| short)?),
+                }
+            }
+        }
+        Err(error.into())
     }
 
     /// A checkpoint begins, or has ended. Invariant: **from an attempt that met a full disk to the end of the next checkpoint that
@@ -449,7 +488,7 @@ impl FileTable {
             if is_left {
                 inner.is_behind_full = inner.full.is_some();
             } else if inner.is_behind_full {
-                inner.full = None;
+                (inner.full, inner.may_be_short) = (None, inner.spares.is_empty());
             }
             inner.full.is_some()
         };

@@ -68,7 +68,7 @@
 //!
 //! The first file is small, later ones are zeroed in the background when half of the last is used. [`Log::free_before`] renames
 //! freed files to spares, which become later files without being zeroed again; it keeps as many as the log has lately used
-//! between two calls. [`LogOptions::bytes_max`] bounds them all; near it, reservations wait for a checkpoint and then fail with
+//! between two calls. On a full disk a file may be shorter than others. [`LogOptions::bytes_max`] bounds them all; near it, reservations wait for a checkpoint and then fail with
 //! [`Error::LogFull`], before the place.
 //!
 //! [`PacketKind::Prepare`] and [`PacketKind::Decide`] are reserved for two-phase commit between the nodes of a cluster;

@@ -122,9 +122,8 @@ impl Log {
         disk.sync_directory()?;
         // The pad below may fill the last file; a log that does has the next one (`reader.rs`).
         let page_end = (position + 1).next_multiple_of(PAGE as u64);
-        // Beyond the bound if need be: a log that cannot be opened has no checkpoint to make room.
         while table.at(page_end).is_none() {
-            table.prepare_within(u64::MAX)?;
+            table.prepare_to_open()?;
         }
         let file = |position| -> Arc<LogFile> {
             table.at(position).expect("log files follow each other without gaps")

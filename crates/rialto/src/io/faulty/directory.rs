@@ -62,6 +62,11 @@ impl Directory {
         self.current.keys()
     }
 
+    /// The bytes that the files have blocks for.
+    pub(super) fn reserved(&self) -> u64 {
+        self.current.values().map(|node| node.lock().reserved()).sum()
+    }
+
     pub(super) fn change(&mut self, change: DirectoryChange) {
         change.apply(&mut self.current);
         self.unsynced.push(change);

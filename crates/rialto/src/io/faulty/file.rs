@@ -44,10 +44,12 @@ impl FaultyFile {
         if state.trips(FaultKind::Write, &self.name) {
             return Err(eio(&self.name, bytes, operation));
         }
+        let free = state.free();
         let mut inode = self.node.lock();
-        if grows && inode.needs_blocks(bytes) && state.trips(FaultKind::Full, &self.name) {
+        let missing = inode.missing_blocks(bytes);
+        if grows && missing > 0 && (missing > free || state.trips(FaultKind::Full, &self.name)) {
             let length = inode.length();
-            let sectors = bytes.saturating_sub(length).div_ceil(SECTOR_BYTES);
+            let sectors = bytes.saturating_sub(length).min(free).div_ceil(SECTOR_BYTES);
             inode.allocate(length + state.random.below(sectors.max(1)) * SECTOR_BYTES);
             return Err(enospc(&self.name, bytes, operation));
         }
@@ -85,12 +87,13 @@ impl File for FaultyFile {
         self.check_writable(offset, "write")?;
         let mut state = self.state.lock();
         let step = state.step(&self.name, offset, "write")?;
+        let free = state.free();
         let mut inode = self.node.lock();
+        let missing = inode.missing_blocks(offset + buffer.len() as u64);
         let fails = state.trips(FaultKind::Write, &self.name);
         let full = !fails
             && (state.trips(FaultKind::FullToOverwrite, &self.name)
-                || inode.needs_blocks(offset + buffer.len() as u64)
-                    && state.trips(FaultKind::Full, &self.name));
+                || missing > 0 && (missing > free || state.trips(FaultKind::Full, &self.name)));
         let sectors = (buffer.len() as u64).div_ceil(SECTOR_BYTES);
         let mut part = |sectors: u64| {
             let bytes = state.random.below(sectors.max(1)) * SECTOR_BYTES;
@@ -100,7 +103,7 @@ impl File for FaultyFile {
         let (written, error) = if fails {
             (part(sectors + 1), Some(eio(&self.name, offset, "write")))
         } else if full {
-            (part(sectors), Some(enospc(&self.name, offset, "write")))
+            (part(sectors.min(free.div_ceil(SECTOR_BYTES))), Some(enospc(&self.name, offset, "write")))
         } else if step == Step::Dies {
             (part(sectors + 1), None)
         } else {

@@ -88,9 +88,14 @@ impl Inode {
         self.cache.read(buffer, offset)
     }
 
-    /// Whether a write up to `end` needs blocks that the file does not have.
-    pub(super) fn needs_blocks(&self, end: u64) -> bool {
-        end > self.reserved
+    /// The bytes that have blocks.
+    pub(super) fn reserved(&self) -> u64 {
+        self.reserved
+    }
+
+    /// The blocks that a write up to `end` needs and the file does not have, in bytes.
+    pub(super) fn missing_blocks(&self, end: u64) -> u64 {
+        end.saturating_sub(self.reserved)
     }
 
     pub(super) fn write(&mut self, buffer: &[u8], offset: u64) {

@@ -30,8 +30,9 @@
 //!
 //! * *Read*: fails; the bytes are unharmed. ([`damage`](FaultyDisk::damage) harms them without an error.)
 //! * *Write* (also of set length and allocate): fails; a first part of the write may have happened.
-//! * *Full*: what needs new blocks fails, a first part of it done (an allocation keeps the blocks that it got): writes behind the part of the file that was written or allocated,
-//!   allocations, new shared maps. Writing where there is room already goes on.
+//! * *Full*: what needs new blocks fails, a first part of it done (an allocation keeps the blocks that it got): writes behind the
+//!   part of the file that was written or allocated, allocations, new shared maps. Writing where there is room already goes on. So
+//!   does a disk whose room is used up ([`leave_room`](FaultyDisk::leave_room)); files that are removed give it back.
 //! * *Full to overwrite*: writes fail so, wherever they go: the file system writes elsewhere whatever is written over, or
 //!   the device has less room than it said.
 //! * *Sync*: fails, and the page cache forgets that the pages were dirty: this process, and the next one if the machine
@@ -111,6 +112,8 @@ struct State {
     directory: Directory,
     maps: BTreeMap<String, SharedMap>,
     boot: u128,
+    /// What all files and shared maps together can take.
+    room: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -187,6 +190,16 @@ impl State {
         });
         trips
     }
+
+    /// What all files and shared maps take.
+    fn taken(&self) -> u64 {
+        self.directory.reserved() + self.maps.values().map(|map| map.len() as u64).sum::<u64>()
+    }
+
+    /// The bytes that are free.
+    fn free(&self) -> u64 {
+        self.room.map_or(u64::MAX, |room| room.saturating_sub(self.taken()))
+    }
 }
 
 fn eio(name: &str, offset: u64, operation: &'static str) -> DiskError {
@@ -217,6 +230,7 @@ impl FaultyDisk {
                 directory: Directory::default(),
                 maps: BTreeMap::new(),
                 boot,
+                room: None,
             },
         )
     }
@@ -278,6 +292,12 @@ impl FaultyDisk {
         self.state.lock().faults.push(Fault { kind, prefix: prefix.to_owned(), spared: after, always });
     }
 
+    /// From now on there is room for so many bytes more than all files and shared maps take, the next restarts included.
+    pub fn leave_room(&self, bytes: u64) {
+        let mut state = self.state.lock();
+        state.room = Some(state.taken() + bytes);
+    }
+
     /// Takes back all injected errors that have not happened yet. What failed syncs have lost stays lost.
     pub fn mend(&self) {
         self.state.lock().faults.clear();
@@ -316,7 +336,10 @@ impl FaultyDisk {
             }
         };
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
-        FaultyDisk::with(self.seed, State { random, power, steps, end, faults, directory, maps, boot })
+        FaultyDisk::with(
+            self.seed,
+            State { random, power, steps, end, faults, directory, maps, boot, room: state.room },
+        )
     }
 }
 
@@ -435,7 +458,7 @@ impl Disk for FaultyDisk {
             return Ok(map.clone());
         }
         let step = state.step(name, 0, "map")?;
-        if state.trips(FaultKind::Full, name) {
+        if bytes as u64 > state.free() || state.trips(FaultKind::Full, name) {
             return Err(enospc(name, 0, "map"));
         }
         let map = SharedMap::anonymous(bytes).map_err(|error| DiskError::new(name, 0, "map", error))?;

@@ -246,6 +246,28 @@ fn a_full_disk_still_takes_writes_where_there_is_room() {
 }
 
 #[test]
+fn a_disk_has_the_room_that_it_is_left() {
+    let disk = FaultyDisk::new(15);
+    let log = file(&disk, "log");
+    log.write_at(&[1; 4096], 0).unwrap();
+    disk.map_shared("ring", 4096).unwrap();
+    disk.leave_room(10_000);
+    assert!(log.allocate(4096 + 10_001).unwrap_err().is_full());
+    disk.remove("log").unwrap();
+    // What an open file without a name takes does not count.
+    let other = file(&disk, "other");
+    other.write_at(&[1; 14_096], 0).unwrap();
+    assert!(other.write_at(&[1], 14_096).unwrap_err().is_full());
+    assert!(disk.map_shared("map", 4096).unwrap_err().is_full());
+    other.write_at(&[2; 14_096], 0).unwrap();
+    disk.remove("ring").unwrap();
+    disk.kill();
+    let disk = disk.restart();
+    disk.map_shared("map", 4096).unwrap();
+    assert!(file(&disk, "new").write_at(&[1], 0).unwrap_err().is_full());
+}
+
+#[test]
 fn direct_sync_writes_are_durable_when_they_return() {
     let disk = FaultyDisk::new(16);
     let buffered = durable(&disk, "log", &[1; 8192]);

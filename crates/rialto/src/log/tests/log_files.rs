@@ -501,3 +501,89 @@ fn a_disk_that_was_full_once_is_not_full_in_a_later_checkpoint() {
     table.leave_room(true);
     table.prepare().unwrap();
 }
+
+/// A log on a disk with no room for another file opens however often: what it needs is a page each time. With what little room there
+/// is, and a checkpoint whenever the log asks for one, it goes on for ever.
+#[test]
+fn a_log_goes_on_with_room_for_less_than_a_file() {
+    const ROOM: u64 = 450 << 10;
+    let disk = FaultyDisk::new(1);
+    let (dynamic, options) = (disk.clone() as Arc<dyn Disk>, alone());
+    let mut log = Log::create(&dynamic, DATABASE, &options).unwrap();
+    disk.leave_room(ROOM);
+    while log.bytes_used() < options.first_file_bytes - 16 * PAGE as u64 {
+        let lsn = commit(&log, b"of a page");
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    }
+    let places = log.place().0;
+    for opening in 0..100 {
+        drop(log);
+        let (packets, end) = read_all(&dynamic, 1);
+        assert_eq!(packets.len() as u64, places, "opening {opening}");
+        log = Log::open(&dynamic, DATABASE, &options, end)
+            .unwrap_or_else(|error| panic!("opening {opening}: {error}"));
+    }
+    let mut checkpoints = 0;
+    for lsn in places + 1..places + 400 {
+        let bytes = packet(lsn, 20_000);
+        let mut slot = log.borrow_packet().unwrap();
+        slot.bytes_mut().extend_from_slice(&bytes);
+        let mut tries = 0;
+        while let Err(error) = log.reserve(&mut slot, 0) {
+            assert!(matches!(error, Error::LogFull { .. }) && tries < 3, "packet {lsn}: {error}");
+            (checkpoints, tries) = (checkpoints + 1, tries + 1);
+            log.leave_room(true);
+            log.free_before(log.place()).unwrap();
+            log.leave_room(false);
+        }
+        let lsn = log.push(&mut slot, PacketKind::Commit);
+        log.applied(slot);
+        log.wait(lsn, Durability::Disk, &Patience::default()).unwrap();
+    }
+    // Of the room a full file is no part, so each file holds a packet or two.
+    assert!(checkpoints <= 400, "{checkpoints} checkpoints");
+}
+
+/// A file in use is never freed. Where a checkpoint has freed no other, the log goes on in a short one on a full disk: one for each
+/// checkpoint, so that the checkpoints keep the rest of the room.
+#[test]
+fn on_a_full_disk_a_short_file_comes_after_a_checkpoint_that_has_freed_none() {
+    let (disk, table) = table_of(1);
+    let whole = table.prepared();
+    disk.leave_room(whole / 2);
+    let is_full = || matches!(table.prepare(), Err(Error::DiskFull { .. }));
+    let checkpoint = || {
+        table.leave_room(true);
+        assert!(is_full(), "the checkpoint has the room");
+        table.leave_room(false);
+    };
+    assert!(is_full() && is_full());
+    for files in 2..5 {
+        checkpoint();
+        table.prepare().unwrap();
+        assert_eq!(
+            (table.prepared(), table.extent().1),
+            (whole + (files - 1) * (whole / 16), files as usize)
+        );
+        assert!(is_full(), "one for each checkpoint");
+    }
+    // A spare is there now: what the disk is full for is no file that the log needs.
+    table.leave_room(true);
+    table.behind(1).iter().for_each(|file| file.set_first(10));
+    assert_eq!(table.free_before(Lsn(10), u64::MAX).unwrap(), 3);
+    table.leave_room(false);
+    table.prepare().unwrap();
+    assert!(is_full());
+    // With too little room for that, it is as short as there is room for.
+    checkpoint();
+    disk.leave_room(5 * PAGE as u64);
+    let before = table.prepared();
+    table.prepare().unwrap();
+    assert_eq!(table.prepared() - before, 4 * PAGE as u64);
+    checkpoint();
+    assert!(is_full());
+    disk.leave_room(2 * whole);
+    let before = table.prepared();
+    table.prepare().unwrap();
+    assert_eq!(table.prepared() - before, whole);
+}
