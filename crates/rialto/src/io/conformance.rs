@@ -180,6 +180,20 @@ fn maps_are_found_again(disk: &dyn Disk) {
     assert_eq!(disk.list().unwrap(), Vec::<String>::new());
 }
 
+/// Of a disk that is this directory.
+fn maps_are_found_through_links(disk: &dyn Disk, directory: &std::path::Path) {
+    let elsewhere = directory.join("elsewhere");
+    std::fs::create_dir(&elsewhere).unwrap();
+    std::os::unix::fs::symlink("elsewhere/map", directory.join("map")).unwrap();
+    assert_eq!(disk.shared_bytes("map").unwrap(), None, "a link to nothing");
+    disk.map_shared("map", 12_288).unwrap().as_words()[7].store(77, Ordering::Relaxed);
+    assert_eq!(disk.shared_bytes("map").unwrap(), Some(12_288));
+    assert_eq!(disk.map_shared("map", 12_288).unwrap().as_words()[7].load(Ordering::Relaxed), 77);
+    assert!(directory.join("map").is_symlink() && elsewhere.join("map").is_file());
+    disk.remove("map").unwrap();
+    std::fs::remove_dir_all(elsewhere).unwrap();
+}
+
 fn threads_share_a_file(disk: &dyn Disk) {
     let file = create(disk, "shared");
     std::thread::scope(|scope| {
@@ -223,6 +237,7 @@ fn file_disk_conforms() {
     let scratch = Scratch::new("conforms");
     let disk = FileDisk::create(scratch.0.join("made/on/demand")).unwrap();
     check(&*disk);
+    maps_are_found_through_links(&*disk, disk.path());
 }
 
 #[test]

@@ -194,7 +194,8 @@ impl Disk for FileDisk {
 
     fn shared_bytes(&self, name: &str) -> DiskResult<Option<usize>> {
         check_name(name, "map")?;
-        match rustix::fs::statat(&self.directory, name, AtFlags::SYMLINK_NOFOLLOW) {
+        // Through a link, as it is opened.
+        match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
             Ok(stat) => Ok(Some(stat.st_size as usize)),
             Err(Errno::NOENT) => Ok(None),
             Err(error) => Err(DiskError::new(name, 0, "map", error)),

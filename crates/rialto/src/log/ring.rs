@@ -17,9 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::PAGE;
-use crate::Result;
 use crate::io::{Disk, SharedMap};
 use crate::rarely::rarely;
+use crate::{Error, Result};
 
 /// The shared map's name in the data directory.
 pub(crate) const RING_NAME: &str = "log-tail";
@@ -224,11 +224,19 @@ pub(crate) struct RingTail {
 }
 
 impl RingTail {
-    /// `None` if there is no ring, or one of another boot or database.
+    /// `None` if there is no ring, or one of another boot or database. One that has been cut is an error: commits that were answered
+    /// may be missing.
     pub(crate) fn find(disk: &dyn Disk, database: u128) -> Result<Option<RingTail>> {
-        let Some(size) = disk.shared_bytes(RING_NAME)? else { return Ok(None) };
+        let Some(size) = disk.shared_bytes(RING_NAME)?.filter(|size| *size > 0) else { return Ok(None) };
+        let of_no_ring = |which: String| {
+            let what = format!(
+                "has {size} bytes, {which}: put the file back as it was, or remove it if no process has used the database since the \
+                 machine was started"
+            );
+            Err(Error::Corrupt { file: RING_NAME.to_owned(), offset: 0, what })
+        };
         if size <= PAGE || !size.is_multiple_of(PAGE) {
-            return Ok(None);
+            return of_no_ring("which no ring has".to_owned());
         }
         let map = disk.map_shared(RING_NAME, size)?;
         let words: Vec<u64> =
@@ -236,9 +244,12 @@ impl RingTail {
         let pair = |low: u64, high: u64| u128::from(high) << 64 | u128::from(low);
         let ours = words[0] == MAGIC
             && pair(words[1], words[2]) == disk.boot()
-            && pair(words[3], words[4]) == database
-            && words[5] == (size - PAGE) as u64;
-        Ok(ours.then(|| RingTail { bytes: words[5], gathered: words[GATHERED], map }))
+            && pair(words[3], words[4]) == database;
+        let bytes = (size - PAGE) as u64;
+        if ours && words[5] != bytes {
+            return of_no_ring(format!("expected {}", words[5].saturating_add(PAGE as u64)));
+        }
+        Ok(ours.then(|| RingTail { bytes, gathered: words[GATHERED], map }))
     }
 
     /// All before this position was durable at level 1.
@@ -281,6 +292,30 @@ mod tests {
         assert_eq!(tail.gathered(), 6 * PAGE as u64);
         assert_eq!(tail.read(5 * PAGE as u64, PAGE), vec![4; PAGE]);
         assert!(tail.read(6 * PAGE as u64, PAGE).is_empty());
+        assert!(RingTail::find(&*disk, 8).unwrap().is_none());
+    }
+
+    #[test]
+    fn one_that_has_been_cut_is_an_error() {
+        let disk = MemoryDisk::new();
+        let refused = |expected: &str| match RingTail::find(&*disk, 7) {
+            Err(Error::Corrupt { file, what, .. }) => {
+                assert!(file == RING_NAME && what.contains(expected), "{what}")
+            }
+            other => panic!("{other:?}"),
+        };
+        for bytes in [8, PAGE, 2 * PAGE + 8] {
+            disk.map_shared(RING_NAME, bytes).unwrap();
+            refused(&format!("has {bytes} bytes, which no ring has"));
+        }
+        start(&*disk, 7, 4 * PAGE, 0).unwrap();
+        let whole = disk.map_shared(RING_NAME, 5 * PAGE).unwrap();
+        let cut = disk.map_shared(RING_NAME, 3 * PAGE).unwrap();
+        assert!(RingTail::find(&*disk, 7).unwrap().is_none(), "an empty one");
+        cut.as_words().iter().zip(whole.as_words()).for_each(|(to, from)| {
+            to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+        });
+        refused("has 12288 bytes, expected 20480");
         assert!(RingTail::find(&*disk, 8).unwrap().is_none());
     }
 
