@@ -117,7 +117,9 @@ impl Archiver {
             let check = |file: &Arc<LogFile>| {
                 self.check_goes_on(&files::name(file.sequence), bytes_until(file, durable))
             };
-            self.note(files.iter().try_for_each(check))?;
+            // What is copied already may be freed by now, and has shown the same.
+            let done = state.done;
+            self.note(files.iter().filter(|file| file.sequence > done).try_for_each(check))?;
             state.is_ours = true;
         }
         Ok(())

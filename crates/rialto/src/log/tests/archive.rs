@@ -1,7 +1,9 @@
 //! What an archive has of a log.
 
 use super::*;
+use crate::io::Caching;
 use crate::log::Archiver;
+use crate::log::files::FileTable;
 
 /// Commits packets of so many bytes in all; how far the log is durable then.
 fn filled(log: &Log, bytes: usize) -> LogPosition {
@@ -23,6 +25,18 @@ fn files(archive: &Arc<dyn Disk>) -> Vec<(String, Vec<u8>)> {
         (name, bytes)
     };
     names.into_iter().map(read).collect()
+}
+
+/// A checkpoint archives and frees files while a caller of `archive_log` looks whether the archive is this log's.
+#[test]
+fn files_that_the_archive_has_taken_may_go_while_it_is_looked_at() {
+    let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
+    let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
+    (0..3).for_each(|_| table.prepare().unwrap());
+    let (files, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive));
+    assert_eq!(archiver.take(&files[..2]), 2);
+    disk.remove("log-0000000001").unwrap();
+    archiver.check_is_ours(&files, table.prepared()).unwrap();
 }
 
 /// Several callers archive at the same time: each reads the durable position and copies later. What the archive has after the
