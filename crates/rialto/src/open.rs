@@ -387,7 +387,10 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
     let directory = disk.describe();
     let lock = disk.lock().map_err(|error| OpenError::directory(&directory, &error))?;
     let found = match HomeFile::exists(&*disk)? {
-        true => recover(&disk, &options, &directory)?,
+        true => {
+            forget_restore(&*disk)?;
+            recover(&disk, &options, &directory)?
+        }
         false if options.create => create(&disk, &options)?,
         false => return Err(OpenError::Missing { directory, what: "a database".to_owned() }),
     };
@@ -517,6 +520,15 @@ pub(crate) fn log_options(options: &Options) -> LogOptions {
         wait_max: options.log_wait_max,
         ..defaults
     }
+}
+
+/// A restore makes the home block last: one that was cut short behind that has come to its end.
+fn forget_restore(disk: &dyn Disk) -> Result<(), OpenError> {
+    if disk.list()?.iter().any(|name| name == RESTORING) {
+        disk.remove(RESTORING)?;
+        disk.sync_directory()?;
+    }
+    Ok(())
 }
 
 fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {

@@ -747,9 +747,40 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
         } else {
             whole += 1;
         }
-        assert_eq!(count(&open(disk)), 450, "RIALTO_SEED={seed}, step {step}");
+        assert_eq!(count(&open(disk.clone())), 450, "RIALTO_SEED={seed}, step {step}");
+        assert!(
+            !disk.list().unwrap().contains(&"restore-unfinished".to_owned()),
+            "RIALTO_SEED={seed}, step {step}"
+        );
     }
     assert!(none > 20 && whole > 0, "the test's own premise: {whole} whole, {none} none");
+}
+
+/// A restore that was cut short leaves its mark. What others put beside it stays, and no backup goes there.
+#[test]
+fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one() {
+    let db = open(MemoryDisk::new());
+    things(&db);
+    put(&db, 0..100);
+    let full = MemoryDisk::new();
+    db.backup_on(full.clone(), BackupKind::Full).unwrap();
+    let disk = MemoryDisk::new();
+    let make = |name| drop(disk.open(name, Open::CreateNew, Caching::Buffered).unwrap());
+    ["restore-unfinished", "backup-0", "home.new", "log-0000000001", "log-unfinished"]
+        .into_iter()
+        .for_each(&make);
+    let refused = db.backup_on(disk.clone(), BackupKind::Full).unwrap_err().to_string();
+    assert!(refused.contains("it holds a restore that did not come to its end"), "{refused}");
+    for theirs in ["backup.rialto", "log-0000000002", "log-notes", "z"] {
+        make(theirs);
+        let before = disk.list().unwrap();
+        let refused = restore(of([backup_on(&full, "f")]), disk.clone()).unwrap_err().to_string();
+        assert!(refused.contains(&format!("it is not empty (it holds \"{theirs}\")")), "{refused}");
+        assert_eq!(disk.list().unwrap(), before);
+        disk.remove(theirs).unwrap();
+    }
+    restore(of([backup_on(&full, "f")]), disk.clone()).unwrap();
+    assert_eq!(count(&open(disk)), 100);
 }
 
 /// A failed write is told, and leaves an empty directory.

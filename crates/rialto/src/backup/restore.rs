@@ -22,7 +22,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::stream::{Header, StreamReader};
 use super::{Archive, BACKUP_FILE, Backup};
-use crate::checkpoint::home::{HOME_FILE, HomeFile, RestoredHome};
+use crate::checkpoint::home::{HOME_FILE, HomeFile, NEW_HOME_FILE, RestoredHome};
 use crate::checkpoint::image::{self, ImageHeader, backup_name, seed_of};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::engine::Procedure;
@@ -150,10 +150,10 @@ pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, Ope
 /// Refuses a directory that holds something, but for what a restore left that did not come to its end.
 fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
     let names = to.list()?;
-    if names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE) {
-        return Ok(clear(to)?);
-    }
-    match names.first() {
+    let is_unfinished =
+        names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE);
+    match names.iter().find(|name| !(is_unfinished && is_of_a_restore(name))) {
+        None if is_unfinished => Ok(clear(to)?),
         None => Ok(()),
         Some(name) => {
             let what = format!(
@@ -164,9 +164,16 @@ fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
     }
 }
 
-/// Removes everything, what says that it is unfinished last.
+/// Whether a restore makes a file of this name.
+fn is_of_a_restore(name: &str) -> bool {
+    [HOME_FILE, NEW_HOME_FILE, RESTORING].contains(&name)
+        || name == backup_name(Copy::Ping)
+        || Log::makes(name)
+}
+
+/// Removes all that a restore makes, what says that it is unfinished last.
 fn clear(to: &dyn Disk) -> Result<(), Error> {
-    for name in to.list()?.into_iter().filter(|name| name != RESTORING) {
+    for name in to.list()?.into_iter().filter(|name| is_of_a_restore(name) && name != RESTORING) {
         to.remove(&name)?;
     }
     to.sync_directory()?;

@@ -8,7 +8,7 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::stream::{Header, StreamWriter, write_error};
-use super::{BACKUP_FILE, BackupKind, BackupReport, UNFINISHED};
+use super::{BACKUP_FILE, BackupKind, BackupReport, RESTORING, UNFINISHED};
 use crate::catalog::Opening;
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
@@ -254,6 +254,7 @@ impl BackupFile {
             let what = match name.as_str() {
                 BACKUP_FILE => "a backup",
                 HOME_FILE => "a database",
+                RESTORING => "a restore that did not come to its end",
                 _ => continue,
             };
             let what = format!(

@@ -62,7 +62,8 @@ use crate::store::memory::segments::Copy;
 
 /// The file's name.
 pub const HOME_FILE: &str = "home";
-const NEW_HOME_FILE: &str = "home.new";
+/// Its name until it is complete.
+pub const NEW_HOME_FILE: &str = "home.new";
 /// The format that this program reads and writes. Since 3 the block has a digest of the images, and the catalog in the copy is
 /// that of the redo start.
 pub const FORMAT_VERSION: u32 = 3;

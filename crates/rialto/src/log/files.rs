@@ -34,7 +34,7 @@ const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
 pub(crate) const FORMAT: u32 = 3;
 /// The oldest that it reads, too: blocks that do not say when they were gathered.
 const FORMAT_WITHOUT_TIMES: u32 = 2;
-const UNFINISHED: &str = "log-unfinished";
+pub(super) const UNFINISHED: &str = "log-unfinished";
 const SPARE: &str = "log-spare-";
 /// "The file's first packet is not known yet."
 const UNKNOWN: u64 = u64::MAX;

@@ -104,6 +104,11 @@ impl Log {
         Log::open(disk, database, options, LogEnd::empty(vec![first], place))
     }
 
+    /// Whether [`Log::create_at`] makes a file of this name.
+    pub(crate) fn makes(name: &str) -> bool {
+        [files::UNFINISHED, RING_NAME].contains(&name) || files::sequence(name) == Some(1)
+    }
+
     /// Goes on behind a recovered log (see [`recover`](super::recover)).
     ///
     /// First it rewrites the tail past the last position that was proven to be durable, behind it a pad that counts this
