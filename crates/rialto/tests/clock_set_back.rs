@@ -11,7 +11,7 @@ use quiet::{count, options, things};
 use rialto::backup::{Archive, Backup, Restore, RestoreReport, RestoreTo, restore};
 use rialto::io::{Caching, Disk, MemoryDisk, Open};
 use rialto::{BackupKind, Database, Lsn, OpenError, Options};
-use xxhash_rust::xxh3::xxh3_64_with_seed;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// An archive of one log file: ten rows, a backup, and ten times ten more, a commit each.
 struct Archived {
@@ -45,8 +45,9 @@ impl Archived {
     }
 
     /// Makes the log file what it would be had each block been gathered at the time that `time` gives for its first place, in
-    /// milliseconds since 1970. The file's form is that of `src/log/block.rs`.
-    fn set_times(&self, time: impl Fn(u64) -> u64) {
+    /// milliseconds since 1970; and the backup one of that log. Their forms are those of `src/log/block.rs` and
+    /// `src/backup/stream.rs`.
+    fn set_times(&mut self, time: impl Fn(u64) -> u64) {
         let name = "log-0000000001";
         let file = self.archive.open(name, Open::Existing, Caching::Buffered).unwrap();
         let mut bytes = vec![0; file.length().unwrap() as usize];
@@ -54,7 +55,8 @@ impl Archived {
         let u64_at = |bytes: &[u8], at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
         let seed =
             u64_at(&bytes, 16) ^ u64_at(&bytes, 24) ^ u64_at(&bytes, 32).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let (mut at, mut previous, mut set) = (4096, 0, 0);
+        let point = 32 + 88..32 + 104;
+        let (mut at, mut previous, mut set, mut is_passed) = (4096, 0, 0, false);
         while bytes.get(at + 8..at + 12) == Some(b"RLBK") {
             let length = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap()) as usize;
             let block = &mut bytes[at..at + length];
@@ -70,7 +72,14 @@ impl Archived {
             previous = xxh3_64_with_seed(if is_pad { &block[8..64] } else { &block[8..] }, seed);
             block[..8].copy_from_slice(&previous.to_le_bytes());
             at += length;
+            if u64_at(&self.backup, point.start) == at as u64 - 4096 {
+                self.backup[point.start + 8..point.end].copy_from_slice(&previous.to_le_bytes());
+                is_passed = true;
+            }
         }
+        assert!(is_passed, "the log goes through the backup's point");
+        let begin = [&self.backup[..24], &self.backup[32..point.end]].concat();
+        self.backup[24..32].copy_from_slice(&xxh3_64(&begin).to_le_bytes());
         assert!(set >= 11, "{set} blocks: a group for each commit that was waited for");
         file.write_at(&bytes, 0).unwrap();
     }
@@ -89,7 +98,7 @@ fn at(ms: u64) -> RestoreTo {
 /// backup's place is read from its beginning: its times from before the backup do not end the restore.
 #[test]
 fn a_restore_to_a_time_has_what_was_committed_by_then_after_the_clock_was_set_back() {
-    let archived = archived();
+    let mut archived = archived();
     let (base, place) = (base(), archived.place);
     archived.set_times(|lsn| match lsn.checked_sub(place + 1) {
         None => base + 3_600_000,
@@ -105,7 +114,7 @@ fn a_restore_to_a_time_has_what_was_committed_by_then_after_the_clock_was_set_ba
 /// is refused, and the error names the places between which is to be chosen; every other time has all that was committed by then.
 #[test]
 fn a_time_that_the_log_comes_to_twice_is_refused() {
-    let archived = archived();
+    let mut archived = archived();
     let (base, place) = (base(), archived.place);
     archived.set_times(|lsn| {
         let nth = lsn.saturating_sub(place + 1);

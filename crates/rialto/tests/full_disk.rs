@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
-use rialto::io::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, MemoryDisk, Open, SharedMap};
+use rialto::io::{
+    Caching, DirectoryLock, Disk, DiskError, DiskResult, FaultyDisk, File, MemoryDisk, Open, SharedMap,
+};
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Database, Error, Options, TableDef};
+use rialto::{Checkpointing, Database, Durability, Error, Options, Table, TableDef};
 
 /// A disk of so many bytes.
 #[derive(Debug)]
@@ -134,4 +136,65 @@ fn a_log_file_that_finds_no_room_leaves_the_room_to_the_checkpoint() {
             assert!(!stuck, "no commit any more after {n}, {refused} refusals: {error}");
         }
     }
+}
+
+/// Rows of 30,000 bytes, which one transaction changes all.
+const ROWS: i32 = 10;
+
+fn change(db: &Database, table: &Table, letter: char) -> Result<(), Error> {
+    let text = || Value::Text(letter.to_string().repeat(30_000));
+    db.transact(|tx| (0..ROWS).try_for_each(|id| tx.update(table, id, &[(1, text())]).map(drop)))
+}
+
+/// The log ends before a last file of so many bytes behind its header, and the next opening would measure writes there.
+fn opens_behind_a_short_log_file(log_bytes_max: u64, room: u64, short: u64) {
+    let disk = FaultyDisk::new(1);
+    disk.pretend_speed();
+    let options = Options {
+        memory_bytes: 64 << 20,
+        durability: Durability::Disk,
+        checkpoint: Checkpointing::None,
+        log_bytes_max,
+        log_wait_max: Duration::from_millis(300),
+        ..Options::default()
+    };
+    let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    db.transact(|tx| {
+        let row = |id| [Value::Int4(id), Value::Text("a".repeat(30_000))];
+        (0..ROWS).try_for_each(|id| tx.insert(&table, &row(id)))
+    })
+    .unwrap();
+    for letter in ['b', 'c'] {
+        db.checkpoint().unwrap();
+        change(&db, &table, letter).unwrap();
+    }
+    disk.leave_room(room);
+    let mut letters = 'd'..='y';
+    let refused = letters.by_ref().find(|letter| change(&db, &table, *letter).is_err());
+    let committed = char::from(refused.expect("the next log file has no room") as u8 - 1);
+    db.checkpoint().unwrap();
+    change(&db, &table, 'z').expect_err("the short log file has no room for it either");
+    let last = disk.list().unwrap().into_iter().rfind(|name| name.starts_with("log-0")).unwrap();
+    let last = disk.open(&last, Open::ReadOnly, Caching::Buffered).unwrap();
+    assert_eq!(last.length().unwrap(), 4_096 + short, "the log is to go on in a short file");
+    disk.crash();
+    drop((table, db));
+    // The record of speed is of another boot. What this opening writes is no part of the log that the next one finds.
+    let disk = disk.restart();
+    for _ in 0..2 {
+        let db = Database::open_on(disk.clone(), options.clone()).unwrap();
+        let table = db.table("t").unwrap();
+        let row = db.transact(|tx| tx.get(&table, 3_i32)).unwrap().expect("it was inserted");
+        assert!(row.view().get_str(1).unwrap().starts_with(committed));
+    }
+}
+
+#[test]
+fn a_database_opens_behind_a_log_file_that_is_too_short_to_be_measured() {
+    opens_behind_a_short_log_file(16 << 20, 40 << 10, 32 << 10);
+    // One whose header would be where writes are measured.
+    opens_behind_a_short_log_file(30 << 20, 70 << 10, 60 << 10);
 }

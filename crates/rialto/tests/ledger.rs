@@ -63,7 +63,10 @@ fn any_options(random: &mut Random, memory_bytes: u64, archive: Option<Archive>)
         executor_threads: threads,
         executor_threads_max: threads * 2,
         group_commit: one_of(random, &GroupCommitDesign::ALL).into(),
-        log_writes: Some(one_of(random, &[Caching::Direct, Caching::DirectSync, Caching::Buffered])),
+        log_writes: one_of(
+            random,
+            &[None, Some(Caching::Direct), Some(Caching::DirectSync), Some(Caching::Buffered)],
+        ),
         log_writes_in_flight: Some(1 + random.below(3) as u32),
         lock_timeout: Duration::from_secs(2),
         memory_flush_interval: Duration::from_millis(1 + random.below(20)),
@@ -237,6 +240,9 @@ fn sound(disk: &Arc<FaultyDisk>, memory_bytes: u64, about: &str) {
 fn lives(seed: u64, tally: &mut Tally) {
     let mut random = Random::new(seed);
     let mut disk = FaultyDisk::new(random.next());
+    if random.chance(1, 4) {
+        disk.pretend_speed();
+    }
     let memory = one_of(&mut random, &MEMORY);
     let archive = random.chance(1, 2).then(|| Archive::on(MemoryDisk::new()));
     let mut options = any_options(&mut random, memory, archive.clone());

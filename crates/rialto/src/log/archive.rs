@@ -57,6 +57,8 @@ pub(crate) struct Archiver {
 struct State {
     /// Of the archive's directory, once something was to be copied.
     directory: Option<DirectoryLock>,
+    /// The database is closed: nothing is copied any more.
+    closed: bool,
     /// The log files up to this one were copied whole.
     done: u64,
     /// The archive has the log up to this position of the stream, if not more.
@@ -132,6 +134,7 @@ impl Archiver {
         if state.loads.contains(&number) {
             return Ok(());
         }
+        self.note(self.hold(&mut state))?;
         let name = load_file_name(number);
         let file = self.from.open(&name, Open::ReadOnly, Caching::Buffered);
         let length = file.and_then(|file| file.length()).map_err(Error::from);
@@ -144,6 +147,9 @@ impl Archiver {
     fn hold(&self, state: &mut State) -> Result<()> {
         if state.directory.is_some() {
             return Ok(());
+        }
+        if state.closed {
+            return Err(Error::Closed);
         }
         let directory = match self.to.lock() {
             Err(error) if error.is_locked() => {
@@ -163,9 +169,10 @@ impl Archiver {
         Ok(())
     }
 
-    /// Nothing more is copied: others may archive there.
+    /// Nothing more is copied, whoever is on the way to it: others may archive there.
     pub(crate) fn close(&self) {
-        self.state.lock().directory = None;
+        let mut state = self.state.lock();
+        (state.directory, state.closed) = (None, true);
     }
 
     /// Keeps what the last attempt came to for the metrics.

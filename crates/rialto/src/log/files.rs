@@ -90,7 +90,7 @@ impl LogFileHeader {
 
     /// Where a stream position lies in the file.
     pub(crate) fn offset(&self, position: u64) -> u64 {
-        debug_assert!((self.start..=self.end()).contains(&position));
+        assert!((self.start..=self.end()).contains(&position), "{position} lies outside of the log file");
         PAGE as u64 + position - self.start
     }
 

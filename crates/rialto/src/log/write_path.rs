@@ -124,8 +124,8 @@ impl WritePath {
         if let Some(recorded) = read(disk).and_then(|text| parse(&text, disk.boot())) {
             return WritePath::fastest(recorded);
         }
-        if position + AREA > last.end() {
-            // The next opening finds room.
+        // A short last file has no such area, and one that is nearly full none that is free: a later opening finds room.
+        if position.max(last.start) + AREA > last.end() {
             return WritePath::default();
         }
         let Ok(measured) = measure(disk, last) else { return WritePath::default() };

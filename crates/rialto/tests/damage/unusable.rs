@@ -116,7 +116,7 @@ fn a_missing_directory_or_database_is_named() {
     let error = Database::open_with(&directory.0, Options { recovery_threads: 0, ..options() }).unwrap_err();
     assert_eq!(
         (error.to_string(), error.exit_code()),
-        ("bad option: recovery_threads is 0, expected at least 1".to_owned(), 2)
+        ("bad option: recovery_threads is 0, expected 1 to 1024".to_owned(), 2)
     );
 }
 

@@ -114,6 +114,7 @@ struct State {
     boot: u128,
     /// What all files and shared maps together can take.
     room: Option<u64>,
+    has_speed: bool,
 }
 
 #[derive(Debug)]
@@ -231,6 +232,7 @@ impl FaultyDisk {
                 maps: BTreeMap::new(),
                 boot,
                 room: None,
+                has_speed: false,
             },
         )
     }
@@ -298,6 +300,13 @@ impl FaultyDisk {
         state.room = Some(state.taken() + bytes);
     }
 
+    /// From now on, the next restarts included, the disk says that its times mean something ([`Disk::has_speed`]). So what is
+    /// done only on such disks, and what that writes, meets crashes and faults, too. How many steps that takes depends on the
+    /// machine, so a seed does not give the same run again.
+    pub fn pretend_speed(&self) {
+        self.state.lock().has_speed = true;
+    }
+
     /// Takes back all injected errors that have not happened yet. What failed syncs have lost stays lost.
     pub fn mend(&self) {
         self.state.lock().faults.clear();
@@ -338,7 +347,18 @@ impl FaultyDisk {
         let (power, steps, end, faults) = (Power::On, 0, None, Vec::new());
         FaultyDisk::with(
             self.seed,
-            State { random, power, steps, end, faults, directory, maps, boot, room: state.room },
+            State {
+                random,
+                power,
+                steps,
+                end,
+                faults,
+                directory,
+                maps,
+                boot,
+                room: state.room,
+                has_speed: state.has_speed,
+            },
         )
     }
 }
@@ -484,7 +504,7 @@ impl Disk for FaultyDisk {
     }
 
     fn has_speed(&self) -> bool {
-        false
+        self.state.lock().has_speed
     }
 
     fn describe(&self) -> String {

@@ -57,3 +57,23 @@ fn an_archive_never_goes_back() {
         assert!(files(&archive) == has);
     }
 }
+
+/// A caller of `archive_log` that was on its way when the database was closed keeps nobody out of the archive.
+#[test]
+fn a_closed_log_archives_nothing_and_leaves_the_archive_to_others() {
+    let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
+    let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
+    table.prepare().unwrap();
+    let (log, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive.clone()));
+    disk.open("load-0000000001", Open::CreateNew, Caching::Buffered).unwrap();
+    archiver.close();
+    for refused in [
+        archiver.check_is_ours(&log, table.prepared()),
+        archiver.take_up_to(&log, table.prepared()),
+        archiver.take_load(1),
+    ] {
+        assert_eq!(refused, Err(Error::Closed));
+    }
+    assert_eq!((archiver.take(&log), archive.list().unwrap()), (0, Vec::<String>::new()));
+    archive.lock().expect("it is free");
+}
