@@ -61,6 +61,8 @@ pub(crate) struct Gatherer {
     next: usize,
     /// Bytes of the next packet that are in parts already.
     in_parts: usize,
+    /// Where the last block before those parts ends.
+    before_parts: LogPoint,
     allotment: Allotment,
 }
 
@@ -87,8 +89,20 @@ impl Gatherer {
         incarnation: u32,
         lsn: u64,
     ) -> Gatherer {
-        let (drained, next, in_parts, allotment) = (Vec::with_capacity(1024), 0, 0, Allotment::default());
-        Gatherer { ring, files, file, checksum, incarnation, lsn, drained, next, in_parts, allotment }
+        let before_parts = LogPoint { lsn: Lsn(lsn), position: LogPosition(ring.position()), checksum };
+        Gatherer {
+            ring,
+            files,
+            file,
+            checksum,
+            incarnation,
+            lsn,
+            drained: Vec::with_capacity(1024),
+            next: 0,
+            in_parts: 0,
+            before_parts,
+            allotment: Allotment::default(),
+        }
     }
 
     /// The last packet that is wholly in the ring.
@@ -101,8 +115,13 @@ impl Gatherer {
         self.ring.position()
     }
 
-    /// Where the last block ends.
+    /// Where the last block ends that no packet goes on behind.
     pub(crate) fn point(&self) -> LogPoint {
+        if self.in_parts > 0 { self.before_parts } else { self.end() }
+    }
+
+    /// Where the last block ends.
+    fn end(&self) -> LogPoint {
         LogPoint { lsn: Lsn(self.lsn), position: LogPosition(self.position()), checksum: self.checksum }
     }
 
@@ -363,6 +382,9 @@ impl Gatherer {
     }
 
     fn build_part(&mut self, limit: usize, promised: &mut u64) {
+        if self.in_parts == 0 {
+            self.before_parts = self.end();
+        }
         let mut header = self.header(BlockKind::Part);
         let position = header.position;
         let packet = &self.drained[self.next];

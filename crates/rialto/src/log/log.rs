@@ -492,24 +492,27 @@ impl Log {
         self.core.pool.place()
     }
 
-    /// Where the log ends behind all places taken so far: they are gathered first. It is durable when its place is.
+    /// Where the log ends behind all places taken so far, which are gathered first, and maybe some more. It is durable when its place
+    /// is. What others commit meanwhile keeps nobody here, however much that is.
     ///
     /// [`Error::Stopped`] if the log has stopped.
     pub(crate) fn point(&self) -> Result<LogPoint> {
         let core = &*self.core;
+        let taken = self.place();
         loop {
             if core.writer.stopped() {
                 return Err(core.stop_error());
             }
             let mut gatherer = core.gatherer.lock();
-            let gathered = core.gather(&mut gatherer, u64::MAX);
+            core.gather(&mut gatherer, u64::MAX);
             let point = gatherer.point();
             drop(gatherer);
             core.hand_over_listeners(Durability::Memory);
-            match gathered {
-                Gathered::All => return Ok(point),
-                Gathered::RingFull | Gathered::GroupFull => core.sync()?,
+            if point.lsn >= taken {
+                return Ok(point);
             }
+            // The ring has no room for the rest until a group is written.
+            core.sync()?;
         }
     }
 

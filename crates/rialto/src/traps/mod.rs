@@ -12,7 +12,7 @@ mod followed;
 mod given_back;
 mod histories;
 #[path = "../../tests/common/hooked.rs"]
-mod hooked;
+pub(crate) mod hooked;
 mod operations;
 mod rehoused;
 mod sweep;

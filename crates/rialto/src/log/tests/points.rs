@@ -1,7 +1,10 @@
 //! Points of the log's chain: where it ended behind a place.
 
+use std::sync::atomic::AtomicUsize;
+
 use super::*;
 use crate::io::Random;
+use crate::traps::hooked::{About, HookedDisk};
 
 /// Reads the log behind a point as far as it is that of a home block there.
 fn read_through(disk: &Arc<dyn Disk>, point: LogPoint) -> Result<u64> {
@@ -69,5 +72,43 @@ fn a_log_goes_through_its_points_and_no_others() {
         assert_eq!(read_through(&disk, point).unwrap(), last, "its file is there");
         assert_eq!(log.free_before(point.lsn.next()).unwrap(), 1, "redo alone does not need it");
         read_through(&disk, point).unwrap_err();
+    }
+}
+
+/// A point is told behind what was committed before it was asked for, however much is committed meanwhile: here more than the ring
+/// takes, in packets of many blocks, whenever a group of the log is written.
+#[test]
+fn a_point_does_not_wait_for_what_is_committed_meanwhile() {
+    const MEANWHILE: usize = 40;
+    for length in [300_000, 50_000] {
+        let disk = HookedDisk::new(MemoryDisk::new());
+        let log = Log::create(&(disk.clone() as Arc<dyn Disk>), DATABASE, &alone()).unwrap();
+        let log = Arc::new(log);
+        let bytes = move |lsn: u64| packet(lsn, length);
+        let more = Arc::new(AtomicUsize::new(MEANWHILE));
+        disk.before({
+            let (log, more) = (Arc::downgrade(&log), more.clone());
+            move |name, about| {
+                let Some(log) = log.upgrade() else { return };
+                if !name.starts_with("log-0") || about != About::Sync {
+                    return;
+                }
+                for _ in 0..400_000 / length {
+                    let less = |left: usize| left.checked_sub(1);
+                    if more.fetch_update(Ordering::SeqCst, Ordering::SeqCst, less).is_ok() {
+                        commit(&log, &bytes(log.place().0 + 1));
+                    }
+                }
+            }
+        });
+        let lsn = commit(&log, &bytes(1));
+        let point = log.point().unwrap();
+        assert!(more.load(Ordering::SeqCst) > 0, "{length}: it has waited for {MEANWHILE} packets more");
+        assert!(point.lsn >= lsn);
+        disk.unhook();
+        log.sync().unwrap();
+        let (last, disk) = (log.place().0, disk as Arc<dyn Disk>);
+        assert_eq!(read_through(&disk, point).unwrap(), last);
+        log.close().unwrap();
     }
 }
