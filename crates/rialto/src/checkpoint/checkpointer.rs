@@ -27,7 +27,7 @@ use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
 use crate::io::{Caching, Clock, Disk, FOR_EVER, Open, remove_in_steps};
-use crate::log::LogNeeded;
+use crate::log::{LogNeeded, LogPoint};
 use crate::options::Checkpointing;
 use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Copy;
@@ -402,11 +402,9 @@ impl Checkpointer {
     fn checkpoint(&self, home: &mut HomeFile, began: Duration) -> Result<CheckpointReport> {
         let current = *home.block();
         let redo_start = self.source.redo_start();
-        // With three copies the log is kept for the older checkpoint: another one of the same state lets it go.
-        let keeps_log = |older: &HomeBlock| self.options.copies > 2 && older.redo_start < current.redo_start;
-        let makes_room = self.room_wanted.load(Ordering::SeqCst) && home.older().is_some_and(keeps_log);
-        if redo_start <= current.redo_start && !makes_room {
-            if self.room_wanted.load(Ordering::SeqCst) {
+        let room_wanted = self.room_wanted.load(Ordering::SeqCst);
+        if redo_start <= current.redo_start && !(room_wanted && self.keeps_log(home)) {
+            if room_wanted {
                 self.free_all_but_newest(home)?;
             }
             return Ok(self.report(current.sequence, true, SweepStats::default(), began, current.redo_start));
@@ -562,6 +560,19 @@ impl Checkpointer {
         report.cut_held = cut.held;
         report.snapshot_bytes = if matches!(method, Method::CopyOnUpdate(_)) { snapshot_bytes } else { 0 };
         Ok(report)
+    }
+
+    /// Whether another checkpoint of the same state lets log go: what the older one of three is kept for, or a log of nothing but the
+    /// pads of many openings, behind the newest one's point.
+    fn keeps_log(&self, home: &HomeFile) -> bool {
+        let current = home.block();
+        let is_kept_for =
+            |older: &HomeBlock| self.options.copies > 2 && older.redo_start < current.redo_start;
+        let is_far = |point: LogPoint| {
+            let behind = self.source.log_position().saturating_sub(point.position.0);
+            behind > self.options.log_bytes_pressing() / 4
+        };
+        home.older().is_some_and(is_kept_for) || current.point.is_some_and(is_far)
     }
 
     fn report(

@@ -121,6 +121,20 @@ fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
     assert_eq!(recovered.contents(), model(&log));
 }
 
+/// Each opening writes a pad. A checkpoint of the same state has a new point, so that those before it can go.
+#[test]
+fn pads_of_many_openings_go_when_room_is_wanted() {
+    let (engine, checkpointer) = create(MemoryDisk::new()).unwrap();
+    engine.commit(vec![(0, Some(vec![1; 100]))]);
+    assert!(!checkpointer.run_now().unwrap().skipped);
+    engine.pads.store(options().log_bytes_max / 2, Ordering::SeqCst);
+    assert!(checkpointer.run_now().unwrap().skipped, "there is room");
+    for is_skipped in [false, true] {
+        checkpointer.want_room();
+        assert_eq!(checkpointer.run_now().unwrap().skipped, is_skipped);
+    }
+}
+
 /// Crash at every step of a run with checkpoints: what was durable is there, and nothing else.
 #[test]
 fn a_crash_at_any_step_recovers_a_prefix_of_the_log() {

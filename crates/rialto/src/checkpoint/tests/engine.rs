@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 
 use super::*;
 use crate::checkpoint::home::HomeBlock;
-use crate::log::{LogNeeded, LogPoint};
+use crate::log::{LogNeeded, LogPoint, LogPosition};
 use crate::recovery::{FellBack, recover_either};
 use crate::store::memory::{Heap, RecordRef, Unclaimed};
 
@@ -38,6 +38,8 @@ pub(super) struct Engine {
     pub(super) told: Mutex<Vec<String>>,
     /// What the user does then.
     pub(super) when_told: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    /// Bytes of the log that no packet has.
+    pub(super) pads: AtomicU64,
     /// Why the archive takes nothing.
     pub(super) archive_failure: Mutex<Option<String>>,
 }
@@ -60,6 +62,7 @@ impl Engine {
             loaded: Mutex::default(),
             told: Mutex::default(),
             when_told: OnceLock::new(),
+            pads: AtomicU64::new(0),
             archive_failure: Mutex::default(),
         })
     }
@@ -257,7 +260,8 @@ impl CheckpointSource for Engine {
     }
 
     fn point(&self) -> Result<LogPoint> {
-        Ok(LogPoint::beginning_after(self.place()))
+        let position = LogPosition(self.log_position());
+        Ok(LogPoint { position, ..LogPoint::beginning_after(self.place()) })
     }
 
     fn wait_durable(&self, lsn: Lsn) -> Result<()> {
@@ -302,7 +306,7 @@ impl CheckpointSource for Engine {
     }
 
     fn log_position(&self) -> u64 {
-        self.place().0 * 100
+        self.place().0 * 100 + self.pads.load(Ordering::SeqCst)
     }
 
     fn forward_ns(&self) -> Option<f64> {
