@@ -160,7 +160,10 @@ impl Context {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
-        self.use_table(table, if scan.is_whole() { whole } else { intent })
+        // Of an action with an identifier a whole scan strays: it is refused before it keeps anybody, its own transaction's other
+        // parts among them, from the table.
+        let is_whole = scan.is_whole() && !self.scope.has_identifier();
+        self.use_table(table, if is_whole { whole } else { intent })
     }
 
     /// Reads the row that an index entry leads to into `body`, its key, locked, in `self.key`. False if the entry is no

@@ -55,6 +55,11 @@ impl Scope {
         self.on.is_some()
     }
 
+    /// Whether an action runs that has an identifier.
+    pub fn has_identifier(&self) -> bool {
+        self.on.is_some_and(|reach| reach.parts > 0)
+    }
+
     /// Whether the row of this key of the table's identity may be touched, without saying why not.
     #[inline(always)]
     pub fn has_key(&self, table: TableId, key: &Key) -> bool {

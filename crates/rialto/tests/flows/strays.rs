@@ -288,3 +288,36 @@ fn rows_without_a_key_are_held_against_their_first_columns() {
         assert_eq!(db.read(|tx| tx.count(&log)), Ok(0), "{form:?}");
     });
 }
+
+/// What an action strays to is refused before it is locked: beside another transaction, which has locked a row of it, and in a part
+/// of a phase, whose transaction has the table's intention.
+#[test]
+fn a_scan_of_the_whole_table_is_refused_before_it_waits() {
+    let counts = |tx: &mut Transaction, arguments: &Arguments<'_>, _: &mut Outputs| {
+        let _ = tx.count(arguments.table()?);
+        Ok(())
+    };
+    let two = || {
+        let changes = Action::exclusive("people", |tx, arguments, _| {
+            tx.update(arguments.table()?, 1, &[(3, Value::Int4(7))]).map(drop)
+        });
+        let strays = Action::exclusive("people", counts).by(|_| Value::Int4(2));
+        Procedure::new("two", [], Flow::new().phase([changes.by(|_| Value::Int4(1)), strays]))
+    };
+    let forms = [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
+    for (form, threads) in forms {
+        let db = database_of(form, threads);
+        if form == LockForm::Local {
+            db.set_routing("people", WhichIndex::Primary, &[vec![Value::Int4(2)]]).unwrap();
+        }
+        db.register(two()).unwrap();
+        let people = db.table("people").unwrap();
+        let mut other = db.begin().unwrap();
+        assert!(other.update(&people, 5, &[(3, Value::Int4(1))]).unwrap());
+        let refused = reason(db.call("two", &[]));
+        assert!(
+            refused.contains("which its identifier does not all begin"),
+            "{form:?}, {threads}: {refused}"
+        );
+    }
+}
