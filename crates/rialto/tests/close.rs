@@ -15,8 +15,8 @@ use hooked::{About, HookedDisk};
 use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Error, LockForm, Logging, MessageServer, OpenError, Options, Procedure,
-    Result, TableDef, Transaction, TransactionServer, TransactionServerOptions,
+    Action, Checkpointing, Database, Durability, Error, LockForm, Logging, MessageServer, OpenError, Options,
+    Procedure, Result, TableDef, Transaction, TransactionServer, TransactionServerOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -271,6 +271,46 @@ fn a_close_with_a_handle_open_on_the_same_thread_aborts_it() {
 }
 
 /// Identifiers are computed by closures of the user: a call that one of them ends by a panic is none that a close waits for.
+/// A commit that waits for room in the log hears the close, whose calls have ended before the log is closed.
+#[test]
+fn a_close_waits_for_no_commit_that_waits_for_room_in_the_log() {
+    for threads in [0, 1] {
+        let options = Options {
+            log_bytes_max: 16 << 20,
+            durability: Durability::Memory,
+            log_wait_max: Duration::from_secs(3_600),
+            ..options(threads)
+        };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+        let definition = TableDef::new("t", columns).with_primary_key(&["id"]);
+        let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+        // Four fifths of the log, by the same row.
+        let fill = move |tx: &mut Transaction, bytes: usize| {
+            (0..bytes / 30_000).try_for_each(|_| {
+                tx.delete(&table, 1)?;
+                tx.insert(&table, &[Value::Int4(1), Value::Text("a".repeat(30_000))])
+            })
+        };
+        (0..10).for_each(|_| db.transact(|tx| fill(tx, 1 << 20)).unwrap());
+        let (ends, has_ended) = channel();
+        let action = Action::exclusive("t", move |tx, _, _| {
+            fill(tx, 8 << 20)?;
+            ends.send(()).map_err(|error| Error::aborted(error.to_string()))
+        });
+        db.register(Procedure::new("p", [ColumnType::Int4], action.by_argument(0))).unwrap();
+        let caller = db.clone();
+        let call = std::thread::spawn(move || caller.call("p", &[Value::Int4(1)]));
+        // Its commit, for which the log has no room, is next.
+        has_ended.recv_timeout(LIMIT).unwrap();
+        std::thread::sleep(Duration::from_millis(20));
+        let (closed, is_closed) = channel();
+        std::thread::spawn(move || closed.send(db.close()));
+        assert_eq!(is_closed.recv_timeout(LIMIT), Ok(Ok(())), "{threads} threads");
+        assert_eq!(call.join().unwrap(), Err(Error::Closed));
+    }
+}
+
 #[test]
 fn an_identifier_that_panics_is_no_call_that_a_close_waits_for() {
     in_time(LIMIT, || {

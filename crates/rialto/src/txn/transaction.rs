@@ -439,7 +439,7 @@ impl Context {
                     None => {
                         debug_assert!(!self.view.is_part(), "a part that writes has its packet");
                         self.core.locks.leave_stint(&mut self.owner);
-                        self.core.log.wait_for_packet(|| self.check())?
+                        self.core.log.wait_for_packet(|| self.check_open())?
                     }
                 });
             }
@@ -944,7 +944,7 @@ impl Context {
         self.check_open()
     }
 
-    /// Whether the transaction may go on to its place.
+    /// Whether the transaction may go on to its place: for each look of what waits on the way there.
     fn check_open(&self) -> Result<()> {
         self.core.check_open()?;
         self.check()
@@ -1058,7 +1058,7 @@ impl Context {
         self.core.locks.leave_stint(&mut self.owner);
         self.leave_turn();
         let Some(mut packet) = self.packet.take() else { return Ok(()) };
-        let reserved = self.core.log.reserve_record(&mut packet, length, &|| self.check());
+        let reserved = self.core.log.reserve_record(&mut packet, length, &|| self.check_open());
         self.packet = Some(packet);
         reserved
     }
