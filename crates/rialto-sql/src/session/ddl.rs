@@ -9,23 +9,16 @@ use crate::parse::{self, Name, Statement};
 use crate::prepared::find_table;
 
 impl Session {
-    /// Runs a statement that changes what tables there are, in the open transaction.
+    /// Runs a statement that changes what tables there are, in the open transaction. From its first look on each name means the same.
     pub(super) fn define(&mut self, statement: &Statement) -> Result<Tag> {
+        self.tx.as_mut().expect("the transaction has begun").lock_definitions()?;
         let tag = match statement {
             Statement::Truncate(names) => {
                 let tx = self.tx.as_mut().expect("the transaction has begun");
                 for name in names {
                     self.cancel.check()?;
                     let table = find_table(name, tx.table(&name.text))?;
-                    match tx.truncate(&table) {
-                        // Another table may have got the name meanwhile. The statement has the catalog's lock now, so
-                        // that the name stays that table's.
-                        Err(Error::NoSuchTable { .. }) => {
-                            let table = find_table(name, tx.table(&name.text))?;
-                            tx.truncate(&table)?;
-                        }
-                        truncated => truncated?,
-                    }
+                    tx.truncate(&table)?;
                 }
                 "TRUNCATE TABLE"
             }

@@ -177,6 +177,7 @@ impl Session {
         &mut self,
         bind: impl FnOnce((&Facts, &Cancel), &mut dyn FnMut(&Name) -> Result<Table>) -> Result<T>,
     ) -> Result<T> {
+        self.begin_behind_savepoints()?;
         let durability = self.durability();
         let Session { tx, database, facts, cancel, .. } = self;
         let mut looked = false;
@@ -394,6 +395,7 @@ impl Session {
 
     /// A table, for a statement that tells whether it is there.
     pub(super) fn find_settled(&mut self, name: &Name) -> Result<Table> {
+        self.begin_behind_savepoints()?;
         let found = find(&mut self.tx, &self.database, name);
         if self.tx.is_none() {
             self.database.settle_definitions(self.durability())?;

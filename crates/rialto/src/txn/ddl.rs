@@ -450,6 +450,15 @@ impl Context {
 }
 
 impl Transaction<'_> {
+    /// Begins to change definitions, as each of the operations below does by itself: those of other transactions wait from here on until
+    /// this one has ended. So what it finds of names and tables stays so: to be called before a look on which a definition rests.
+    ///
+    /// # Errors
+    /// [`Error::ReadOnly`]; what a lock can meet.
+    pub fn lock_definitions(&mut self) -> Result<()> {
+        self.operate(Context::begin_ddl)
+    }
+
     /// Creates a table.
     ///
     /// # Errors

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use super::scope::Touch;
 use super::seek::Place;
 use super::transaction::{Context, Transaction};
-use crate::catalog::{Table, TableKey, TableVersion};
+use crate::catalog::{CATALOG_LOCK, Table, TableKey, TableVersion};
 use crate::error::{Error, Result};
 use crate::lock::{LockForm, LockMode, LockTarget, RecordMode};
 use crate::rarely::rarely;
@@ -89,6 +89,8 @@ impl Context {
 
     /// The table of this name, the transaction's own DDL included.
     ///
+    /// I7: a table's absence is locked as a whole, by the catalog's lock, since a definition may make the table at any time else.
+    ///
     /// A call finds the same tables, in the same versions, at its place in the log: a table that it has found is locked by
     /// intention until then, and a table's absence is an error of the moment ([`Error::is_of_the_moment`]).
     fn table(&mut self, name: &str) -> Result<Table> {
@@ -99,18 +101,22 @@ impl Context {
         }
         loop {
             let found = self.core.catalog.table(name);
-            if let Ok(table) = &found
-                && rarely(self.may_be_a_call())
-            {
-                self.check()?;
-                match self.use_table(table, LockMode::IntentShared) {
-                    // It was dropped while its lock was waited for. Another table may have the name.
-                    Err(Error::NoSuchTable { .. }) => continue,
-                    used => drop(used?),
-                }
-            }
             let depends = match &found {
+                Ok(table) if rarely(self.may_be_a_call()) => {
+                    self.check()?;
+                    match self.use_table(table, LockMode::IntentShared) {
+                        // It was dropped while its lock was waited for. Another table may have the name.
+                        Err(Error::NoSuchTable { .. }) => continue,
+                        used => drop(used?),
+                    }
+                    table.version().floor()
+                }
                 Ok(table) => table.version().floor(),
+                Err(_) if self.owner.mode_of(CATALOG_LOCK).is_none() => {
+                    self.lock_catalog(name)?;
+                    // A definition that was waited for may have made it.
+                    continue;
+                }
                 Err(_) => {
                     self.colours.note_anything_absent();
                     self.core.catalog.changed_at()
@@ -119,6 +125,25 @@ impl Context {
             self.depend(depends);
             return found;
         }
+    }
+
+    /// Keeps definitions of other transactions from being committed until this one has ended, because there is no table of this
+    /// name. One that has read without locks cannot.
+    #[cold]
+    fn lock_catalog(&mut self, name: &str) -> Result<()> {
+        self.check()?;
+        if self.reads.is_active() {
+            self.read_locked()?;
+        }
+        if self.view.is_part() {
+            return Err(
+                self.need_whole(format!("an action has looked for a table \"{name}\", and there is none"))
+            );
+        }
+        self.lock(
+            |core, owner, _, _, wait| core.locks.table(owner, CATALOG_LOCK, LockMode::Shared, wait).map(drop),
+            |_, _| LockTarget::Table(CATALOG_LOCK),
+        )
     }
 
     #[inline(never)]
@@ -265,12 +290,12 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
 }
 
 impl Transaction<'_> {
-    /// The table of this name, the transaction's own DDL included. The table is not locked yet, except in a call of a deterministic
-    /// procedure that may be logged as a call. Nothing locks a table's absence: after [`Error::NoSuchTable`] another transaction may
-    /// make the table and commit, and this one may see other rows as that transaction has left them.
+    /// The table of this name, the transaction's own DDL included. The table is not locked before it is used, except in a call of a
+    /// deterministic procedure that may be logged as a call. A table's absence is locked: after [`Error::NoSuchTable`] the definitions of
+    /// other transactions wait until this one has ended.
     ///
     /// # Errors
-    /// [`Error::NoSuchTable`]; in a call of a deterministic procedure also what a lock can meet.
+    /// [`Error::NoSuchTable`]; what a lock can meet.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         self.operate(|context| context.table(name))
     }

@@ -281,3 +281,96 @@ fn what_is_read_behind_a_definition_rests_on_its_place() {
     let ((), indexed) = db.submit(|tx| tx.create_index("t", "by_b", &["b"], false)).unwrap();
     assert_eq!(reads(WhichIndex::Secondary(0)), [indexed.lsn(); 2]);
 }
+
+fn empty_table(name: &str) -> TableDef {
+    TableDef::new(name, vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"])
+}
+
+fn is_there(tx: &mut Transaction, name: &str) -> Result<bool, Error> {
+    match tx.table(name) {
+        Ok(_) => Ok(true),
+        Err(Error::NoSuchTable { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+/// Makes a table and changes a row in one transaction; waits for no lock.
+fn make_and_pay(db: &Database, table: &Table, name: &str) -> Result<(), Error> {
+    let now = TxOptions { lock_wait: LockPolicy::Refuse, ..TxOptions::default() };
+    db.transact_with(&now, |tx| {
+        tx.create_table(&empty_table(name))?;
+        tx.modify(table, 1, |row| row.add(1, 1).map(drop)).map(drop)
+    })
+}
+
+/// I7: a transaction that has seen that there is no table comes before the one that makes it, with all that it reads.
+#[test]
+fn the_absence_of_a_table_stays_until_the_transaction_ends() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| tx.insert(&table, &row(1, 0, "a"))).unwrap();
+    let mut tx = db.begin().unwrap();
+    assert!(!is_there(&mut tx, "new").unwrap());
+    let savepoint = tx.savepoint();
+    tx.rollback_to(&savepoint).unwrap();
+    let refused = make_and_pay(&db, &table, "new");
+    assert!(matches!(refused, Err(Error::WouldWait { .. })), "{refused:?}");
+    let balance = tx.look(&table, 1, |row| row.get_i64(1)).unwrap();
+    assert_eq!((balance, is_there(&mut tx, "new")), (Some(Ok(0)), Ok(false)));
+    // What keeps others from their definitions does not keep it from its own.
+    tx.create_table(&empty_table("mine")).unwrap();
+    assert_eq!((is_there(&mut tx, "new"), is_there(&mut tx, "mine")), (Ok(false), Ok(true)));
+    tx.commit().unwrap();
+    make_and_pay(&db, &table, "new").unwrap();
+    // A table that is there keeps no definition waiting.
+    let mut tx = db.begin().unwrap();
+    assert!(is_there(&mut tx, "new").unwrap());
+    make_and_pay(&db, &table, "other").unwrap();
+    tx.commit().unwrap();
+}
+
+/// A reader without locks runs again with them, so that it has its rows and the tables' absence as of one moment.
+#[test]
+fn a_reader_finds_absent_tables_and_rows_as_of_one_moment() {
+    let db = database();
+    let table = accounts(&db);
+    db.transact(|tx| tx.insert(&table, &row(1, 0, "a"))).unwrap();
+    let mut runs = 0;
+    let found = db.read(|tx| {
+        runs += 1;
+        let before = tx.look(&table, 1, |row| row.get_i64(1))?;
+        let is_there = is_there(tx, "new")?;
+        let other = || std::thread::scope(|scope| scope.spawn(|| make_and_pay(&db, &table, "new")).join());
+        let paid = other().unwrap();
+        Ok((before, is_there, tx.look(&table, 1, |row| row.get_i64(1))?, paid))
+    });
+    let (before, is_there, after, paid) = found.unwrap();
+    assert_eq!((before, is_there, after), (Some(Ok(0)), false, Some(Ok(0))));
+    assert!(matches!(paid, Err(Error::WouldWait { .. })), "{paid:?}");
+    assert_eq!(runs, if locks() == LockForm::Thin { 2 } else { 1 });
+}
+
+/// Of those that make a table where they find none, each finds in the end that one of them has.
+#[test]
+fn a_table_that_many_make_if_it_is_absent_is_made_once() {
+    let db = database();
+    let made = std::sync::atomic::AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for number in 0..20 {
+                    let name = format!("t{number}");
+                    let makes = db.transact(|tx| {
+                        let makes = !is_there(tx, &name)?;
+                        if makes {
+                            tx.create_table(&empty_table(&name))?;
+                        }
+                        Ok(makes)
+                    });
+                    made.fetch_add(u32::from(makes.unwrap()), std::sync::atomic::Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(made.into_inner(), 20);
+}
