@@ -15,8 +15,9 @@ use hooked::{About, HookedDisk};
 use rialto::io::{Disk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, Checkpointing, Database, Durability, Error, LockForm, Logging, MessageServer, OpenError, Options,
-    Procedure, Result, TableDef, Transaction, TransactionServer, TransactionServerOptions,
+    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, MessageServer,
+    OpenError, Options, Procedure, Result, TableDef, Transaction, TransactionServer,
+    TransactionServerOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -339,8 +340,10 @@ impl Drop for UsesAsItEnds {
         let table = db.table("t").unwrap();
         db.transact(|tx| tx.insert(&table, &[Value::Int4(2)])).unwrap();
         db.call("p", &[Value::Int4(3)]).unwrap();
-        // Without a log there is none to make.
+        // Without a log there is none to make, nor a backup.
         assert!(matches!(db.checkpoint(), Ok(_) | Err(Error::Unsupported { .. })));
+        let backup = db.backup_to(&mut Vec::new(), BackupKind::Full);
+        assert!(matches!(backup, Ok(_) | Err(Error::Unsupported { .. })));
     }
 }
 
@@ -363,6 +366,7 @@ fn a_thread_uses_the_last_handle_as_it_ends() {
                 db.transact(insert).unwrap();
                 register(&db, |_| Ok(()));
                 db.call("p", &[Value::Int4(1)]).unwrap();
+                assert!(matches!(db.checkpoint(), Ok(_) | Err(Error::Unsupported { .. })));
                 // Another one's log is waited for where this one has none.
                 with_a_row(options(0)).1.close().unwrap();
             });
