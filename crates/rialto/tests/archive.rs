@@ -13,6 +13,7 @@ use archives::{add, archiving, contents, copied, full, ids, loaded, plan, refuse
 use quiet::{count, options, put, thing, things};
 use rialto::backup::{Restore, RestoreTo, restore};
 use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random};
+use rialto::recovery::check::check;
 use rialto::row::{ColumnType, Value};
 use rialto::{
     Action, Checkpointing, Database, Durability, Error, Logging, Lsn, OpenError, Options, Procedure,
@@ -590,10 +591,12 @@ fn an_archive_serves_one_process_at_a_time() {
                     wait for it, or give this database an archive of its own";
     assert_eq!((told.as_str(), second.metrics().archive.unwrap().failure), (expected, Some(told.clone())));
     assert!(contents(&*archive) == has);
+    let handle = first.clone();
     first.close().unwrap();
-    // The first one has gone no further than the copy.
+    // The first one has gone no further than the copy. A handle of it that is left keeps nobody waiting.
     second.archive_log().unwrap();
     second.close().unwrap();
+    drop(handle);
     let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
     assert_eq!(count(&db), 20);
 }
@@ -622,6 +625,27 @@ fn nothing_unfinished_stays_in_an_archive() {
     assert!(!unfinished());
     let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));
     assert_eq!(count(&db), 60);
+}
+
+/// A restore and a check that are given no thread, or more than any opening may have, use as many as one may.
+#[test]
+fn a_restore_and_a_check_use_as_many_threads_as_there_may_be() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let db = Database::open_on(MemoryDisk::new(), archiving(&archive)).unwrap();
+    things(&db);
+    put(&db, 0..10);
+    let (backup, _) = full(&db);
+    put(&db, 10..20);
+    db.close().unwrap();
+    for threads in [0, usize::MAX] {
+        let target = MemoryDisk::new();
+        let given = Restore { threads, ..plan(&backup, &archive, RestoreTo::End) };
+        restore(given, target.clone()).unwrap();
+        let shared: Arc<dyn Disk> = target.clone();
+        let checked = check(&shared, 64 << 20, threads).unwrap();
+        assert!(checked.is_sound(), "{threads} threads: {checked}");
+        assert_eq!(count(&Database::open_on(target, options()).unwrap()), 20);
+    }
 }
 
 #[test]
