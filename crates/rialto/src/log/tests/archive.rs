@@ -39,6 +39,20 @@ fn files_that_the_archive_has_taken_may_go_while_it_is_looked_at() {
     archiver.check_is_ours(&files, table.prepared()).unwrap();
 }
 
+/// A checkpoint that would free files keeps them while another process archives there, and so nothing is copied.
+#[test]
+fn no_file_goes_to_an_archive_that_another_process_holds() {
+    let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
+    let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
+    (0..2).for_each(|_| table.prepare().unwrap());
+    let archiver = Archiver::new(disk, archive.clone());
+    let held = archive.lock().unwrap();
+    assert_eq!(archiver.take(&table.behind(0)), 0);
+    assert!(files(&archive).is_empty());
+    drop(held);
+    assert_eq!(archiver.take(&table.behind(0)), 2);
+}
+
 /// Several callers archive at the same time: each reads the durable position and copies later. What the archive has after the
 /// latest position stays when a caller with an earlier one comes last, in one file and in two.
 #[test]
