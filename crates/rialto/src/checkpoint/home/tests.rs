@@ -67,6 +67,21 @@ fn blocks_are_written_in_turn_and_the_newer_one_counts() {
     }
 }
 
+/// Of three copies both blocks are in force while the next checkpoint is made: the log goes through the points of both.
+#[test]
+fn of_three_copies_the_log_of_both_blocks_is_needed() {
+    let disk = MemoryDisk::new();
+    let mut home = HomeFile::create(&*disk, 77, 64).unwrap();
+    for sequence in 2..5 {
+        home.make_way(3).unwrap();
+        home.publish(NewHome { copy: home.next_copy(3), ..next(&home) }).unwrap();
+        assert_eq!(home.block().sequence, sequence);
+    }
+    let of = |sequence: u64| LogNeeded { from: Lsn(sequence * 10), position: LogPosition(sequence * 4096) };
+    assert_eq!(home.make_way(3).unwrap(), of(3));
+    assert_eq!(home.make_way(2).unwrap(), of(4), "the older one is retired");
+}
+
 #[test]
 fn a_damaged_newer_block_falls_back_only_to_one_that_is_in_force() {
     let disk = MemoryDisk::new();
