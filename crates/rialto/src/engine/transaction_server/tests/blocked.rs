@@ -219,6 +219,57 @@ fn a_commit_that_waits_for_room_is_cancelled() {
 }
 
 /// Whose gates are open keeps its turn.
+/// A commit that has waited and fails ends with its executor's turn, too.
+#[test]
+fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
+    let new = TableDef::new("new", vec![Column::new("id", ColumnType::Int4)]);
+    let limits = TxOptions { lock_timeout: Some(Duration::from_millis(100)), ..TxOptions::default() };
+    for (close, open) in GATES {
+        let (database, counted) = (database(), Arc::new(Counted::default()));
+        close(database.core());
+        let (outcome, came_back) = std::thread::scope(|scope| {
+            let executor = scope.spawn(|| {
+                let _takes_turns = take_turns(counted.clone());
+                let mut transaction = database.begin_with(&limits).unwrap();
+                transaction.create_table(&new).unwrap();
+                let outcome = transaction.commit();
+                (outcome, counted.came_back.load(Ordering::SeqCst))
+            });
+            executor.join().unwrap()
+        });
+        open(database.core());
+        assert!(matches!(outcome, Err(Error::LockTimeout { .. })), "{outcome:?}");
+        assert_eq!((counted.left.load(Ordering::SeqCst), came_back), (1, 1));
+    }
+}
+
+/// A write that waits for a packet hears what other waits hear.
+#[test]
+fn a_write_that_waits_for_a_packet_is_cancelled_and_hears_its_limit() {
+    // Too few for homes.
+    let few = Options { packets_max: 1, log_wait_max: crate::io::FOR_EVER, ..Options::default() };
+    let database = database_with(few);
+    let table = database.table("rows").unwrap();
+    let packets = database.core().log.borrow_all_packets();
+    for timeout in [None, Some(Duration::from_secs(1))] {
+        let mut transaction = database.begin_with(&TxOptions { timeout, ..TxOptions::default() }).unwrap();
+        let canceller = transaction.canceller();
+        let (ended, has_ended) = channel();
+        let table = table.clone();
+        std::thread::spawn(move || ended.send(transaction.delete(&table, 1)));
+        let expected = match timeout {
+            None => {
+                canceller.cancel();
+                Error::Cancelled
+            }
+            Some(_) => Error::Timeout { limit_ms: 1_000 },
+        };
+        assert_eq!(has_ended.recv_timeout(Duration::from_secs(30)), Ok(Err(expected)));
+    }
+    drop(packets);
+    assert_eq!(database.transact(|transaction| transaction.delete(&table, 1)), Ok(true));
+}
+
 #[test]
 fn a_definition_that_meets_no_closed_gate_does_not_wait() {
     let database = database();
