@@ -6,7 +6,7 @@ use std::sync::{Arc, Weak};
 
 use super::TableVersion;
 use super::system::LAST_ID;
-use crate::io::MemoryDisk;
+use crate::io::{Disk, MemoryDisk};
 use crate::row::{Column, ColumnType, Value};
 use crate::{
     Checkpointing, Database, Durability, Error, Options, Result, Table, TableDef, Transaction, TxOptions,
@@ -220,6 +220,8 @@ fn uses_up_identifiers(next: u32) {
     let is_refusal = |error: &Error| matches!(error, Error::NumbersUsedUp { limit: LAST_ID, .. });
     assert_eq!(last.is_ok(), next <= LAST_ID - 2);
     assert!(last.as_ref().err().is_none_or(is_refusal), "{last:?}");
+    let names = disk.list().unwrap();
+    assert!(!names.iter().any(|name| name.starts_with("load-")), "there is no number for one: {names:?}");
     let is_used_up = |db: &Database| {
         let refused = |statement: &mut dyn FnMut(&mut Transaction) -> Result<()>| {
             let outcome = db.transact(&mut *statement);
