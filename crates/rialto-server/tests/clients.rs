@@ -77,6 +77,8 @@ fn a_client_that_stops_amid_what_takes_room_loses_its_session_and_its_locks() {
     other.run("set lock_timeout = 0");
     // One that has begun what takes none may think about it: so does libpq with the last bytes of a COPY's data.
     let mut slow = server.connect();
+    // What took room has come to its end.
+    slow.run(&format!("select '{}'", "x".repeat(2 << 20)));
     slow.run("begin");
     let little = query("select count(*) from t");
     slow.send(&little[..9]);
