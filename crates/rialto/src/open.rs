@@ -11,7 +11,7 @@ use parking_lot::{Mutex, RwLock};
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
 use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
 use crate::catalog::{Catalog, Description, Storage};
-use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile};
+use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
 use crate::checkpoint::load_file::LoadFileReader;
 use crate::checkpoint::{
@@ -546,6 +546,13 @@ fn create(disk: &Arc<dyn Disk>, options: &Options) -> Result<Found, OpenError> {
         let what = format!(
             "\"{name}\" is of a database, but what says which (\"{HOME_FILE}\") is missing: put it back, or use an \
              empty directory"
+        );
+        return Err(OpenError::Unsupported { what });
+    }
+    if !HomeFile::is_unmade(&**disk)? {
+        let what = format!(
+            "\"{NEW_HOME_FILE}\" is no file that the making of a database left when it was cut short: move it away, or use an empty \
+             directory"
         );
         return Err(OpenError::Unsupported { what });
     }

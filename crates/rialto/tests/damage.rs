@@ -507,8 +507,8 @@ fn a_missing_home_file_never_makes_a_new_database_over_an_old_one() {
     assert_eq!(
         refused(disk.clone()),
         (
-            "\"log-0000000001\" holds a log, but what says whose it is (\"home\") is missing: put it back, or use an \
-             empty directory"
+            "\"log-0000000001\" has the name of a file of a log, but what says whose log it is (\"home\") is missing: put that \
+             back, or move the file away if it is of no database, or use an empty directory"
                 .to_owned(),
             3
         )
@@ -526,6 +526,80 @@ fn a_missing_home_file_never_makes_a_new_database_over_an_old_one() {
         )
     );
     assert!(disk.list().unwrap().contains(&"backup-0".to_owned()));
+}
+
+/// What a creation leaves has a whole header, its whole length, and zeros behind the pad.
+#[test]
+fn a_damaged_log_beside_a_missing_home_file_is_kept() {
+    let damages: [fn(&dyn Disk); 3] = [
+        |disk| flip(disk, "log-0000000001", 3),
+        |disk| change(disk, "log-0000000001", 2 * 4096, 32, |header| header.fill(0)),
+        |disk| {
+            let file = disk.open("log-0000000001", Open::Existing, Caching::Buffered).unwrap();
+            file.set_length(2 * 4096).unwrap();
+        },
+    ];
+    for (number, damage) in damages.into_iter().enumerate() {
+        let disk = database(0);
+        disk.remove("home").unwrap();
+        damage(&*disk);
+        let before = contents(&*disk);
+        let (text, code) = refused(disk.clone());
+        assert!(
+            code == 3 && text.starts_with("\"log-0000000001\" has the name of a file"),
+            "{number}: {text}"
+        );
+        assert!(contents(&*disk) == before, "{number}");
+    }
+}
+
+fn contents(disk: &dyn Disk) -> Vec<(String, Vec<u8>)> {
+    let read = |name: String| {
+        let file = disk.open(&name, Open::ReadOnly, Caching::Buffered).unwrap();
+        let mut bytes = vec![0; file.length().unwrap() as usize];
+        file.read_at(&mut bytes, 0).unwrap();
+        (name, bytes)
+    };
+    disk.list().unwrap().into_iter().map(read).collect()
+}
+
+/// The first creation is cut short at each of its steps, and so is the second.
+#[test]
+fn a_database_is_made_over_what_its_creation_left_when_it_was_cut_short() {
+    let small = || Options { log_bytes_max: 16 << 20, ..options() };
+    let seed = Random::seed_from_environment();
+    let cut_short = |disk: Arc<FaultyDisk>, step: u64, kill: bool| {
+        let at = disk.steps() + step;
+        if kill {
+            disk.kill_at(at)
+        } else {
+            disk.crash_at(at)
+        }
+        let opened = Database::open_on(disk.clone(), small());
+        let is_cut = disk.is_down();
+        drop(opened);
+        if !is_cut {
+            disk.kill();
+        }
+        (disk.restart(), is_cut)
+    };
+    for kill in [false, true] {
+        for step in 1.. {
+            let disk = FaultyDisk::new(seed ^ step);
+            disk.pretend_speed();
+            let (disk, is_cut) = cut_short(disk, step, kill);
+            let (disk, _) = cut_short(disk, 1 + step / 2, !kill);
+            let db = Database::open_on(disk, small())
+                .unwrap_or_else(|error| panic!("RIALTO_SEED={seed}, step {step}, kill {kill}: {error}"));
+            things(&db);
+            put(&db, 0..10);
+            assert_eq!(count(&db), 10);
+            if !is_cut {
+                assert!(step > 15, "the test's own premise: {step} steps");
+                break;
+            }
+        }
+    }
 }
 
 /// A database with a second log file, in use; the redo start is in the first one.

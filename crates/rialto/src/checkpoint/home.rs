@@ -57,7 +57,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::error::Error;
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, DiskError, DiskResult, File, Open};
-use crate::log::{LogNeeded, LogPoint, LogPosition, Packet};
+use crate::log::{LogNeeded, LogPoint, LogPosition, Packet, is_begun};
 use crate::store::memory::segments::Copy;
 
 /// The file's name.
@@ -474,6 +474,20 @@ impl HomeFile {
         disk.sync_directory()?;
         let file = disk.open(HOME_FILE, Open::Existing, Caching::Buffered)?;
         Ok(HomeFile { file, current: 0, block, other: HomeSlot::Blank, fell_back_from: 0 })
+    }
+
+    /// Whether there is no file under the name that a home file has until it is complete, or one that was cut short: any part of two
+    /// blocks.
+    pub(crate) fn is_unmade(disk: &dyn Disk) -> DiskResult<bool> {
+        let file = match disk.open(NEW_HOME_FILE, Open::ReadOnly, Caching::Buffered) {
+            Err(error) if error.is_missing() => return Ok(true),
+            opened => opened?,
+        };
+        let mut begin = [0; MAGIC.len()];
+        let length = file.length()?;
+        let begin = &mut begin[..length.min(MAGIC.len() as u64) as usize];
+        file.read_at(begin, 0)?;
+        Ok(length <= 2 * BLOCK_BYTES as u64 && is_begun(begin, MAGIC))
     }
 
     /// Whether the directory holds a database.

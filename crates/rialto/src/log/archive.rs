@@ -23,7 +23,7 @@ use parking_lot::Mutex;
 
 use super::PAGE;
 use super::files::{self, LogFile};
-use crate::checkpoint::load_file::load_file_name;
+use crate::checkpoint::load_file::{load_file_name, load_file_number};
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, Open, remove_in_steps};
 use crate::{Error, Result};
 
@@ -162,7 +162,7 @@ impl Archiver {
             }
             held => held?,
         };
-        for name in self.to.list()?.iter().filter(|name| name.ends_with(UNFINISHED)) {
+        for name in self.to.list()?.iter().filter(|name| is_unfinished(name)) {
             remove_in_steps(&*self.to, name)?;
         }
         state.directory = Some(directory);
@@ -256,6 +256,12 @@ impl Archiver {
         self.stats.lock().bytes += bytes;
         Ok(())
     }
+}
+
+/// Whether a copy has this name until it is complete.
+fn is_unfinished(name: &str) -> bool {
+    let of = name.strip_suffix(UNFINISHED);
+    of.is_some_and(|of| files::sequence(of).is_some() || load_file_number(of).is_some())
 }
 
 /// The bytes of a log file up to this position of the stream.

@@ -29,7 +29,7 @@ use super::{LogOptions, PAGE};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskError, DiskResult, File, Open, remove_in_steps};
 use crate::{Error, Lsn, Result};
 
-const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOLG");
 /// The version of the log format that this program writes.
 pub(crate) const FORMAT: u32 = 3;
 /// The oldest that it reads, too: blocks that do not say when they were gathered.
@@ -52,7 +52,15 @@ pub(crate) fn name(sequence: u64) -> String {
 
 /// The sequence number of the log file with this name.
 pub(crate) fn sequence(name: &str) -> Option<u64> {
-    let digits = name.strip_prefix("log-")?;
+    number(name.strip_prefix("log-")?)
+}
+
+/// Whether a file that was freed, and is to be used again, has this name.
+pub(super) fn is_spare(name: &str) -> bool {
+    name.strip_prefix(SPARE).and_then(number).is_some()
+}
+
+fn number(digits: &str) -> Option<u64> {
     (digits.len() >= 10 && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| digits.parse().ok())?
 }
 
@@ -68,6 +76,11 @@ pub(super) fn header(database: u128, sequence: u64, start: u64, capacity: u64) -
     let checksum = xxh3_64(&page[..56]);
     page[56..64].copy_from_slice(&checksum.to_le_bytes());
     page
+}
+
+/// Whether a log file's first page is whole.
+pub(super) fn is_header(page: &[u8]) -> bool {
+    u64_at(page, 56) == xxh3_64(&page[..56]) && u64_at(page, 0) == MAGIC
 }
 
 /// What the header of a log file says.
@@ -107,7 +120,7 @@ impl LogFileHeader {
         }
         let mut page = AlignedBuffer::zeroed(PAGE);
         file.read_at(&mut page, 0)?;
-        if u64_at(&page, 56) != xxh3_64(&page[..56]) || u64_at(&page, 0) != MAGIC {
+        if !is_header(&page) {
             return Err(corrupt("the header of the log file fails its checksum".to_owned()));
         }
         if !(FORMAT_WITHOUT_TIMES..=FORMAT).contains(&u32_at(&page, 8)) {
@@ -308,9 +321,9 @@ impl FileTable {
         for found in self.disk.list()? {
             let known = |number| inner.files.iter().any(|file| file.sequence == number);
             let stray = found == UNFINISHED || sequence(&found).is_some_and(|number| !known(number));
-            if stray || found.starts_with(SPARE) && inner.spares.len() >= self.spares_max {
+            if stray || is_spare(&found) && inner.spares.len() >= self.spares_max {
                 self.disk.remove(&found)?;
-            } else if found.starts_with(SPARE) {
+            } else if is_spare(&found) {
                 // Under another bound files have another size.
                 match self.is_of_our_size(&found)? {
                     true => inner.spares.push(found),

@@ -91,6 +91,7 @@ mod forge;
 mod freed;
 mod gather;
 pub mod group_commit;
+mod left_over;
 mod line;
 #[allow(clippy::module_inception, reason = "the module's main type has a file of its own")]
 mod log;
@@ -120,6 +121,7 @@ pub(crate) use archive::Archiver;
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) use forge::{ForgedBlock, forge_log_file, log_file_of};
 pub use group_commit::{GroupCommitDesign, GroupCommitOptions};
+pub(crate) use left_over::is_begun;
 pub use log::Log;
 pub use packet::PacketSlot;
 pub(crate) use packet::{HomeSlot, PoolOwner};

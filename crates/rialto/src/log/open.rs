@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::block::{self, BlockKind, HEADER, Header};
 use super::files::{self, FileTable, FoundFile, LogFile, LogFileHeader};
 use super::gather::{Gatherer, RING_MIN};
+use super::left_over;
 use super::marks::Marks;
 use super::reader::LogEnd;
 use super::ring::{self, RING_NAME, RingView};
@@ -73,7 +74,10 @@ impl Log {
 
     /// Makes a log whose next place is the one after `place`, for a database that begins with all that others had up to it.
     ///
-    /// Refuses a directory that holds a log already; what an interrupted creation left behind is replaced.
+    /// What a creation that was cut short left behind is replaced.
+    ///
+    /// # Errors
+    /// [`Error::Unsupported`] if the directory holds anything else under the name of a file of a log: nothing is changed in it.
     pub fn create_at(
         disk: &Arc<dyn Disk>,
         database: u128,
@@ -81,21 +85,7 @@ impl Log {
         place: Lsn,
     ) -> Result<Arc<Log>> {
         options.check()?;
-        for name in disk.list()? {
-            let Some(sequence) = files::sequence(&name) else { continue };
-            // All that a creation itself writes is the pad of the first opening, one page.
-            let used = if sequence == 1 { 2 * PAGE } else { PAGE } as u64;
-            if LogEnd::holds_block(&**disk, &name, used)? {
-                let what = format!(
-                    "\"{name}\" holds a log, but what says whose it is (\"home\") is missing: put it back, or use an empty directory"
-                );
-                return Err(Error::Unsupported { what });
-            }
-            disk.remove(&name)?;
-        }
-        if disk.shared_bytes(RING_NAME)?.is_some() {
-            disk.remove(RING_NAME)?;
-        }
+        left_over::remove(&**disk)?;
         let table =
             FileTable::new(disk.clone(), database, options, WritePath::default().caching, Vec::new())?;
         table.prepare()?;

@@ -79,6 +79,7 @@ impl LogEnd {
     }
 
     /// Whether a log file holds a block at this offset; `false` also for a file that is too short.
+    #[cfg(test)]
     pub(super) fn holds_block(disk: &dyn Disk, name: &str, offset: u64) -> Result<bool> {
         let file = disk.open(name, Open::ReadOnly, Caching::Buffered)?;
         if file.length()? < offset + HEADER as u64 {

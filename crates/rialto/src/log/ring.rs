@@ -23,8 +23,9 @@ use crate::{Error, Result};
 
 /// The shared map's name in the data directory.
 pub(crate) const RING_NAME: &str = "log-tail";
-const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"RIALTOT1");
 const GATHERED: usize = 6;
+pub(super) const HEADER_WORDS: usize = GATHERED + 1;
 
 /// The shared state of the two ends.
 #[derive(Debug)]

@@ -26,10 +26,13 @@ use std::time::{Duration, Instant};
 
 use super::PAGE;
 use super::files::{self, LogFileHeader};
+use super::left_over::is_begun;
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
 
 /// The file that holds what was measured.
 pub(crate) const RECORD: &str = "log-writes";
+/// What a record begins with.
+const BOOT: &str = "boot ";
 /// Bytes written in a measurement: a lone transaction's group, and one of some hundreds.
 const LENGTHS: [usize; 2] = [PAGE, 16 * PAGE];
 /// Where in the file it writes, from the end: what no log has used yet.
@@ -219,7 +222,7 @@ fn median(mut times: Vec<u64>) -> u64 {
 fn format_record(measured: Measured, boot: u128) -> String {
     let Measured { ways_ns, alone_ns, together_ns } = measured;
     let ways = WAYS.iter().zip(ways_ns).map(|((name, _), ns)| (*name, Some(ns)));
-    let mut text = format!("boot {boot:032x}\n");
+    let mut text = format!("{BOOT}{boot:032x}\n");
     for (name, ns) in ways.chain([("4 KiB alone", Some(alone_ns)), ("4 KiB, two at a time", together_ns)]) {
         match ns {
             Some(ns) => writeln!(text, "{name}: {ns} ns"),
@@ -233,7 +236,7 @@ fn format_record(measured: Measured, boot: u128) -> String {
 /// What was measured under this boot.
 fn parse(text: &str, boot: u128) -> Option<Measured> {
     let mut lines = text.lines();
-    if lines.next()? != format!("boot {boot:032x}") || !text.ends_with('\n') {
+    if lines.next()? != format!("{BOOT}{boot:032x}") || !text.ends_with('\n') {
         return None;
     }
     let mut value = || Some(lines.next()?.rsplit_once(": ")?.1);
@@ -254,6 +257,16 @@ fn read(disk: &dyn Disk) -> Option<String> {
     let mut bytes = vec![0; length as usize];
     file.read_at(&mut bytes, 0).ok()?;
     String::from_utf8(bytes).ok()
+}
+
+/// Whether the file of that name is a record, of which any part may be lost.
+pub(super) fn is_record(disk: &dyn Disk) -> DiskResult<bool> {
+    let file = disk.open(RECORD, Open::ReadOnly, Caching::Buffered)?;
+    let mut begin = [0; BOOT.len()];
+    let length = file.length()?;
+    let begin = &mut begin[..length.min(BOOT.len() as u64) as usize];
+    file.read_at(begin, 0)?;
+    Ok(length < PAGE as u64 && is_begun(begin, BOOT.as_bytes()))
 }
 
 /// Not synced: a lost record is measured again.

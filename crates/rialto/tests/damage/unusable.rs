@@ -101,6 +101,47 @@ fn a_directory_is_open_once() {
     assert_eq!(count(&Database::open_with(&directory.0, options()).unwrap()), 0);
 }
 
+/// A directory with files of others: logs that are named by the hour, for instance.
+#[test]
+fn a_database_is_not_made_over_files_of_others_whose_names_a_log_uses() {
+    let line = b"a line of another program's log\n".repeat(400);
+    let names = [
+        "log-2026112410",
+        "log-0000000001",
+        "log-spare-0000000001",
+        "log-unfinished",
+        "log-writes",
+        "log-tail",
+        "home.new",
+    ];
+    for name in names {
+        let directory = Directory::new("others");
+        std::fs::create_dir_all(&directory.0).unwrap();
+        // What a creation may have left goes only with all the rest.
+        std::fs::write(directory.0.join("log-unfinished"), vec![0; 4096]).unwrap();
+        std::fs::write(directory.0.join(name), &line).unwrap();
+        let listed = || {
+            let entries = std::fs::read_dir(&directory.0).unwrap();
+            let mut names: Vec<_> = entries.map(|entry| entry.unwrap().file_name()).collect();
+            names.retain(|name| name != "lock");
+            names.sort();
+            names
+        };
+        let before = listed();
+        let error = Database::open_with(&directory.0, options()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.starts_with(&format!("\"{name}\" ")) && text.contains("move "), "{name}: {text}");
+        assert_eq!((error.exit_code(), listed()), (3, before), "{name}");
+        assert_eq!(std::fs::read(directory.0.join(name)).unwrap(), line, "{name}");
+        // With that out of the way it is made, and it leaves alone what only looks like a name of a log's.
+        std::fs::rename(directory.0.join(name), directory.0.join("log-spare-keys.txt")).unwrap();
+        for _ in 0..2 {
+            Database::open_with(&directory.0, options()).unwrap().close().unwrap();
+        }
+        assert_eq!(std::fs::read(directory.0.join("log-spare-keys.txt")).unwrap(), line, "{name}");
+    }
+}
+
 #[test]
 fn a_missing_directory_or_database_is_named() {
     let directory = Directory::new("missing");
