@@ -48,6 +48,24 @@ impl FileDisk {
         &self.path
     }
 
+    /// Locks the file `lock` and then the directory. The guards are dropped the other way round, as fields are: so a process that gets the
+    /// file finds the directory free.
+    fn lock_files(&self) -> DiskResult<(Option<Locked>, Locked)> {
+        let file = self
+            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
+            .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
+        let file = Locked::lock(file).map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
+        // The directory, too: a lock file can be removed while it is locked.
+        let directory = self
+            .open_at(".", OFlags::RDONLY | OFlags::DIRECTORY)
+            .map_err(|error| DiskError::new(DIRECTORY, 0, "open", error))?;
+        match Locked::lock(directory) {
+            Err(error @ Errno::WOULDBLOCK) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
+            // There are file systems that lock files alone.
+            directory => Ok((directory.ok(), file)),
+        }
+    }
+
     fn open_at(&self, name: &str, flags: OFlags) -> Result<OwnedFd, Errno> {
         let mode = Mode::RUSR | Mode::WUSR | Mode::RGRP | Mode::ROTH;
         loop {
@@ -56,6 +74,27 @@ impl FileDisk {
                 result => return result,
             }
         }
+    }
+}
+
+/// An open file that is locked until this is dropped.
+///
+/// The lock is the open file's, not the process's: the kernel releases it when the last descriptor is closed, however processes end. A
+/// child has a copy of each descriptor from its fork on, so the guard does not only close its own: it unlocks the file.
+#[derive(Debug)]
+struct Locked(OwnedFd);
+
+impl Locked {
+    fn lock(file: OwnedFd) -> Result<Locked, Errno> {
+        rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(Locked(file))
+    }
+}
+
+impl Drop for Locked {
+    fn drop(&mut self) {
+        // If this fails, the lock goes with the last descriptor.
+        let _ = rustix::fs::flock(&self.0, FlockOperation::Unlock);
     }
 }
 
@@ -153,21 +192,7 @@ impl Disk for FileDisk {
     }
 
     fn lock(&self) -> DiskResult<DirectoryLock> {
-        // flock belongs to the open file, so the kernel releases it however the process ends.
-        let file = self
-            .open_at(LOCK_FILE, OFlags::RDWR | OFlags::CREATE)
-            .map_err(|error| DiskError::new(LOCK_FILE, 0, "open", error))?;
-        let lock = |file: &OwnedFd| rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive);
-        lock(&file).map_err(|error| DiskError::new(LOCK_FILE, 0, "lock", error))?;
-        // The directory, too: a lock file can be removed while it is locked.
-        let directory = self
-            .open_at(".", OFlags::RDONLY | OFlags::DIRECTORY)
-            .map_err(|error| DiskError::new(DIRECTORY, 0, "open", error))?;
-        match lock(&directory) {
-            Err(error @ Errno::WOULDBLOCK) => Err(DiskError::new(DIRECTORY, 0, "lock", error)),
-            // There are file systems that lock files alone.
-            _ => Ok(DirectoryLock::new((file, directory))),
-        }
+        Ok(DirectoryLock::new(self.lock_files()?))
     }
 
     fn map_shared(&self, name: &str, bytes: usize) -> DiskResult<SharedMap> {
@@ -403,6 +428,20 @@ mod tests {
         assert!(error.is_locked(), "{error}");
         drop(lock);
         drop(disk.lock().unwrap());
+    }
+
+    /// A child process has copies of its parent's descriptors from its fork on.
+    #[test]
+    fn a_lock_ends_with_its_guard_whoever_has_copies_of_the_descriptors() {
+        let scratch = Scratch::new("copies");
+        let disk = FileDisk::create(&scratch.0).unwrap();
+        let lock = disk.lock_files().unwrap();
+        let (directory, file) = &lock;
+        let _copies = [&directory.as_ref().unwrap().0, &file.0].map(|file| file.try_clone().unwrap());
+        let other = FileDisk::open(&scratch.0).unwrap();
+        assert!(other.lock().unwrap_err().is_locked());
+        drop(lock);
+        drop(other.lock().unwrap());
     }
 
     #[test]
