@@ -2,7 +2,8 @@
 //! to the database; it runs where nothing is held that it could ask for, or is refused what it would wait for ([`Amid`]), and
 //! its panic ends nothing but itself. That of a backup's stream ends its backup, too.
 //!
-//! Bodies are not of this kind: their panics end their transaction, and are told to its caller. What such a panic carries is
+//! Bodies are not of this kind: their panics end their transaction, and are told to its caller. (A body that a recovery runs again
+//! has no caller: its panic is another outcome than it had, an error that names the call.) What such a panic carries is
 //! of this kind again ([`Panic`]): it may be anything, and its destructor may panic once more.
 
 use std::any::Any;

@@ -44,6 +44,12 @@ impl InBody {
         }
     }
 
+    /// Of a body that a recovery runs again. Nothing refuses it: the thread that opens a database may be inside a body of another one.
+    #[inline]
+    pub fn of_replay() -> InBody {
+        InBody { before: INSIDE.replace(Inside::Body) }
+    }
+
     #[cold]
     fn enter_inside(before: Inside, database: Opening) -> Result<InBody> {
         if before == Inside::Body || is_amid(database) {

@@ -7,6 +7,8 @@ mod errors;
 mod local_locks;
 #[path = "calls/refused.rs"]
 mod refused;
+#[path = "calls/replayed_bodies.rs"]
+mod replayed_bodies;
 #[path = "calls/tables.rs"]
 mod tables;
 #[path = "calls/versions.rs"]

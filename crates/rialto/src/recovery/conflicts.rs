@@ -24,6 +24,8 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::catalog::Catalog;
 use crate::engine::{Action, ActionMode, Flow, IdentifierPart, Procedure, Registered};
+use crate::foreign::catch;
+use crate::inside::InBody;
 use crate::row::{Column, Key, Value, WhichIndex};
 
 /// Hashes of identifiers; a power of two.
@@ -106,6 +108,10 @@ fn known(action: &Action) -> &[IdentifierPart] {
     &parts[..known]
 }
 
+/// What a call touches, each with its place among the identifiers. There is room for a New-Order of TPC-C, which has many actions and
+/// leaves most of them out.
+type Touched<'p> = SmallVec<[(&'p Touch, Option<usize>); 24]>;
+
 /// See the [module's documentation](self).
 pub(super) struct Conflicts {
     /// The parts that are looked at of the identifiers on the table of this name.
@@ -158,12 +164,23 @@ impl Conflicts {
             return (call, Before { all: call - 1, ..Before::default() });
         };
         let mut before = Before { all: *anything, ..Before::default() };
-        // Of a New-Order of TPC-C: it has many actions, most of which are left out.
-        let touched: SmallVec<[(&Touch, Option<usize>); 24]> = touches
-            .iter()
-            .filter(|touch| touch.condition.is_none_or(|condition| condition(arguments)))
-            .map(|touch| (touch, touch.place(arguments, scratch)))
-            .collect();
+        let mut find_touched = || -> Touched<'_> {
+            touches
+                .iter()
+                .filter(|touch| touch.condition.is_none_or(|condition| condition(arguments)))
+                .map(|touch| (touch, touch.place(arguments, scratch)))
+                .collect()
+        };
+        // Conditions and identifiers are code of the user's. One that panics here may be of an action that its call leaves out; if not,
+        // it panics again when the call runs.
+        let touched = {
+            let _in_body = InBody::of_replay();
+            catch(&mut find_touched)
+        };
+        let Ok(touched) = touched else {
+            *anything = call;
+            return (call, Before { all: call - 1, ..Before::default() });
+        };
         for (touch, place) in &touched {
             let table = &tables[touch.table];
             let beside = match place {

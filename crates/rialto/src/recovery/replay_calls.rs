@@ -14,8 +14,11 @@
 //! Kept here:
 //!
 //! - **The outcome is that of the calls one after the other** in the order of the log. A call that comes to something else than it
-//!   did is an error that names its place, procedure and arguments, and nothing is written (I8); but if an operation gave it an
-//!   error of the moment, as at the memory bound, then that error is the outcome of the attempt, whatever the body made of it.
+//!   did, a panic included, is an error that names its place, procedure and arguments, and nothing is written (I8); but if an
+//!   operation gave it an error of the moment, as at the memory bound, then that error is the outcome of the attempt, whatever the
+//!   body made of it.
+//! - **A call finds what it found then**: its bodies run marked as bodies ([`InBody`]), so what is [`Error::Nested`] in any other run is
+//!   so here.
 //! - **Each worker finds its context free**: locks are of a form in which a transaction never ends with locks that it cannot release.
 //! - **What the calls on their way take is bounded** in bytes, too: they lie outside the memory of the tables.
 
@@ -41,6 +44,7 @@ use crate::error::{Error, Result};
 use crate::foreign::{Panic, catch};
 use crate::ids::{Lsn, TableId};
 use crate::in_flight::{Definitions, InFlight};
+use crate::inside::InBody;
 use crate::io::{Caching, Disk, MemoryDisk};
 use crate::lock::{LockForm, LockManager, LockOptions};
 use crate::log::{Durability, Log, LogOptions, LogThreads, PoolOwner};
@@ -537,7 +541,10 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         context.numbers = NumberSource::Given(numbers.clone(), 0);
         context.of_the_moment = None;
         let mut transaction = Transaction::of(context);
-        let outcome = catch(|| conventional::run(&procedure, &mut transaction, &arguments, &mut outputs));
+        let outcome = {
+            let _in_body = InBody::of_replay();
+            catch(|| conventional::run(&procedure, &mut transaction, &arguments, &mut outputs))
+        };
         let context = transaction.context();
         let found = checksum_of(context.packet_bytes());
         if matches!(outcome, Ok(Ok(()))) && found == checksum {
@@ -548,7 +555,10 @@ fn run(core: &Arc<Core>, item: Item) -> Result<()> {
         let done = match (context.of_the_moment.take(), outcome) {
             (Some(error), _) => Err(error),
             (None, Ok(done)) => done,
-            (None, Err(panic)) => panic.resume(),
+            (None, Err(panic)) => {
+                let text = panic.text().map_or(String::new(), |text| format!(": {text}"));
+                return Err(error(format!("it committed then, and now it panics{text}")));
+            }
         };
         match done {
             // Of locks that two calls share by the hash of their keys: it runs again.
