@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Command, Output};
 
 use common::{Directory, Serving, program, succeeds, text};
 
@@ -62,6 +62,20 @@ fn damage_exits_1_and_names_the_file() {
     }
     let bench = rialto(&["bench", "tpcb", "--scale", "1", "--accounts", "500", "--data"], directory.path());
     assert_eq!(bench.status.code(), Some(1), "{}", text(&bench));
+}
+
+/// What the system does not give says nothing about the files.
+#[test]
+fn a_check_without_address_space_for_the_tables_exits_4_and_tells_of_no_damage() {
+    let directory = loaded("offline-no-address-space");
+    let limited = "ulimit -v 8388608; exec \"$0\" check --memory-bytes 68719476736 \"$1\"";
+    let checked = Command::new("sh")
+        .args(["-c", limited, env!("CARGO_BIN_EXE_rialto"), directory.name()])
+        .output()
+        .expect("a shell starts");
+    assert_eq!(checked.status.code(), Some(4), "{}", text(&checked));
+    assert!(text(&checked).contains("reserving address space for the tables"), "{}", text(&checked));
+    assert!(!text(&checked).contains("DAMAGE"), "{}", text(&checked));
 }
 
 #[test]

@@ -7,7 +7,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use super::load::{check_digest, check_image, open_copy};
-use super::{Calls, Recovered, Recovery, RecoveryReport, Room, Start, recover_either, within_memory};
+use super::{
+    Calls, Recovered, Recovery, RecoveryReport, Room, Start, is_of_the_machine, recover_either, within_memory,
+};
 use crate::catalog::TableVersion;
 use crate::checkpoint::Committed;
 use crate::checkpoint::home::{
@@ -84,7 +86,8 @@ impl fmt::Display for CheckReport {
 ///
 /// # Errors
 /// [`HomeError::NewerVersion`], [`HomeError::OlderVersion`], and [`HomeError::Failed`] if there is no database, or one that
-/// another program wrote, or if it does not fit into the memory ([`Error::MemoryLimit`]). All else is in the report.
+/// another program wrote, or if it does not fit into the memory ([`Error::MemoryLimit`]) or into the address space that the system
+/// gives ([`Error::Io`]). All else is in the report.
 pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<CheckReport, HomeError> {
     let mut report = CheckReport::default();
     if !HomeFile::exists(&**disk)? {
@@ -131,7 +134,7 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
                     "an opening falls back to checkpoint {}, which is in force too, with redo from place {} on",
                     older.sequence, older.redo_start
                 )),
-                Err(error @ Error::MemoryLimit { .. }) => return Err(HomeError::Failed(error)),
+                Err(error) if is_of_the_machine(&error) => return Err(HomeError::Failed(error)),
                 Err(error) => {
                     let older = older.sequence;
                     report.note(format!("an opening does not fall back to checkpoint {older}: {error}"));
@@ -142,8 +145,8 @@ pub fn check(disk: &Arc<dyn Disk>, memory_bytes: u64, threads: usize) -> Result<
     }
     match recover(disk, &Start::newest(&home), memory_bytes, threads) {
         Ok(recovered) => check_recovered(recovered, &home, &mut report),
-        // Whole, but not for this program, or not for this memory: nothing is damaged.
-        Err(error @ (Error::Unsupported { .. } | Error::MemoryLimit { .. })) => {
+        // Whole, but not for this program, or not for this machine: nothing is damaged.
+        Err(error) if matches!(error, Error::Unsupported { .. }) || is_of_the_machine(&error) => {
             return Err(HomeError::Failed(error));
         }
         Err(error) => report.damage(error),

@@ -113,7 +113,7 @@ pub(crate) use self::progress::Progress;
 use self::progress::{Step, Tell, coarse};
 pub use self::rates::{Cost, RecoveryEstimate, RecoveryRates, RecoveryWork};
 use self::redo::Redo;
-pub(crate) use self::within_memory::{Room, memory, within_memory};
+pub(crate) use self::within_memory::{Room, is_of_the_machine, memory, within_memory};
 use crate::catalog::TableVersion;
 use crate::checkpoint::home::{HOME_FILE, HomeBlock};
 use crate::checkpoint::image_sums::ImageSums;

@@ -13,6 +13,18 @@ use crate::store::memory::{Budget, Segments};
 /// What a recovery by one thread may keep beyond the bound, as a part of it.
 const RESERVE: u64 = 4;
 
+/// What errors name in place of a file where the system gives no address space.
+const ADDRESS_SPACE: &str = "memory";
+
+/// Whether the machine is why a recovery failed, and not what is in the files: the memory that it may take, or address space.
+pub(crate) fn is_of_the_machine(error: &Error) -> bool {
+    match error {
+        Error::MemoryLimit { .. } => true,
+        Error::Io { file, operation, .. } => file == ADDRESS_SPACE || operation == "map",
+        _ => false,
+    }
+}
+
 /// What one attempt at a recovery has.
 pub(crate) struct Room {
     pub threads: usize,
@@ -69,7 +81,7 @@ pub(crate) fn memory(
     segments_min: u32,
 ) -> Result<(Arc<Segments>, Arc<NodePool>)> {
     let failed = |error: std::io::Error| Error::Io {
-        file: "memory".to_owned(),
+        file: ADDRESS_SPACE.to_owned(),
         offset: 0,
         operation: "reserving address space for the tables".to_owned(),
         cause: error.to_string(),
