@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use parking_lot::{Mutex, RwLock};
 
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
-use crate::backup::{BackupKind, BackupReport, Backups, Destination, RESTORING, Taking};
+use crate::backup::{BackupKind, BackupReport, Backups, Destination, Output, RESTORING, Taking};
 use crate::catalog::{Catalog, Description, Storage};
 use crate::checkpoint::home::{HOME_FILE, HomeBlock, HomeError, HomeFile, NEW_HOME_FILE};
 use crate::checkpoint::image_sums::ImageSums;
@@ -679,6 +679,7 @@ impl Running {
         let core = &self.core;
         check_may_wait(self.core.catalog.opening())?;
         core.check_open()?;
+        let mut to = Output::open(to)?;
         // Checkpoints wait for the backup: with a log that is half full already one comes before it. Not where none is made by
         // itself: it frees log, which an archive that these options do not name may have yet to take.
         if self.checkpointer.is_on() && core.log.bytes_used() > core.options.log_bytes_max / 2 {
@@ -695,7 +696,7 @@ impl Running {
                 note_cut: &note_cut,
                 is_stopped,
             };
-            self.backups.take(&taking, kind, to)
+            self.backups.take(&taking, kind, &mut to)
         })
     }
 

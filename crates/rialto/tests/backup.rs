@@ -783,6 +783,25 @@ fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one(
     assert_eq!(count(&open(disk)), 100);
 }
 
+/// A backup that does not come to its end leaves nothing: the next one goes to the same directory.
+#[test]
+fn a_disk_that_fails_under_a_backup_is_left_empty() {
+    let db = open(MemoryDisk::new());
+    things(&db);
+    put(&db, 0..100);
+    for (kind, spared) in
+        [(FaultKind::Write, 0), (FaultKind::Write, 1), (FaultKind::Full, 0), (FaultKind::Sync, 0)]
+    {
+        let disk = FaultyDisk::new(1);
+        disk.fail(kind, "backup", spared);
+        let error = db.backup_on(disk.clone(), BackupKind::Full).unwrap_err();
+        assert!(matches!(error, Error::Io { .. } | Error::DiskFull { .. }), "{kind:?}: {error}");
+        assert!(disk.list().unwrap().is_empty(), "{kind:?}: {:?}", disk.list());
+        db.backup_on(disk.clone(), BackupKind::Full).unwrap();
+        assert_eq!(disk.list().unwrap(), [BACKUP_FILE], "{kind:?}");
+    }
+}
+
 /// A failed write is told, and leaves an empty directory.
 #[test]
 fn a_disk_that_fails_under_a_restore_is_left_empty() {

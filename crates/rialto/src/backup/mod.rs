@@ -40,7 +40,7 @@ use std::time::Duration;
 pub use self::archive::Archive;
 pub(crate) use self::restore::RESTORING;
 pub use self::restore::{Restore, RestoreReport, RestoreTo, restore};
-pub(crate) use self::take::{Backups, Destination, Taking};
+pub(crate) use self::take::{Backups, Destination, Output, Taking};
 use crate::ids::Lsn;
 use crate::io::{Caching, Disk, File, FileDisk, Open};
 use crate::open::OpenError;

@@ -15,7 +15,7 @@ use crate::checkpoint::{CheckpointSource, Cleared, HeldDefinitions};
 use crate::error::{Error, Result};
 use crate::foreign::Stream;
 use crate::ids::{HeapId, Lsn};
-use crate::io::{Caching, DirectoryLock, Disk, File, Open, calendar_ms};
+use crate::io::{Caching, DirectoryLock, Disk, File, Open, calendar_ms, remove_in_steps};
 use crate::open::random_id;
 use crate::store::memory::segments::{Copy, IMAGE_HEADER_BYTES, Swept};
 use crate::store::memory::{SEGMENT_BYTES, SegmentId, Segments};
@@ -31,6 +31,23 @@ pub(crate) enum Destination<'a> {
     Directory(Arc<dyn Disk>),
     /// Anywhere.
     Stream(&'a mut dyn Write),
+}
+
+/// A destination that is ready. Dropped behind the backup, when checkpoints need not wait any more: to remove a large file takes long.
+pub(crate) enum Output<'a> {
+    File(BackupFile),
+    Stream(&'a mut dyn Write),
+}
+
+impl Output<'_> {
+    /// # Errors
+    /// [`Error::Unsupported`] for a directory that is no place for a backup; [`Error::Io`].
+    pub fn open(to: Destination<'_>) -> Result<Output<'_>> {
+        match to {
+            Destination::Directory(disk) => Ok(Output::File(BackupFile::create(disk)?)),
+            Destination::Stream(out) => Ok(Output::Stream(out)),
+        }
+    }
 }
 
 /// What a database remembers of its backups while it is open.
@@ -54,7 +71,7 @@ pub(crate) struct Taking<'a> {
 
 impl Backups {
     /// Takes one. Nothing is swept meanwhile.
-    pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
+    pub fn take(&self, taking: &Taking<'_>, kind: BackupKind, to: &mut Output<'_>) -> Result<BackupReport> {
         let began = Instant::now();
         let mut last = self.last.lock();
         let base = if kind == BackupKind::Full { None } else { *last };
@@ -97,19 +114,18 @@ impl Taking<'_> {
     fn write(
         &self,
         base: Option<(u128, Lsn)>,
-        to: Destination<'_>,
+        to: &mut Output<'_>,
         cleared: &mut Cleared<'_>,
     ) -> Result<Taken> {
         match to {
-            Destination::Directory(disk) => {
-                let name = format!("{}/{BACKUP_FILE}", disk.describe());
-                let mut out = BackupFile::create(disk)?;
-                let written = self.stream(base, &mut out, &name, cleared)?;
+            Output::File(out) => {
+                let name = format!("{}/{BACKUP_FILE}", out.disk.describe());
+                let written = self.stream(base, out, &name, cleared)?;
                 out.finish()?;
                 Ok(written)
             }
-            Destination::Stream(out) => {
-                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(out, self.opening));
+            Output::Stream(out) => {
+                let mut out = io::BufWriter::with_capacity(WRITE_BYTES, Stream(*out, self.opening));
                 let name = "the backup's stream";
                 let written = self.stream(base, &mut out, name, cleared)?;
                 out.flush().map_err(|error| write_error(name, written.bytes, &error))?;
@@ -237,13 +253,15 @@ impl Drop for Uncut<'_> {
     }
 }
 
-/// A backup in a directory, under another name until it is complete. Nobody else writes there meanwhile.
-struct BackupFile {
+/// A backup in a directory, under another name until it is complete: one that does not come to its end is removed. No other process
+/// writes there meanwhile.
+pub(crate) struct BackupFile {
     disk: Arc<dyn Disk>,
     _directory: DirectoryLock,
     file: Arc<dyn File>,
     buffer: Vec<u8>,
     at: u64,
+    is_finished: bool,
 }
 
 impl BackupFile {
@@ -274,9 +292,11 @@ impl BackupFile {
             held => held?,
         };
         let file = disk.open(UNFINISHED, Open::Create, Caching::Buffered)?;
-        // One that was cut short may have left its own.
-        file.set_length(0)?;
-        Ok(BackupFile { disk, _directory: directory, file, buffer: Vec::with_capacity(WRITE_BYTES), at: 0 })
+        let buffer = Vec::with_capacity(WRITE_BYTES);
+        let out = BackupFile { disk, _directory: directory, file, buffer, at: 0, is_finished: false };
+        // A crash may have left one.
+        out.file.set_length(0)?;
+        Ok(out)
     }
 
     fn write_buffer(&mut self) -> io::Result<()> {
@@ -287,11 +307,21 @@ impl BackupFile {
     }
 
     /// Makes it durable, and then gives it its name.
-    fn finish(mut self) -> Result<()> {
+    fn finish(&mut self) -> Result<()> {
         self.write_buffer().map_err(|error| write_error(UNFINISHED, self.at, &error))?;
         self.file.sync()?;
         self.disk.rename(UNFINISHED, BACKUP_FILE)?;
+        self.is_finished = true;
         Ok(self.disk.sync_directory()?)
+    }
+}
+
+impl Drop for BackupFile {
+    fn drop(&mut self) {
+        if !self.is_finished {
+            // It may be all that a full disk had room for. If it cannot be removed, the next backup to this directory writes over it.
+            let _ = remove_in_steps(&*self.disk, UNFINISHED);
+        }
     }
 }
 
