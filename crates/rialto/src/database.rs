@@ -572,6 +572,8 @@ impl Database {
     /// Inside a body a close would wait for itself. It is refused there, and the database stays open; but where the last handle
     /// goes away in a body, the database closes in the background.
     ///
+    /// The first handle that closes it does so; the close of any other waits for that, and gives what it came to.
+    ///
     /// # Errors
     /// [`Error::Nested`] inside a body. If the log had stopped, or stops now; if that checkpoint cannot be written; if the archive does not take the rest of the
     /// log, which stays in the directory.

@@ -175,7 +175,8 @@ pub(crate) struct Running {
     checkpointer: Arc<Checkpointer>,
     backups: Backups,
     recovery: Option<RecoveryReport>,
-    closing: Mutex<bool>,
+    /// What the close came to, once there was one.
+    closed: Mutex<Option<Result<()>>>,
     _directory: DirectoryLock,
 }
 
@@ -476,7 +477,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         checkpointer,
         backups: Backups::default(),
         recovery: found.recovery,
-        closing: Mutex::new(false),
+        closed: Mutex::default(),
         _directory: lock,
     })
 }
@@ -739,15 +740,24 @@ impl Running {
         self.recovery.as_ref()
     }
 
-    /// Refuses new work, lets commits on their way finish, syncs. [`Error::Nested`] in a body, which it may have to wait for.
+    /// Refuses new work, lets commits on their way finish, syncs. The first call does so, and every call gives what that came to.
+    /// [`Error::Nested`] in a body, which it may have to wait for.
     pub fn close(&self) -> Result<()> {
         if InBody::is_inside(self.core.catalog.opening()) {
             return Err(Error::Nested);
         }
-        let mut closing = self.closing.lock();
-        if std::mem::replace(&mut *closing, true) {
-            return Ok(());
+        let mut closed = self.closed.lock();
+        if let Some(outcome) = &*closed {
+            return outcome.clone();
         }
+        // For a close that panics.
+        *closed = Some(Err(Error::Closed));
+        let outcome = self.close_once();
+        *closed = Some(outcome.clone());
+        outcome
+    }
+
+    fn close_once(&self) -> Result<()> {
         let core = &self.core;
         core.shut();
         core.locks.shut_down();

@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use common::in_time;
 use hooked::{About, HookedDisk};
-use rialto::io::{Disk, MemoryDisk};
+use rialto::io::{Disk, FaultKind, FaultyDisk, MemoryDisk};
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
     Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, MessageServer,
     OpenError, Options, Procedure, Result, TableDef, Transaction, TransactionServer,
-    TransactionServerOptions,
+    TransactionServerOptions, TxOptions,
 };
 
 /// Of the longest wait in these tests.
@@ -68,6 +68,23 @@ fn opens_again(disk: Arc<MemoryDisk>) {
     };
     let table = db.table("t").unwrap();
     assert!(db.transact(|tx| tx.get(&table, 1)).unwrap().is_some());
+}
+
+/// What a close came to is known to every handle that asks for it.
+#[test]
+fn each_close_tells_what_the_first_one_came_to() {
+    let faulty = FaultyDisk::new(1);
+    let options = Options { memory_flush_interval: Duration::from_secs(3600), ..options(0) };
+    let db = Database::open_on(faulty.clone(), options).unwrap();
+    let other = db.clone();
+    let definition = TableDef::new("t", vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    let table = db.transact(|tx| tx.create_table(&definition)).unwrap();
+    let at_level_1 = TxOptions { durability: Some(Durability::Memory), ..TxOptions::default() };
+    db.transact_with(&at_level_1, |tx| tx.insert(&table, &[Value::Int4(1)])).unwrap();
+    faulty.fail_always(FaultKind::Sync, "log-0", 0);
+    let first = db.close();
+    assert!(matches!(first, Err(Error::Stopped { .. })), "{first:?}");
+    assert_eq!(other.close(), first);
 }
 
 /// In a closure, in place, on a thread that owns executors, on a transaction server's: the close would wait for the body that
