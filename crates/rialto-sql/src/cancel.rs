@@ -63,6 +63,11 @@ impl Cancel {
         if self.requested.load(Ordering::Relaxed) { Err(cancelled()) } else { Ok(()) }
     }
 
+    /// What is set while the statement is to end.
+    pub(crate) fn flag(&self) -> &AtomicBool {
+        &self.requested
+    }
+
     /// Reads a statement: `work` can be cancelled.
     pub(crate) fn reading<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.stage.load(Ordering::Relaxed) != IDLE {

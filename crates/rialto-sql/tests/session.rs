@@ -1,5 +1,7 @@
 //! Sessions on a database in memory: results, transactions, errors, plans.
 
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use rialto::io::{Caching, FaultKind, FaultyDisk, MemoryDisk};
@@ -750,6 +752,40 @@ fn a_cancel_between_the_statements_of_a_query_string_ends_the_next() {
             );
         }
     }
+}
+
+#[test]
+fn a_cancel_request_ends_a_backup_that_is_being_written() {
+    let db = database();
+    let mut session = Session::new(db.clone(), "ann", "bank");
+    run(&mut session, "create table big (id int primary key, text text)");
+    let table = db.table("big").unwrap();
+    let text = "x".repeat(30_000);
+    let row = |id| [Value::Int4(id), Value::Text(text.clone())];
+    db.transact(|tx| (0..500).try_for_each(|id| tx.insert(&table, &row(id)))).unwrap();
+    let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cancelled-{}", std::process::id()));
+    let unfinished = path.join("backup.unfinished");
+    let statement = format!("backup to '{}'", path.display());
+    // A backup may come to its end before the request does.
+    let is_cancelled = (0..20).any(|_| {
+        let _ = std::fs::remove_dir_all(&path);
+        let (cancel, has_ended) = (session.cancel(), AtomicBool::new(false));
+        let outcome = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !unfinished.exists() && !has_ended.load(Ordering::Relaxed) {
+                    std::thread::yield_now();
+                }
+                cancel.request();
+            });
+            let outcome = try_run(&mut session, &statement, &[]);
+            has_ended.store(true, Ordering::Relaxed);
+            outcome
+        });
+        outcome.is_err_and(|error| error.sqlstate.code() == "57014")
+    });
+    assert!(is_cancelled && !unfinished.exists());
+    run(&mut session, &statement);
+    std::fs::remove_dir_all(&path).unwrap();
 }
 
 #[test]

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use crate::account::{Ledger, ProcedureId, waits};
@@ -475,13 +476,28 @@ impl Database {
         self.backup_on(FileDisk::create(to)?, kind)
     }
 
+    /// As [`Database::backup`], unless it is cancelled: it looks at `cancelled` before each segment that it copies, and not while it
+    /// waits for a checkpoint.
+    ///
+    /// # Errors
+    /// [`Error::Cancelled`]; else as [`Database::backup`].
+    pub fn backup_unless(
+        &self,
+        cancelled: &AtomicBool,
+        to: impl AsRef<Path>,
+        kind: BackupKind,
+    ) -> Result<BackupReport> {
+        self.core().check_logged("backup")?;
+        self.running.backup(kind, Destination::Directory(FileDisk::create(to)?), cancelled)
+    }
+
     /// As [`Database::backup`], to the directory that a disk is.
     ///
     /// # Errors
     /// As [`Database::backup`].
     pub fn backup_on(&self, disk: Arc<dyn Disk>, kind: BackupKind) -> Result<BackupReport> {
         self.core().check_logged("backup")?;
-        self.running.backup(kind, Destination::Directory(disk))
+        self.running.backup(kind, Destination::Directory(disk), &AtomicBool::new(false))
     }
 
     /// As [`Database::backup`], to a stream. One that takes nothing any more holds up checkpoints, and commits when there is no
@@ -492,7 +508,7 @@ impl Database {
     /// As [`Database::backup`]. What was written before is of no use.
     pub fn backup_to(&self, out: &mut dyn Write, kind: BackupKind) -> Result<BackupReport> {
         self.core().check_logged("backup")?;
-        self.running.backup(kind, Destination::Stream(out))
+        self.running.backup(kind, Destination::Stream(out), &AtomicBool::new(false))
     }
 
     /// Has the archive ([`Options::archive`]) take all that has committed so far, the log file that is being written too, so

@@ -676,7 +676,12 @@ impl Running {
     }
 
     /// See [`Database::backup`](crate::Database::backup).
-    pub fn backup(&self, kind: BackupKind, to: Destination<'_>) -> Result<BackupReport> {
+    pub fn backup(
+        &self,
+        kind: BackupKind,
+        to: Destination<'_>,
+        cancelled: &AtomicBool,
+    ) -> Result<BackupReport> {
         let core = &self.core;
         check_may_wait(self.core.catalog.opening())?;
         core.check_open()?;
@@ -696,6 +701,7 @@ impl Running {
                 log_bytes_max: core.options.log_bytes_max,
                 note_cut: &note_cut,
                 is_stopped,
+                cancelled,
             };
             self.backups.take(&taking, kind, &mut to)
         })

@@ -802,6 +802,25 @@ fn a_disk_that_fails_under_a_backup_is_left_empty() {
     }
 }
 
+#[test]
+fn a_backup_that_is_cancelled_leaves_nothing_and_changes_nothing() {
+    let db = open(MemoryDisk::new());
+    things(&db);
+    put(&db, 0..400);
+    let path = std::path::PathBuf::from(env!("CARGO_TARGET_TMPDIR"))
+        .join(format!("backup-cancelled-{}", std::process::id()));
+    db.backup_on(MemoryDisk::new(), BackupKind::Full).unwrap();
+    put(&db, 400..450);
+    let cancelled = AtomicBool::new(true);
+    let error = db.backup_unless(&cancelled, &path, BackupKind::Incremental).unwrap_err();
+    assert_eq!(error, Error::Cancelled);
+    assert!(!path.join("backup.unfinished").exists());
+    cancelled.store(false, Ordering::Relaxed);
+    let report = db.backup_unless(&cancelled, &path, BackupKind::Incremental).unwrap();
+    std::fs::remove_dir_all(&path).unwrap();
+    assert!(report.base.is_some() && report.segments > 0, "{report}");
+}
+
 /// A failed write is told, and leaves an empty directory.
 #[test]
 fn a_disk_that_fails_under_a_restore_is_left_empty() {

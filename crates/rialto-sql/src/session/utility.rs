@@ -101,7 +101,7 @@ impl Session {
                     );
                     return Err(SqlError::new(SqlState::InvalidParameterValue, message));
                 }
-                let report = self.database.backup(to, *kind)?;
+                let report = self.database.backup_unless(self.cancel.flag(), to, *kind)?;
                 self.notice(report.to_string());
                 Ok(Tag::Word("BACKUP"))
             }

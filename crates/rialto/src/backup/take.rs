@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use hashbrown::HashSet;
@@ -67,6 +68,8 @@ pub(crate) struct Taking<'a> {
     pub note_cut: &'a dyn Fn(Duration, u64),
     /// The database is being closed.
     pub is_stopped: &'a dyn Fn() -> bool,
+    /// The backup is to be given up.
+    pub cancelled: &'a AtomicBool,
 }
 
 impl Backups {
@@ -195,6 +198,9 @@ impl Taking<'_> {
             }
             if (self.is_stopped)() {
                 return Err(Error::Closed);
+            }
+            if self.cancelled.load(Ordering::Relaxed) {
+                return Err(Error::Cancelled);
             }
             if !segments.is_dirty(id, Copy::Elsewhere) {
                 continue;
