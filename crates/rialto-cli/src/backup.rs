@@ -139,8 +139,12 @@ fn online(args: &BackupArgs, server: &str, stream: io::Result<Box<dyn client::St
         Ok(to) => to,
         Err(error) => return fail(format_args!("--to {}: {error}", args.to.display()), 2),
     };
+    let Some(path) = to.to_str() else {
+        let what = "the path is not UTF-8, and a server is told of no other; use another directory";
+        return fail(format_args!("--to {}: {what}", to.display()), 2);
+    };
     let incremental = if args.incremental { " INCREMENTAL" } else { "" };
-    let path = to.display().to_string().replace('\'', "''");
+    let path = path.replace('\'', "''");
     let statement = format!("BACKUP{incremental} TO '{path}'");
     let done = stream.map_err(Failure::from).and_then(|mut stream| client::execute(&mut *stream, &statement));
     match done {

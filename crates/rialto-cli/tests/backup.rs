@@ -3,7 +3,9 @@
 
 mod common;
 
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -225,6 +227,23 @@ fn what_does_not_go_together_is_a_usage_error() {
         "{}",
         text(&nobody)
     );
+}
+
+/// A server is told of a path as a text. Offline, any path will do.
+#[test]
+fn a_backup_of_a_server_to_a_path_that_is_not_utf_8_is_refused() {
+    let [data, to] = ["data", "to"].map(|name| Directory::new(&format!("backup-not-utf-8-{name}")));
+    let path = to.path().join(OsStr::from_bytes(b"b\xffck"));
+    let serving = Serving::start(data.path());
+    let online = program(&["backup", "--connect", &serving.tcp, "--to"]).arg(&path).output();
+    drop(serving);
+    let online = online.expect("the program starts");
+    assert_eq!(online.status.code(), Some(2), "{}", text(&online));
+    assert!(stderr(&online).contains(": the path is not UTF-8, "), "{}", text(&online));
+    assert!(!to.path().exists());
+    let offline = program(&["backup", "--data", data.name(), "--to"]).arg(&path).output();
+    succeeds(offline.expect("the program starts"));
+    assert!(path.join("backup.rialto").exists());
 }
 
 /// A damaged newest copy: the server, the bench and the offline backup say so, and go on with the older one.
