@@ -144,6 +144,12 @@ impl Cancel {
     }
 }
 
+impl std::fmt::Debug for Cancel {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Cancel").field("requested", &self.requested).finish_non_exhaustive()
+    }
+}
+
 fn cancelled() -> SqlError {
     SqlError::new(SqlState::Cancelled, "cancelled on request")
 }

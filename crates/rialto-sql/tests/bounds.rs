@@ -321,6 +321,15 @@ fn what_is_nested_is_not_read_again_and_again() {
             assert_eq!(run(&mut session, &sql), Err("54001"), "{sql}");
         }
     }
+    // Nor is what takes long to read and holds few expressions, or none.
+    let tables = format!("(select * from {})", vec!["t"; 2_000].join(","));
+    let derived = format!("(select 1 from (select * from {}) x)", vec!["t"; 2_000].join(","));
+    let modifiers = format!("'a'::t({})", vec!["1"; 2_000].join(","));
+    let blanks = format!("{}'a'", " \n/* */".repeat(2_000));
+    for inner in [tables, derived, modifiers, blanks] {
+        let sql = format!("select {}", nested("position(", &inner, ", 'b')", 11));
+        assert_eq!(run(&mut session, &sql), Err("54001"), "{}...", &inner[..40]);
+    }
     // As deep as people write it.
     assert_eq!(run(&mut session, &format!("select {}", nested("coalesce(", "1", ")", 45))), Ok(1));
     assert_eq!(

@@ -3,11 +3,11 @@
 #![allow(unsafe_code, reason = "an allocator is unsafe to write")]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use rialto::io::Random;
-use rialto_sql::Cancel;
 use rialto_sql::parse::{READING_BYTES_MAX, parse, weigh};
 
 /// The system's allocator, with what is allocated counted, and the most of it.
@@ -43,7 +43,7 @@ unsafe impl GlobalAlloc for Counted {
 
 /// The most bytes that reading a text takes, read or refused.
 fn peak(sql: &str) -> usize {
-    let cancel = Cancel::default();
+    let cancel = Arc::default();
     let before = NOW.load(Ordering::Relaxed);
     MOST.store(before, Ordering::Relaxed);
     let _ = parse(sql, &cancel);
@@ -330,7 +330,7 @@ fn weigh_and_read() {
     ] {
         let sql = format!("{first}{}{last}", part.repeat((15 << 20) / part.len()));
         assert!(peak(&sql) < READING_BYTES_MAX, "{first}{part}...");
-        let error = parse(&sql, &Cancel::default()).unwrap_err();
+        let error = parse(&sql, &Arc::default()).unwrap_err();
         assert_eq!(error.sqlstate.code(), "54000", "{first}{part}...: {error}");
         assert!(error.message.contains("the limit is 1024 MiB"), "{error}");
     }

@@ -359,7 +359,7 @@ mod tests {
 
     #[test]
     fn what_a_statement_is_bound_to_is_counted_and_bounded() {
-        let (facts, cancel) = (Facts::default(), Cancel::default());
+        let (facts, cancel) = (Facts::default(), Arc::new(Cancel::default()));
         let select = |sql: &str, before: usize| {
             let Ok(Statement::Select(select)) = parse(sql, &cancel) else { panic!("{sql}") };
             let mut binder = Binder { bytes: before, ..Binder::new(None, &facts, &cancel) };

@@ -565,7 +565,7 @@ mod tests {
 
     #[test]
     fn an_output_column_is_copied_once_for_order_by_and_a_request_ends_that() {
-        let (facts, cancel) = (Facts::default(), Cancel::default());
+        let (facts, cancel) = (Facts::default(), Arc::new(Cancel::default()));
         let text = "x".repeat(1 << 20);
         let bound = |order: &str| {
             let sql = format!("select '{text}' as a, 2 as b {order}");

@@ -1,37 +1,89 @@
-//! [`BoundedDialect`]: PostgreSQL's dialect for sqlparser, with an end to speculation.
+//! [`BoundedDialect`]: PostgreSQL's dialect for sqlparser, which ends a parser that takes too long or is cancelled.
 
 use std::any::TypeId;
 use std::cell::Cell;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 
 use sqlparser::ast::Expr;
 use sqlparser::dialect::{Dialect, PostgreSqlDialect, Precedence};
 use sqlparser::keywords::Keyword;
 use sqlparser::parser::{Parser, ParserError};
 
-/// How often an expression may begin for each token: sqlparser reads some again, in the other ways that it knows for them.
-const BEGINS_PER_TOKEN: usize = 8;
-/// How often more, so that the shortest statements have them too.
-const BEGINS_MIN: usize = 1_000;
+use super::limits;
+use crate::cancel::Cancel;
+use crate::error::{Result, SqlError};
 
-/// [`PostgreSqlDialect`], whose parser ends when expressions have begun too often.
+/// How many steps a parser may take for each token; what is tried once takes up to six.
+const STEPS_PER_TOKEN: usize = 64;
+/// How many more, so that the shortest statements have them too.
+const STEPS_MIN: usize = 20_000;
+
+/// [`PostgreSqlDialect`], whose parser takes a number of steps in proportion to its tokens, and hears a cancel request at each.
 ///
-/// sqlparser tries what an expression may be one after the other. Where such a try reads an inner expression to its end and
-/// fails behind it (`position(a, b)`, `a in (values (b), c)`), the next one reads the inner one again: twice as much for each level of
-/// nesting. What is counted here is linear in a statement's tokens for all that has no such levels.
+/// sqlparser tries what a construct may be one after the other. If such a try reads an inner construct to its end and fails
+/// behind it (`position(a, b)`, `a in (values (b), c)`), the next try reads the inner one again: twice as much for each level
+/// of nesting. A step is a question that the parser asks its dialect, or a token that it has gone back over between two
+/// questions that show where it is.
 #[derive(Debug)]
 pub(super) struct BoundedDialect {
-    begins_left: Cell<usize>,
+    cancel: Arc<Cancel>,
+    steps_left: Cell<usize>,
+    /// The token at which the parser was when it last showed that.
+    at: Cell<usize>,
+    /// Whether the parser was ended.
+    ended: Cell<bool>,
 }
 
 impl BoundedDialect {
-    /// For a statement of so many tokens.
-    pub(super) fn new(tokens: usize) -> BoundedDialect {
-        BoundedDialect { begins_left: Cell::new(tokens * BEGINS_PER_TOKEN + BEGINS_MIN) }
+    /// For a statement of so many tokens, none of them a blank.
+    pub(super) fn new(tokens: usize, cancel: &Arc<Cancel>) -> BoundedDialect {
+        BoundedDialect {
+            cancel: cancel.clone(),
+            steps_left: Cell::new(tokens * STEPS_PER_TOKEN + STEPS_MIN),
+            at: Cell::new(0),
+            ended: Cell::new(false),
+        }
     }
 
-    /// Whether the parser was ended.
-    pub(super) fn is_exhausted(&self) -> bool {
-        self.begins_left.get() == 0
+    /// What a parser with this dialect comes to.
+    ///
+    /// # Errors
+    /// SQLSTATE 57014 if it was cancelled, 54001 if it has taken too many steps.
+    pub(super) fn bound<T>(&self, parse: impl FnOnce() -> T) -> Result<T> {
+        match catch_unwind(AssertUnwindSafe(parse)) {
+            Ok(parsed) => self.cancel.check().map(|()| parsed),
+            Err(_) if self.ended.get() => Err(self.reason()),
+            Err(panic) => resume_unwind(panic),
+        }
+    }
+
+    fn reason(&self) -> SqlError {
+        let too_many = || limits::too_complex("what is nested in it would be read again and again");
+        self.cancel.check().err().unwrap_or_else(too_many)
+    }
+
+    /// Counts steps of the parser, and ends it when they are too many or a cancel request has come.
+    #[inline]
+    fn count(&self, steps: usize) {
+        let left = self.steps_left.get().saturating_sub(steps);
+        self.steps_left.set(left);
+        if left == 0 || self.cancel.check().is_err() {
+            self.end();
+        }
+    }
+
+    /// As [`BoundedDialect::count`], where the parser shows where it is.
+    fn count_at(&self, parser: &Parser) {
+        let at = parser.get_current_index();
+        self.count(1 + self.at.replace(at).saturating_sub(at));
+    }
+
+    #[cold]
+    fn end(&self) -> ! {
+        self.ended.set(true);
+        // Most questions have no answer that ends a parser: to unwind is the one way to end it at each.
+        resume_unwind(Box::new(()));
     }
 }
 
@@ -39,6 +91,7 @@ impl BoundedDialect {
 macro_rules! as_postgres {
     ($($method:ident),* $(,)?) => {
         $(fn $method(&self) -> bool {
+            self.count(1);
             PostgreSqlDialect {}.$method()
         })*
     };
@@ -47,14 +100,13 @@ macro_rules! as_postgres {
 /// All that [`PostgreSqlDialect`] says of itself is said here in its words.
 impl Dialect for BoundedDialect {
     fn dialect(&self) -> TypeId {
+        self.count(1);
         TypeId::of::<PostgreSqlDialect>()
     }
 
-    fn parse_prefix(&self, _parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
-        let left = self.begins_left.get().saturating_sub(1);
-        self.begins_left.set(left);
-        // The one error that no try is made after.
-        (left == 0).then_some(Err(ParserError::RecursionLimitExceeded))
+    fn parse_prefix(&self, parser: &mut Parser) -> Option<Result<Expr, ParserError>> {
+        self.count_at(parser);
+        None
     }
 
     fn identifier_quote_style(&self, identifier: &str) -> Option<char> {
@@ -74,10 +126,12 @@ impl Dialect for BoundedDialect {
     }
 
     fn is_reserved_for_identifier(&self, keyword: Keyword) -> bool {
+        self.count(1);
         PostgreSqlDialect {}.is_reserved_for_identifier(keyword)
     }
 
     fn is_table_alias(&self, keyword: &Keyword, parser: &mut Parser) -> bool {
+        self.count_at(parser);
         PostgreSqlDialect {}.is_table_alias(keyword, parser)
     }
 
@@ -86,10 +140,12 @@ impl Dialect for BoundedDialect {
     }
 
     fn get_next_precedence(&self, parser: &Parser) -> Option<Result<u8, ParserError>> {
+        self.count_at(parser);
         PostgreSqlDialect {}.get_next_precedence(parser)
     }
 
     fn prec_value(&self, precedence: Precedence) -> u8 {
+        self.count(1);
         PostgreSqlDialect {}.prec_value(precedence)
     }
 
@@ -130,4 +186,35 @@ impl Dialect for BoundedDialect {
         supports_aliased_function_args,
         supports_comment_optimizer_hint,
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use sqlparser::tokenizer::{Token, Tokenizer};
+
+    use super::*;
+
+    /// A list of tables has no expressions.
+    #[test]
+    fn a_parser_hears_a_cancel_request_amid_a_list() {
+        let sql = format!("select * from {}", vec!["t"; 10_000].join(","));
+        let tokens = Tokenizer::new(&PostgreSqlDialect {}, &sql).tokenize_with_location().unwrap();
+        let cancel = Arc::new(Cancel::default());
+        let dialect = BoundedDialect::new(tokens.len(), &cancel);
+        let mut parser = Parser::new(&dialect).with_tokens_with_locations(tokens);
+        let mut read_before = 0;
+        let parsed = cancel.reading(|| {
+            dialect.bound(|| {
+                while parser.get_current_index() < 100 || parser.get_current_token().token != Token::Comma {
+                    parser.advance_token();
+                }
+                read_before = parser.get_current_index();
+                cancel.request();
+                parser.parse_comma_separated(Parser::parse_table_and_joins)
+            })
+        });
+        assert_eq!(parsed.unwrap_err().sqlstate.code(), "57014");
+        let read = parser.get_current_index() - read_before;
+        assert!(read < 10, "{read} tokens were read after the request");
+    }
 }

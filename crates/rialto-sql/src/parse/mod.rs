@@ -236,13 +236,13 @@ impl<'a> Places<'a> {
     }
 }
 
-/// Parses one statement, as [`split()`] gives it. `cancel` ends it early, between its steps.
-pub fn parse(text: &str, cancel: &Cancel) -> Result<Statement> {
+/// Parses one statement, as [`split()`] gives it. `cancel` ends it early.
+pub fn parse(text: &str, cancel: &Arc<Cancel>) -> Result<Statement> {
     parse_in(text, &Room::new(READING_ROOM_BYTES), cancel)
 }
 
 /// As [`parse`], in the room that is left beside what others read.
-pub fn parse_in(text: &str, room: &Arc<Room>, cancel: &Cancel) -> Result<Statement> {
+pub fn parse_in(text: &str, room: &Arc<Room>, cancel: &Arc<Cancel>) -> Result<Statement> {
     limits::check_length(text)?;
     let mut reading = Reading::begin(text, room, cancel)?;
     let places = Places::new(text);
@@ -271,26 +271,25 @@ fn row_statement(
     places: &Places<'_>,
     mut tokens: Vec<TokenWithSpan>,
     room: &Arc<Room>,
-    cancel: &Cancel,
+    cancel: &Arc<Cancel>,
 ) -> Result<Statement> {
+    // The parser would pass over blanks each time that it looks ahead, and comments might be hints to it.
+    tokens.retain(|token| !matches!(token.token, Token::Whitespace(_)));
     // What messages name a statement by.
     let first: Vec<TokenWithSpan> = words(&tokens).take(FIRST_WORDS).cloned().collect();
     isnull::spell_out(&mut tokens);
     let chain = limits::chain(&tokens);
     limits::check_nesting(&tokens, chain)?;
     limits::on_a_stack_for(chain, room, || {
-        let dialect = BoundedDialect::new(tokens.len());
+        let dialect = BoundedDialect::new(tokens.len(), cancel);
         let mut parser = Parser::new(&dialect)
             .with_recursion_limit(limits::RECURSION_MAX)
             .with_tokens_with_locations(tokens);
-        let parsed = parser.parse_statement().and_then(|statement| {
+        let parsed = dialect.bound(|| {
+            let statement = parser.parse_statement()?;
             let next = parser.peek_token();
             if next.token == Token::EOF { Ok(statement) } else { parser.expected("end of statement", next) }
-        });
-        cancel.check()?;
-        if dialect.is_exhausted() {
-            return Err(limits::too_complex("what is nested in it would be read again and again"));
-        }
+        })?;
         match parsed {
             Ok(statement) => lower(places, statement, &first),
             // PostgreSQL knows commands that sqlparser does not.

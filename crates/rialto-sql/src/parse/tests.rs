@@ -1,7 +1,7 @@
 use super::*;
 
 fn parse(sql: &str) -> Result<Statement> {
-    super::parse(sql, &Cancel::default())
+    super::parse(sql, &Arc::default())
 }
 
 fn utility(sql: &str) -> Statement {
@@ -109,4 +109,17 @@ fn deep_nesting_is_an_error_and_no_overflow() {
 fn explain_keeps_places() {
     let error = parse("explain\n select nope nope nope").unwrap_err();
     assert_eq!(error.position, Some(27));
+}
+
+/// sqlparser takes some for hints, which it keeps beside the statement.
+#[test]
+fn a_comment_is_a_blank() {
+    for sql in [
+        "select /*+ x */ 1",
+        "select --+ x\n 1",
+        "insert /*+ x */ into t values (1)",
+        "/*+ x */ select 1 /* */",
+    ] {
+        assert!(parse(sql).is_ok(), "{sql}");
+    }
 }
