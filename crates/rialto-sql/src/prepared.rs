@@ -83,6 +83,24 @@ pub enum Kind {
     Utility(Statement),
 }
 
+impl Kind {
+    /// The table, and its schema.
+    fn table(&self) -> Option<(&Table, &Arc<Schema>)> {
+        match self {
+            Kind::Select(plan) => match &plan.bound.source {
+                RowSource::Table(table, schema) => Some((table, schema)),
+                _ => None,
+            },
+            Kind::Insert(plan) => Some((&plan.table, &plan.schema)),
+            Kind::Update(plan) => Some((&plan.bound.table, &plan.bound.schema)),
+            Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
+            Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
+            Kind::Explain(explained) => explained.table.as_ref().map(|(table, schema)| (table, schema)),
+            Kind::Utility(_) => None,
+        }
+    }
+}
+
 /// A statement that is ready to run.
 pub struct Prepared {
     /// Its text.
@@ -99,7 +117,7 @@ pub struct Prepared {
     pub catalog: CatalogState,
     /// The literals of `text` that are the parameters, if they were lifted out of it.
     pub lifted: Vec<Literal>,
-    /// What all of this takes, in bytes, without the tables; about.
+    /// What all of this takes, in bytes, with the definition of its table but not the rows; about.
     pub bytes: usize,
 }
 
@@ -115,18 +133,7 @@ pub enum CatalogState {
 impl Prepared {
     /// The table and the schema that the plan was made for.
     pub fn table(&self) -> Option<(&Table, &Arc<Schema>)> {
-        match &self.kind {
-            Kind::Select(plan) => match &plan.bound.source {
-                RowSource::Table(table, schema) => Some((table, schema)),
-                _ => None,
-            },
-            Kind::Insert(plan) => Some((&plan.table, &plan.schema)),
-            Kind::Update(plan) => Some((&plan.bound.table, &plan.bound.schema)),
-            Kind::Delete(plan) => Some((&plan.bound.table, &plan.bound.schema)),
-            Kind::Copy(plan) => Some((&plan.table, &plan.schema)),
-            Kind::Explain(explained) => explained.table.as_ref().map(|(table, schema)| (table, schema)),
-            Kind::Utility(_) => None,
-        }
+        self.kind.table()
     }
 
     /// Whether it says what tables, columns or indexes there are.
@@ -208,14 +215,16 @@ pub fn prepare_lifted(
     Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes }, sound))
 }
 
-/// What a plan takes, about: its text, what is bound, and that once more for the conditions of an access path, if it has one.
+/// What a plan takes, about: its text, what is bound, that once more for the conditions of an access path, if it has one, and the
+/// definition of its table, which may have been dropped and then is there for the plan alone.
 fn plan_bytes(text: &str, kind: &Kind, binder: &Binder<'_>) -> usize {
     let more = match kind {
         Kind::Select(_) | Kind::Update(_) | Kind::Delete(_) => binder.bytes(),
         Kind::Utility(statement) => text.len() + statement.bytes(),
         Kind::Insert(_) | Kind::Explain(_) | Kind::Copy(_) => 0,
     };
-    size_of::<Prepared>() + text.len() + binder.bytes() + more
+    let definition = kind.table().map_or(0, |(_, schema)| schema.bytes());
+    size_of::<Prepared>() + text.len() + binder.bytes() + more + definition
 }
 
 /// Binds and plans a statement: what there is to do, and the columns of the result.

@@ -130,6 +130,31 @@ fn a_plan_counts_at_least_half_of_what_it_keeps() {
     }
 }
 
+/// A table that was dropped is there for the plan alone.
+#[test]
+fn a_plan_counts_the_definition_of_its_table() {
+    let database = database();
+    let name = "c".repeat(57);
+    for (definition, most) in [
+        ("a int primary key, b text".to_string(), 8 << 10),
+        (list(&format!("{name}_# bool"), 1_600), 1 << 20),
+        (format!("{}, {}", list("c# bool", 1_600), list("unique (c#, c1599)", 500)), 4 << 20),
+    ] {
+        for text in ["select 1 from t", "explain select 1 from t", "copy t to stdout", "delete from t"] {
+            let session = || Session::new(database.clone(), "ann", "bank");
+            run(&mut session(), &format!("create table t ({definition})"));
+            let prepared = session().prepare(text, &[]).unwrap();
+            run(&mut session(), "drop table t");
+            let counted = prepared.bytes as isize;
+            let before = LIVE.get();
+            drop(prepared);
+            let kept = before - LIVE.get();
+            assert!(2 * counted.max(4 << 10) >= kept, "{text}: {counted} bytes counted, {kept} kept");
+            assert!(counted < most, "{text}: {counted} bytes counted, {kept} kept");
+        }
+    }
+}
+
 /// What a table of many indexes costs is in proportion to their number: they are made with it, not one version for each.
 #[test]
 fn a_table_is_made_with_its_indexes_at_once() {

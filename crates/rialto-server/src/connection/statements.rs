@@ -9,7 +9,8 @@ use rialto_sql::{Prepared, SqlError, SqlState, SqlType};
 use super::extended::describe_rows;
 use super::output::OutputFormats;
 
-/// The most bytes of a session's prepared statements, names, texts and plans, each of which counts at least [`STATEMENT_BYTES`].
+/// The most bytes of a session's prepared statements: names, texts, plans and the definitions of their tables. Each counts at least
+/// [`STATEMENT_BYTES`].
 const BYTES_MAX: usize = 64 << 20;
 /// What a short statement counts: it takes about as much, with its plan.
 const STATEMENT_BYTES: usize = 4 << 10;
@@ -79,7 +80,7 @@ impl Statements {
         );
         let error = SqlError::new(SqlState::OutOfMemory, message);
         Err(error.hint(format!(
-            "Close some, and their portals. Each counts what its name, text and plan take, at least {} KiB.",
+            "Close some, and their portals. Each counts its name, text and plan, and its table's definition, at least {} KiB.",
             STATEMENT_BYTES >> 10
         )))
     }

@@ -91,6 +91,12 @@ impl KeyShape {
         KeyShape { table: table.to_owned(), name, kind, columns, bytes_min, bytes_max }
     }
 
+    /// What it takes in memory, in bytes, about.
+    pub(super) fn bytes(&self) -> usize {
+        let columns = self.columns.iter().map(|column| size_of::<KeyColumn>() + column.column.name.len());
+        size_of::<KeyShape>() + self.table.len() + self.name.len() + columns.sum::<usize>()
+    }
+
     /// The index's name.
     pub fn name(&self) -> &str {
         &self.name

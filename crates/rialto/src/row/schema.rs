@@ -237,6 +237,19 @@ impl Schema {
         columns
     }
 
+    /// What it takes in memory, in bytes, about.
+    pub fn bytes(&self) -> usize {
+        // Of each column a place in `positions`, too, which is twice as large as what it holds, and the name once more.
+        let places = size_of::<Column>() + size_of::<FieldSlot>() + 2 * size_of::<(String, usize)>();
+        let columns: usize = self.columns.iter().map(|column| places + 2 * column.name.len()).sum();
+        let index = |index: &IndexDef| {
+            size_of::<IndexDef>() + index.name.len() + index.columns.len() * size_of::<usize>()
+        };
+        let indexes: usize = self.indexes.iter().map(index).sum();
+        let shapes: usize = self.index_shapes.iter().map(KeyShape::bytes).sum();
+        size_of::<Schema>() + self.primary_shape.bytes() + columns + indexes + shapes
+    }
+
     /// The table's name.
     pub fn table(&self) -> &str {
         &self.table
