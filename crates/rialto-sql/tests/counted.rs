@@ -6,12 +6,14 @@ use std::cell::Cell;
 
 use rialto::io::MemoryDisk;
 use rialto::{Database, Options};
-use rialto_sql::run::Collected;
+use rialto_sql::run::{Collected, KEPT_BYTES_MAX};
 use rialto_sql::{Session, SqlType};
 
 thread_local! {
     /// The bytes that this thread has allocated and not given back.
     static LIVE: Cell<isize> = const { Cell::new(0) };
+    /// The most of these at a time since this was last set.
+    static PEAK: Cell<isize> = const { Cell::new(0) };
     /// All that it has allocated.
     static ALL: Cell<usize> = const { Cell::new(0) };
 }
@@ -20,7 +22,10 @@ struct Counting;
 
 fn count(bytes: isize) {
     // A thread that ends has no counters any more.
-    let _ = LIVE.try_with(|live| live.set(live.get() + bytes));
+    let _ = LIVE.try_with(|live| {
+        live.set(live.get() + bytes);
+        let _ = PEAK.try_with(|peak| peak.set(peak.get().max(live.get())));
+    });
     let _ = ALL.try_with(|all| all.set(all.get() + bytes.max(0) as usize));
 }
 
@@ -192,5 +197,30 @@ fn planning_copies_a_condition_as_often_with_many_indexes_as_with_one() {
     for condition in ["=", "<"] {
         let (one, many) = (allocated("one", condition), allocated("many", condition));
         assert!(many < 2 * one, "{condition}: {one} bytes with one index, {many} bytes with 40");
+    }
+}
+
+/// What a statement keeps of rows, to sort or to change them, is all that it takes, up to an eighth.
+#[test]
+fn a_statement_takes_no_more_than_it_may_keep_of_rows() {
+    let options = Options { memory_bytes: 512 << 20, ..Options::default() };
+    let database = Database::open_on(MemoryDisk::new(), options).expect("a new database opens");
+    let mut session = Session::new(database, "ann", "bank");
+    run(&mut session, &format!("create table t (a int primary key, {})", list("c# int", 20)));
+    run(&mut session, "insert into t (a) select n from generate_series(1, 700000) n");
+    for text in [
+        "select n from generate_series(1, 10000000) n order by -n".to_string(),
+        format!("select n::text || 'x' from generate_series(1, 10000000) n order by {}", list("-n + #", 5)),
+        format!("update t set {}", list("c# = 7", 20)),
+        format!("update t set c1 = 7 returning {}", list("c#", 20)),
+    ] {
+        let prepared = session.prepare(&text, &[]).unwrap();
+        let before = LIVE.get();
+        PEAK.set(before);
+        let error = session.execute(&prepared, &[], &mut Collected::default()).unwrap_err();
+        let taken = (PEAK.get() - before) as usize;
+        session.fail(&error).unwrap();
+        assert_eq!(error.sqlstate.code(), "53200", "{text}: {error}");
+        assert!(taken < KEPT_BYTES_MAX + KEPT_BYTES_MAX / 8, "{text}: {taken} bytes");
     }
 }

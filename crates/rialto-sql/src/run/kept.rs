@@ -11,7 +11,12 @@ use crate::error::{Result, SqlError, SqlState};
 pub const KEPT_BYTES_MAX: usize = 512 << 20;
 
 /// What an allocation takes besides its bytes.
-const ALLOCATION_BYTES: usize = 16;
+pub(super) const ALLOCATION_BYTES: usize = 16;
+
+/// What a place in the list of rows takes: a list that grows has room for twice as many, and a sort needs room for half as many.
+pub(super) const fn place_bytes<T>() -> usize {
+    2 * size_of::<T>() + size_of::<T>() / 2
+}
 
 /// How much a statement may still keep.
 pub(super) struct Budget {
@@ -49,8 +54,8 @@ impl Budget {
 /// The bytes that these values take beside their own place.
 pub(super) fn bytes_of<'v>(values: impl IntoIterator<Item = &'v Value>) -> usize {
     let bytes = |value: &Value| match value {
-        Value::Text(text) => text.len() + ALLOCATION_BYTES,
-        Value::Bytes(bytes) => bytes.len() + ALLOCATION_BYTES,
+        Value::Text(text) => text.capacity() + ALLOCATION_BYTES,
+        Value::Bytes(bytes) => bytes.capacity() + ALLOCATION_BYTES,
         _ => 0,
     };
     values.into_iter().map(bytes).sum()
@@ -128,9 +133,16 @@ fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
     Ordering::Equal
 }
 
-fn row_bytes(keys: &[Value], values: &[Value]) -> usize {
-    let places = (keys.len() + values.len()) * size_of::<Value>();
-    size_of::<Row>() + 2 * ALLOCATION_BYTES + places + bytes_of(keys) + bytes_of(values)
+fn row_bytes(keys: &Vec<Value>, values: &Vec<Value>) -> usize {
+    place_bytes::<Row>() + list_bytes(keys) + list_bytes(values)
+}
+
+/// The bytes that a list of values takes beside its own place.
+pub(super) fn list_bytes(values: &Vec<Value>) -> usize {
+    if values.capacity() == 0 {
+        return 0;
+    }
+    values.capacity() * size_of::<Value>() + ALLOCATION_BYTES + bytes_of(values)
 }
 
 #[cfg(test)]

@@ -62,8 +62,12 @@ impl<'p> Pipeline<'p> {
             return Ok(ControlFlow::Continue(()));
         }
         if !self.ordered {
-            let eval = |exprs: &mut dyn Iterator<Item = &Expr>| {
-                exprs.map(|expr| expr.eval(row, out.context)).collect::<Result<Vec<_>>>()
+            let eval = |exprs: &mut dyn ExactSizeIterator<Item = &Expr>| {
+                let mut values = Vec::with_capacity(exprs.len());
+                for expr in exprs {
+                    values.push(expr.eval(row, out.context)?);
+                }
+                Ok::<_, SqlError>(values)
             };
             let keys = eval(&mut self.bound.order.iter().map(|order| &order.expr))?;
             let values = eval(&mut self.bound.items.iter())?;
