@@ -88,6 +88,48 @@ fn a_portal_gives_nothing_in_a_failed_block_and_ends_with_its_savepoint() {
     assert_eq!(code(&mut client, &[execute("outer", 1)]).as_deref(), Some("34000"));
 }
 
+/// A portal reads its rows at its first Execute, which may be behind a savepoint that the portal was opened before.
+#[test]
+fn a_portal_hands_out_no_rows_that_a_rollback_to_a_savepoint_has_undone() {
+    let server = TestServer::start();
+    let mut client = session(&server);
+    for portal in ["p", ""] {
+        client.run("begin");
+        let messages = [parse("s", "select a from t order by a desc"), bind(portal, "s", &[])];
+        client.send(&[messages.concat(), message(b'H', &[])].concat());
+        // The savepoint is made in the same pipeline: a simple query ends the unnamed portal.
+        let run = |sql: &str| {
+            [parse("u", sql), bind("u", "u", &[]), execute("u", 0), close(b'S', "u"), close(b'P', "u")]
+                .concat()
+        };
+        let answer = exchange(
+            &mut client,
+            &[
+                run("savepoint x"),
+                run("insert into t values (10), (11)"),
+                execute(portal, 1),
+                run("rollback to x"),
+                execute(portal, 1),
+            ],
+        );
+        assert_eq!(rows(&answer), [[Some("11".to_string())]], "{portal}");
+        assert_eq!(error_code(&answer).as_deref(), Some("34000"), "{portal}");
+        client.run("rollback");
+        assert_eq!(code(&mut client, &[close(b'S', "s")]), None);
+    }
+    // One that has run before the savepoint has read nothing behind it.
+    client.run("begin");
+    let answer = exchange(
+        &mut client,
+        &[parse("s", "select a from t order by a"), bind("p", "s", &[]), execute("p", 1)],
+    );
+    assert_eq!(tags(&answer), "12DsZ");
+    client.run("savepoint x");
+    assert_eq!(tags(&exchange(&mut client, &[execute("p", 1)])), "DsZ");
+    client.run("rollback to x");
+    assert_eq!(tags(&exchange(&mut client, &[execute("p", 1)])), "DsZ");
+}
+
 #[test]
 fn a_portal_ends_with_its_transaction_also_within_a_pipeline() {
     let server = TestServer::start();

@@ -173,7 +173,7 @@ impl<S: Stream> Connection<S> {
                 self.portals.ran(name, tag, params);
                 self.complete(tag);
             } else {
-                self.portals.keep(name, kept, tag)?;
+                self.portals.keep(name, kept, tag, self.session.savepoint_number())?;
                 backend::bare(&mut self.out, b's');
             }
             return Ok(());

@@ -29,7 +29,7 @@ pub(super) struct Portal {
     /// Those of its rows, for as long as the portal is there.
     pub(super) formats: OutputFormats,
     pub(super) state: PortalState,
-    /// The number of the savepoint that it was opened behind.
+    /// The number of the savepoint that it was opened behind; if it keeps rows, of the one that it has read them behind.
     savepoint: u64,
     /// What it takes: its arguments, and the rows that it keeps; a named one's name and [`PORTAL_BYTES`], too.
     bytes: usize,
@@ -225,13 +225,20 @@ impl Portals {
         }
     }
 
-    /// Has a portal that has run keep the rows that are left.
-    pub(super) fn keep(&mut self, name: &str, mut rows: Vec<u8>, tag: Tag) -> Result<(), SqlError> {
+    /// Has a portal that has run behind this savepoint keep the rows that are left.
+    pub(super) fn keep(
+        &mut self,
+        name: &str,
+        mut rows: Vec<u8>,
+        tag: Tag,
+        savepoint: u64,
+    ) -> Result<(), SqlError> {
         self.let_arguments_go(name);
         rows.shrink_to_fit();
         let bytes = rows.len();
         let portal = self.get(name)?;
         portal.state = PortalState::Suspended { rows, at: 0, tag };
+        portal.savepoint = savepoint;
         portal.bytes += bytes;
         if !name.is_empty() {
             self.named_bytes += bytes;
@@ -289,7 +296,8 @@ impl Portals {
         }
     }
 
-    /// Closes those that were opened behind this savepoint, 0 for all: the transaction took back what they have read.
+    /// Closes those that were opened, or have read the rows that they keep, behind this savepoint, 0 for all: the transaction took
+    /// back what they have read.
     #[inline]
     pub(super) fn close_behind(&mut self, savepoint: u64) {
         if self.unnamed.savepoint >= savepoint {

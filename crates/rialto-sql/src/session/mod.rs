@@ -102,7 +102,7 @@ pub struct Session {
     savepoints: Vec<NamedSavepoint>,
     /// Savepoints so far, in all blocks.
     savepoints_made: u64,
-    /// Portals opened behind this savepoint, by its number, were closed; 0 for all.
+    /// Portals of what was read behind this savepoint, by its number, were closed; 0 for all.
     portals_closed: Option<u64>,
     /// Statements run in this block.
     statements: usize,
@@ -169,14 +169,14 @@ impl Session {
         !self.notices.is_empty() || !self.status_changes.is_empty() || self.portals_closed.is_some()
     }
 
-    /// The number of the newest savepoint: what a portal that is opened now is opened behind.
+    /// The number of the newest savepoint: what a portal that is opened now, or reads now, is behind.
     #[inline]
     pub fn savepoint_number(&self) -> u64 {
         self.savepoints_made
     }
 
     /// The savepoint, by its number, that a rollback went back to since the last call: it closed the portals that were
-    /// opened behind it. 0 at the end of a block, which closes all.
+    /// opened behind it, or keep rows that were read behind it. 0 at the end of a block, which closes all.
     pub fn take_closed_portals(&mut self) -> Option<u64> {
         self.portals_closed.take()
     }
