@@ -15,32 +15,63 @@ pub(super) struct CopyState {
     copy: CopyIn,
     /// Whether it was in a simple query, and not in a pipeline.
     simple: bool,
-    /// What is left of the query string, and the characters before it.
-    rest: (String, usize),
-    /// The room that this takes.
+    /// The statements behind it in its query string.
+    behind: Option<Behind>,
+}
+
+/// What is left of a query string behind a COPY. Kept here: the text is copied at the first COPY of the string, and handed on from
+/// each COPY to the next one.
+pub(super) struct Behind {
+    text: Arc<str>,
+    /// Where in the text the next statement begins.
+    at: usize,
+    /// The characters of the query string before that.
+    chars_before: usize,
+    /// The room that the text takes.
     taken: Taken,
 }
 
+impl Behind {
+    /// The text, and where in it what is left begins; the characters before that.
+    pub(super) fn text(&self) -> (Arc<str>, usize, usize) {
+        (self.text.clone(), self.at, self.chars_before)
+    }
+}
+
 impl CopyState {
-    pub(super) fn simple(copy: CopyIn, room: &Arc<Room>) -> CopyState {
-        CopyState { copy, simple: true, rest: Default::default(), taken: Taken::of(room) }
+    pub(super) fn simple(copy: CopyIn) -> CopyState {
+        CopyState { copy, simple: true, behind: None }
     }
 
-    pub(super) fn in_pipeline(copy: CopyIn, room: &Arc<Room>) -> CopyState {
-        CopyState { copy, simple: false, rest: Default::default(), taken: Taken::of(room) }
+    pub(super) fn in_pipeline(copy: CopyIn) -> CopyState {
+        CopyState { copy, simple: false, behind: None }
     }
 
-    /// Keeps the statements behind it until it has ended.
-    pub(super) fn keep(&mut self, rest: Pieces<'_>) -> Result<(), SqlError> {
-        let (text, chars_before) = rest.rest();
-        self.taken.fit(text.len(), "the text behind a COPY")?;
-        self.rest = (text.to_string(), chars_before);
+    /// Keeps the statements behind it until it has ended; `kept` is what the COPY before it has kept, of which they are the end.
+    pub(super) fn keep(
+        &mut self,
+        rest: Pieces<'_>,
+        kept: Option<Behind>,
+        room: &Arc<Room>,
+    ) -> Result<(), SqlError> {
+        let (rest, chars_before) = rest.rest();
+        let behind = match kept {
+            Some(Behind { text, taken, .. }) => {
+                Behind { at: text.len() - rest.len(), text, chars_before, taken }
+            }
+            None => {
+                let mut taken = Taken::of(room);
+                taken.fit(rest.len(), "the text behind a COPY")?;
+                Behind { text: rest.into(), at: 0, chars_before, taken }
+            }
+        };
+        self.behind = Some(behind);
         Ok(())
     }
 
     /// Whether it holds room that all connections share.
     pub(super) fn holds_room(&self) -> bool {
-        !self.taken.is_empty()
+        self.behind.as_ref().is_some_and(|behind| !behind.taken.is_empty())
     }
 }
 
@@ -68,9 +99,8 @@ impl<S: Stream> Connection<S> {
             Ok(None) => self.mode = Mode::CopyIn(state),
             Ok(Some(tag)) => {
                 self.complete(tag);
-                if state.simple {
-                    let (rest, chars_before) = &state.rest;
-                    return self.statements_behind_copy(Pieces::behind(rest, *chars_before));
+                if let Some(behind) = state.behind {
+                    return self.statements_behind_copy(behind);
                 }
             }
             Err(error) => return self.copy_failed(*state, error),

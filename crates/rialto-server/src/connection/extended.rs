@@ -157,8 +157,7 @@ impl<S: Stream> Connection<S> {
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(prepared)?;
             backend::copy_response(&mut self.out, b'G', copy.columns());
-            let copy = CopyState::in_pipeline(copy, &self.shared.message_room);
-            self.mode = Mode::CopyIn(Box::new(copy));
+            self.mode = Mode::CopyIn(Box::new(CopyState::in_pipeline(copy)));
             return Ok(());
         }
         let form = RowForm { formats: &formats, described: false };

@@ -6,7 +6,7 @@ use std::io;
 use rialto_sql::parse::{CopyDirection, Piece, Pieces, split};
 use rialto_sql::{ReadStatement, Ready, SqlError};
 
-use super::copy::CopyState;
+use super::copy::{Behind, CopyState};
 use super::output::{RowForm, SEND_BYTES};
 use super::{Connection, Mode, Stream};
 use crate::protocol::backend;
@@ -36,7 +36,7 @@ impl<S: Stream> Connection<S> {
         }
         let read = self.session.read(piece.text);
         let answer = read.and_then(|read| self.statement(&piece, read));
-        self.after(&piece, answer, pieces)
+        self.after(&piece, answer, pieces, None)
     }
 
     /// Runs several statements of one query string.
@@ -48,9 +48,11 @@ impl<S: Stream> Connection<S> {
     }
 
     /// Runs the statements behind a COPY of a query string.
-    pub(super) fn statements_behind_copy(&mut self, pieces: Pieces<'_>) -> io::Result<()> {
+    pub(super) fn statements_behind_copy(&mut self, behind: Behind) -> io::Result<()> {
+        let (text, at, chars_before) = behind.text();
+        let pieces = Pieces::behind(&text[at..], chars_before);
         self.session.set_in_string(true);
-        let answered = self.run_pieces(pieces, VecDeque::new());
+        let answered = self.run_pieces(pieces, VecDeque::new(), Some(behind));
         self.session.set_in_string(false);
         answered
     }
@@ -64,14 +66,20 @@ impl<S: Stream> Connection<S> {
             match self.session.read(piece.text) {
                 Ok(statement) if bytes <= READ_BYTES_MAX => kept.push_back(statement),
                 Ok(_) => {}
-                Err(error) => return self.after(&piece, Err(error), pieces),
+                Err(error) => return self.after(&piece, Err(error), pieces, None),
             }
         }
-        self.run_pieces(pieces, kept)
+        self.run_pieces(pieces, kept, None)
     }
 
-    /// Runs the statements that are left of a query string. The first of them may have been read already.
-    fn run_pieces(&mut self, mut pieces: Pieces<'_>, mut read: VecDeque<ReadStatement>) -> io::Result<()> {
+    /// Runs the statements that are left of a query string. The first of them may have been read already, and they may be `behind` a
+    /// COPY.
+    fn run_pieces(
+        &mut self,
+        mut pieces: Pieces<'_>,
+        mut read: VecDeque<ReadStatement>,
+        behind: Option<Behind>,
+    ) -> io::Result<()> {
         let mut next = pieces.next();
         while let Some(piece) = next {
             let statement = match read.pop_front() {
@@ -80,7 +88,7 @@ impl<S: Stream> Connection<S> {
             };
             match statement.and_then(|statement| self.statement(&piece, statement)) {
                 Ok(None) => {}
-                answer => return self.after(&piece, answer, pieces),
+                answer => return self.after(&piece, answer, pieces, behind),
             }
             next = pieces.next();
             // Not behind the last one, whose completion is the outcome of them all.
@@ -97,10 +105,11 @@ impl<S: Stream> Connection<S> {
         piece: &Piece<'_>,
         answer: Result<Option<CopyState>, SqlError>,
         rest: Pieces<'_>,
+        behind: Option<Behind>,
     ) -> io::Result<()> {
         match answer {
             Ok(None) => {}
-            Ok(Some(mut copy)) => match copy.keep(rest) {
+            Ok(Some(mut copy)) => match copy.keep(rest, behind, &self.shared.message_room) {
                 Ok(()) => {
                     self.mode = Mode::CopyIn(Box::new(copy));
                     return self.send_early();
@@ -118,7 +127,7 @@ impl<S: Stream> Connection<S> {
         if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
             let copy = self.session.begin_copy(&prepared)?;
             backend::copy_response(&mut self.out, b'G', copy.columns());
-            return Ok(Some(CopyState::simple(copy, &self.shared.message_room)));
+            return Ok(Some(CopyState::simple(copy)));
         }
         let (tag, _) = self.execute(&prepared, &arguments, RowForm::SIMPLE, None)?;
         if prepared.copy().is_some() {
