@@ -39,12 +39,32 @@ pub(crate) struct TableVersion {
     /// Of the table's versions.
     pub lineage: Arc<Lineage>,
     retired: AtomicBool,
-    /// Of a version that was taken back: the one that it replaced.
-    before: OnceLock<Weak<TableVersion>>,
+    /// Leads to the version in force, once this one is taken back.
+    link: Arc<Link>,
+}
+
+/// What leads from a version that was taken back to the one in force: from link to link, each of the version that the one before had
+/// replaced. It keeps no version alive, and leads on when the versions in between are gone.
+#[derive(Default)]
+struct Link {
+    /// The version whose link this is, once another one was taken back to it.
+    version: OnceLock<Weak<TableVersion>>,
+    /// If that one was taken back, too: the link of the version that it replaced.
+    before: OnceLock<Arc<Link>>,
+}
+
+impl Drop for Link {
+    /// One link after the other, however many there are: not each from the end of the one before.
+    fn drop(&mut self) {
+        let mut before = self.before.take();
+        while let Some(mut link) = before.and_then(Arc::into_inner) {
+            before = link.before.take();
+        }
+    }
 }
 
 /// What all versions of one table share: where the committed one is. A version leads to no other one but by this, or, when it was
-/// taken back, to the one that it replaced; neither keeps one alive. So what somebody has of a table is one version at most,
+/// taken back, by its [`Link`]; neither keeps one alive. So what somebody has of a table is one version at most,
 /// whatever has become of the table since.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {
@@ -100,7 +120,7 @@ impl TableVersion {
             floor: parts.floor,
             lineage: parts.lineage,
             retired: AtomicBool::new(false),
-            before: OnceLock::new(),
+            link: Arc::default(),
         }
     }
 
@@ -211,23 +231,24 @@ impl TableVersion {
 
     /// Retires a version that a transaction has made, in favour of the one that it replaced.
     pub fn take_back(&self, before: &Arc<TableVersion>) {
-        let first = self.before.set(Arc::downgrade(before)).is_ok();
+        before.link.version.get_or_init(|| Arc::downgrade(before));
+        let first = self.link.before.set(before.link.clone()).is_ok();
         debug_assert!(first, "a version is taken back once");
         self.retire();
     }
 
-    /// The version in force in place of this one, which may be retired: of one that was taken back the nearest one before it that is
-    /// not, which its transaction may have made as well, else the committed one. Itself if the table is no more.
+    /// The version in force in place of this one, which may be retired: of one that was taken back the nearest one before it that was
+    /// not, if that is in force, which its transaction may have made as well; else the committed one. Itself if the table is no more.
     fn in_force(self: Arc<TableVersion>) -> Arc<TableVersion> {
-        let mut version = self;
-        while version.is_retired() {
-            let Some(before) = version.before.get().and_then(Weak::upgrade) else {
-                let committed = version.lineage.committed.read().upgrade();
-                return committed.unwrap_or(version);
-            };
-            version = before;
+        if !self.is_retired() {
+            return self;
         }
-        version
+        let mut link = &self.link;
+        while let Some(before) = link.before.get() {
+            link = before;
+        }
+        let kept = link.version.get().and_then(Weak::upgrade).filter(|version| !version.is_retired());
+        kept.or_else(|| self.lineage.committed.read().upgrade()).unwrap_or(self)
     }
 
     /// Makes this the table's committed version, which handles to a retired one go over to.

@@ -53,6 +53,7 @@ impl Context {
         let state = SavepointState {
             id: 0,
             mark: self.mark(),
+            tables: self.tables.len(),
             ddl_changes: self.ddl().changes(),
             direct_rows: self.ddl().direct_rows(),
         };
@@ -71,12 +72,13 @@ impl Context {
             let (slot, record) = ddl.direct_rows.pop().expect("longer than the mark");
             self.take_back_direct(slot, record);
         }
+        let has_changed = ddl.changes() > state.ddl_changes;
         while ddl.changes() > state.ddl_changes {
-            let change = ddl.pop().expect("longer than the mark");
-            change.take_back(self);
-            if let DdlChange::Replace { old, .. } | DdlChange::Drop(old) = change {
-                self.tables.supersede(old);
-            }
+            ddl.pop().expect("longer than the mark").take_back(self);
+        }
+        if has_changed {
+            // Writes, index entries and direct rows since the savepoint are taken back: nothing names a version from behind it.
+            self.tables.cut_back(state.tables);
         }
         self.ddl = Some(ddl);
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use hashbrown::hash_map::Entry;
 use hashbrown::{HashMap, HashSet};
 
 use super::bulk_load::Load;
@@ -57,8 +58,11 @@ impl WriteCounts {
     pub fn take_back(&mut self, heap: HeapId, left: usize) {
         if left < self.counted {
             self.counted = left;
-            if let Some(count) = self.by_heap.get_mut(&heap) {
-                *count -= 1;
+            if let Entry::Occupied(mut count) = self.by_heap.entry(heap) {
+                *count.get_mut() -= 1;
+                if *count.get() == 0 {
+                    count.remove();
+                }
             }
         }
     }
@@ -324,15 +328,15 @@ mod tests {
     use crate::io::MemoryDisk;
     use crate::looks::LOOKS;
     use crate::row::{Column, ColumnType, Value};
-    use crate::{Checkpointing, Database, Logging, Options, Table, TableDef, Transaction};
+    use crate::{Checkpointing, Database, Error, Logging, Options, Table, TableDef, Transaction};
 
     fn open() -> Database {
-        let options = Options {
-            memory_bytes: 64 << 20,
-            checkpoint: Checkpointing::None,
-            logging: Logging::None,
-            ..Options::default()
-        };
+        open_with(Options::default())
+    }
+
+    fn open_with(options: Options) -> Database {
+        let (checkpoint, logging) = (Checkpointing::None, Logging::None);
+        let options = Options { memory_bytes: 64 << 20, checkpoint, logging, ..options };
         Database::open_on(MemoryDisk::new(), options).unwrap()
     }
 
@@ -383,6 +387,112 @@ mod tests {
         }
         let looks = LOOKS.get() - before;
         assert!(looks < 100, "{looks} looks for 30 rows");
+    }
+
+    /// Takes each kind of definition back to a savepoint many times. The list of tables keeps one version of each table, and the
+    /// transaction works on the table as it was at the savepoint.
+    #[test]
+    fn definitions_that_are_taken_back_leave_no_versions_behind() {
+        let db = open();
+        let columns = ["id", "n"].map(|name| Column::new(name, ColumnType::Int4)).to_vec();
+        let row = |id| [Value::Int4(id), Value::Int4(id % 2)];
+        db.transact(|tx| {
+            let table = tx.create_table(&TableDef::new("kept", columns.clone()))?;
+            tx.create_index("kept", "by_n", &["n"], false)?;
+            (0..10).try_for_each(|id| tx.insert(&table, &row(id)))
+        })
+        .unwrap();
+        type Statement = fn(&mut Transaction, &Table);
+        let statements: [(&str, Statement); 6] = [
+            ("truncate", |tx, table| tx.truncate(table).unwrap()),
+            ("create table", |tx, _| drop(create(tx, 0))),
+            ("drop table", |tx, _| tx.drop_table("kept").unwrap()),
+            ("create index", |tx, _| tx.create_index("kept", "other", &["id"], false).unwrap()),
+            ("drop index", |tx, _| tx.drop_index("by_n").unwrap()),
+            ("add primary key", |tx, _| tx.add_primary_key("kept", &["id"]).unwrap()),
+        ];
+        for (what, statement) in statements {
+            // In the first case the table comes into the list behind the savepoint, in the others it is there before.
+            for made_before in [false, true] {
+                let table = db.table("kept").unwrap();
+                let mut tx = db.begin().unwrap();
+                if made_before {
+                    tx.truncate(&table).unwrap();
+                    insert_all(&mut tx, &table, 20..25, row);
+                }
+                let savepoint = tx.savepoint();
+                let mut listed = 0;
+                for round in 0..20 {
+                    statement(&mut tx, &table);
+                    if what != "drop table" {
+                        insert_all(&mut tx, &table, 30..32, row);
+                    }
+                    tx.rollback_to(&savepoint).unwrap();
+                    let rows = if made_before { 5 } else { 10 };
+                    assert_eq!(tx.count(&table), Ok(rows), "{what}, round {round}");
+                    let now = tx.context().tables.len();
+                    if round == 1 {
+                        listed = now;
+                    }
+                    assert!(round < 2 || now == listed, "{what}: {listed} versions, {now} in round {round}");
+                }
+                insert_all(&mut tx, &table, 40..43, row);
+                tx.commit().unwrap();
+                let rows = db.transact(|tx| tx.count(&table)).unwrap();
+                assert_eq!(rows, if made_before { 8 } else { 13 }, "{what}");
+                db.transact(|tx| {
+                    tx.truncate(&table)?;
+                    (0..10).try_for_each(|id| tx.insert(&table, &row(id)))
+                })
+                .unwrap();
+            }
+        }
+    }
+
+    fn insert_all(
+        tx: &mut Transaction,
+        table: &Table,
+        ids: std::ops::Range<i32>,
+        row: fn(i32) -> [Value; 2],
+    ) {
+        ids.for_each(|id| tx.insert(table, &row(id)).unwrap());
+    }
+
+    /// A new primary key writes the transaction's rows once more, for which there is no room here.
+    #[test]
+    fn a_definition_that_fails_leaves_no_version_behind() {
+        let db = open_with(Options { write_set_bytes_max: 2_000, ..Options::default() });
+        let columns = vec![Column::new("id", ColumnType::Int4)];
+        let table = db.transact(|tx| tx.create_table(&TableDef::new("t", columns.clone()))).unwrap();
+        let mut tx = db.begin().unwrap();
+        insert(&mut tx, &table, 0..50);
+        let mut listed = None;
+        for _ in 0..10 {
+            let refused = tx.add_primary_key("t", &["id"]);
+            assert!(matches!(refused, Err(Error::WriteSetTooLarge { .. })), "{refused:?}");
+            let now = tx.context().tables.len();
+            assert_eq!(*listed.get_or_insert(now), now);
+        }
+        assert_eq!(tx.count(&table), Ok(50));
+        tx.commit().unwrap();
+    }
+
+    /// What the transaction has read of a table under a lock on the whole of it has its colour by the version in the list.
+    #[test]
+    fn a_table_that_was_locked_behind_a_savepoint_stays_in_the_list() {
+        let db = open();
+        let tables = db.transact(|tx| Ok([create(tx, 0), create(tx, 1)])).unwrap();
+        let mut tx = db.begin().unwrap();
+        let savepoint = tx.savepoint();
+        for table in &tables {
+            tx.truncate(table).unwrap();
+        }
+        tx.rollback_to(&savepoint).unwrap();
+        for table in &tables {
+            let tables = &tx.context().tables;
+            let slot = tables.find(table.id()).expect("the table is locked still");
+            assert!(!tables.at(slot).is_retired());
+        }
     }
 
     /// A load begins behind the same number of rows in the packet, whatever was rolled back before.

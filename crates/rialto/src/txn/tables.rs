@@ -121,6 +121,27 @@ impl TableCache {
         entry.numbers.0 - 1
     }
 
+    /// How many entries there are: a savepoint keeps the number for [`TableCache::cut_back`].
+    pub fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets the versions among the entries behind the first `kept` ones that are retired: the transaction has made them and
+    /// taken them back. The first `kept` entries keep their places. What names an entry behind them is taken back already, so the
+    /// others there close up. A table that came into the list there stays in it: the transaction may have it locked.
+    #[cold]
+    pub fn cut_back(&mut self, kept: usize) {
+        let mut slot = 0;
+        self.entries.retain(|entry| {
+            slot += 1;
+            slot <= kept || !entry.version.is_retired()
+        });
+        self.places = [0; PLACES];
+        for (slot, entry) in self.entries.iter().enumerate() {
+            self.places[entry.key.id().0 as usize % PLACES] = slot as u32;
+        }
+    }
+
     pub fn clear(&mut self) {
         self.entries.clear();
     }

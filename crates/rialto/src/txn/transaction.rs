@@ -192,6 +192,8 @@ struct TimeLimit {
 pub(crate) struct SavepointState {
     pub id: u64,
     pub mark: Mark,
+    /// How many entries the list of tables has.
+    pub tables: usize,
     pub ddl_changes: usize,
     pub direct_rows: usize,
 }
@@ -1236,6 +1238,7 @@ impl Transaction<'_> {
             // No other context has it, a part's neither.
             id: context.savepoint_counter << 16 | u64::from(context.owner.id()),
             mark: context.mark(),
+            tables: context.tables.len(),
             ddl_changes: context.ddl.as_ref().map_or(0, |ddl| ddl.changes()),
             direct_rows: context.ddl.as_ref().map_or(0, |ddl| ddl.direct_rows()),
         };

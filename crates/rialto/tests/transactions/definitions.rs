@@ -245,6 +245,15 @@ fn a_handle_of_a_definition_that_was_taken_back_goes_over_to_the_one_in_force() 
     assert_eq!(indexes(&handle), ["by_1"], "as its transaction has it");
     let which = handle.schema().index_named("by_1").unwrap();
     assert_eq!(ids(&mut tx, &handle, &Scan::prefix(which, vec![Value::Int4(5)])), [1]);
+    // Savepoint by savepoint, too: the version in between is gone when the handle is asked.
+    let first = tx.savepoint();
+    index(&mut tx, "gone", "c2").unwrap();
+    let second = tx.savepoint();
+    index(&mut tx, "gone_too", "c1").unwrap();
+    let another = tx.table("t").unwrap();
+    tx.rollback_to(&second).unwrap();
+    tx.rollback_to(&first).unwrap();
+    assert_eq!(indexes(&another), ["by_1"], "as its transaction has it");
     tx.commit().unwrap();
     db.transact(|tx| index(tx, "last", "c2")).unwrap();
     assert_eq!(indexes(&handle), ["by_1", "last"]);
