@@ -215,8 +215,9 @@ pub struct Options {
     /// it is in the log's ring, on its way to the disk. There are never fewer than two packets for each transaction that can be open
     /// ([`Options::transactions_max`]): so open transactions wait for no packet of each other's.
     pub packets_max: usize,
-    /// The longest write set of one transaction, in bytes; 64 MiB by default. Rows that are loaded into a table that
-    /// the same transaction created or truncated do not count.
+    /// The longest write set of one transaction, in bytes as they are logged; 64 MiB by default. Rows that are loaded into a table
+    /// that the same transaction created or truncated do not count. The keys that the transaction adds to secondary indexes may take
+    /// four times as much beside it; until the commit such a key takes its bytes and some 60 more.
     pub write_set_bytes_max: usize,
     /// The longest wait for one lock; 10 s by default.
     pub lock_timeout: Duration,

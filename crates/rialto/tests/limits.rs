@@ -400,6 +400,74 @@ fn a_write_set_has_a_bound() {
     .unwrap();
 }
 
+/// The entries of one transaction in secondary indexes may take four times what its write set may. What is refused is taken back, and
+/// so is what a savepoint takes back: its room is there again.
+#[test]
+fn index_entries_of_a_write_set_have_a_bound() {
+    const LIMIT: usize = 10_000;
+    let db =
+        Database::open_on(MemoryDisk::new(), Options { write_set_bytes_max: LIMIT, ..options() }).unwrap();
+    let table = db
+        .transact(|tx| {
+            let columns = vec![
+                Column::new("id", ColumnType::Int4),
+                Column::new("pad", ColumnType::Text),
+                Column::new("n", ColumnType::Int4),
+            ];
+            let table = tx.create_table(&TableDef::new("t", columns).with_primary_key(&["id"]))?;
+            for name in ["a", "b", "c", "d"] {
+                tx.create_index("t", name, &["pad", "n"], false)?;
+            }
+            tx.insert(&table, &[Value::Int4(1), Value::Text("x".repeat(900)), Value::Int4(0)])?;
+            Ok(table)
+        })
+        .unwrap();
+    let set = |tx: &mut Transaction, n: i32| tx.update(&table, 1, &[(2, Value::Int4(n))]);
+    let mut tx = db.begin().unwrap();
+    assert_eq!(set(&mut tx, 1), Ok(true));
+    let savepoint = tx.savepoint();
+    for _ in 0..3 {
+        let mut within = 0;
+        let error = loop {
+            match set(&mut tx, 2 + within) {
+                Ok(there) => assert!(there),
+                Err(error) => break error,
+            }
+            within += 1;
+        };
+        let Error::WriteSetTooLarge { length, limit } = error else { panic!("{error}") };
+        assert!(limit == 4 * LIMIT && length > limit && length < limit + 2_000, "{error}");
+        // A change adds four entries of some 950 bytes.
+        assert!((7..11).contains(&within), "{within} changes were within the bound");
+        tx.rollback_to(&savepoint).unwrap();
+    }
+    assert_eq!(set(&mut tx, 50), Ok(true));
+    tx.commit().unwrap();
+    let found = |index: usize| {
+        let mut found = Vec::new();
+        db.transact(|tx| {
+            found.clear();
+            let by_index = Scan { index: WhichIndex::Secondary(index), ..Scan::all() };
+            tx.scan(&table, &by_index, |_, row| {
+                found.push(row.get_i32(2)?);
+                Ok(ControlFlow::Continue(()))
+            })
+        })
+        .unwrap();
+        found
+    };
+    assert!((0..4).all(|index| found(index) == [50]));
+    // A transaction of the usual kind comes to the bound by its rows.
+    db.transact(|tx| {
+        let rows = (2..10).try_for_each(|id| {
+            tx.insert(&table, &[Value::Int4(id), Value::Text("y".repeat(900)), Value::Int4(id)])
+        });
+        assert_eq!(rows, Ok(()));
+        Ok(())
+    })
+    .unwrap();
+}
+
 #[test]
 fn each_transaction_that_can_be_open_can_write_and_no_more_can_be() {
     let few =

@@ -99,7 +99,7 @@ impl Context {
             // By identifier: DDL in between may have moved the index's position, or dropped it.
             let id = then.index_id(add.index);
             if let Some(position) = table.schema.indexes().iter().position(|index| index.id == id) {
-                entries.push((position, add.key.clone()));
+                entries.push((position, Key::from(self.writes.key_of_add(add))));
             }
         }
         // An index that the transaction created meanwhile was built with the row as it was then. Into all others the operations

@@ -102,7 +102,7 @@ impl Context {
             }
             self.tables.at(slot).index(which).replace(&key, there, record.0);
             let replaced = Some(RecordRef(there));
-            self.writes.add(slot, which, key.clone(), record, replaced);
+            self.note_entry(slot, which, &key, record, replaced)?;
         }
         Ok(())
     }

@@ -10,6 +10,7 @@ use crate::catalog::Followed;
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::lock::{Admission, LockForm, LockManager, LockTarget, Owner, RecordMode};
+use crate::rarely::rarely;
 use crate::row::{Key, WhichIndex};
 use crate::store::memory::index::{Admit, Insert};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES};
@@ -169,9 +170,23 @@ impl Context {
                     continue;
                 }
             }
-            self.writes.add(slot, which, key.clone(), record, replaced);
-            return Ok(());
+            return self.note_entry(slot, which, key, record, replaced);
         }
+    }
+
+    /// Notes an entry that was put into an index. An error if the transaction's entries take too much: the entry goes when the
+    /// operation is taken back.
+    pub(super) fn note_entry(
+        &mut self,
+        slot: u32,
+        which: WhichIndex,
+        key: &Key,
+        record: RecordRef,
+        replaced: Option<RecordRef>,
+    ) -> Result<()> {
+        self.writes.add(slot, which, key, record, replaced);
+        let bytes = self.writes.entry_bytes();
+        if rarely(bytes > self.room_for_entries) { Err(self.too_many_entries(bytes)) } else { Ok(()) }
     }
 
     /// The same step, where the index has had no node to give.

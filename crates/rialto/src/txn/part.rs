@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 use super::cancellation::Cancellation;
 use super::options::{CommitWaits, LockPolicy};
 use super::transaction::{Choices, Context, Transaction};
-use super::write_set::Mark;
+use super::write_set::{ENTRIES_PER_PACKET, Mark};
 use crate::error::{Error, Result};
 use crate::log::Durability;
 
@@ -123,10 +123,15 @@ impl Transaction<'_> {
             whole.core.locks.end_parts(&mut whole.owner);
             return others;
         }
-        let written = whole.packet_bytes().len();
-        let share = whole.room.saturating_sub(written) / (others.len() + 1);
-        others.iter_mut().for_each(|part: &mut PartTransaction| part.0.context().room = share);
-        whole.room = written + share;
+        let parts = others.len() + 1;
+        let (written, entries) = (whole.packet_bytes().len(), whole.writes.entry_bytes());
+        let share = whole.room.saturating_sub(written) / parts;
+        let share_of_entries = whole.room_for_entries.saturating_sub(entries) / parts;
+        others.iter_mut().for_each(|part: &mut PartTransaction| {
+            let part = part.0.context();
+            (part.room, part.room_for_entries) = (share, share_of_entries);
+        });
+        (whole.room, whole.room_for_entries) = (written + share, entries + share_of_entries);
         let before = Some((whole.choices, whole.waits));
         whole.view = View { is_on: true, before, ..View::default() };
         others
@@ -232,6 +237,7 @@ impl Context {
     /// Forgets the view, and gives the context the whole room again.
     pub fn end_view(&mut self) -> View {
         self.room = self.core.options.write_set_bytes_max;
+        self.room_for_entries = ENTRIES_PER_PACKET * self.room;
         self.core.locks.end_parts(&mut self.owner);
         std::mem::take(&mut self.view)
     }
@@ -272,9 +278,19 @@ impl Context {
     /// The error of a write set that has become too long. A part, which has only a share of the room, needs the whole instead.
     #[cold]
     pub(super) fn too_large(&mut self, length: usize) -> Error {
+        self.above(length, self.core.options.write_set_bytes_max)
+    }
+
+    /// The same of a write set whose index entries have come to take so many bytes.
+    #[cold]
+    pub(super) fn too_many_entries(&mut self, length: usize) -> Error {
+        self.above(length, ENTRIES_PER_PACKET * self.core.options.write_set_bytes_max)
+    }
+
+    fn above(&mut self, length: usize, limit: usize) -> Error {
         match self.view.is_on {
             true => self.need_whole("its part of a phase has used up its share of the write set".to_owned()),
-            false => Error::WriteSetTooLarge { length, limit: self.core.options.write_set_bytes_max },
+            false => Error::WriteSetTooLarge { length, limit },
         }
     }
 
@@ -323,6 +339,7 @@ impl Context {
 
 #[cfg(test)]
 mod tests {
+    use super::ENTRIES_PER_PACKET;
     use crate::database::{Runs, begin_run};
     use crate::io::{MemoryDisk, Moment};
     use crate::{Checkpointing, Database, Error, LockForm, Options, TxOptions};
@@ -344,6 +361,21 @@ mod tests {
         transaction.absorb(part);
         transaction.end_split(None);
         assert_eq!(transaction.commit(), Err(victim));
+    }
+
+    /// What the index entries of all parts may take together is what those of one transaction may.
+    #[test]
+    fn parts_share_the_room_for_index_entries() {
+        let db = open(Options { executor_threads: 3, write_set_bytes_max: 3_000, ..Options::default() });
+        let mut transaction = db.begin().unwrap();
+        let all = ENTRIES_PER_PACKET * 3_000;
+        let mut parts = transaction.split(&[true; 3]);
+        let rooms = parts.iter_mut().map(|part| part.transaction().context().room_for_entries);
+        assert!(rooms.eq([all / 3; 2]));
+        assert_eq!(transaction.context().room_for_entries, all / 3);
+        drop(parts);
+        transaction.end_split(None);
+        assert_eq!(transaction.context().room_for_entries, all);
     }
 
     /// Parts have a pool of contexts of their own, and return to it when they are dropped.

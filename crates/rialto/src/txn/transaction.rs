@@ -20,7 +20,7 @@ use super::scope::Scope;
 use super::tables::TableCache;
 use super::ticket::Ticket;
 use super::unlocked::UnlockedReads;
-use super::write_set::{Mark, WriteSet, key_of};
+use super::write_set::{ENTRIES_PER_PACKET, Mark, WriteSet, key_of};
 use crate::account::waits::{Waiting, Waits};
 use crate::account::{Ledger, ProcedureId};
 use crate::canary;
@@ -144,6 +144,8 @@ pub(crate) struct Context {
     pub(super) kept_parts: Vec<Box<Context>>,
     /// How long the packet may become.
     pub room: usize,
+    /// What the write set's index entries may take.
+    pub room_for_entries: usize,
     /// Snapshots that its commit was promised room for.
     pub promised: usize,
     /// Its commit has waited, and goes on without its executor's turn.
@@ -250,6 +252,7 @@ impl Context {
             is_for_parts: false,
             kept_parts: Vec::new(),
             room,
+            room_for_entries: ENTRIES_PER_PACKET * room,
             promised: 0,
             blocked: None,
             defines: false,
@@ -558,16 +561,17 @@ impl Context {
 
     /// Takes writes, their index entries and their slots back, down to `mark`.
     pub fn roll_back_to(&mut self, mark: &Mark) {
-        while let Some(add) = self.writes.pop_add(mark) {
-            let index = self.tables.at(add.slot).index(add.index);
+        while let Some(add) = self.writes.last_add(mark) {
+            let (index, key) = (self.tables.at(add.slot).index(add.index), self.writes.key_of_add(add));
             match add.replaced {
                 Some(before) => {
-                    index.replace(&add.key, add.record.0, before.0);
+                    index.replace(key, add.record.0, before.0);
                 }
                 None => {
-                    index.remove(&add.key, None);
+                    index.remove(key, None);
                 }
             }
+            self.writes.pop_add();
         }
         let packet = self.packet.as_ref().map_or(&[][..], |packet| packet.bytes());
         while let Some(write) = self.writes.pop_write(mark, packet) {

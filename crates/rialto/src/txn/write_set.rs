@@ -12,7 +12,7 @@ use super::seek::Place;
 use crate::catalog::TableVersion;
 use crate::ids::{HeapId, IndexId};
 use crate::rarely::rarely;
-use crate::row::{Key, WhichIndex};
+use crate::row::WhichIndex;
 use crate::seed;
 use crate::store::memory::RecordRef;
 
@@ -21,6 +21,13 @@ const LINEAR_MAX: usize = 16;
 
 /// A list with room for more than so many entries gives it back at the end of its transaction.
 const ENTRIES_KEPT: usize = 1024;
+
+/// A transaction whose entries have longer keys in all gives their room back at its end.
+const KEY_BYTES_KEPT: usize = 64 << 10;
+
+/// What the index entries of a transaction may take is so many times what its packet may become
+/// ([`Options::write_set_bytes_max`](crate::Options::write_set_bytes_max)).
+pub(crate) const ENTRIES_PER_PACKET: usize = 4;
 
 /// A hash table with so many times the room that its entries need is made anew.
 const MOSTLY_EMPTY: usize = 32;
@@ -164,12 +171,14 @@ impl Write {
 }
 
 /// An index entry that an operation made or re-pointed before the commit, so that an abort can take it back.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct IndexAdd {
     /// Where the table stands in the transaction's list of tables.
     pub slot: u32,
     pub index: WhichIndex,
-    pub key: Key,
+    /// Where its key lies among the write set's keys of entries.
+    key_at: u32,
+    key_bytes: u16,
     pub record: RecordRef,
     /// What the entry pointed to before, if it was there.
     pub replaced: Option<RecordRef>,
@@ -190,6 +199,8 @@ pub(crate) struct Mark {
 pub(crate) struct WriteSet {
     writes: Vec<Write>,
     adds: Vec<IndexAdd>,
+    /// The keys of the entries, in their order.
+    keys: Vec<u8>,
     /// Positions of the newest write of each row, once there are many.
     latest: HashTable<u32>,
     /// Of the hashes in there.
@@ -200,8 +211,8 @@ pub(crate) struct WriteSet {
 
 impl Default for WriteSet {
     fn default() -> WriteSet {
-        let (writes, adds, latest) = Default::default();
-        WriteSet { writes, adds, latest, seed: seed::draw(), chained: false }
+        let (writes, adds, keys, latest) = Default::default();
+        WriteSet { writes, adds, keys, latest, seed: seed::draw(), chained: false }
     }
 }
 
@@ -231,12 +242,28 @@ impl WriteSet {
         &mut self,
         slot: u32,
         index: WhichIndex,
-        key: Key,
+        key: &[u8],
         record: RecordRef,
         replaced: Option<RecordRef>,
     ) {
         let writes = self.writes.len() as u32;
-        self.adds.push(IndexAdd { slot, index, key, record, replaced, writes });
+        let (key_at, key_bytes) = (self.end_of_keys(), key.len() as u16);
+        self.keys.extend_from_slice(key);
+        self.adds.push(IndexAdd { slot, index, key_at, key_bytes, record, replaced, writes });
+    }
+
+    fn end_of_keys(&self) -> u32 {
+        u32::try_from(self.keys.len()).expect("what entries take is bounded")
+    }
+
+    /// The key of an entry.
+    pub fn key_of_add(&self, add: &IndexAdd) -> &[u8] {
+        &self.keys[add.key_at as usize..][..usize::from(add.key_bytes)]
+    }
+
+    /// What the entries take, in bytes.
+    pub fn entry_bytes(&self) -> usize {
+        self.adds.len() * size_of::<IndexAdd>() + self.keys.len()
     }
 
     /// The entries that were added with the write at `position`.
@@ -353,9 +380,16 @@ impl WriteSet {
         Some(write)
     }
 
-    /// Takes index entries back, the newest first, down to `mark`.
-    pub fn pop_add(&mut self, mark: &Mark) -> Option<IndexAdd> {
-        if self.adds.len() > mark.adds { self.adds.pop() } else { None }
+    /// The newest index entry behind `mark`.
+    pub fn last_add(&self, mark: &Mark) -> Option<&IndexAdd> {
+        self.adds[mark.adds.min(self.adds.len())..].last()
+    }
+
+    /// Forgets the newest index entry, which is taken back.
+    pub fn pop_add(&mut self) {
+        if let Some(add) = self.adds.pop() {
+            self.keys.truncate(add.key_at as usize);
+        }
     }
 
     /// Takes over the writes of a part, whose redo records lie from `base` on in the packet by now, and whose tables have
@@ -375,8 +409,11 @@ impl WriteSet {
             write.previous = write.previous.map(|previous| previous + first);
             self.writes.push(write);
         }
+        let keys = self.end_of_keys();
+        self.keys.append(&mut part.keys);
         for add in part.adds.drain(..) {
-            self.adds.push(IndexAdd { slot: slot_of(add.slot), writes: add.writes + first, ..add });
+            let (slot, key_at, writes) = (slot_of(add.slot), add.key_at + keys, add.writes + first);
+            self.adds.push(IndexAdd { slot, key_at, writes, ..add });
         }
         self.chained |= part.chained;
         if self.writes.len() >= LINEAR_MAX {
@@ -397,19 +434,28 @@ impl WriteSet {
             self.forget_latest();
         }
         self.writes.clear();
-        if !self.adds.is_empty() {
-            self.adds.clear();
+        if self.adds.capacity() > 0 {
+            self.forget_adds();
         }
         self.chained = false;
-        if rarely(self.writes.capacity().max(self.adds.capacity()) > ENTRIES_KEPT) {
+        if rarely(self.writes.capacity() > ENTRIES_KEPT) {
             self.give_up_memory();
+        }
+    }
+
+    /// Forgets the index entries, and gives the memory of many, or of long ones, back.
+    fn forget_adds(&mut self) {
+        self.adds.clear();
+        self.keys.clear();
+        if rarely(self.adds.capacity() > ENTRIES_KEPT || self.keys.capacity() > KEY_BYTES_KEPT) {
+            (self.adds, self.keys) = Default::default();
         }
     }
 
     /// Gives the memory of a large transaction back. The hash table has room for as many entries as the list of writes.
     #[cold]
     fn give_up_memory(&mut self) {
-        (self.writes, self.adds, self.latest) = Default::default();
+        (self.writes, self.latest) = Default::default();
     }
 
     /// Clears the hash table. That takes time for its room, so of one that is mostly empty the room is given back: it is a
@@ -559,6 +605,12 @@ mod tests {
         set.push(Write { superseded: false, ..write }, packet);
     }
 
+    fn pop_adds(set: &mut WriteSet, mark: &Mark) {
+        while set.last_add(mark).is_some() {
+            set.pop_add();
+        }
+    }
+
     fn steps_of(work: impl FnOnce()) -> u64 {
         let before = STEPS.get();
         work();
@@ -608,10 +660,10 @@ mod tests {
     fn the_entries_of_a_write_are_found_without_a_look_at_all_others() {
         let (mut set, mut packet) = (WriteSet::default(), Vec::new());
         let entry = |set: &mut WriteSet, n: u8| {
-            set.add(0, WhichIndex::Secondary(0), Key::from(&[n][..]), RecordRef(u64::from(n)), None);
+            set.add(0, WhichIndex::Secondary(0), &[n], RecordRef(u64::from(n)), None);
         };
         let keys = |set: &WriteSet, position| -> Vec<u8> {
-            set.adds_of(position).iter().map(|add| add.key[0]).collect()
+            set.adds_of(position).iter().map(|add| set.key_of_add(add)[0]).collect()
         };
         for n in 0..200 {
             push(&mut set, &mut packet, n, b"body");
@@ -627,7 +679,9 @@ mod tests {
         push(&mut set, &mut packet, 7, b"again");
         entry(&mut set, 8);
         assert_eq!(keys(&set, 200), [8]);
-        while set.pop_add(&mark).is_some() {}
+        let before = set.entry_bytes();
+        pop_adds(&mut set, &mark);
+        assert_eq!(before - set.entry_bytes(), size_of::<IndexAdd>() + 1);
         while set.pop_write(&mark, &packet).is_some() {}
         assert_eq!((keys(&set, 199), keys(&set, 200)), (vec![199], vec![]));
         // A part's writes and entries come behind.
@@ -662,15 +716,16 @@ mod tests {
             let mark = set.mark(0);
             for n in 0..5 * ENTRIES_KEPT {
                 push(&mut set, &mut packet, n as u8, b"body");
-                set.add(0, WhichIndex::Secondary(0), Key::new(), RecordRef(1), None);
+                set.add(0, WhichIndex::Secondary(0), &[7; 100], RecordRef(1), None);
             }
             if is_taken_back {
-                while set.pop_add(&mark).is_some() {}
+                pop_adds(&mut set, &mark);
                 while set.pop_write(&mark, &packet).is_some() {}
             }
             set.clear();
             let room = [set.writes.capacity(), set.adds.capacity(), set.latest.capacity()];
             assert!(room.iter().all(|&room| room <= 2 * ENTRIES_KEPT), "room for {room:?} entries");
+            assert!(set.keys.capacity() <= KEY_BYTES_KEPT, "{} bytes of keys", set.keys.capacity());
         }
     }
 
