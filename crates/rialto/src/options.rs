@@ -125,7 +125,8 @@ pub struct Options {
     pub durability: Durability,
     /// The bound on the memory of segments and index nodes, in bytes; three quarters of the machine's by default, at most 16 TiB.
     /// While the database is opened the indexes are built, one after the other, from lists that come on top: 24 to 48 bytes a row, and the bytes of
-    /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound.
+    /// its key behind the eighth. Of a database full of narrow rows that is up to a third of the bound. A transaction that makes an index over
+    /// rows takes such a list from the bound.
     pub memory_bytes: u64,
     /// What goes into the log; the changed values by default.
     pub logging: Logging,

@@ -11,103 +11,16 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use parking_lot::Mutex;
 
 use crate::error::{Error, Result};
-use crate::store::memory::index::{Full, Index, NodePool, Part, Take};
+use crate::store::memory::index::{Entry, Full, Index, Merge, NodePool, Part, SortRun, Take, order};
 use crate::store::memory::{Budget, RecordRef, SegmentId};
 
-/// Key bytes that lie in the entry.
-const HEAD_BYTES: usize = 8;
-/// Bits of an entry's `record` that are the record's.
-const RECORD_BITS: u32 = 48;
 /// Indexes with fewer entries are built by one thread.
 const PARTS_FROM: usize = 10_000;
 /// Entries of each run that are looked at, for each part, to find where the parts begin.
 const SAMPLES: usize = 64;
 
-/// An index entry that is to be. Sorting moves 24 bytes, and compares one number unless keys begin alike.
-#[derive(Debug, Clone, Copy)]
-struct Entry {
-    /// The key's first bytes, filled up with zeros, as a number in their order.
-    head: u64,
-    /// The record, and above it the key's length.
-    record: u64,
-    /// Where the key's other bytes lie in its run.
-    rest: u64,
-}
-
-impl Entry {
-    fn record(self) -> RecordRef {
-        RecordRef(self.record & ((1 << RECORD_BITS) - 1))
-    }
-
-    fn length(self) -> usize {
-        (self.record >> RECORD_BITS) as usize
-    }
-}
-
-/// Entries that one thread has collected.
-#[derive(Debug, Default)]
-pub(super) struct Run {
-    entries: Vec<Entry>,
-    rests: Vec<u8>,
-}
-
-impl Run {
-    /// Adds an entry.
-    pub fn push(&mut self, key: &[u8], record: RecordRef) {
-        let (head, rest) = match key.split_first_chunk::<HEAD_BYTES>() {
-            Some((head, rest)) => (u64::from_be_bytes(*head), rest),
-            None => {
-                let mut head = [0; HEAD_BYTES];
-                head[..key.len()].copy_from_slice(key);
-                (u64::from_be_bytes(head), &[][..])
-            }
-        };
-        assert!(
-            key.len() <= usize::from(u16::MAX) && record.0 >> RECORD_BITS == 0,
-            "no index takes a key of {} bytes, nor record {record:?}",
-            key.len()
-        );
-        let at = self.rests.len() as u64;
-        self.rests.extend_from_slice(rest);
-        self.entries.push(Entry { head, record: record.0 | (key.len() as u64) << RECORD_BITS, rest: at });
-    }
-
-    fn rest(&self, entry: Entry) -> &[u8] {
-        &self.rests[entry.rest as usize..][..entry.length().saturating_sub(HEAD_BYTES)]
-    }
-
-    /// Puts the key's bytes into the buffer.
-    fn key<'b>(&self, entry: Entry, buffer: &'b mut Vec<u8>) -> &'b [u8] {
-        buffer.clear();
-        buffer.extend_from_slice(&entry.head.to_be_bytes()[..entry.length().min(HEAD_BYTES)]);
-        buffer.extend_from_slice(self.rest(entry));
-        buffer
-    }
-
-    fn sort(&mut self) {
-        let Run { entries, .. } = self;
-        entries.sort_unstable_by_key(|entry| entry.head);
-        let mut entries = std::mem::take(entries);
-        for alike in entries.chunk_by_mut(|a, b| a.head == b.head) {
-            if alike.len() > 1 {
-                alike.sort_unstable_by(|&a, &b| order((self, a), (self, b)));
-            }
-        }
-        self.entries = entries;
-    }
-}
-
-/// The order of two entries' keys.
-fn order((run, entry): (&Run, Entry), (other_run, other): (&Run, Entry)) -> Order {
-    entry.head.cmp(&other.head).then_with(|| match entry.length().min(other.length()) {
-        // Heads that are equal although one is filled up: the shorter key is the other's beginning.
-        0..=HEAD_BYTES => entry.length().cmp(&other.length()),
-        _ => run.rest(entry).cmp(other_run.rest(other)),
-    })
-}
-
 /// What a thread does with a segment: its own number, the segment, the run that it adds entries to.
-pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut Run) -> Result<()> + Sync + 'a;
+pub(super) type Visit<'a> = dyn Fn(usize, SegmentId, &mut SortRun) -> Result<()> + Sync + 'a;
 
 /// Has threads visit the segments, each with a number of its own, and collect entries; gives a sorted run of each. `told`
 /// hears how many are begun, on this thread.
@@ -116,11 +29,11 @@ pub(super) fn collect(
     segments: &[SegmentId],
     told: &dyn Fn(usize),
     visit: &Visit<'_>,
-) -> Result<Vec<Run>> {
+) -> Result<Vec<SortRun>> {
     let next = AtomicUsize::new(0);
     let error = Mutex::new(None);
     let work = &|thread: usize, told: Option<&dyn Fn(usize)>| {
-        let mut run = Run::default();
+        let mut run = SortRun::default();
         while let Some(&id) = segments.get(next.fetch_add(1, Ordering::Relaxed)) {
             if let Some(told) = told {
                 told(next.load(Ordering::Relaxed).min(segments.len()));
@@ -154,15 +67,16 @@ pub(super) fn build(
     nodes: &Arc<NodePool>,
     budget: &Budget,
     threads: usize,
-    runs: &[Run],
+    runs: &[SortRun],
     keep_first: &KeepFirst<'_>,
 ) -> Result<(Index, u64)> {
     let count = AtomicU64::new(0);
     let part = |(thread, (low, ranges)): (usize, (Vec<u8>, Vec<Range<usize>>))| {
         let count = &count;
         let fill = move |take: &mut Take<'_>| {
-            let mut merge = Merge { runs, ranges, thread, keep_first };
-            count.fetch_add(merge.run(take)?, Ordering::Relaxed);
+            let merge = Merge::of(runs.iter().zip(ranges));
+            let mut entries = Entries { merge, thread, keep_first };
+            count.fetch_add(entries.put(take)?, Ordering::Relaxed);
             Ok(())
         };
         Part { low, fill }
@@ -180,10 +94,10 @@ pub(super) fn memory_limit(budget: &Budget) -> Error {
 }
 
 /// Cuts sorted runs at common keys: for each part its lowest possible key and its entries in each run. No part is empty.
-fn cut(runs: &[Run], parts: usize) -> Vec<(Vec<u8>, Vec<Range<usize>>)> {
+fn cut(runs: &[SortRun], parts: usize) -> Vec<(Vec<u8>, Vec<Range<usize>>)> {
     let all = runs.iter().map(|run| run.entries.len()).sum::<usize>();
     let parts = if all < PARTS_FROM { 1 } else { parts };
-    let mut samples: Vec<(&Run, Entry)> = Vec::new();
+    let mut samples: Vec<(&SortRun, Entry)> = Vec::new();
     for run in runs {
         let every = (run.entries.len() / (parts * SAMPLES)).max(1);
         samples.extend(run.entries.iter().step_by(every).map(|&entry| (run, entry)));
@@ -224,49 +138,31 @@ impl From<Full> for MergeError {
     }
 }
 
-/// Stretches of sorted runs as one.
-struct Merge<'a> {
-    runs: &'a [Run],
-    /// What is left of each.
-    ranges: Vec<Range<usize>>,
+/// Stretches of sorted runs as one, and what becomes of entries with one key.
+struct Entries<'a> {
+    merge: Merge<'a>,
     thread: usize,
     keep_first: &'a KeepFirst<'a>,
 }
 
-impl<'a> Merge<'a> {
-    fn next(&mut self) -> Option<(&'a Run, Entry)> {
-        let mut least: Option<(usize, (&Run, Entry))> = None;
-        for (at, (run, range)) in self.runs.iter().zip(&self.ranges).enumerate() {
-            if range.is_empty() {
-                continue;
-            }
-            let head = (run, run.entries[range.start]);
-            if least.is_none_or(|(_, least)| order(head, least) == Order::Less) {
-                least = Some((at, head));
-            }
-        }
-        let (at, head) = least?;
-        self.ranges[at].start += 1;
-        Some(head)
-    }
-
-    /// Gives the entries in order, one for each key; how many they were.
-    fn run(&mut self, take: &mut Take<'_>) -> Result<u64, MergeError> {
+impl Entries<'_> {
+    /// Puts the entries into the index in order, one for each key; how many they were.
+    fn put(&mut self, take: &mut Take<'_>) -> Result<u64, MergeError> {
         let (mut key, mut count) = (Vec::new(), 0);
-        let Some(mut held) = self.next() else { return Ok(0) };
+        let Some(mut held) = self.merge.next() else { return Ok(0) };
         loop {
-            let next = self.next();
+            let next = self.merge.next();
             if let Some(next) = next
                 && order(held, next) == Equal
             {
-                let (first, second) = (held.1.record(), next.1.record());
+                let (first, second) = (RecordRef(held.1.value()), RecordRef(next.1.value()));
                 let keep_first = (self.keep_first)(self.thread, held.0.key(held.1, &mut key), first, second);
                 if !keep_first.map_err(MergeError::Failed)? {
                     held = next;
                 }
                 continue;
             }
-            take(held.0.key(held.1, &mut key), held.1.record().0)?;
+            take(held.0.key(held.1, &mut key), held.1.value())?;
             count += 1;
             match next {
                 Some(next) => held = next,
@@ -291,9 +187,9 @@ mod tests {
         for each in [100, 2_000] {
             let runs = collect(3, &segments, &|_| (), &|_, id, run| {
                 for n in (0..each).map(|n| n * 50 + id.0) {
-                    run.push(&n.to_be_bytes(), RecordRef(u64::from(n)));
+                    run.push(&n.to_be_bytes(), u64::from(n));
                 }
-                run.push(&7u32.to_be_bytes(), RecordRef(900_000 + u64::from(id.0)));
+                run.push(&7u32.to_be_bytes(), 900_000 + u64::from(id.0));
                 Ok(())
             });
             let keep = |_: usize, key: &[u8], first: RecordRef, second: RecordRef| {
@@ -326,12 +222,10 @@ mod tests {
                 let record = model.len() as u64;
                 model.entry(key).or_insert(record);
             }
-            let mut runs: Vec<Run> = (0..threads).map(|_| Run::default()).collect();
+            let mut runs: Vec<SortRun> = (0..threads).map(|_| SortRun::default()).collect();
             // One run has none, if there are several.
             let into = threads.max(2) as u64 - 1;
-            model
-                .iter()
-                .for_each(|(key, &record)| runs[random.below(into) as usize].push(key, RecordRef(record)));
+            model.iter().for_each(|(key, &record)| runs[random.below(into) as usize].push(key, record));
             runs.iter_mut().for_each(|run| {
                 for at in (1..run.entries.len()).rev() {
                     run.entries.swap(at, random.below(at as u64 + 1) as usize);
@@ -361,12 +255,12 @@ mod tests {
     fn an_error_or_a_full_pool_gives_all_nodes_back() {
         let budget = Arc::new(Budget::new(64 << 20));
         let nodes = NodePool::new(64 << 20, budget.clone()).unwrap();
-        let mut runs = [Run::default(), Run::default()];
+        let mut runs = [SortRun::default(), SortRun::default()];
         for n in 0..40_000u64 {
-            runs[n as usize % 2].push(&n.to_be_bytes(), RecordRef(n));
+            runs[n as usize % 2].push(&n.to_be_bytes(), n);
         }
-        runs[1].push(&33_333u64.to_be_bytes(), RecordRef(1));
-        runs.iter_mut().for_each(Run::sort);
+        runs[1].push(&33_333u64.to_be_bytes(), 1);
+        runs.iter_mut().for_each(SortRun::sort);
         let refuse = |_: usize, _: &[u8], _, _| Err(Error::Closed);
         assert_eq!(build(&nodes, &budget, 2, &runs, &refuse).err(), Some(Error::Closed));
         assert_eq!(nodes.nodes_in_use(), 0);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::catalog::senseless;
-use super::indexes::{self, Run, Visit, memory_limit};
+use super::indexes::{self, Visit, memory_limit};
 use super::progress::Progress;
 use crate::catalog::{Description, RowNumbers, TableParts, TableVersion};
 use crate::checkpoint::image::backup_name;
@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 use crate::ids::{IndexId, Lsn};
 use crate::row::{self, Key, Nulls, RowView, Schema, WhichIndex};
 use crate::store::memory::index::{
-    Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange,
+    Admit, Batch, Direction, Guard, Index, Insert, MAX_KEY_BYTES, More, NodePool, ScanRange, SortRun,
 };
 use crate::store::memory::segments::{Copy, UNIT_BYTES, UNITS_PER_SEGMENT};
 use crate::store::memory::{Heap, RecordRef, SEGMENT_BYTES, SegmentId, Segments, Unclaimed};
@@ -113,7 +113,7 @@ impl Builder<'_> {
     }
 
     /// As [`indexes::collect`], telling how it goes on.
-    fn collect(&self, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<Run>> {
+    fn collect(&self, segments: &[SegmentId], visit: &Visit<'_>) -> Result<Vec<SortRun>> {
         let runs = indexes::collect(self.threads, segments, &|begun| self.progress.indexed(begun), visit);
         self.progress.indexed_all(segments.len());
         runs
@@ -152,7 +152,7 @@ impl Builder<'_> {
                     let what = format!("a primary key of {} bytes", key.len());
                     return Err(self.damaged_row(schema, slot, free, what));
                 }
-                run.push(&key, slot);
+                run.push(&key, slot.0);
             }
             Ok(())
         })?;
@@ -200,7 +200,7 @@ impl Builder<'_> {
                         let what = format!("a key of {} bytes of index \"{name}\"", key.len());
                         return Err(self.damaged_row(schema, record, FreeSlots::Listed, what));
                     }
-                    run.push(&key, record);
+                    run.push(&key, record.0);
                     Ok(())
                 })
             })?;
@@ -243,11 +243,11 @@ impl Builder<'_> {
         if version.primary.fill_percent() >= REPACKED_BELOW_PERCENT {
             return Ok(version);
         }
-        let (mut run, mut batch) = (Run::default(), Batch::new());
+        let (mut run, mut batch) = (SortRun::default(), Batch::new());
         loop {
             let more =
                 version.primary.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
-            batch.iter().for_each(|(key, record)| run.push(key, RecordRef(record)));
+            batch.iter().for_each(|(key, record)| run.push(key, record));
             if more == More::No {
                 break;
             }

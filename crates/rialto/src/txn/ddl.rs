@@ -20,10 +20,6 @@ use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, TableId};
 use crate::lock::{LockMode, LockTarget};
 use crate::row::{IndexDef, IntoKey, Key, WhichIndex, encode, primary_index_name, table_of_primary_index};
-use crate::store::memory::index::{Batch, Direction, Guard, Index, More, ScanRange};
-
-/// Makes an index key of a row and its primary key.
-type KeyOf<'a> = dyn Fn(&[u8], &[u8], &mut Key) + 'a;
 
 impl Context {
     pub(super) fn ddl(&mut self) -> &mut DdlState {
@@ -407,47 +403,6 @@ impl Context {
             }
         }
         Ok(())
-    }
-
-    /// Builds an index over all rows of a table that this transaction has to itself, as it sees them, after a check of
-    /// each. The inner error is a key that two rows have.
-    fn build_index(
-        &mut self,
-        slot: u32,
-        check: &dyn Fn(&[u8]) -> Result<()>,
-        key_of: &KeyOf<'_>,
-    ) -> Result<std::result::Result<Index, Key>> {
-        let table = self.tables.shared(slot).clone();
-        let (mut entries, mut body, mut key) = (Vec::new(), Vec::new(), Key::new());
-        let mut batch = Batch::new();
-        loop {
-            let more = table.primary.read_leaf(&ScanRange::ALL, Direction::Forward, Guard::Leave, &mut batch);
-            for (entry, _) in batch.iter() {
-                self.key.clear();
-                self.key.extend_from_slice(entry);
-                let place = self.locate(slot);
-                if !self.read_place_into(slot, place, &mut body) {
-                    continue;
-                }
-                let row = &body[table.row_at()..];
-                check(row)?;
-                key_of(row, entry, &mut key);
-                entries.push((key.clone(), self.record_of(place).0));
-            }
-            self.check()?;
-            if more == More::No {
-                break;
-            }
-        }
-        entries.sort_unstable();
-        if let Some(twice) = entries.windows(2).find(|pair| pair[0].0 == pair[1].0) {
-            return Ok(Err(twice[0].0.clone()));
-        }
-        let build = |context: &mut Context| {
-            let sorted = entries.iter().map(|(key, record)| (&**key, *record));
-            Index::build_sorted(context.core.nodes.clone(), sorted).ok()
-        };
-        build(self).map_or_else(|| self.at_bound(Some(slot), build), Ok).map(Ok)
     }
 }
 

@@ -3,7 +3,8 @@
 //! - [`transaction`]: the handle and its life: begin, savepoints, commit, abort;
 //! - `seek`: locking a key and finding its row; `unlocked`: reading without locks; `read`, [`scan`], `unique`, `write`
 //!   with `insert` and `change`, [`fields`]: what a body does;
-//! - `ddl`: definitions; `ddl_state`: the tables that they have made, until the commit; `bulk_load`: rows into those;
+//! - `ddl`: definitions; `build_index`: indexes over rows that are there; `ddl_state`: the tables that definitions have made, until
+//!   the commit; `bulk_load`: rows into those;
 //! - `write_set`, `redo`: the writes until the commit, which are the commit packet;
 //! - `entries`: reads of an index alone; `scope`: what an action may touch at all;
 //! - `part`: what actions of one phase do at the same time, until they meet;
@@ -21,6 +22,7 @@
 //! - **I10** operations reserve slots and index entries, the commit the log space before its place.
 
 mod apply;
+mod build_index;
 mod bulk_load;
 pub(crate) mod calls;
 pub(crate) mod cancellation;

@@ -183,9 +183,21 @@ impl Index {
         pool: Arc<NodePool>,
         entries: impl IntoIterator<Item = (K, u64)>,
     ) -> Result<Index, Full> {
-        let built = leaves(&pool, &[], |take| {
-            entries.into_iter().try_for_each(|(key, value)| take(key.as_ref(), value))
-        });
+        Index::build(pool, |take| entries.into_iter().try_for_each(|(key, value)| take(key.as_ref(), value)))
+    }
+
+    /// The same of the entries that `fill` gives.
+    ///
+    /// # Errors
+    /// As [`Index::build_sorted`], and what `fill` gives up with.
+    ///
+    /// # Panics
+    /// As [`Index::build_sorted`].
+    pub fn build<E: From<Full>>(
+        pool: Arc<NodePool>,
+        fill: impl FnOnce(&mut Take<'_>) -> Result<(), E>,
+    ) -> Result<Index, E> {
+        let built = leaves(&pool, &[], fill);
         finish(pool, vec![built])
     }
 

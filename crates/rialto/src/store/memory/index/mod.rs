@@ -23,7 +23,7 @@
 //!
 //! Where to go next: `node` and `image` for the bytes, `search` for finding a key in them (`by_heads`: the usual way), `latch`
 //! for the protocol, `descent` for the ways down, `structure` for splits and merges, `scan` for ranges, `build` for bulk loads,
-//! `check` for the verifier.
+//! `sort` for what comes before them, `check` for the verifier.
 
 mod build;
 mod by_heads;
@@ -36,6 +36,7 @@ mod node;
 mod pool;
 mod scan;
 mod search;
+mod sort;
 mod spread;
 mod structure;
 #[cfg(test)]
@@ -56,6 +57,7 @@ pub use self::key::MAX_KEY_BYTES;
 pub use self::node::VALUE_BITS;
 pub use self::pool::{Full, NODE_BYTES, NodePool};
 pub use self::scan::{Batch, Direction, Guard, More, ScanRange};
+pub use self::sort::{Entry, Merge, SortRun, order};
 
 /// A leaf as it was when it was read; [`Index::unchanged`] tells whether it still is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
