@@ -30,6 +30,9 @@ pub enum Admission {
 /// transaction of very many small scans then keeps out more inserts than it must, but costs nobody a long search.
 pub(super) const INTERVALS_PER_OWNER_MAX: usize = 256;
 
+/// So many intervals that are not in use are kept in a partition for the next ones, and lists with room for so many.
+pub(super) const SPARE_MAX: usize = 16;
+
 /// Which end of an interval's buffer a bound is, and whether its key belongs to the interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Edge {
@@ -175,7 +178,7 @@ impl IndexIntervals {
 #[derive(Debug, Default)]
 pub(super) struct Intervals {
     indexes: HashMap<IndexId, IndexIntervals>,
-    /// Intervals that are not in use, for their buffers.
+    /// A few intervals that are not in use, for their buffers.
     spare: Vec<Interval>,
 }
 
@@ -227,7 +230,7 @@ impl Intervals {
             };
             hull.fill(owner, first, last);
             fresh = hull;
-            self.spare.extend(old.into_iter().take(4));
+            self.spare.extend(old.into_iter().take(SPARE_MAX - self.spare.len()));
         }
         let at = list.partition_point(|interval| order_lower(&interval.lower(), &fresh.lower()).is_le());
         list.insert(at, fresh);
@@ -239,9 +242,14 @@ impl Intervals {
         let Some(of_index) = self.indexes.get_mut(&index) else { return 0 };
         let before = of_index.intervals.len();
         for interval in of_index.intervals.extract_if(.., |interval| interval.owner == owner) {
-            self.spare.push(interval);
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(interval);
+            }
         }
         let IndexIntervals { intervals, waiters, .. } = of_index;
+        if intervals.is_empty() && intervals.capacity() > SPARE_MAX {
+            *intervals = Vec::new();
+        }
         if !waiters.is_empty() {
             let mut at = 0;
             while at < waiters.len() {
@@ -394,6 +402,16 @@ impl IntervalTable {
     /// Forgets an index that is gone, as soon as no interval or waiter is left in it.
     pub(super) fn forget(&self, index: IndexId) {
         self.lock(Self::partition_of(index)).forget(index);
+    }
+
+    /// For how many intervals there is room that are not in use.
+    #[cfg(test)]
+    pub(super) fn spare_room(&self) -> usize {
+        let room_in = |intervals: &Intervals| {
+            let lists = intervals.indexes.values().map(|of_index| &of_index.intervals);
+            intervals.spare.len() + lists.map(|list| list.capacity() - list.len()).sum::<usize>()
+        };
+        (0..PARTITIONS).map(|partition| room_in(&self.lock(partition))).sum()
     }
 
     /// How many indexes have something kept for them.

@@ -616,6 +616,7 @@ impl LockManager {
         }
         if !body.locals.is_empty() {
             self.release_locals(body.id, &mut body.locals);
+            body.long_keys = 0;
         }
         let mut higher = 0;
         for held in &body.tables {

@@ -43,8 +43,8 @@ pub struct LockOptions {
 }
 
 /// The most locks of a transaction on names, and at executors: see [`LockOptions::locks_max`]. A lock on a name takes some 150
-/// bytes, and one at an executor some 300, while it is held, so an owner takes about 1.3 GB at most. The parts of a phase are
-/// owners of their own, whose locks their transaction takes over.
+/// bytes, and one at an executor some 300, while it is held, so an owner takes about 1.3 GB at most: at an executor a lock with
+/// long keys counts as several. The parts of a phase are owners of their own, whose locks their transaction takes over.
 pub const LOCKS_MAX: usize = 4 << 20;
 
 impl Default for LockOptions {

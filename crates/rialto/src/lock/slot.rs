@@ -257,6 +257,8 @@ pub(super) struct Body {
     pub(super) intervals: Vec<IndexId>,
     /// What it holds at executors.
     pub(super) locals: SmallVec<[HeldLocal; 8]>,
+    /// How many locks more these count as, for their long keys.
+    pub(super) long_keys: usize,
     /// The executors that it has for itself.
     pub(super) stint: Stint,
     /// The routing rules as it knows them.
@@ -292,6 +294,7 @@ impl Owner {
                 thin_index: ThinIndex::default(),
                 intervals,
                 locals: SmallVec::new(),
+                long_keys: 0,
                 stint: Stint::default(),
                 rules: Rules::default(),
             },

@@ -317,6 +317,10 @@ impl HeldLocks {
         if !lock.gone {
             self.unlist(at);
         }
+        let lock = &mut self.locks[at as usize];
+        if rarely(lock.span.is_allocated()) {
+            lock.span = Span::prefix(&[]);
+        }
         self.free.push(at);
         if rarely(self.locks.len() > LOCKS_KEPT) && self.locks.len() == self.free.len() {
             self.give_up_pools();

@@ -273,10 +273,12 @@ impl LockManager {
         wait: &Wait<'_>,
     ) -> Result<Acquired, LockError> {
         let (before, mut strengthened) = (owner.body.locals.len(), Strengthened::default());
+        let long_keys = owner.body.long_keys;
         let wanted = Wanted { index, span, mode };
         let outcome = self.gather(owner, wanted, wait, &mut strengthened);
         if outcome.is_err() {
             self.give_up(owner, before, &strengthened, wanted);
+            owner.body.long_keys = long_keys;
         }
         outcome
     }
@@ -302,7 +304,9 @@ impl LockManager {
                 acquired = match answer {
                     Answer::New(lock) => {
                         owner.body.locals.push(HeldLocal { executor, lock });
-                        if rarely(owner.body.locals.len() > self.options.locks_max) {
+                        owner.body.long_keys += span.counts_more();
+                        let held = owner.body.locals.len() + owner.body.long_keys;
+                        if rarely(held > self.options.locks_max) {
                             return Err(self.too_many());
                         }
                         Acquired::New
@@ -668,6 +672,7 @@ impl LockManager {
         // Before any table is waited for (L12).
         self.end_stint(owner);
         let mut locals = std::mem::take(&mut owner.body.locals);
+        owner.body.long_keys = 0;
         let has_released = self.release_locals_within(owner.body.id, &mut locals, limit);
         self.release_all(owner);
         owner.body.locals = locals;
@@ -727,6 +732,7 @@ impl LockManager {
     pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
         self.leave_stint(part);
         self.leave_stint(leader);
+        leader.body.long_keys += std::mem::take(&mut part.body.long_keys);
         let (mut kept, mut out) = (SmallVec::new(), Executors::new());
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;

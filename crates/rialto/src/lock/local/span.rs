@@ -3,7 +3,14 @@
 use std::cmp::Ordering;
 use std::ops::Bound;
 
+use crate::rarely::rarely;
 use crate::row::Key;
+
+/// A longer key takes memory beside the lock's.
+const SHORT_KEY_BYTES: usize = 44;
+
+/// Long keys of so many bytes count as one lock.
+const KEY_BYTES_PER_LOCK: usize = 256;
 
 /// Keys of one index that lie side by side: one of them, those that begin alike, or those between two bounds. It has at
 /// least one key in it.
@@ -84,6 +91,13 @@ impl Span {
             End::Before(end) if *end <= lower => None,
             _ => Some(Span { lower, end }),
         }
+    }
+
+    /// Whether it has a key so long that it takes memory beside its own place.
+    #[inline]
+    pub(super) fn is_allocated(&self) -> bool {
+        let takes = |key: &Key| key.allocated_bytes() > 0;
+        takes(&self.lower) || matches!(&self.end, End::Before(end) if takes(end))
     }
 
     /// The same, borrowed.
@@ -181,6 +195,17 @@ impl<'a> SpanRef<'a> {
             (End::Prefix, End::Never) => self.lower.iter().any(|byte| *byte != u8::MAX),
             (End::Point, _) => other.ends_behind(self.lower),
             (End::Before(_), End::Never) => true,
+        }
+    }
+
+    /// How many locks more than one it counts as: one that takes memory for long keys counts as several, since the number of locks
+    /// is bounded for their memory.
+    #[inline]
+    pub(super) fn counts_more(self) -> usize {
+        let end = if let End::Before(end) = self.end { end.len() } else { 0 };
+        match rarely(self.lower.len().max(end) > SHORT_KEY_BYTES) {
+            true => (self.lower.len() + end).div_ceil(KEY_BYTES_PER_LOCK),
+            false => 0,
         }
     }
 

@@ -348,7 +348,10 @@ impl LockManager {
             let (owner, transaction) = (body.id, body.transaction);
             let request = Request { owner, transaction, index, span, mode, version, part: false, hash };
             let mut note = |executor, held: Option<u32>| {
-                body.locals.extend(held.map(|lock| HeldLocal { executor, lock }));
+                if let Some(lock) = held {
+                    body.locals.push(HeldLocal { executor, lock });
+                    body.long_keys += span.counts_more();
+                }
             };
             if as_reader {
                 // It is shared, and so in no other reader's way.

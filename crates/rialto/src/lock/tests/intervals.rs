@@ -6,7 +6,10 @@ use std::time::Duration;
 
 use super::{Dice, INDEX, manager, patient, refusing, seed, until_waiting, within};
 use crate::ids::IndexId;
-use crate::lock::{Admission, LockError, LockTarget, interval::INTERVALS_PER_OWNER_MAX};
+use crate::lock::{
+    Admission, LockError, LockTarget,
+    interval::{INTERVALS_PER_OWNER_MAX, SPARE_MAX},
+};
 
 #[test]
 fn an_interval_refuses_exactly_the_keys_between_its_bounds() {
@@ -215,4 +218,17 @@ fn nothing_is_kept_of_an_index_that_is_gone() {
     manager.forget_index(IndexId(10));
     assert_eq!(manager.intervals.indexes(), 0);
     manager.end(owner);
+}
+
+#[test]
+fn intervals_that_are_released_leave_a_few_buffers_behind() {
+    let manager = manager();
+    let mut scanner = manager.begin().unwrap();
+    for n in 0..200 {
+        manager.interval(&mut scanner, INDEX, Included(&[n; 1_000]), Included(&[n; 1_001]));
+    }
+    manager.release_all(&mut scanner);
+    let room = manager.intervals.spare_room();
+    assert!(room <= 2 * SPARE_MAX, "room for {room} intervals");
+    manager.end(scanner);
 }

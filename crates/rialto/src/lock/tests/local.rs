@@ -886,6 +886,35 @@ fn a_table_is_used_in_a_stint_without_a_lock_on_it() {
     assert_eq!(manager.locks_now(), 0);
 }
 
+/// The locks of an owner are bounded for the memory that they take.
+#[test]
+fn a_lock_on_a_long_key_counts_as_several() {
+    const LOCKS: usize = 3_000;
+    let options = LockOptions { form: LockForm::Local, locks_max: LOCKS, ..LockOptions::default() };
+    let manager = LockManager::new(options);
+    let mut owner = manager.begin().unwrap();
+    let ask = |owner: &mut Owner, key: usize, long: usize| {
+        let mut bytes = key.to_be_bytes().to_vec();
+        bytes.resize(long, 7);
+        lock(&manager, owner, SpanRef::point(&bytes), RecordMode::Shared)
+    };
+    for _ in 0..2 {
+        // Each counts as one lock, and its 1,000 bytes as four.
+        for key in 0..LOCKS / 5 {
+            assert_eq!(ask(&mut owner, key, 1_000), Ok(Acquired::New));
+        }
+        for _ in 0..3 {
+            assert_eq!(ask(&mut owner, LOCKS, 1_000), Err(LockError::TooMany { limit: LOCKS }));
+        }
+        assert_eq!(ask(&mut owner, 0, 1_000), Ok(Acquired::Held));
+        manager.release_all(&mut owner);
+    }
+    for key in 0..LOCKS {
+        assert_eq!(ask(&mut owner, key, 8), Ok(Acquired::New));
+    }
+    manager.end(owner);
+}
+
 #[test]
 fn an_owner_gets_so_many_locks_and_no_more() {
     const LOCKS: usize = 3_000;

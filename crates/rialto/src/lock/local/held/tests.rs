@@ -275,3 +275,19 @@ fn the_memory_of_many_locks_goes_with_the_last_of_them() {
         assert!(room.iter().all(|&room| room <= LOCKS_KEPT), "room for {room:?}");
     }
 }
+
+#[test]
+fn a_lock_that_is_free_keeps_no_long_key() {
+    let mut held = HeldLocks::default();
+    let (lower, upper) = ([7; 100], [8; 100]);
+    let spans = [
+        SpanRef::point(&lower).to_owned(),
+        Span::between(Bound::Included(&lower), Bound::Excluded(&upper)).expect("there are keys between"),
+    ];
+    for span in spans {
+        let listed = Listed { owner: 1, index: IndexId(1), span, mode: RecordMode::Shared };
+        let at = held.add(listed.request());
+        held.release(1, at, |_| unreachable!("no keys have moved"));
+        assert!(!held.locks[at as usize].span.is_allocated());
+    }
+}
