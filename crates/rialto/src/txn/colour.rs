@@ -46,6 +46,12 @@ use crate::store::memory::painting::Consistency;
 use crate::store::memory::segments::Paint;
 use crate::store::memory::{RecordRef, SegmentId};
 
+/// The list of segments that were read has room for so many at first.
+const TOUCHED_MIN: usize = 32;
+
+/// A list with room for more than so many gives it back at the end of its transaction.
+const TOUCHED_KEPT: usize = 4_096;
+
 /// What a transaction knows of its colour.
 #[derive(Default)]
 pub(crate) struct Colours {
@@ -53,7 +59,7 @@ pub(crate) struct Colours {
     pub noted: bool,
     /// Does not abort when it is mixed, but waits.
     pub patient: bool,
-    /// Segments of records read, in the central form.
+    /// Segments of records read, where locks do not name these; each a few times at most.
     touched: Vec<SegmentId>,
     /// Indexes in which it has read that there is no row.
     absent_in: SmallVec<[IndexId; 4]>,
@@ -91,6 +97,9 @@ impl Colours {
     fn begin_slowly(&mut self, noted: bool) {
         (self.noted, self.patient) = (noted, false);
         self.touched.clear();
+        if self.touched.capacity() > TOUCHED_KEPT {
+            self.touched = Vec::new();
+        }
         self.absent_in.clear();
         self.absent_anywhere = false;
         self.removal = Lsn::ZERO;
@@ -99,15 +108,32 @@ impl Colours {
     /// A record was read.
     #[cold]
     pub fn note_record(&mut self, record: RecordRef) {
-        if self.touched.last() != Some(&record.segment()) {
-            self.touched.push(record.segment());
+        self.note_segment(record.segment());
+    }
+
+    fn note_segment(&mut self, segment: SegmentId) {
+        if self.touched.last() == Some(&segment) {
+            return;
         }
+        if self.touched.len() == self.touched.capacity() {
+            self.note_each_once();
+        }
+        self.touched.push(segment);
+    }
+
+    /// Leaves each segment in the list once, and room for as many again: so the list is as long as there are segments in it, and a
+    /// read takes few steps.
+    fn note_each_once(&mut self) {
+        self.touched.sort_unstable();
+        self.touched.dedup();
+        let many = self.touched.len().max(TOUCHED_MIN);
+        self.touched.reserve(many);
     }
 
     /// A part of the transaction has noted these.
     pub fn absorb(&mut self, part: &Colours) {
         if part.noted {
-            self.touched.extend(&part.touched);
+            part.touched.iter().for_each(|&segment| self.note_segment(segment));
             part.absent_in.iter().for_each(|&index| self.note_absence(index, part.removal));
             self.absent_anywhere |= part.absent_anywhere;
             self.note_removal(part.removal);
@@ -282,5 +308,36 @@ impl Context {
             .map(|write| (write.slot, WhichIndex::Primary));
         let entries = self.writes.adds().map(|add| (add.slot, add.index));
         rows.chain(entries).any(|(slot, which)| painting.has_absence(self.tables.at(slot).index_id(which)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::memory::segments::UNITS_PER_SEGMENT;
+
+    /// Reads of two segments in turn, then of others.
+    #[test]
+    fn segments_that_are_read_again_and_again_take_room_once() {
+        let mut colours = Colours::default();
+        colours.begin(true);
+        let read = |colours: &mut Colours, segment: u64| {
+            colours.note_record(RecordRef(segment * UNITS_PER_SEGMENT));
+        };
+        for nth in 0..10_000 {
+            read(&mut colours, 7 + nth % 2);
+        }
+        assert!(colours.touched.capacity() <= 4 * TOUCHED_MIN, "room for {}", colours.touched.capacity());
+        for nth in 0..100_000 {
+            read(&mut colours, nth % 100);
+        }
+        assert!(colours.touched.capacity() <= 8 * 100, "room for {}", colours.touched.capacity());
+        let mut part = Colours::default();
+        part.begin(true);
+        (50..150).for_each(|segment| read(&mut part, segment));
+        (0..100).for_each(|_| colours.absorb(&part));
+        assert!(colours.touched.capacity() <= 8 * 150, "room for {}", colours.touched.capacity());
+        colours.note_each_once();
+        assert!(colours.touched.iter().map(|segment| segment.0).eq(0..150));
     }
 }
