@@ -766,7 +766,7 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("cancelled-{}", std::process::id()));
     let unfinished = path.join("backup.unfinished");
     let statement = format!("backup to '{}'", path.display());
-    // A backup may come to its end before the request does.
+    // A backup may come to its end before the request does, which then ends the statement behind it.
     let is_cancelled = (0..20).any(|_| {
         let _ = std::fs::remove_dir_all(&path);
         let (cancel, has_ended) = (session.cancel(), AtomicBool::new(false));
@@ -781,7 +781,7 @@ fn a_cancel_request_ends_a_backup_that_is_being_written() {
             has_ended.store(true, Ordering::Relaxed);
             outcome
         });
-        outcome.is_err_and(|error| error.sqlstate.code() == "57014")
+        outcome.is_err_and(|error| error.sqlstate.code() == "57014") && !path.join("backup.rialto").exists()
     });
     assert!(is_cancelled && !unfinished.exists());
     run(&mut session, &statement);
