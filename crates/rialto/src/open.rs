@@ -487,7 +487,13 @@ fn archive_loads(core: &Core, archiver: &Archiver, which: impl Fn(&LoadFile) -> 
     let loads: Vec<LoadFile> = core.loads.lock().clone();
     loads.iter().filter(|load| which(load)).try_for_each(|load| {
         let is_taken = match load.committed {
-            Committed::At(_) => true,
+            Committed::At(place) => {
+                // A load that a crash takes back has its number in vain, and another load may get it.
+                if place > core.log.durable_position() {
+                    core.log.sync()?;
+                }
+                true
+            }
             // What is left of a removal that was cut short must not replace the whole file, which the archive has then.
             Committed::BeforeOrNever(_) => {
                 LoadFileReader::is_whole(&*core.disk, core.database_id, load.number)?

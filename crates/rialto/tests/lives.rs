@@ -11,11 +11,12 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use archives::{add, archiving, contents, copied, disk_of, full, ids, loaded, plan, refused, restored};
-use quiet::{options, put, things};
+use quiet::{options, put, thing, things};
 use rialto::backup::RestoreTo;
-use rialto::io::{Caching, Disk, MemoryDisk, Open};
+use rialto::io::{Caching, Disk, FaultyDisk, MemoryDisk, Open};
 use rialto::recovery::check::check;
-use rialto::{Checkpointing, Database, Lsn, OpenError, Options};
+use rialto::row::{Column, ColumnType};
+use rialto::{Checkpointing, Database, Lsn, OpenError, Options, TableDef};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 /// A database with ten rows, and a copy of its directory: of a closed one, or of one that goes on.
@@ -317,4 +318,98 @@ fn another_life_of_the_database_does_not_reach_the_archive() {
         let (db, ..) = restored(plan(&backup, &own, RestoreTo::End));
         assert_eq!(ids(&db), expected_of_second);
     }
+}
+
+/// Makes the table "loaded" by a bulk load.
+fn load(db: &Database, ids: std::ops::Range<i32>) {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    db.transact(|tx| {
+        let table = tx.create_table(&TableDef::new("loaded", columns.clone()).with_primary_key(&["id"]))?;
+        ids.clone().try_for_each(|id| tx.insert(&table, &thing(id, 300)))
+    })
+    .unwrap();
+}
+
+/// Whether the table "loaded" has these rows.
+fn has_loaded(db: &Database, ids: std::ops::Range<i32>) -> bool {
+    let table = db.table("loaded").unwrap();
+    db.transact(|tx| {
+        let all = ids.clone().map(|id| tx.get(&table, id)).collect::<Result<Vec<_>, _>>()?;
+        Ok(all.iter().all(Option::is_some) && tx.count(&table)? == ids.len() as u64)
+    })
+    .unwrap()
+}
+
+fn is_load(name: &str) -> bool {
+    name.starts_with("load-")
+}
+
+/// Two lives give different bulk loads the same number.
+#[test]
+fn a_load_file_beside_the_log_of_another_life_is_refused() {
+    let (first, disk, copy) = forked(false, options);
+    let second = Database::open_on(copy.clone(), options()).unwrap();
+    for (db, ids) in [(first, 0..400), (second, 1_000..1_400)] {
+        load(&db, ids);
+        db.close().unwrap();
+    }
+    let (own, other) = (contents(&*disk), contents(&*copy));
+    let with_loads_of = |life: &[(String, Vec<u8>)]| {
+        let rest = own.iter().filter(|(name, _)| !is_load(name));
+        disk_of(rest.chain(life.iter().filter(|(name, _)| is_load(name))))
+    };
+    assert!(has_loaded(&Database::open_on(with_loads_of(&own), options()).unwrap(), 0..400));
+    let mixed = with_loads_of(&other);
+    let error = Database::open_on(mixed.clone(), options()).unwrap_err();
+    let OpenError::Corrupt { file, what, .. } = &error else { panic!("{error}") };
+    assert!(is_load(file) && what.contains("it is of another life of the same database"), "{error}");
+    let shared: Arc<dyn Disk> = mixed;
+    let checked = check(&shared, 64 << 20, 2).unwrap();
+    assert!(!checked.is_sound() && checked.to_string().contains(what), "{checked}");
+}
+
+/// The archive has the load file of one life, and none of its log yet.
+#[test]
+fn a_load_file_of_another_life_does_not_reach_the_archive() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let disk = FaultyDisk::new(1);
+    let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    things(&db);
+    db.close().unwrap();
+    archive.list().unwrap().iter().for_each(|name| archive.remove(name).unwrap());
+    let copy = copied(&*disk);
+    let load_and_free = |db: &Database, ids| {
+        load(db, ids);
+        for id in 0..3 {
+            put(db, id..id + 1);
+            db.checkpoint().unwrap();
+        }
+    };
+
+    let first = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    let (backup, _) = full(&first);
+    load_and_free(&first, 0..400);
+    disk.kill();
+    drop(first);
+    let has = contents(&*archive);
+    assert!(has.iter().any(|(name, _)| is_load(name)), "the test's own premise");
+    assert!(!has.iter().any(|(name, _)| name.starts_with("log-")), "the test's own premise");
+
+    let second = Database::open_on(copy.clone(), archiving(&archive)).unwrap();
+    load_and_free(&second, 1_000..1_400);
+    let told = second.metrics().archive.unwrap().failure.expect("it is told of");
+    assert!(told.contains("\"load-") && told.contains(" there differs from the database's from "), "{told}");
+    assert_eq!(second.close().unwrap_err().to_string(), told);
+    assert!(contents(&*archive) == has);
+
+    Database::open_on(disk.restart(), archiving(&archive)).unwrap().close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert!(has_loaded(&db, 0..400));
+
+    for (name, bytes) in contents(&*copy).iter().filter(|(name, _)| is_load(name)) {
+        archive.open(name, Open::Existing, Caching::Buffered).unwrap().write_at(bytes, 0).unwrap();
+    }
+    let (text, code) = refused(plan(&backup, &archive, RestoreTo::End));
+    assert!(text.starts_with("\"memory (lost when the process ends)/load-") && code == 1, "{text}");
+    assert!(text.contains("it is of another life of the same database"), "{text}");
 }

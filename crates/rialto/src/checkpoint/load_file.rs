@@ -4,6 +4,9 @@
 //! packet names is a file of their images, written and synced before the packet is pushed; redo puts its rows into the
 //! table with the packet's place. The file stays until no checkpoint that may be read needs it.
 //!
+//! The packet names the file by its number and by its digest. Two lives of one database, which began as copies of one
+//! directory, give different loads the same numbers, and the digest tells their files apart.
+//!
 //! ```text
 //!    0  magic     8      "RIALTOLD"
 //!    8  version   u32
@@ -11,13 +14,14 @@
 //!   16  database  u128
 //!   32  number    u64    the file's
 //!   40  heap      u32
+//!   48  digest    u64    xxh3 of the images' checksums, seeded as they are; not in version 1
 //! 4088  checksum  u64    xxh3 of all before
 //! 4096  images, one each 64 KiB (see `image.rs`)
 //! ```
 
 use std::sync::Arc;
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::image::{self, ImageHeader, seed_of};
 use crate::error::{Error, Result};
@@ -27,8 +31,11 @@ use crate::store::memory::segments::UNIT_BYTES;
 use crate::store::memory::{Budget, Heap, SEGMENT_BYTES, SegmentId, Segments};
 
 const MAGIC: &[u8; 8] = b"RIALTOLD";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// The last version whose headers have no digest.
+const WITHOUT_DIGEST: u32 = 1;
 pub(crate) const HEADER_BYTES: usize = 4096;
+const DIGEST: std::ops::Range<usize> = 48..56;
 const CHECKSUM_AT: usize = HEADER_BYTES - 8;
 const PREFIX: &str = "load-";
 
@@ -77,24 +84,29 @@ pub(crate) fn seed(database_id: u128, number: u64) -> u64 {
     seed_of(database_id) ^ number.wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Writes all of a heap's segments to a load file, durably. Nobody else changes the heap meanwhile.
+/// Writes all of a heap's segments to a load file, durably, and returns the file's digest. No other thread changes the heap
+/// meanwhile.
 pub(crate) fn write_load_file(
     disk: &dyn Disk,
     database_id: u128,
     number: u64,
     heap: &Heap,
-) -> DiskResult<()> {
+) -> DiskResult<u64> {
     let file = disk.open(&load_file_name(number), Open::Create, Caching::Direct)?;
     // A load that was not committed before a crash may have left one of this number.
     file.set_length(0)?;
     let owned = heap.owned();
     let mut buffer = AlignedBuffer::zeroed(SEGMENT_BYTES);
     let seed = seed(database_id, number);
+    let mut digest = Xxh3::with_seed(seed);
     for (position, &id) in owned.iter().enumerate() {
         let (heap, used) = heap.segments().copy_out(id, &mut buffer);
         let header = ImageHeader { heap, segment: id.0, used, sequence: position as u64 };
-        file.write_at(image::seal(&mut buffer, &header, seed).bytes, offset_of(position))?;
+        let sealed = image::seal(&mut buffer, &header, seed);
+        digest.update(&sealed.checksum.to_le_bytes());
+        file.write_at(sealed.bytes, offset_of(position))?;
     }
+    let digest = digest.digest();
     let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
     block[..8].copy_from_slice(MAGIC);
     block[8..12].copy_from_slice(&VERSION.to_le_bytes());
@@ -102,11 +114,32 @@ pub(crate) fn write_load_file(
     block[16..32].copy_from_slice(&database_id.to_le_bytes());
     block[32..40].copy_from_slice(&number.to_le_bytes());
     block[40..44].copy_from_slice(&heap.id().0.to_le_bytes());
-    let checksum = xxh3_64(&block[..CHECKSUM_AT]);
-    block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+    set_digest(&mut block, digest);
     file.write_at(&block, 0)?;
     file.sync()?;
-    disk.sync_directory()
+    disk.sync_directory()?;
+    Ok(digest)
+}
+
+/// Completes a header with the digest and its checksum.
+fn set_digest(block: &mut [u8], digest: u64) {
+    block[DIGEST].copy_from_slice(&digest.to_le_bytes());
+    let checksum = xxh3_64(&block[..CHECKSUM_AT]);
+    block[CHECKSUM_AT..].copy_from_slice(&checksum.to_le_bytes());
+}
+
+/// Gives the bytes of a load file, whose images were changed, the digest of what they are now, and returns it. For fuzzing.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn forge_digest(bytes: &mut [u8], database_id: u128, number: u64) -> u64 {
+    let seed = seed(database_id, number);
+    let mut digest = Xxh3::with_seed(seed);
+    for image in bytes[HEADER_BYTES..].chunks(SEGMENT_BYTES) {
+        let checked = image::check(&mut image.to_vec(), seed).expect("the images are whole");
+        digest.update(&checked.checksum.to_le_bytes());
+    }
+    let digest = digest.digest();
+    set_digest(&mut bytes[..HEADER_BYTES], digest);
+    digest
 }
 
 fn offset_of(position: usize) -> u64 {
@@ -119,14 +152,24 @@ pub(crate) struct LoadFileReader {
     seed: u64,
     images: usize,
     length: u64,
+    /// Of its images, if the header has it.
+    digest: Option<u64>,
     /// The heap that was loaded.
     pub heap: HeapId,
 }
 
 impl LoadFileReader {
+    /// Opens the load file of this number, which the log names with this digest; with none in a record of a program that
+    /// knew no digests.
+    ///
     /// # Errors
     /// [`Error::Corrupt`] if it is missing, damaged or another's; [`Error::Io`].
-    pub fn open(disk: &dyn Disk, database_id: u128, number: u64) -> Result<LoadFileReader> {
+    pub fn open(
+        disk: &dyn Disk,
+        database_id: u128,
+        number: u64,
+        named: Option<u64>,
+    ) -> Result<LoadFileReader> {
         let name = load_file_name(number);
         let corrupt = |what: &str| Error::Corrupt { file: name.clone(), offset: 0, what: what.to_owned() };
         let file = match disk.open(&name, Open::ReadOnly, Caching::Buffered) {
@@ -159,7 +202,16 @@ impl LoadFileReader {
             return Err(Error::Unsupported { what });
         }
         let (images, heap) = (u32_at(12) as usize, HeapId(u32_at(40)));
-        Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, heap })
+        let digest = (u32_at(8) > WITHOUT_DIGEST)
+            .then(|| u64::from_le_bytes(block[DIGEST].try_into().expect("eight bytes")));
+        if let Some(named) = named.filter(|_| named != digest) {
+            let found = digest.map_or("none".to_owned(), |digest| format!("{digest:016x}"));
+            return Err(corrupt(&format!(
+                "the log names the load file of digest {named:016x}, this one has {found}: it is of another life of the same \
+                 database (a copy of its directory), or damaged; put the file back that was there with the log"
+            )));
+        }
+        Ok(LoadFileReader { file, seed: seed(database_id, number), images, length, digest, heap })
     }
 
     /// Whether the load file of this number is all there and undamaged. The file of a load that was not committed, one whose
@@ -173,9 +225,8 @@ impl LoadFileReader {
             file => file?.length().map(Some),
         };
         let before = length()?;
-        let read = LoadFileReader::open(disk, database_id, number)
-            .and_then(|reader| reader.for_each_row(|_, _| Ok(())));
-        match read {
+        let read = LoadFileReader::open(disk, database_id, number, None);
+        match read.and_then(|reader| reader.verify()) {
             Ok(()) => Ok(true),
             Err(Error::Corrupt { .. }) => Ok(false),
             // It is cut in steps: what was to be read is gone.
@@ -188,9 +239,18 @@ impl LoadFileReader {
         Error::Corrupt { file: self.file.name().to_owned(), offset: offset_of(position), what }
     }
 
+    pub fn name(&self) -> &str {
+        self.file.name()
+    }
+
     /// How long the file is.
     pub fn bytes(&self) -> u64 {
         self.length
+    }
+
+    /// Reads all of it, for what is wrong with it.
+    pub fn verify(&self) -> Result<()> {
+        self.for_each_row(|_, _| Ok(()))
     }
 
     /// Gives the body of each row in turn, and where in the file its slot lies.
@@ -205,7 +265,7 @@ impl LoadFileReader {
         let id = SegmentId(0);
         scratch.adopt(id, self.heap);
         let mut bytes = vec![0; SEGMENT_BYTES];
-        let mut body = Vec::new();
+        let (mut body, mut digest) = (Vec::new(), Xxh3::with_seed(self.seed));
         for position in 0..self.images {
             let offset = offset_of(position);
             let there = self.length.saturating_sub(offset).min(SEGMENT_BYTES as u64) as usize;
@@ -213,6 +273,7 @@ impl LoadFileReader {
             let checked =
                 image::check(&mut bytes[..there], self.seed).map_err(|what| self.corrupt(position, what))?;
             let header = checked.header;
+            digest.update(&checked.checksum.to_le_bytes());
             if header.sequence != position as u64 {
                 let what = format!("expected image {position} of the load, found image {}", header.sequence);
                 return Err(self.corrupt(position, what));
@@ -226,7 +287,17 @@ impl LoadFileReader {
                 }
             }
         }
-        Ok(())
+        match self.digest {
+            Some(expected) if expected != digest.digest() => {
+                let what = format!(
+                    "its images are whole, but have the digest {:016x} and not {expected:016x}, which the header says: they \
+                     are of several files",
+                    digest.digest()
+                );
+                Err(Error::Corrupt { file: self.file.name().to_owned(), offset: 0, what })
+            }
+            _ => Ok(()),
+        }
     }
 }
 
@@ -254,7 +325,7 @@ mod tests {
 
     fn rows(disk: &dyn Disk, database_id: u128) -> Result<Vec<u32>> {
         let mut rows = Vec::new();
-        LoadFileReader::open(disk, database_id, 5)?.for_each_row(|_, body| {
+        LoadFileReader::open(disk, database_id, 5, None)?.for_each_row(|_, body| {
             assert_eq!(body.len(), 100);
             rows.push(u32::from_le_bytes(body[..4].try_into().unwrap()));
             Ok(())
@@ -287,6 +358,52 @@ mod tests {
         assert!(matches!(rows(&*disk, 77), Err(Error::Corrupt { offset, .. }) if offset == 4096 + 65536));
         disk.remove(&load_file_name(5)).unwrap();
         assert!(matches!(rows(&*disk, 77), Err(Error::Corrupt { file, .. }) if file == load_file_name(5)));
+    }
+
+    fn file_5(disk: &dyn Disk) -> Arc<dyn File> {
+        disk.open(&load_file_name(5), Open::Existing, Caching::Buffered).unwrap()
+    }
+
+    #[test]
+    fn a_load_file_is_the_one_of_the_digest_that_the_log_names() {
+        let (disk, other) = (MemoryDisk::new(), MemoryDisk::new());
+        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(3000)).unwrap();
+        let of_other = write_load_file(&*other, 77, 5, &heap_of_rows(2999)).unwrap();
+        let open = |disk: &dyn Disk, named| LoadFileReader::open(disk, 77, 5, named)?.verify();
+        for named in [None, Some(digest)] {
+            assert_eq!(open(&*disk, named), Ok(()));
+        }
+        let told = open(&*other, Some(digest)).unwrap_err().to_string();
+        let expected = format!("names the load file of digest {digest:016x}, this one has {of_other:016x}");
+        assert!(told.contains(&expected), "{told}");
+
+        // One image of the other file, which is whole.
+        let mut image = vec![0; SEGMENT_BYTES];
+        let last = file_5(&*disk).length().unwrap() - offset_of(0);
+        let at = offset_of(last as usize / SEGMENT_BYTES);
+        let length = (file_5(&*other).length().unwrap() - at) as usize;
+        file_5(&*other).read_at(&mut image[..length], at).unwrap();
+        file_5(&*disk).write_at(&image[..length], at).unwrap();
+        for named in [None, Some(digest)] {
+            let told = open(&*disk, named).unwrap_err().to_string();
+            assert!(told.contains("they are of several files"), "{told}");
+        }
+    }
+
+    /// Programs that knew no digests wrote version 1, and named none in the log.
+    #[test]
+    fn a_load_file_without_a_digest_is_read_where_the_log_names_none() {
+        let disk = MemoryDisk::new();
+        let digest = write_load_file(&*disk, 77, 5, &heap_of_rows(300)).unwrap();
+        let mut block = AlignedBuffer::zeroed(HEADER_BYTES);
+        file_5(&*disk).read_at(&mut block, 0).unwrap();
+        block[8..12].copy_from_slice(&WITHOUT_DIGEST.to_le_bytes());
+        set_digest(&mut block, 0);
+        file_5(&*disk).write_at(&block, 0).unwrap();
+        assert_eq!(rows(&*disk, 77).unwrap().len(), 240);
+        let told =
+            LoadFileReader::open(&*disk, 77, 5, Some(digest)).err().expect("it is refused").to_string();
+        assert!(told.contains(", this one has none: "), "{told}");
     }
 
     #[test]

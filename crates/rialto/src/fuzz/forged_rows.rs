@@ -1,5 +1,6 @@
 //! Rows that no encoder wrote, under right checksums: in the log, in a backup copy, in a load file.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
@@ -16,7 +17,7 @@ use crate::recovery::check::{Severity, check};
 use crate::row::{Column, ColumnType, Value};
 use crate::store::memory::segments::{RECORD_HEADER_BYTES, UNIT_BYTES};
 use crate::store::memory::{Budget, SEGMENT_BYTES, SegmentId, Segments};
-use crate::txn::redo::{self, Change};
+use crate::txn::redo::{self, Change, RedoRecord};
 use crate::{Database, HeapId, Lsn, OpenError, TableDef};
 
 /// Where the rows lie that are forged.
@@ -36,7 +37,7 @@ struct Base {
     database: u128,
     /// Of the tables that have the rows.
     heaps: Vec<HeapId>,
-    /// The log's packets, from the first one.
+    /// The log's packets, from the first one, where there is no checkpoint.
     packets: Vec<Vec<u8>>,
 }
 
@@ -105,7 +106,7 @@ fn make(source: Source) -> Base {
     let shared: Arc<dyn Disk> = disk_of(&files);
     let home = read_home(&*shared).unwrap().1;
     let mut packets = Vec::new();
-    if source == Source::Log {
+    if source != Source::Backup {
         let mut reader = recover(&shared, home.database_id, Lsn(1)).unwrap();
         while let Some(packet) = reader.next_packet().unwrap() {
             packets.push(packet.bytes.to_vec());
@@ -128,11 +129,11 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
     match source {
         Source::Log => {
             let packets = base.packets.iter().map(|packet| (1, forged_packet(packet, &mut forge))).collect();
-            files.retain(|name, _| !name.starts_with("log-"));
-            files.insert("log-0000000001".to_owned(), log_of(base.database, packets));
+            replace_log(&mut files, base.database, packets);
         }
         Source::Backup | Source::LoadFile => {
             let prefix = if source == Source::Backup { "backup-" } else { "load-" };
+            let mut digests = BTreeMap::new();
             for (name, bytes) in files.iter_mut().filter(|(name, _)| name.starts_with(prefix)) {
                 let (from, seed) = match load_file::load_file_number(name) {
                     Some(number) => (load_file::HEADER_BYTES, load_file::seed(base.database, number)),
@@ -141,10 +142,49 @@ pub(super) fn forged(source: Source, mut forge: impl FnMut(&mut Vec<u8>)) -> Fil
                 for at in (from..bytes.len()).step_by(SEGMENT_BYTES) {
                     forge_image(&mut bytes[at..], seed, base, &mut forge);
                 }
+                if let Some(number) = load_file::load_file_number(name) {
+                    digests.insert(number, load_file::forge_digest(bytes, base.database, number));
+                }
             }
-            forge_digests(&mut files, base.database);
+            if source == Source::Backup {
+                forge_digests(&mut files, base.database);
+            } else {
+                name_loads(&mut files, base, |number| Some(digests[&number]));
+            }
         }
     }
+    files
+}
+
+/// Puts a log of these packets in the place of the one that is there.
+fn replace_log(files: &mut Files, database: u128, packets: Vec<(u8, Vec<u8>)>) {
+    files.retain(|name, _| !name.starts_with("log-"));
+    files.insert("log-0000000001".to_owned(), log_of(database, packets));
+}
+
+/// Has the log name load files by these digests, or by their numbers alone.
+fn name_loads(files: &mut Files, base: &Base, digest: impl Fn(u64) -> Option<u64>) {
+    let named = |packet: &Vec<u8>| {
+        let mut out = Vec::new();
+        for item in redo::read_with_bytes(packet) {
+            match item.expect("the log is whole") {
+                (RedoRecord { table, change: Change::Load { file, .. }, .. }, _) => {
+                    redo::write_load(&mut out, table, file, digest(file));
+                }
+                (_, bytes) => out.extend_from_slice(bytes),
+            }
+        }
+        (1, out)
+    };
+    replace_log(files, base.database, base.packets.iter().map(named).collect());
+}
+
+/// A database with bulk loads that the log names by their numbers alone.
+#[cfg(test)]
+pub(super) fn without_digests() -> Files {
+    let base = base(Source::LoadFile);
+    let mut files = base.files.clone();
+    name_loads(&mut files, base, |_| None);
     files
 }
 

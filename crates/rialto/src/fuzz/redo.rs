@@ -45,8 +45,8 @@ pub fn redo_records(data: &[u8]) {
                     Change::Delete => {
                         redo::write_delete(&mut again, record.table, record.key);
                     }
-                    Change::Load { file } => {
-                        redo::write_load(&mut again, record.table, *file);
+                    Change::Load { file, digest } => {
+                        redo::write_load(&mut again, record.table, *file, *digest);
                         // A load has no key; one that is there is not looked at.
                         assert_eq!(redo::read(&again).count(), 1);
                         continue;
@@ -153,7 +153,8 @@ fn written(script: &mut Script<'_>) -> Vec<u8> {
                 redo::write_operations(&mut out, table, key, &patches[..1 + script.below(2)])
             }
             _ => {
-                redo::write_load(&mut out, table, script.number(8));
+                let (file, has_digest) = (script.number(8), script.byte().is_multiple_of(2));
+                redo::write_load(&mut out, table, file, has_digest.then(|| script.number(8)));
                 redo::Placed::default()
             }
         };

@@ -125,6 +125,12 @@ fn a_row_that_is_none_is_named_wherever_it_comes_from() {
     }
 }
 
+/// Programs that knew no digests wrote such logs.
+#[test]
+fn bulk_loads_that_the_log_names_by_number_alone_are_redone() {
+    assert_eq!(forged_rows::open(&forged_rows::without_digests()), Ok(()));
+}
+
 /// A patch that leaves no row, and a row under another's key, are named as a row is that is none.
 #[test]
 fn a_record_that_makes_no_sense_is_named() {

@@ -8,9 +8,10 @@
 //! `archive_log` was told to be in the archive stays there, whichever other calls read an earlier durable position and come to
 //! copy later (`State::up_to`).
 //!
-//! Nor does it across openings: a copy of a log file is replaced only by one that begins with it, byte for byte
-//! (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied while closed, have the same identity
-//! and the same names of files. The archive keeps the log of the life that it has; the other one is refused, and keeps its log.
+//! Nor does it across openings: a copy of a log file, or of a load file, is replaced only by one that begins with it, byte for
+//! byte (`Archiver::check_goes_on`). Two lives of one database, from a directory that was copied while closed, have the same
+//! identity and the same names of files. The archive keeps the files of the life that it has; the other one is refused, and keeps
+//! its log.
 //!
 //! An archiver has its directory to itself: it locks the directory before it looks at what is there, and holds the lock until the
 //! database closes. So a copy under its other name (`NAME.unfinished`) has one writer, and one that is there when the lock is taken
@@ -127,8 +128,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Copies the load file of this number, if it was not copied yet. A load that was lost in a crash may have left one of its
-    /// number, so the log says whether the archive is this life's (`Archiver::check_is_ours`).
+    /// Copies the load file of this number, if it was not copied yet. If the load was committed, its place is durable.
     pub(crate) fn take_load(&self, number: u64) -> Result<()> {
         let mut state = self.state.lock();
         if state.loads.contains(&number) {
@@ -138,7 +138,11 @@ impl Archiver {
         let name = load_file_name(number);
         let file = self.from.open(&name, Open::ReadOnly, Caching::Buffered);
         let length = file.and_then(|file| file.length()).map_err(Error::from);
-        self.note(length.and_then(|length| self.copy(&name, length, length)))?;
+        let copied = length.and_then(|length| {
+            self.check_goes_on(&name, length)?;
+            self.copy(&name, length, length)
+        });
+        self.note(copied)?;
         state.loads.insert(number);
         Ok(())
     }
@@ -188,8 +192,8 @@ impl Archiver {
         self.copy(&name, bytes, PAGE as u64 + file.capacity)
     }
 
-    /// Whether a copy of the first `bytes` bytes begins with what the archive has under the name: with all of it but the zeros
-    /// that it ends with.
+    /// Whether a copy of the first `bytes` bytes of a file begins with what the archive has under its name: with all of it but
+    /// the zeros that it ends with.
     fn check_goes_on(&self, name: &str, bytes: u64) -> Result<()> {
         let has = match self.to.open(name, Open::ReadOnly, Caching::Buffered) {
             Err(error) if error.is_missing() => return Ok(()),

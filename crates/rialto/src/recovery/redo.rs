@@ -26,7 +26,7 @@ use super::{Recovery, Start};
 use crate::catalog::{Description, TableVersion};
 use crate::checkpoint::home::HOME_FILE;
 use crate::checkpoint::image::backup_name;
-use crate::checkpoint::load_file::{LoadFileReader, load_file_name};
+use crate::checkpoint::load_file::LoadFileReader;
 use crate::checkpoint::{Committed, LoadFile};
 use crate::core::first_row_number;
 use crate::error::{Error, Result};
@@ -248,9 +248,9 @@ impl<'a> Redo<'a> {
             if self.replay.is_some() {
                 self.changed.insert(record.table);
             }
-            if let Change::Load { file } = record.change {
-                let table = table.clone();
-                self.load(lsn, &table, file, workers)?;
+            if let Change::Load { file, digest } = record.change {
+                let (table, reader) = (table.clone(), self.load_file(lsn, file, digest)?);
+                self.load(lsn, &table, &reader, workers)?;
             } else {
                 workers.push(table, self.at(lsn), record.key, bytes)?;
             }
@@ -300,21 +300,31 @@ impl<'a> Redo<'a> {
         self.described.note(table, record.key, lsn)
     }
 
+    /// The load file that a record of the packet at this place names.
+    pub(super) fn load_file(&mut self, lsn: Lsn, number: u64, digest: Option<u64>) -> Result<LoadFileReader> {
+        self.next_id = self.next_id.max(catalog::after_load(number));
+        self.loads.push(LoadFile { number, committed: Committed::At(lsn) });
+        LoadFileReader::open(self.disk, self.database_id, number, digest)
+    }
+
     /// The rows of a load file, as puts.
-    fn load(&mut self, lsn: Lsn, table: &Arc<RedoTable>, file: u64, workers: &mut Workers<'_>) -> Result<()> {
-        self.next_id = self.next_id.max(catalog::after_load(file));
-        self.loads.push(LoadFile { number: file, committed: Committed::At(lsn) });
+    fn load(
+        &mut self,
+        lsn: Lsn,
+        table: &Arc<RedoTable>,
+        reader: &LoadFileReader,
+        workers: &mut Workers<'_>,
+    ) -> Result<()> {
         let numbered = table.description.numbered;
         let (mut key, mut bytes) = (Key::new(), Vec::new());
         let mut rows = 0;
         let began = Instant::now();
-        let reader = LoadFileReader::open(self.disk, self.database_id, file)?;
         reader.for_each_row(|offset, body| {
             let (number, row) = body.split_at_checked(if numbered { 8 } else { 0 }).unwrap_or((&[0; 8], &[]));
             if let Some((at, what)) = row::damage(&table.schema, row, Nulls::OverZeros) {
                 let (name, length) = (table.schema.table(), row.len());
                 let what = format!("table \"{name}\": the row of {length} bytes, at its byte {at}: {what}");
-                return Err(Error::Corrupt { file: load_file_name(file), offset, what });
+                return Err(Error::Corrupt { file: reader.name().to_owned(), offset, what });
             }
             let number = number.try_into().map_or(0, u64::from_le_bytes);
             table.schema.primary_key_of_row(row, number, &mut key);

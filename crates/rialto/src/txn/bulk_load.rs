@@ -30,8 +30,9 @@ fn remove_entry(index: &Index, key: &Key, record: RecordRef) {
 pub(super) struct Load {
     pub heap: Arc<Heap>,
     pub file: u64,
-    /// Where its record lies in the packet.
+    /// Where its record begins and ends in the packet.
     pub packet_at: usize,
+    pub packet_end: usize,
 }
 
 impl Context {
@@ -51,8 +52,10 @@ impl Context {
         let Ok(file) = self.core.catalog.new_id().map(u64::from) else { return false };
         let packet = self.packet.as_mut().expect("borrowed by check_write").bytes_mut();
         let packet_at = packet.len();
-        redo::write_load(packet, id, file);
-        self.ddl().add_load(Load { heap, file, packet_at });
+        // The file is written at the commit, and has its digest then.
+        redo::write_load(packet, id, file, Some(0));
+        let packet_end = packet.len();
+        self.ddl().add_load(Load { heap, file, packet_at, packet_end });
         true
     }
 
@@ -114,12 +117,13 @@ impl Context {
         insert(self).map_or_else(|| self.at_bound(Some(slot), insert), Ok)
     }
 
-    /// Writes and syncs the load files that the packet names.
+    /// Writes and syncs the load files that the packet names, and completes their names by their digests.
     pub fn prepare_ddl(&mut self) -> Result<()> {
-        let Some(ddl) = &self.ddl else { return Ok(()) };
-        let _pass = self.core.pass_to_load_files()?;
+        let Context { core, ddl: Some(ddl), packet: Some(packet), .. } = self else { return Ok(()) };
+        let _pass = core.pass_to_load_files()?;
         for load in ddl.loads() {
-            image::write_load_file(&*self.core.disk, self.core.database_id, load.file, &load.heap)?;
+            let digest = image::write_load_file(&*core.disk, core.database_id, load.file, &load.heap)?;
+            redo::set_load_digest(packet.bytes_mut(), load.packet_end, digest);
         }
         Ok(())
     }

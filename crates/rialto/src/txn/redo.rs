@@ -5,7 +5,8 @@
 //!   put      row number: u64 in numbered tables, row length: varint, row bytes
 //!   patch    count: varint, then per patch  offset: varint, length: varint, bytes     (offsets count from the row)
 //!   delete   nothing
-//!   load     (the key is empty)  file number: u64
+//!   load     (the key is empty)  file number: u64, digest of the file: u64
+//!            (in logs of programs that knew no digests, a kind of its own: the number alone)
 //!   operate  count: varint, then per field  offset: varint, length: u8, bytes
 //!                                           or      offset: varint, 0x80 + length: u8, increment: zigzag varint
 //! ```
@@ -39,8 +40,8 @@ pub(crate) enum Change<'a> {
     Patch(Patches<'a>),
     /// The row is gone.
     Delete,
-    /// The rows in the load file of this number.
-    Load { file: u64 },
+    /// The rows in the load file of this number and this digest, if the record has one.
+    Load { file: u64, digest: Option<u64> },
     /// Operations on fields of the row.
     Operate(Operations<'a>),
 }
@@ -48,8 +49,9 @@ pub(crate) enum Change<'a> {
 const PUT: u8 = 1;
 pub(crate) const PATCH: u8 = 2;
 const DELETE: u8 = 3;
-const LOAD: u8 = 4;
+const LOAD_WITHOUT_DIGEST: u8 = 4;
 pub(crate) const OPERATE: u8 = 5;
+const LOAD: u8 = 6;
 
 /// In the length of a field: an increment follows.
 const ADDS: u8 = 0x80;
@@ -270,10 +272,17 @@ pub(crate) fn write_delete(out: &mut Vec<u8>, table: TableId, key: &[u8]) -> Pla
     begin(out, DELETE, table, key)
 }
 
-/// Appends the adoption of a load file.
-pub(crate) fn write_load(out: &mut Vec<u8>, table: TableId, file: u64) {
-    begin(out, LOAD, table, &[]);
+/// Appends the adoption of a load file. Its digest may be set later ([`set_load_digest`]); without one it is the record of
+/// programs that knew none.
+pub(crate) fn write_load(out: &mut Vec<u8>, table: TableId, file: u64, digest: Option<u64>) {
+    begin(out, if digest.is_some() { LOAD } else { LOAD_WITHOUT_DIGEST }, table, &[]);
     out.extend_from_slice(&file.to_le_bytes());
+    out.extend(digest.iter().flat_map(|digest| digest.to_le_bytes()));
+}
+
+/// Sets the digest in the record of a load that ends here in the packet.
+pub(crate) fn set_load_digest(packet: &mut [u8], record_end: usize, digest: u64) {
+    packet[record_end - 8..record_end].copy_from_slice(&digest.to_le_bytes());
 }
 
 /// The byte ranges of a patch.
@@ -413,6 +422,10 @@ fn take_patches<'a>(bytes: &mut &'a [u8]) -> Option<Patches<'a>> {
     Some(Patches { bytes: &all[..all.len() - bytes.len()] })
 }
 
+fn take_u64(bytes: &mut &[u8]) -> Option<u64> {
+    Some(u64::from_le_bytes(take_bytes(bytes, 8)?.try_into().ok()?))
+}
+
 fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
     let kind = *take_bytes(bytes, 1)?.first()?;
     let table = TableId(u32::try_from(take_varint(bytes)?).ok()?);
@@ -424,14 +437,15 @@ fn take_record<'a>(bytes: &mut &'a [u8]) -> Option<RedoRecord<'a>> {
             let mut row = take_bytes(bytes, length)?;
             let row_number = match kind & 0x80 {
                 0 => 0,
-                _ => u64::from_le_bytes(take_bytes(&mut row, 8)?.try_into().ok()?),
+                _ => take_u64(&mut row)?,
             };
             Change::Put { row_number, row }
         }
         PATCH => Change::Patch(take_patches(bytes)?),
         DELETE => Change::Delete,
         OPERATE => Change::Operate(take_operations(bytes)?),
-        LOAD => Change::Load { file: u64::from_le_bytes(take_bytes(bytes, 8)?.try_into().ok()?) },
+        LOAD => Change::Load { file: take_u64(bytes)?, digest: Some(take_u64(bytes)?) },
+        LOAD_WITHOUT_DIGEST => Change::Load { file: take_u64(bytes)?, digest: None },
         _ => return None,
     };
     Some(RedoRecord { table, key, change })
@@ -475,7 +489,11 @@ mod tests {
         write_put(&mut out, TableId(1), b"n", true, &body);
         write_patch(&mut out, TableId(2), b"k", &[FieldPatch::new(2, b"234"), FieldPatch::new(9, b"9")]);
         write_delete(&mut out, TableId(2), b"k");
-        write_load(&mut out, TableId(9), 5);
+        write_load(&mut out, TableId(9), 5, None);
+        write_load(&mut out, TableId(9), 6, Some(0));
+        let end = out.len();
+        write_delete(&mut out, TableId(2), b"k");
+        set_load_digest(&mut out, end, 77);
         let records: Vec<_> = read(&out).collect::<Result<_, _>>().unwrap();
         assert_eq!(records[0].change, Change::Put { row_number: 0, row: b"a row" });
         assert_eq!(records[1].change, Change::Put { row_number: 77, row: b"numbered" });
@@ -485,7 +503,9 @@ mod tests {
         assert_eq!(&row, b"..234....9");
         assert!(!patches.apply(&mut row[..5]));
         assert_eq!(records[3].change, Change::Delete);
-        assert_eq!(records[4].change, Change::Load { file: 5 });
+        assert_eq!(records[4].change, Change::Load { file: 5, digest: None });
+        assert_eq!(records[5].change, Change::Load { file: 6, digest: Some(77) });
+        assert_eq!((records.len(), &records[6].change), (7, &Change::Delete));
     }
 
     /// What is written without a call for each part is what is written part by part.
