@@ -7,7 +7,7 @@ use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open};
 use rialto::recovery::check::{CheckReport, Severity, check};
 use rialto::recovery::inspect::inspect;
 use rialto::row::{Column, ColumnType, Value};
-use rialto::{Checkpointing, Database, OpenError, Options, TableDef};
+use rialto::{Action, Checkpointing, Database, Logging, OpenError, Options, Procedure, TableDef};
 
 const MEMORY: u64 = 64 << 20;
 
@@ -209,6 +209,48 @@ fn an_older_copy_that_was_put_back_is_damage() {
             }
             Err(error) => assert!(newest_alone, "{error}"),
         }
+    }
+}
+
+/// A program without the procedure of a call redoes nothing behind it, but reads the load files that the log names there.
+#[test]
+fn a_load_file_behind_a_call_is_verified() {
+    let add = Action::exclusive("things", |tx, arguments, _| {
+        tx.insert(arguments.table()?, &[Value::Int4(arguments.get(0)?)])
+    });
+    let add = Procedure::new("add", [ColumnType::Int4], add.by_argument(0)).deterministic(1);
+    let options = || Options { logging: Logging::Transaction, procedures: vec![add.clone()], ..options() };
+    let disk = FaultyDisk::new(1);
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    let table =
+        |name| TableDef::new(name, vec![Column::new("id", ColumnType::Int4)]).with_primary_key(&["id"]);
+    db.transact(|tx| tx.create_table(&table("things")).map(drop)).unwrap();
+    db.call("add", &[Value::Int4(1)]).unwrap();
+    db.transact(|tx| {
+        let loaded = tx.create_table(&table("loaded"))?;
+        (0..1000).try_for_each(|id| tx.insert(&loaded, &[Value::Int4(id)]))
+    })
+    .unwrap();
+    disk.kill();
+    drop(db);
+    let disk = disk.restart();
+    let name = disk.list().unwrap().into_iter().find(|name| name.starts_with("load-")).unwrap();
+    let shared: Arc<dyn Disk> = disk.clone();
+    let report = check(&shared, MEMORY, 2).unwrap();
+    assert!(report.is_sound() && report.to_string().contains("\"add\" version 1"), "{report}");
+    let damages: [(&dyn Fn(), &str); 2] = [
+        (&|| flip(&*disk, &name, 4096 + 100), "corrupt at offset 4096"),
+        (&|| disk.remove(&name).unwrap(), "and it is missing"),
+    ];
+    for (damage, expected) in damages {
+        damage();
+        let report = check(&shared, MEMORY, 2).unwrap().to_string();
+        let described = inspect(&shared, MEMORY, 2).unwrap();
+        assert!(described.contains("not recoverable: "), "{described}");
+        for told in [report, described] {
+            assert!(told.contains(&name) && told.contains(expected), "{told}");
+        }
+        assert!(matches!(Database::open_on(disk.clone(), options()), Err(OpenError::Corrupt { .. })));
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicU64;
 use hashbrown::{HashMap, HashSet};
 
 use super::catalog::is_system;
-use super::redo::{Redo, Workers, table_at};
+use super::redo::{Redo, Workers, no_record, table_at};
 use super::replay_calls::{Replay, Setup, call_in, no_copy, not_named};
 use super::table::{RedoTable, Scratch};
 use crate::catalog::{RowNumbers, TableParts, TableVersion};
@@ -57,7 +57,10 @@ impl Redo<'_> {
                 let call = call_in(packet.lsn, packet.bytes)?;
                 self.needs.insert((call.name.to_owned(), call.version));
             }
-            self.has_left_values |= packet.kind == PacketKind::Commit;
+            if packet.kind == PacketKind::Commit {
+                self.has_left_values = true;
+                self.verify_load_files(packet)?;
+            }
             return Ok(true);
         }
         match packet.kind {
@@ -68,6 +71,17 @@ impl Redo<'_> {
                 Ok(false)
             }
         }
+    }
+
+    /// Reads the load files that a packet names, for what is wrong with them: without the tables there is nowhere to put their rows.
+    fn verify_load_files(&mut self, packet: &Packet<'_>) -> Result<()> {
+        for record in redo::read(packet.bytes) {
+            let record = record.map_err(|offset| no_record(packet.lsn, offset))?;
+            if let Change::Load { file, digest } = record.change {
+                self.load_file(packet.lsn, file, digest)?.verify()?;
+            }
+        }
+        Ok(())
     }
 
     /// Gives the replay the tables of which a packet amid calls has changed rows or definitions, with their secondary indexes built

@@ -260,8 +260,7 @@ fn check_recovered(recovered: Recovered, home: &HomeBlock, report: &mut CheckRep
     if let Some(left) = recovered.report.left_at_calls() {
         report.note(left);
     }
-    let is_read = recovered.report.left.is_none();
-    for load in recovered.loads.iter().filter(|_| is_read) {
+    for load in &recovered.loads {
         let (name, start) = (load_file_name(load.number), home.redo_start);
         match load.committed {
             Committed::At(_) => {}

@@ -225,12 +225,7 @@ impl<'a> Redo<'a> {
             return Err(Error::Unsupported { what });
         }
         for item in redo::read_with_bytes(packet.bytes) {
-            let (record, bytes) = item.map_err(|offset| Error::Corrupt {
-                file: format!("the log, place {lsn}"),
-                offset: offset as u64,
-                what: "expected a redo record; the packet's checksum is right, but the record makes no sense"
-                    .to_owned(),
-            })?;
+            let (record, bytes) = item.map_err(|offset| no_record(lsn, offset))?;
             self.records += 1;
             if is_system(record.table) {
                 if !self.described.is_touched() {
@@ -423,6 +418,13 @@ pub(super) fn table_at(tables: &Tables, lsn: Lsn, id: TableId) -> Result<&Arc<Re
         let what = format!("a redo record for table {}, and at this place there is no such table", id.0);
         Error::Corrupt { file: format!("the log, place {lsn}"), offset: 0, what }
     })
+}
+
+/// What is at this offset of the packet at this place is no redo record.
+pub(super) fn no_record(lsn: Lsn, offset: usize) -> Error {
+    let what =
+        "expected a redo record; the packet's checksum is right, but the record makes no sense".to_owned();
+    Error::Corrupt { file: format!("the log, place {lsn}"), offset: offset as u64, what }
 }
 
 /// Records for one worker: their bytes, and of each its table, its packet and where it ends.
