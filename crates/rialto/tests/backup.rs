@@ -756,6 +756,45 @@ fn a_crash_at_any_step_of_a_restore_leaves_no_half_database() {
     assert!(none > 20 && whole > 0, "the test's own premise: {whole} whole, {none} none");
 }
 
+/// One sync of the directory fails, and the machine crashes at some step: a directory with a home file is a whole database, and one
+/// without takes another restore.
+#[test]
+fn a_restore_that_is_cut_short_while_it_takes_back_can_begin_anew() {
+    let db = open(MemoryDisk::new());
+    things(&db);
+    put(&db, 0..100);
+    let full = MemoryDisk::new();
+    db.backup_on(full.clone(), BackupKind::Full).unwrap();
+    let plan = || of([backup_on(&full, "f")]);
+    let mut failures = 0;
+    for nth in 0.. {
+        let disk = FaultyDisk::new(nth);
+        disk.fail(FaultKind::Sync, ".", nth);
+        let uncrashed = restore(plan(), disk.clone());
+        let steps = disk.steps();
+        failures += u64::from(uncrashed.is_err());
+        if uncrashed.is_ok() && nth > failures {
+            break;
+        }
+        for step in 1..=steps {
+            let disk = FaultyDisk::new(1_000 * nth + step);
+            disk.fail(FaultKind::Sync, ".", nth);
+            disk.crash_at(step);
+            let outcome = restore(plan(), disk.clone());
+            let disk = disk.restart();
+            let left = disk.list().unwrap();
+            let about = format!("sync {nth}, step {step}: {outcome:?} leaves {left:?}");
+            if !left.contains(&"home".to_owned()) {
+                assert!(outcome.is_err(), "{about}");
+                restore(plan(), disk.clone()).unwrap_or_else(|error| panic!("{about}: {error}"));
+            }
+            let db = Database::open_on(disk, options()).unwrap_or_else(|error| panic!("{about}: {error}"));
+            assert_eq!(count(&db), 100, "{about}");
+        }
+    }
+    assert!(failures >= 3, "the test's own premise: {failures}");
+}
+
 /// A restore that was cut short leaves its mark. What others put beside it stays, and no backup goes there.
 #[test]
 fn a_directory_with_half_a_restore_takes_a_restore_and_keeps_what_is_not_of_one() {
@@ -836,6 +875,8 @@ fn a_disk_that_fails_under_a_restore_is_left_empty() {
         (FaultKind::Write, "log-"),
         (FaultKind::Write, "home"),
         (FaultKind::Sync, "home"),
+        (FaultKind::Sync, "restore-unfinished"),
+        (FaultKind::Sync, "."),
     ] {
         let disk = FaultyDisk::new(1);
         disk.fail(kind, prefix, 0);

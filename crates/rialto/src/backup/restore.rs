@@ -13,6 +13,11 @@
 //! The home block is written *last*, after all else is durable. Until then the directory is no database: a crash, or an error
 //! whose cleaning up fails too, leaves a file that says so ([`RESTORING`]), which opening refuses; a restore begins anew
 //! over it.
+//!
+//! From the moment at which the home file is durable the directory is a database, with [`RESTORING`] or without: an opening
+//! removes that file. So no error behind that moment takes anything back. An error before it does, and in the other order: the
+//! home file, which may be there already, goes first and durably, then all else, and [`RESTORING`] last. So whatever is there
+//! without [`RESTORING`] is a whole database, at any time.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -135,10 +140,7 @@ pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, Ope
     let directory = to.describe();
     let lock = to.lock().map_err(|error| OpenError::directory(&directory, &error))?;
     make_empty(&*to, &directory)?;
-    to.open(RESTORING, Open::Create, Caching::Buffered)?.sync()?;
-    to.sync_directory()?;
-    let mut target = Target::new(to.clone())?;
-    let restored = restore.run(&mut target);
+    let restored = begin(&to).and_then(|mut target| restore.run(&mut target));
     if restored.is_err() {
         // What the first error was is told; what cannot be removed is no database.
         let _ = clear(&*to);
@@ -147,13 +149,24 @@ pub fn restore(restore: Restore, to: Arc<dyn Disk>) -> Result<RestoreReport, Ope
     restored
 }
 
+/// Says in an empty directory, durably, that what comes is unfinished, and begins it.
+fn begin(to: &Arc<dyn Disk>) -> Result<Target, OpenError> {
+    to.open(RESTORING, Open::Create, Caching::Buffered)?.sync()?;
+    to.sync_directory()?;
+    Ok(Target::new(to.clone())?)
+}
+
 /// Refuses a directory that holds something, but for what a restore left that did not come to its end.
 fn make_empty(to: &dyn Disk, directory: &str) -> Result<(), OpenError> {
     let names = to.list()?;
     let is_unfinished =
         names.iter().any(|name| name == RESTORING) && !names.iter().any(|name| name == HOME_FILE);
     match names.iter().find(|name| !(is_unfinished && is_of_a_restore(name))) {
-        None if is_unfinished => Ok(clear(to)?),
+        None if is_unfinished => {
+            // Where a home file was removed, and not durably, it is there still.
+            to.sync_directory()?;
+            Ok(clear(to)?)
+        }
         None => Ok(()),
         Some(name) => {
             let what = format!(
@@ -171,12 +184,18 @@ fn is_of_a_restore(name: &str) -> bool {
         || Log::makes(name)
 }
 
-/// Removes all that a restore makes, what says that it is unfinished last.
+/// Removes all that a restore makes: first what says that it is a database, and last what says that it is unfinished. Each goes
+/// durably before the next one.
 fn clear(to: &dyn Disk) -> Result<(), Error> {
-    for name in to.list()?.into_iter().filter(|name| is_of_a_restore(name) && name != RESTORING) {
-        to.remove(&name)?;
+    let (home, rest): (Vec<_>, Vec<_>) = to
+        .list()?
+        .into_iter()
+        .filter(|name| is_of_a_restore(name) && name != RESTORING)
+        .partition(|name| name == HOME_FILE);
+    for names in [home, rest].iter().filter(|names| !names.is_empty()) {
+        names.iter().try_for_each(|name| to.remove(name))?;
+        to.sync_directory()?;
     }
-    to.sync_directory()?;
     match to.remove(RESTORING) {
         Err(error) if !error.is_missing() => Err(error.into()),
         _ => Ok(to.sync_directory()?),
@@ -222,8 +241,9 @@ impl Target {
         let digest = self.digest(segments);
         let home = RestoredHome { database_id: self.database, segments, next_id, place, digest };
         HomeFile::restore(&*self.disk, &home)?;
-        self.disk.remove(RESTORING)?;
-        Ok(self.disk.sync_directory()?)
+        // It is a database. What an error leaves to do here, the next opening does.
+        let _ = self.disk.remove(RESTORING).and_then(|()| self.disk.sync_directory());
+        Ok(())
     }
 }
 
