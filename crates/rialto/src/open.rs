@@ -399,7 +399,7 @@ pub(crate) fn open(disk: Arc<dyn Disk>, options: Options) -> Result<Running, Ope
         let to = archive
             .make(found.database_id)
             .map_err(|error| OpenError::Io(format!("archive {archive}: {error}")))?;
-        found.log.archive_to(Archiver::new(disk.clone(), to));
+        found.log.archive_to(Archiver::new(disk.clone(), to, found.database_id));
     }
     let opened_at = found.log.place();
     let (calls_max, parts_max) = (options.transactions_max.div_ceil(2), options.parts_max());

@@ -12,7 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use archives::{add, archiving, contents, copied, disk_of, full, ids, loaded, plan, refused, restored};
 use quiet::{options, put, thing, things};
-use rialto::backup::RestoreTo;
+use rialto::backup::{Archive, RestoreTo};
 use rialto::io::{Caching, Disk, FaultyDisk, MemoryDisk, Open};
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType};
@@ -412,4 +412,67 @@ fn a_load_file_of_another_life_does_not_reach_the_archive() {
     let (text, code) = refused(plan(&backup, &archive, RestoreTo::End));
     assert!(text.starts_with("\"memory (lost when the process ends)/load-") && code == 1, "{text}");
     assert!(text.contains("it is of another life of the same database"), "{text}");
+}
+
+/// One life archives its first log files. The other one frees its own without an archive, and would go on in the archive behind them.
+#[test]
+fn the_log_of_another_life_does_not_follow_in_the_archive() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let small = || Options { log_bytes_max: 16 << 20, ..options() };
+    let archiving = || Options { log_bytes_max: 16 << 20, ..archiving(&archive) };
+    let logs = |disk: &dyn Disk| -> Vec<String> {
+        let mut names = disk.list().unwrap();
+        names.retain(|name| name.starts_with("log-0"));
+        names.sort_unstable();
+        names
+    };
+    let disk = FaultyDisk::new(1);
+    let db = Database::open_on(disk.clone(), archiving()).unwrap();
+    things(&db);
+    db.close().unwrap();
+    archive.list().unwrap().iter().for_each(|name| archive.remove(name).unwrap());
+    let copy = copied(&*disk);
+    let fill = |db: &Database, first: i32, is_done: &dyn Fn() -> bool| {
+        for round in 0.. {
+            if is_done() {
+                break;
+            }
+            (0..10).for_each(|id| _ = add(db, first + 10 * round + id, 30_000));
+            db.checkpoint().unwrap();
+        }
+    };
+
+    let first = Database::open_on(disk.clone(), archiving()).unwrap();
+    let (backup, _) = full(&first);
+    fill(&first, 1_000, &|| logs(&*archive).len() >= 2);
+    first.sync().unwrap();
+    let expected = ids(&first);
+    disk.kill();
+    drop(first);
+    let has = contents(&*archive);
+
+    let second = Database::open_on(copy.clone(), small()).unwrap();
+    fill(&second, 500_000, &|| logs(&*copy)[0] > logs(&*archive)[1]);
+    assert_eq!(logs(&*copy)[0], "log-0000000003", "the test's own premise");
+    second.close().unwrap();
+    let second = Database::open_on(copy.clone(), archiving()).unwrap();
+    let told = second.archive_log().unwrap_err().to_string();
+    let expected_text = "\"log-0000000002\" there ends with the block of checksum ";
+    assert!(
+        told.contains(expected_text) && told.contains("it is another life's of the same database"),
+        "{told}"
+    );
+    add(&second, 1, 400);
+    second.checkpoint().unwrap();
+    fill(&second, 600_000, &|| second.metrics().archive.unwrap().failure.as_ref() == Some(&told));
+    assert_eq!(logs(&*copy)[0], "log-0000000003", "it is kept");
+    assert_eq!(second.close().unwrap_err().to_string(), told);
+    assert!(contents(&*archive) == has);
+
+    Database::open_on(disk.restart(), archiving()).unwrap().close().unwrap();
+    let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
+    assert!(ids(&db) == expected);
+    let gap: Arc<dyn Disk> = MemoryDisk::new();
+    let second = Database::open_on(copy, Options { archive: Some(Archive::on(gap)), ..small() }).unwrap();
+    second.archive_log().unwrap();
 }

@@ -13,6 +13,10 @@
 //! identity and the same names of files. The archive keeps the files of the life that it has; the other one is refused, and keeps
 //! its log.
 //!
+//! Before the first log file the archiver looks at the one before it, which the database may have freed: if the archive has all of
+//! that, its last block has to be the one that the log names as its predecessor (`Archiver::check_follows`). An archive that lacks
+//! a part in between has a gap, which a restore names, and does not tell whose its log is.
+//!
 //! An archiver has its directory to itself: it locks the directory before it looks at what is there, and holds the lock until the
 //! database closes. So a copy under its other name (`NAME.unfinished`) has one writer, and one that is there when the lock is taken
 //! was cut short: it is removed, as after an error.
@@ -23,9 +27,11 @@ use hashbrown::HashSet;
 use parking_lot::Mutex;
 
 use super::PAGE;
+use super::block::{self, BLOCK_MAX};
 use super::files::{self, LogFile};
+use super::reader::first_block;
 use crate::checkpoint::load_file::{load_file_name, load_file_number};
-use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, Open, remove_in_steps};
+use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
 use crate::{Error, Result};
 
 const PIECE: usize = 1 << 20;
@@ -48,6 +54,7 @@ pub struct ArchiveStats {
 pub(crate) struct Archiver {
     from: Arc<dyn Disk>,
     to: Arc<dyn Disk>,
+    database: u128,
     /// Held while a file is copied.
     state: Mutex<State>,
     /// Apart: a reader of the figures must not wait for a copy.
@@ -64,14 +71,16 @@ struct State {
     done: u64,
     /// The archive has the log up to this position of the stream, if not more.
     up_to: u64,
+    /// The oldest log file here was found to follow on the one before it in the archive.
+    follows: bool,
     /// The archive's log was found to be the beginning of this one.
     is_ours: bool,
     loads: HashSet<u64>,
 }
 
 impl Archiver {
-    pub(crate) fn new(from: Arc<dyn Disk>, to: Arc<dyn Disk>) -> Archiver {
-        Archiver { from, to, state: Mutex::default(), stats: Mutex::default() }
+    pub(crate) fn new(from: Arc<dyn Disk>, to: Arc<dyn Disk>, database: u128) -> Archiver {
+        Archiver { from, to, database, state: Mutex::default(), stats: Mutex::default() }
     }
 
     pub(crate) fn stats(&self) -> ArchiveStats {
@@ -83,11 +92,9 @@ impl Archiver {
         let mut state = self.state.lock();
         let done = state.done;
         for file in files.iter().filter(|file| file.sequence > done) {
-            if self.note(self.hold(&mut state)).is_err() {
-                break;
-            }
-            let length = PAGE as u64 + file.capacity;
-            if self.note(self.copy_log(file, length)).is_err() {
+            let held = self.hold(&mut state).and_then(|()| self.check_follows(&mut state, files));
+            let copied = held.and_then(|()| self.copy_log(file, PAGE as u64 + file.capacity));
+            if self.note(copied).is_err() {
                 break;
             }
             state.done = file.sequence;
@@ -104,6 +111,7 @@ impl Archiver {
             return Ok(());
         }
         self.note(self.hold(&mut state))?;
+        self.note(self.check_follows(&mut state, files))?;
         for file in files.iter().filter(|file| file.sequence > state.done).cloned().collect::<Vec<_>>() {
             self.note(self.copy_log(&file, bytes_until(&file, durable)))?;
         }
@@ -117,6 +125,7 @@ impl Archiver {
         let mut state = self.state.lock();
         if !state.is_ours {
             self.note(self.hold(&mut state))?;
+            self.note(self.check_follows(&mut state, files))?;
             let check = |file: &Arc<LogFile>| {
                 self.check_goes_on(&files::name(file.sequence), bytes_until(file, durable))
             };
@@ -183,6 +192,36 @@ impl Archiver {
     pub(crate) fn note<T>(&self, outcome: Result<T>) -> Result<T> {
         self.stats.lock().failure = outcome.as_ref().err().map(Error::to_string);
         outcome
+    }
+
+    /// Refuses an archive whose log ends, at the end of a file, with another block than the one that the oldest of these files names
+    /// as its predecessor.
+    fn check_follows(&self, state: &mut State, files: &[Arc<LogFile>]) -> Result<()> {
+        let Some(oldest) = files.first().filter(|_| !state.follows) else { return Ok(()) };
+        let before = files::name(oldest.sequence.saturating_sub(1));
+        let there = match self.to.open(&before, Open::ReadOnly, Caching::Buffered) {
+            Err(error) if error.is_missing() => None,
+            opened => {
+                let seed = block::seed(self.database, oldest.sequence - 1);
+                last_checksum(&*opened?, oldest.start, seed)?
+            }
+        };
+        let name = files::name(oldest.sequence);
+        let here = self.from.open(&name, Open::ReadOnly, Caching::Buffered)?;
+        let named = first_block(oldest, &*here)?.map(|first| first.previous);
+        if let (Some(there), Some(named)) = (there, named)
+            && there != named
+        {
+            let what = format!(
+                "this log in the archive {}: \"{before}\" there ends with the block of checksum {there:016x}, and \"{name}\" of the \
+                 database follows on the block of checksum {named:016x}, so it is another life's of the same database (a copy of \
+                 its directory), or damaged; give this life an archive of its own and take a full backup",
+                self.to.describe()
+            );
+            return Err(Error::Unsupported { what });
+        }
+        state.follows = true;
+        Ok(())
     }
 
     /// Copies the first `bytes` bytes of a log file. What lies behind them is of no use, but every log file has its length.
@@ -266,6 +305,23 @@ impl Archiver {
 fn is_unfinished(name: &str) -> bool {
     let of = name.strip_suffix(UNFINISHED);
     of.is_some_and(|of| files::sequence(of).is_some() || load_file_number(of).is_some())
+}
+
+/// The checksum of the last block of a log file that ends at this position of the stream, if its blocks come to its end.
+fn last_checksum(file: &dyn File, end: u64, seed: u64) -> Result<Option<u64>> {
+    let length = file.length()?;
+    let tail = length.saturating_sub(PAGE as u64).min(end).min(BLOCK_MAX as u64);
+    let mut bytes = vec![0; tail as usize];
+    file.read_at(&mut bytes, length - tail)?;
+    let checksum_at = |at: usize| {
+        let (block, position) = (&bytes[at..], end - tail + at as u64);
+        let length = block::claimed_length(block, position, block.len() as u64)?;
+        if length < block.len() {
+            return None;
+        }
+        block::verify(block, seed).map(|(_, checksum)| checksum)
+    };
+    Ok((0..bytes.len()).step_by(8).find_map(checksum_at))
 }
 
 /// The bytes of a log file up to this position of the stream.

@@ -283,7 +283,7 @@ fn read(
 }
 
 /// The header of a file's first block, if that verifies.
-fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<Header>> {
+pub(super) fn first_block(header: &LogFileHeader, file: &dyn File) -> Result<Option<Header>> {
     let mut claim = [0; HEADER];
     file.read_at(&mut claim, PAGE as u64)?;
     let Some(length) = block::claimed_length(&claim, header.start, header.capacity.min(BLOCK_MAX as u64))

@@ -33,7 +33,7 @@ fn files_that_the_archive_has_taken_may_go_while_it_is_looked_at() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
     let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
     (0..3).for_each(|_| table.prepare().unwrap());
-    let (files, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive));
+    let (files, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive, DATABASE));
     assert_eq!(archiver.take(&files[..2]), 2);
     disk.remove("log-0000000001").unwrap();
     archiver.check_is_ours(&files, table.prepared()).unwrap();
@@ -60,7 +60,7 @@ fn an_archive_never_goes_back() {
     for between in [50_000, 400_000] {
         let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
         let log = Log::create(&disk, DATABASE, &small()).unwrap();
-        log.archive_to(Archiver::new(disk.clone(), archive.clone()));
+        log.archive_to(Archiver::new(disk.clone(), archive.clone(), DATABASE));
         let early = filled(&log, 100_000);
         let late = filled(&log, between);
         assert!(late > early);
@@ -78,7 +78,7 @@ fn a_closed_log_archives_nothing_and_leaves_the_archive_to_others() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
     let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
     table.prepare().unwrap();
-    let (log, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive.clone()));
+    let (log, archiver) = (table.behind(0), Archiver::new(disk.clone(), archive.clone(), DATABASE));
     disk.open("load-0000000001", Open::CreateNew, Caching::Buffered).unwrap();
     archiver.close();
     for refused in [
