@@ -24,6 +24,7 @@ use std::sync::Arc;
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::image::{self, ImageHeader, seed_of};
+use crate::catalog::system::LAST_ID;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, Lsn};
 use crate::io::{AlignedBuffer, Caching, Disk, DiskResult, File, Open};
@@ -74,9 +75,11 @@ pub(crate) fn load_file_name(number: u64) -> String {
     format!("{PREFIX}{number:010}")
 }
 
-/// The number of a load file, if the name is one's.
+/// The number of a load file, if the name is one's: one that [`load_file_name`] makes of a number that a load can have. A load's
+/// number is an identifier of the catalog, and the next identifier is above those of all load files.
 pub(crate) fn load_file_number(name: &str) -> Option<u64> {
-    name.strip_prefix(PREFIX)?.parse().ok()
+    let number = name.strip_prefix(PREFIX)?.parse().ok()?;
+    (number <= u64::from(LAST_ID) && name == load_file_name(number)).then_some(number)
 }
 
 /// The seed of the images in a load file: its number counts, so that no other load's are taken for its.
@@ -404,6 +407,25 @@ mod tests {
         let told =
             LoadFileReader::open(&*disk, 77, 5, Some(digest)).err().expect("it is refused").to_string();
         assert!(told.contains(", this one has none: "), "{told}");
+    }
+
+    #[test]
+    fn only_names_that_loads_give_their_files_are_those_of_load_files() {
+        for number in [0, 5, u64::from(LAST_ID)] {
+            assert_eq!(load_file_number(&load_file_name(number)), Some(number));
+        }
+        let above = load_file_name(u64::from(LAST_ID) + 1);
+        for name in [
+            "load-",
+            "load-5",
+            "load-+5",
+            "load-+000000005",
+            "load-0000000005.bak",
+            &above,
+            "load-99999999999",
+        ] {
+            assert_eq!(load_file_number(name), None, "{name}");
+        }
     }
 
     #[test]
