@@ -45,7 +45,7 @@ fn no_file_goes_to_an_archive_that_another_process_holds() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
     let table = FileTable::new(disk.clone(), DATABASE, &small(), Caching::Buffered, Vec::new()).unwrap();
     (0..2).for_each(|_| table.prepare().unwrap());
-    let archiver = Archiver::new(disk, archive.clone());
+    let archiver = Archiver::new(disk, archive.clone(), DATABASE);
     let held = archive.lock().unwrap();
     assert_eq!(archiver.take(&table.behind(0)), 0);
     assert!(files(&archive).is_empty());
