@@ -6,12 +6,12 @@
 //! - **D1** At most one executor runs: the one that `running` names, whose seat says so.
 //! - **D2** Nobody runs only if nobody could: no executor is ready, and there is no request to be run or no idle executor.
 //! - **D3** A blocked executor that may go on is ready, in the order in which their waits ended, and runs before the next
-//!   request does.
+//!   request is taken off the queue. Where requests are taken off in groups, those of the group that has been taken off come first.
 //! - **D4** A request is in one place: the queue, the restarts, or with an executor, which gives it back as a response or to
 //!   the restarts. After the close each is still run; when a queue is given up, those that nobody has taken off it are
 //!   whose who gave it up, and each of the others is run here.
-//! - **D6** What is [begun](Standing::Begun) stands before what is new, each in the order in which it came; also where it is
-//!   put when a queue is given up.
+//! - **D6** What is [begun](Standing::Begun) stands on the queue before what is new, each in the order in which it came; also where it
+//!   is put when a queue is given up. It is behind a group that has been taken off, as in D3.
 
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
