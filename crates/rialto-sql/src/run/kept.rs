@@ -13,9 +13,40 @@ pub const KEPT_BYTES_MAX: usize = 512 << 20;
 /// What an allocation takes besides its bytes.
 pub(super) const ALLOCATION_BYTES: usize = 16;
 
-/// What a place in the list of rows takes: a list that grows has room for twice as many, and a sort needs room for half as many.
-pub(super) const fn place_bytes<T>() -> usize {
-    2 * size_of::<T>() + size_of::<T>() / 2
+/// What a place in the list of a sort takes: a list that grows has room for twice as many, and a sort needs room for half as many.
+const PLACE_BYTES: usize = 2 * size_of::<Row>() + size_of::<Row>() / 2;
+
+/// Rows in the order that they came in. None of them moves when there are more, so each takes its own place only.
+pub(super) struct KeptRows<T> {
+    pieces: Vec<Vec<T>>,
+}
+
+impl<T> KeptRows<T> {
+    const PIECE: usize = 1_024;
+
+    pub(super) fn new() -> KeptRows<T> {
+        KeptRows { pieces: Vec::new() }
+    }
+
+    pub(super) fn push(&mut self, row: T) {
+        match self.pieces.last_mut() {
+            Some(piece) if piece.len() < Self::PIECE => piece.push(row),
+            // The first piece grows with its rows: most statements keep few.
+            last => {
+                let mut piece = if last.is_some() { Vec::with_capacity(Self::PIECE) } else { Vec::new() };
+                piece.push(row);
+                self.pieces.push(piece);
+            }
+        }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &T> {
+        self.pieces.iter().flatten()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.pieces.iter().map(Vec::len).sum()
+    }
 }
 
 /// How much a statement may still keep.
@@ -134,7 +165,7 @@ fn sort_order(order: &[Order], left: &[Value], right: &[Value]) -> Ordering {
 }
 
 fn row_bytes(keys: &Vec<Value>, values: &Vec<Value>) -> usize {
-    place_bytes::<Row>() + list_bytes(keys) + list_bytes(values)
+    PLACE_BYTES + list_bytes(keys) + list_bytes(values)
 }
 
 /// The bytes that a list of values takes beside its own place.

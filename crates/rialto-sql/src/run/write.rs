@@ -6,7 +6,7 @@ use rialto::row::Value;
 use rialto::{Fields, RowKey, ScanMode};
 use smallvec::SmallVec;
 
-use super::kept::{ALLOCATION_BYTES, Budget, bytes_of, list_bytes, place_bytes};
+use super::kept::{ALLOCATION_BYTES, Budget, KeptRows, bytes_of, list_bytes};
 use super::select::series;
 use super::{Carried, Run, holds};
 use crate::bind::{BoundInsert, BoundUpdate, RowSource};
@@ -81,22 +81,18 @@ fn evaluate<C: Columns + ?Sized>(
 type Changes = SmallVec<[(usize, Value); 4]>;
 
 /// A row that an UPDATE has found: its identity, its changes, and for RETURNING what it is after them.
-type Changed = (RowKey, Changes, Vec<Value>);
+type Changed = (RowKey, Box<[(usize, Value)]>, Vec<Value>);
 
 /// What a row takes that is kept to be changed: its key may be long.
 fn changed_bytes((key, changes, new): &Changed) -> usize {
-    let spilled = if changes.spilled() {
-        changes.capacity() * size_of::<(usize, Value)>() + ALLOCATION_BYTES
-    } else {
-        0
-    };
     let values = bytes_of(changes.iter().map(|(_, value)| value));
-    place_bytes::<Changed>() + key.allocated_bytes() + spilled + values + list_bytes(new)
+    let changes = size_of_val(&**changes) + ALLOCATION_BYTES;
+    size_of::<Changed>() + key.allocated_bytes() + changes + values + list_bytes(new)
 }
 
 /// What a row takes that is kept to be deleted.
 fn deleted_bytes(key: &RowKey) -> usize {
-    place_bytes::<RowKey>() + key.allocated_bytes()
+    size_of::<RowKey>() + key.allocated_bytes()
 }
 
 fn changes<C: Columns + ?Sized>(plan: &BoundUpdate, row: &C, context: Context<'_>) -> Result<Changes> {
@@ -143,7 +139,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
     };
     // All rows are found before the first is changed.
-    let (mut found, mut kept) = (Vec::new(), Budget::default());
+    let (mut found, mut kept) = (KeptRows::new(), Budget::default());
     let mut carried = Carried::new();
     let context = run.out.context;
     let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
@@ -152,7 +148,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
                 let changes = changes(bound, &row, context)?;
                 let new =
                     if bound.returning.is_empty() { Vec::new() } else { changed(bound, &row, &changes) };
-                let row: Changed = (key.clone(), changes, new);
+                let row: Changed = (key.clone(), changes.into_boxed_slice(), new);
                 kept.take(changed_bytes(&row))?;
                 found.push(row);
             }
@@ -160,7 +156,7 @@ pub fn update(run: &mut Run<'_>, plan: &UpdatePlan) -> Result<u64> {
         })())
     });
     carried.give(scanned)?;
-    for (key, changes, new) in &found {
+    for (key, changes, new) in found.iter() {
         run.tx.update_at(&bound.table, key, changes)?;
         if !bound.returning.is_empty() {
             run.out.send(&bound.returning, &new[..])?;
@@ -237,7 +233,7 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
         Found::Scan(scan) => (scan, &plan.access.rest),
         Found::Everything => (plan::everything(ScanMode::Update), &plan.access.all),
     };
-    let (mut found, mut kept) = (Vec::new(), Budget::default());
+    let (mut found, mut kept) = (KeptRows::new(), Budget::default());
     let out = &mut run.out;
     let mut carried = Carried::new();
     let scanned = run.tx.scan_planned(&bound.table, &bound.schema, &scan, |key, row| {
@@ -254,7 +250,7 @@ pub fn delete(run: &mut Run<'_>, plan: &DeletePlan) -> Result<u64> {
         })())
     });
     carried.give(scanned)?;
-    for key in &found {
+    for key in found.iter() {
         run.tx.delete_at(&bound.table, key)?;
     }
     Ok(found.len() as u64)
@@ -267,6 +263,26 @@ mod tests {
     use rialto::{Database, Options, Scan, TableDef};
 
     use super::*;
+
+    /// Some millions of rows are changed by one statement.
+    #[test]
+    fn a_row_that_is_changed_takes_little() {
+        let options = Options { memory_bytes: 64 << 20, ..Options::default() };
+        let database = Database::open_on(MemoryDisk::new(), options).unwrap();
+        let mut tx = database.begin().unwrap();
+        let columns = vec![Column::new("k", ColumnType::Int4)];
+        let table = tx.create_table(&TableDef::new("t", columns).with_primary_key(&["k"])).unwrap();
+        tx.insert(&table, &[Value::Int4(1)]).unwrap();
+        let mut key = None;
+        tx.scan(&table, &Scan::all(), |found, _| {
+            key = Some(found.clone());
+            Ok(ControlFlow::Break(()))
+        })
+        .unwrap();
+        let row: Changed = (key.unwrap(), Box::new([(0, Value::Int4(2))]), Vec::new());
+        let bytes = changed_bytes(&row);
+        assert!(bytes <= 200, "{bytes}");
+    }
 
     #[test]
     fn a_long_key_counts() {

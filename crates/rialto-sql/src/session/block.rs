@@ -90,12 +90,6 @@ impl Session {
         if self.tx.is_some() { Ok(()) } else { self.begin_transaction() }
     }
 
-    /// Begins the kernel's transaction before a look at tables, if the client may go on behind a table that is not there: its absence
-    /// is locked then (I7).
-    pub(super) fn begin_behind_savepoints(&mut self) -> Result<()> {
-        if self.savepoints.is_empty() || self.failed { Ok(()) } else { self.begin() }
-    }
-
     fn begin_transaction(&mut self) -> Result<()> {
         if self.block == Block::Explicit && self.savepoints.iter().any(|savepoint| savepoint.mark.is_some()) {
             // Its transaction died under it; only ROLLBACK is left, and `failed` says so.

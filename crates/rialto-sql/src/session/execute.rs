@@ -170,15 +170,13 @@ impl Session {
         self.bind(|facts, lookup| prepared::prepare_lifted(text, statement, literals, facts, catalog, lookup))
     }
 
-    /// Binds and plans a statement. Without a transaction nothing waits later for what was found, and one that begins for it is not at
-    /// its end when that is told. So what the plan tells of tables, their columns and their indexes has to be durable when it is there: all that was looked at, which is more than
+    /// Binds and plans a statement. Without a transaction nothing waits later for what was found, so what the plan tells of
+    /// tables, their columns and their indexes has to be durable when it is there: all that was looked at, which is more than
     /// the names (I3).
     fn bind<T>(
         &mut self,
         bind: impl FnOnce((&Facts, &Cancel), &mut dyn FnMut(&Name) -> Result<Table>) -> Result<T>,
     ) -> Result<T> {
-        let was_open = self.tx.is_some();
-        self.begin_behind_savepoints()?;
         let durability = self.durability();
         let Session { tx, database, facts, cancel, .. } = self;
         let mut looked = false;
@@ -188,7 +186,7 @@ impl Session {
         };
         let facts = (&*facts, &**cancel);
         let bound = cancel.reading(|| bind(facts, &mut lookup));
-        if looked && !was_open {
+        if looked && tx.is_none() {
             database.settle_definitions(durability)?;
         }
         bound
@@ -396,10 +394,8 @@ impl Session {
 
     /// A table, for a statement that tells whether it is there.
     pub(super) fn find_settled(&mut self, name: &Name) -> Result<Table> {
-        let was_open = self.tx.is_some();
-        self.begin_behind_savepoints()?;
         let found = find(&mut self.tx, &self.database, name);
-        if !was_open {
+        if self.tx.is_none() {
             self.database.settle_definitions(self.durability())?;
         }
         found
@@ -492,7 +488,7 @@ fn is_stale(error: &SqlError) -> bool {
 /// waits, after its last look at the table.
 fn find(tx: &mut Option<Transaction<'_>>, database: &Database, name: &Name) -> Result<Table> {
     let found = match tx {
-        Some(tx) => tx.table(&name.text),
+        Some(tx) => tx.table_unlocked(&name.text),
         None => database.table(&name.text),
     };
     prepared::find_table(name, found)

@@ -563,16 +563,16 @@ impl Checkpointer {
     }
 
     /// Whether another checkpoint of the same state lets log go: what the older one of three is kept for, or a log of nothing but the
-    /// pads of many openings, behind the newest one's point.
+    /// pads of many openings, behind the newest one's point or, of three, the older one's.
     fn keeps_log(&self, home: &HomeFile) -> bool {
         let current = home.block();
-        let is_kept_for =
-            |older: &HomeBlock| self.options.copies > 2 && older.redo_start < current.redo_start;
         let is_far = |point: LogPoint| {
             let behind = self.source.log_position().saturating_sub(point.position.0);
             behind > self.options.log_bytes_pressing() / 4
         };
-        home.older().is_some_and(is_kept_for) || current.point.is_some_and(is_far)
+        let is_kept_for =
+            |older: &HomeBlock| older.redo_start < current.redo_start || older.point.is_some_and(is_far);
+        self.options.copies > 2 && home.older().is_some_and(is_kept_for) || current.point.is_some_and(is_far)
     }
 
     fn report(

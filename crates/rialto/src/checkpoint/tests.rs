@@ -124,14 +124,18 @@ fn checkpoints_alternate_skip_what_is_clean_and_free_the_log_one_later() {
 /// Each opening writes a pad. A checkpoint of the same state has a new point, so that those before it can go.
 #[test]
 fn pads_of_many_openings_go_when_room_is_wanted() {
-    let (engine, checkpointer) = create(MemoryDisk::new()).unwrap();
-    engine.commit(vec![(0, Some(vec![1; 100]))]);
-    assert!(!checkpointer.run_now().unwrap().skipped);
-    engine.pads.store(options().log_bytes_max / 2, Ordering::SeqCst);
-    assert!(checkpointer.run_now().unwrap().skipped, "there is room");
-    for is_skipped in [false, true] {
-        checkpointer.want_room();
-        assert_eq!(checkpointer.run_now().unwrap().skipped, is_skipped);
+    // Of three copies the log is kept for the older checkpoint, too.
+    for (copies, skipped) in [(2, &[false, true][..]), (3, &[false, false, true])] {
+        let disk = MemoryDisk::new();
+        let (engine, checkpointer) = create_with(disk, CheckpointOptions { copies, ..options() }).unwrap();
+        engine.commit(vec![(0, Some(vec![1; 100]))]);
+        assert!(!checkpointer.run_now().unwrap().skipped);
+        engine.pads.store(options().log_bytes_max / 2, Ordering::SeqCst);
+        assert!(checkpointer.run_now().unwrap().skipped, "there is room");
+        for &is_skipped in skipped {
+            checkpointer.want_room();
+            assert_eq!(checkpointer.run_now().unwrap().skipped, is_skipped, "{copies} copies");
+        }
     }
 }
 

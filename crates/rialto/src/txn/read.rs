@@ -90,10 +90,23 @@ impl Context {
     /// The table of this name, the transaction's own DDL included.
     ///
     /// I7: a table's absence is locked as a whole, by the catalog's lock, since a definition may make the table at any time else.
+    fn table(&mut self, name: &str) -> Result<Table> {
+        loop {
+            let found = self.table_unlocked(name);
+            if !matches!(found, Err(Error::NoSuchTable { .. })) || self.owner.mode_of(CATALOG_LOCK).is_some()
+            {
+                return found;
+            }
+            self.lock_catalog(name)?;
+            // A definition that was waited for may have made it.
+        }
+    }
+
+    /// As [`Context::table`], whose absence is not locked.
     ///
     /// A call finds the same tables, in the same versions, at its place in the log: a table that it has found is locked by
     /// intention until then, and a table's absence is an error of the moment ([`Error::is_of_the_moment`]).
-    fn table(&mut self, name: &str) -> Result<Table> {
+    fn table_unlocked(&mut self, name: &str) -> Result<Table> {
         if let Some(ddl) = &self.ddl
             && let Some(answer) = ddl.table(name, &self.core.catalog)
         {
@@ -101,22 +114,18 @@ impl Context {
         }
         loop {
             let found = self.core.catalog.table(name);
+            if let Ok(table) = &found
+                && rarely(self.may_be_a_call())
+            {
+                self.check()?;
+                match self.use_table(table, LockMode::IntentShared) {
+                    // It was dropped while its lock was waited for. Another table may have the name.
+                    Err(Error::NoSuchTable { .. }) => continue,
+                    used => drop(used?),
+                }
+            }
             let depends = match &found {
-                Ok(table) if rarely(self.may_be_a_call()) => {
-                    self.check()?;
-                    match self.use_table(table, LockMode::IntentShared) {
-                        // It was dropped while its lock was waited for. Another table may have the name.
-                        Err(Error::NoSuchTable { .. }) => continue,
-                        used => drop(used?),
-                    }
-                    table.version().floor()
-                }
                 Ok(table) => table.version().floor(),
-                Err(_) if self.owner.mode_of(CATALOG_LOCK).is_none() => {
-                    self.lock_catalog(name)?;
-                    // A definition that was waited for may have made it.
-                    continue;
-                }
                 Err(_) => {
                     self.colours.note_anything_absent();
                     self.core.catalog.changed_at()
@@ -298,6 +307,15 @@ impl Transaction<'_> {
     /// [`Error::NoSuchTable`]; what a lock can meet.
     pub fn table(&mut self, name: &str) -> Result<Table> {
         self.operate(|context| context.table(name))
+    }
+
+    /// As [`Transaction::table`], but a table's absence is not locked, and nothing is waited for: for a transaction that ends by the error.
+    /// One that goes on may see rows as the transaction has left them that made the table meanwhile.
+    ///
+    /// # Errors
+    /// As [`Transaction::table`].
+    pub fn table_unlocked(&mut self, name: &str) -> Result<Table> {
+        self.operate(|context| context.table_unlocked(name))
     }
 
     /// A copy of the row with this primary key.

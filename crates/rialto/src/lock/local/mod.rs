@@ -732,7 +732,6 @@ impl LockManager {
     pub fn hand_over(&self, part: &mut Owner, leader: &mut Owner) -> bool {
         self.leave_stint(part);
         self.leave_stint(leader);
-        leader.body.long_keys += std::mem::take(&mut part.body.long_keys);
         let (mut kept, mut out) = (SmallVec::new(), Executors::new());
         while let Some(held) = part.body.locals.pop() {
             let executor = held.executor;
@@ -751,6 +750,10 @@ impl LockManager {
             }
         }
         part.body.locals = kept;
+        // The count is forgotten when the last of its locks is released.
+        if !leader.body.locals.is_empty() {
+            leader.body.long_keys += std::mem::take(&mut part.body.long_keys);
+        }
         let has_all = part.body.locals.is_empty();
         if has_all {
             self.part_from_leader(part);
