@@ -71,8 +71,9 @@ impl Cancel {
     /// Reads a statement: `work` can be cancelled.
     pub(crate) fn reading<T>(&self, work: impl FnOnce() -> Result<T>) -> Result<T> {
         if self.stage.load(Ordering::Relaxed) != IDLE {
-            // A plan is made anew while its statement runs.
-            return work();
+            // A plan is made anew while its statement runs. One in which a request has come ends in its error, and is not kept.
+            let answer = work()?;
+            return self.check().map(|()| answer);
         }
         self.enter(READING);
         let answer = work();

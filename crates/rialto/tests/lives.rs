@@ -305,7 +305,10 @@ fn another_life_of_the_database_does_not_reach_the_archive() {
         }
         assert!(cold.list().unwrap().contains(&"log-0000000001".to_owned()), "it is kept");
         let expected_of_second = ids(&second);
-        assert_eq!(second.close().unwrap_err().to_string(), told);
+        // Where exactly they differ may be told anew: with more of the log a byte can be the same by chance.
+        let before_offset = |text: &str| text.split(" from offset ").next().unwrap().to_owned();
+        let at_close = second.close().unwrap_err().to_string();
+        assert_eq!(before_offset(&at_close), before_offset(&told));
         assert!(contents(&*archive) == has, "nothing of the first one's is replaced, and nothing is added");
 
         let (db, ..) = restored(plan(&backup, &archive, RestoreTo::End));
@@ -417,8 +420,15 @@ fn a_load_file_of_another_life_does_not_reach_the_archive() {
 /// One life archives its first log files. The other one frees its own without an archive, and would go on in the archive behind them.
 #[test]
 fn the_log_of_another_life_does_not_follow_in_the_archive() {
+    does_not_follow(16 << 20, "\"log-0000000002\" there ends with the block of checksum ");
+    // Log files of another length.
+    does_not_follow(24 << 20, "\"log-0000000002\" there ends at position ");
+}
+
+/// The other life's log has this bound, and is refused with a text that has this.
+fn does_not_follow(log_bytes_max: u64, expected_text: &str) {
     let archive: Arc<dyn Disk> = MemoryDisk::new();
-    let small = || Options { log_bytes_max: 16 << 20, ..options() };
+    let small = || Options { log_bytes_max, ..options() };
     let archiving = || Options { log_bytes_max: 16 << 20, ..archiving(&archive) };
     let logs = |disk: &dyn Disk| -> Vec<String> {
         let mut names = disk.list().unwrap();
@@ -455,9 +465,8 @@ fn the_log_of_another_life_does_not_follow_in_the_archive() {
     fill(&second, 500_000, &|| logs(&*copy)[0] > logs(&*archive)[1]);
     assert_eq!(logs(&*copy)[0], "log-0000000003", "the test's own premise");
     second.close().unwrap();
-    let second = Database::open_on(copy.clone(), archiving()).unwrap();
+    let second = Database::open_on(copy.clone(), Options { log_bytes_max, ..archiving() }).unwrap();
     let told = second.archive_log().unwrap_err().to_string();
-    let expected_text = "\"log-0000000002\" there ends with the block of checksum ";
     assert!(
         told.contains(expected_text) && told.contains("it is another life's of the same database"),
         "{told}"

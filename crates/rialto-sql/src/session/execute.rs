@@ -115,7 +115,13 @@ impl Session {
             return Err(in_failed_block());
         }
         let key: Arc<str> = lifted.key.as_str().into();
-        if let Ok((plan, sound)) = self.bind_lifted(text, statement.clone(), &lifted.literals) {
+        let lifts = self.bind_lifted(text, statement.clone(), &lifted.literals);
+        if let Err(cancelled) = &lifts
+            && cancelled.sqlstate == SqlState::Cancelled
+        {
+            return Err(cancelled.clone());
+        }
+        if let Ok((plan, sound)) = lifts {
             let plan = sound.then(|| Arc::new(plan));
             if !self.defined {
                 let bytes = plan.as_ref().map_or(0, |plan| plan.bytes);

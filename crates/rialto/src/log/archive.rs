@@ -28,7 +28,7 @@ use parking_lot::Mutex;
 
 use super::PAGE;
 use super::block::{self, BLOCK_MAX};
-use super::files::{self, LogFile};
+use super::files::{self, LogFile, LogFileHeader};
 use super::reader::first_block;
 use crate::checkpoint::load_file::{load_file_name, load_file_number};
 use crate::io::{AlignedBuffer, Caching, DirectoryLock, Disk, File, Open, remove_in_steps};
@@ -198,27 +198,38 @@ impl Archiver {
     /// as its predecessor.
     fn check_follows(&self, state: &mut State, files: &[Arc<LogFile>]) -> Result<()> {
         let Some(oldest) = files.first().filter(|_| !state.follows) else { return Ok(()) };
-        let before = files::name(oldest.sequence.saturating_sub(1));
+        let (before, name) = (files::name(oldest.sequence.saturating_sub(1)), files::name(oldest.sequence));
+        let another_life = |differs: String| {
+            let what = format!(
+                "this log in the archive {}: {differs}, so it is another life's of the same database (a copy of its directory), or \
+                 damaged; give this life an archive of its own and take a full backup",
+                self.to.describe()
+            );
+            Err(Error::Unsupported { what })
+        };
         let there = match self.to.open(&before, Open::ReadOnly, Caching::Buffered) {
             Err(error) if error.is_missing() => None,
             opened => {
-                let seed = block::seed(self.database, oldest.sequence - 1);
-                last_checksum(&*opened?, oldest.start, seed)?
+                let file = opened?;
+                let end = LogFileHeader::read(&*file, self.database).ok().map(|header| header.end());
+                if let Some(end) = end.filter(|&end| end != oldest.start) {
+                    return another_life(format!(
+                        "\"{before}\" there ends at position {end}, and \"{name}\" of the database begins at {}",
+                        oldest.start
+                    ));
+                }
+                last_checksum(&*file, oldest.start, block::seed(self.database, oldest.sequence - 1))?
             }
         };
-        let name = files::name(oldest.sequence);
         let here = self.from.open(&name, Open::ReadOnly, Caching::Buffered)?;
         let named = first_block(oldest, &*here)?.map(|first| first.previous);
         if let (Some(there), Some(named)) = (there, named)
             && there != named
         {
-            let what = format!(
-                "this log in the archive {}: \"{before}\" there ends with the block of checksum {there:016x}, and \"{name}\" of the \
-                 database follows on the block of checksum {named:016x}, so it is another life's of the same database (a copy of \
-                 its directory), or damaged; give this life an archive of its own and take a full backup",
-                self.to.describe()
-            );
-            return Err(Error::Unsupported { what });
+            return another_life(format!(
+                "\"{before}\" there ends with the block of checksum {there:016x}, and \"{name}\" of the database follows on the block \
+                 of checksum {named:016x}"
+            ));
         }
         state.follows = true;
         Ok(())
