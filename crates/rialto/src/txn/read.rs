@@ -301,7 +301,8 @@ pub(crate) fn view<'a>(table: &'a TableVersion, body: &'a [u8]) -> RowView<'a> {
 impl Transaction<'_> {
     /// The table of this name, the transaction's own DDL included. The table is not locked before it is used, except in a call of a
     /// deterministic procedure that may be logged as a call. A table's absence is locked: after [`Error::NoSuchTable`] the definitions of
-    /// other transactions wait until this one has ended.
+    /// other transactions wait until this one has ended. Of two that both find no table and then make it, one is a deadlock's victim: call
+    /// [`Transaction::lock_definitions`] before the look.
     ///
     /// # Errors
     /// [`Error::NoSuchTable`]; what a lock can meet.

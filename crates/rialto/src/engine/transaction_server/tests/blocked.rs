@@ -218,7 +218,6 @@ fn a_commit_that_waits_for_room_is_cancelled() {
     }
 }
 
-/// Whose gates are open keeps its turn.
 /// A commit that has waited and fails ends with its executor's turn, too.
 #[test]
 fn a_commit_that_fails_at_a_gate_waits_for_its_turn() {
@@ -270,6 +269,7 @@ fn a_write_that_waits_for_a_packet_is_cancelled_and_hears_its_limit() {
     assert_eq!(database.transact(|transaction| transaction.delete(&table, 1)), Ok(true));
 }
 
+/// A transaction whose gates are open keeps its turn.
 #[test]
 fn a_definition_that_meets_no_closed_gate_does_not_wait() {
     let database = database();
