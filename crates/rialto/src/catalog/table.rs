@@ -64,7 +64,7 @@ impl Drop for Link {
 }
 
 /// What all versions of one table share: where the committed one is. A version leads to no other one but by this, or, when it was
-/// taken back, by its [`Link`]; neither keeps one alive. So what somebody has of a table is one version at most,
+/// taken back, by its [`Link`]; neither keeps one alive. So a holder of a table has one version at most,
 /// whatever has become of the table since.
 #[derive(Debug, Default)]
 pub(crate) struct Lineage {

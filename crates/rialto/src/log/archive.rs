@@ -182,7 +182,7 @@ impl Archiver {
         Ok(())
     }
 
-    /// Nothing more is copied, whoever is on the way to it: others may archive there.
+    /// Nothing more is copied, not by a call that has begun before either: another process may archive there.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         (state.directory, state.closed) = (None, true);

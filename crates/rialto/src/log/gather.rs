@@ -115,7 +115,7 @@ impl Gatherer {
         self.ring.position()
     }
 
-    /// Where the last block ends that no packet goes on behind.
+    /// Where the last block ends that ends with a whole packet, or is a pad outside of a packet.
     pub(crate) fn point(&self) -> LogPoint {
         if self.in_parts > 0 { self.before_parts } else { self.end() }
     }

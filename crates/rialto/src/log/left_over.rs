@@ -99,7 +99,7 @@ pub(crate) fn is_begun(bytes: &[u8], whole: &[u8]) -> bool {
     whole.starts_with(&bytes[..written])
 }
 
-/// Whether a shared ring holds nothing, whoever made it.
+/// Whether a shared ring holds no block.
 fn is_empty_ring(disk: &dyn Disk) -> DiskResult<bool> {
     let bytes = match disk.shared_bytes(RING_NAME)? {
         None | Some(0) => return Ok(true),

@@ -493,7 +493,7 @@ impl Log {
     }
 
     /// Where the log ends behind all places taken so far, which are gathered first, and maybe some more. It is durable when its place
-    /// is. What others commit meanwhile keeps nobody here, however much that is.
+    /// is. The call does not wait for commits that come after it, however many they are.
     ///
     /// [`Error::Stopped`] if the log has stopped.
     pub(crate) fn point(&self) -> Result<LogPoint> {

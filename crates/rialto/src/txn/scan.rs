@@ -160,8 +160,8 @@ impl Context {
             ScanMode::Share => self.check()?,
             ScanMode::Update => self.check_write()?,
         }
-        // Of an action with an identifier a whole scan strays: it is refused before it keeps anybody, its own transaction's other
-        // parts among them, from the table.
+        // A whole scan by an action with an identifier strays, and is refused below. So it does not lock the whole table, where it would
+        // wait for other transactions, and for the other parts of its own.
         let is_whole = scan.is_whole() && !self.scope.has_identifier();
         self.use_table(table, if is_whole { whole } else { intent })
     }

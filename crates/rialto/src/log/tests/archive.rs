@@ -72,7 +72,7 @@ fn an_archive_never_goes_back() {
     }
 }
 
-/// A caller of `archive_log` that was on its way when the database was closed keeps nobody out of the archive.
+/// A call of `archive_log` that reaches the archive after the database has closed does not lock it again.
 #[test]
 fn a_closed_log_archives_nothing_and_leaves_the_archive_to_others() {
     let (disk, archive): (Arc<dyn Disk>, Arc<dyn Disk>) = (MemoryDisk::new(), MemoryDisk::new());
