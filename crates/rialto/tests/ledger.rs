@@ -8,8 +8,12 @@
 mod clients;
 #[path = "ledger/contents.rs"]
 mod contents;
+#[path = "ledger/kept.rs"]
+mod kept;
 #[path = "common/seeds.rs"]
 mod seeds;
+#[path = "ledger/steps.rs"]
+mod steps;
 #[path = "ledger/told.rs"]
 mod told;
 
@@ -28,7 +32,7 @@ use rialto::{
     TransactionServerOptions,
 };
 use seeds::for_a_while;
-use told::Told;
+use told::{Bounds, END, Told};
 
 /// Some databases have to do with little, and meet its bound.
 const MEMORY: [u64; 3] = [64 << 20, 8 << 20, 4 << 20];
@@ -156,12 +160,13 @@ struct Tally {
     transactions: i64,
 }
 
-/// All clients at once, until they are done or the disk ends; the last backup.
+/// All clients at once, with so many transactions each, until they are done or the disk ends; the last backup.
 fn work(
     db: &Database,
     options: &Options,
     told: &[Told],
     state: &Contents,
+    each: i64,
     random: &mut Random,
     about: &str,
 ) -> Option<Taken> {
@@ -170,7 +175,6 @@ fn work(
     let server = TransactionServer::start(db, &standbys).unwrap();
     let over = AtomicBool::new(false);
     let demands = random.chance(1, 3);
-    let each = 10 + random.below(60) as i64;
     let with_backups = random.chance(1, 3);
     let with_changes = random.chance(1, 2);
     let taken = std::thread::scope(|scope| {
@@ -253,11 +257,11 @@ fn lives(seed: u64, tally: &mut Tally) {
     for life in 0..4 {
         let about = &format!("RIALTO_SEED={seed}, life {life}, {}", describe(&options));
         let fault = random.chance(1, 6).then(|| {
-            let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync]);
+            let kind = one_of(&mut random, &[FaultKind::Write, FaultKind::Sync, FaultKind::SyncReverts]);
             (kind, one_of(&mut random, &["", "log-"]))
         });
         // A failed sync of the directory ends the file system: until the machine starts again no other one succeeds.
-        let needs_machine = fault == Some((FaultKind::Sync, ""));
+        let needs_machine = matches!(fault, Some((FaultKind::Sync | FaultKind::SyncReverts, "")));
         let end = if needs_machine || random.chance(1, 2) { End::PowerLost } else { End::Killed };
         let range = 20 << random.below(10);
         let at = disk.steps() + 1 + random.below(range);
@@ -265,11 +269,12 @@ fn lives(seed: u64, tally: &mut Tally) {
             End::Killed => disk.kill_at(at),
             End::PowerLost => disk.crash_at(at),
         }
-        let told: Vec<Told> = state.counts.iter().map(|count| Told::at(*count)).collect();
+        let told: Vec<Told> = state.counts.iter().map(|count| Told::at(*count, None)).collect();
         if let Some((kind, name)) = fault {
             disk.fail(kind, name, random.below(200));
         }
-        let taken = work(&db, &options, &told, &state, &mut random, about);
+        let each = 10 + random.below(60) as i64;
+        let taken = work(&db, &options, &told, &state, each, &mut random, about);
         let closes = random.chance(1, 3);
         let closed = closes && db.close().is_ok();
         let end = if disk.is_down() { Some(end) } else { (!closed).then_some(end) };
@@ -290,7 +295,7 @@ fn lives(seed: u64, tally: &mut Tally) {
             tally.backups += 1;
             let about = &format!("{about}, its backup");
             let found = restored(taken, memory, None, about);
-            Told::check(&told, &found.counts, &taken.least, about);
+            Bounds::of(&told, taken.least.clone(), END).check(&found.counts, about);
             check_contents(&found, &state, about);
         }
         last_taken = taken.or(last_taken);
@@ -317,7 +322,7 @@ fn lives(seed: u64, tally: &mut Tally) {
             .unwrap_or_else(|error| panic!("{about}: {error}"));
         let found = contents(&db, about);
         let least: Vec<i64> = told.iter().map(|it| it.least(power_lost)).collect();
-        Told::check(&told, &found.counts, &least, &format!("{about}, {end:?}"));
+        Bounds::of(&told, least, END).check(&found.counts, &format!("{about}, {end:?}"));
         check_contents(&found, &state, about);
         if let (None, Some(taken), Some(archive)) = (end, &last_taken, &archive) {
             tally.archives += 1;

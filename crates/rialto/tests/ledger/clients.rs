@@ -116,13 +116,14 @@ impl<'a> Client<'a> {
     pub fn write(mut self, writer: usize, first: i64, transactions: i64) {
         let (mut number, mut refused) = (first, 0);
         while number < first + transactions && refused < 50 {
-            match self.write_one(writer, number) {
+            let began = self.told[writer].now();
+            match self.write_one(writer, number, began) {
                 Ok(()) => number += 1,
                 Err(error) => match verdict(&error, self.about) {
                     Verdict::Never => refused += 1,
                     Verdict::Over => break,
                     Verdict::Unknown => {
-                        self.told[writer].issue(number);
+                        self.told[writer].issue(number, began);
                         break;
                     }
                 },
@@ -133,7 +134,7 @@ impl<'a> Client<'a> {
         self.look_at_tickets(writer, 0);
     }
 
-    fn write_one(&mut self, writer: usize, number: i64) -> Result<(), Error> {
+    fn write_one(&mut self, writer: usize, number: i64, began: u64) -> Result<(), Error> {
         let other = (writer + 1 + self.random.below(WRITERS as u64 - 1) as usize) % WRITERS;
         let (level, options) = self.any_level();
         let arguments = [Value::Int4(writer as i32), Value::Int8(number), Value::Int4(other as i32)];
@@ -174,7 +175,7 @@ impl<'a> Client<'a> {
             _ => (self.serve(0, &arguments, level)?, None),
         };
         let told = &self.told[writer];
-        told.issue(number);
+        told.issue(number, began);
         told.saw(number, other, seen);
         match ticket {
             Some(ticket) => self.tickets.push_back((number, level, ticket)),
@@ -260,6 +261,7 @@ impl<'a> Client<'a> {
         while number < first + transactions && refused < 50 {
             let (level, options) = self.any_level();
             let mut next = state.clone();
+            let began = self.told[DEFINER].now();
             let outcome = self.db.transact_with(&options, |tx| {
                 next = state.clone();
                 define(Some(&mut *tx), &mut next, number)?;
@@ -267,14 +269,14 @@ impl<'a> Client<'a> {
             });
             match outcome {
                 Ok(()) => {
-                    self.told[DEFINER].issue(number);
+                    self.told[DEFINER].issue(number, began);
                     self.told[DEFINER].acknowledge(number, level);
                     (state, number) = (next, number + 1);
                 }
                 Err(error) => match verdict(&error, self.about) {
                     Verdict::Never => refused += 1,
                     Verdict::Over => return,
-                    Verdict::Unknown => return self.told[DEFINER].issue(number),
+                    Verdict::Unknown => return self.told[DEFINER].issue(number, began),
                 },
             }
         }

@@ -43,6 +43,8 @@ pub type Rows = BTreeMap<(i32, i32), (i64, String)>;
 pub struct Defined {
     pub keyed: bool,
     pub by_n: bool,
+    /// Columns beside the first two; each has the row's `n`.
+    pub wide: usize,
     pub rows: BTreeMap<i32, i64>,
 }
 
@@ -142,6 +144,19 @@ pub fn write(tx: &mut Transaction, table: &Table, writer: usize, number: i64) ->
     Ok(())
 }
 
+/// A row of a table of the definer's.
+fn defined_row(id: i32, n: i64, wide: usize) -> Vec<Value> {
+    [Value::Int4(id)].into_iter().chain(vec![Value::Int8(n); 1 + wide]).collect()
+}
+
+fn defined_columns(wide: usize) -> Vec<Column> {
+    let more = (0..wide).map(|nth| Column::new(format!("more_{nth}"), ColumnType::Int8));
+    [Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)]
+        .into_iter()
+        .chain(more)
+        .collect()
+}
+
 /// The definer's transaction with this number, on a model and, if there is one, on the database.
 pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i64) -> Result<()> {
     let mut random = Random::new(number as u64 * 31 + DEFINER as u64);
@@ -174,13 +189,12 @@ pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i6
             Some(defined) => defined,
             None => {
                 let keyed = random.chance(1, 2);
+                let wide = [0, 0, 0, 7, 150][random.below(5) as usize];
                 if let Some(tx) = &mut tx {
-                    let columns =
-                        vec![Column::new("id", ColumnType::Int4), Column::new("n", ColumnType::Int8)];
-                    let def = TableDef::new(name.clone(), columns);
+                    let def = TableDef::new(name.clone(), defined_columns(wide));
                     tx.create_table(&if keyed { def.with_primary_key(&["id"]) } else { def })?;
                 }
-                Defined { keyed, by_n: false, rows: BTreeMap::new() }
+                Defined { keyed, by_n: false, wide, rows: BTreeMap::new() }
             }
         };
         let truncated = !made && what == 2;
@@ -201,14 +215,21 @@ pub fn define(mut tx: Option<&mut Transaction>, model: &mut Contents, number: i6
             }
             defined.by_n = !defined.by_n;
         }
+        if what == 4 && !defined.keyed {
+            if let Some(tx) = &mut tx {
+                tx.add_primary_key(&name, &["id"])?;
+            }
+            defined.keyed = true;
+        }
         // Into a new table this is a bulk load.
         let first = defined.rows.last_key_value().map_or(0, |(id, _)| id + 1);
         let rows = if made || truncated { random.below(2_000) } else { random.below(20) };
+        let rows = if defined.wide > 100 { rows / 20 } else { rows };
         for id in first..first + rows as i32 {
             let n = number * 100_000 + i64::from(id);
             if let Some(tx) = &mut tx {
                 let table = tx.table(&name)?;
-                tx.insert(&table, &[Value::Int4(id), Value::Int8(n)])?;
+                tx.insert(&table, &defined_row(id, n, defined.wide))?;
             }
             defined.rows.insert(id, n);
         }
@@ -291,8 +312,15 @@ fn contents_in(tx: &mut Transaction, db: &Database, about: &str) -> Result<Conte
         };
         let keyed = table.schema().primary_key().is_some();
         let by_n = !table.schema().indexes().is_empty();
-        let rows = rows_of(tx, &table, about, |row| Ok((row.get_i32(0)?, row.get_i64(1)?)))?;
-        found.defined[nth] = Some(Defined { keyed, by_n, rows });
+        let columns = table.schema().columns().len();
+        let rows = rows_of(tx, &table, about, |row| {
+            let n = row.get_i64(1)?;
+            for column in 2..columns {
+                assert_eq!(row.get_i64(column)?, n, "{about}: column {column} of a row of d{nth}");
+            }
+            Ok((row.get_i32(0)?, n))
+        })?;
+        found.defined[nth] = Some(Defined { keyed, by_n, wide: columns - 2, rows });
     }
     Ok(found)
 }
@@ -308,10 +336,11 @@ pub fn compare(found: &Contents, expected: &Contents, about: &str) {
         assert!(expected.rows.contains_key(key), "{about}: row {key:?} should not be there");
     }
     for (nth, (there, defined)) in found.defined.iter().zip(&expected.defined).enumerate() {
-        let outline = |it: &Option<Defined>| it.as_ref().map(|it| (it.keyed, it.by_n, it.rows.len()));
+        let outline =
+            |it: &Option<Defined>| it.as_ref().map(|it| (it.keyed, it.by_n, it.wide, it.rows.len()));
         assert!(
             there == defined,
-            "{about}: d{nth} is {:?}, expected {:?} (key, index, rows)",
+            "{about}: d{nth} is {:?}, expected {:?} (key, index, columns more, rows)",
             outline(there),
             outline(defined)
         );

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use super::super::disk::assert_aligned;
 use super::super::{Caching, DiskError, DiskResult, File};
+use super::hangs::Hangs;
 use super::inode::{Node, SECTOR_BYTES};
 use super::{FaultKind, State, Step, eio, enospc};
 
@@ -20,6 +21,7 @@ pub(super) struct FaultyFile {
     pub(super) caching: Caching,
     pub(super) node: Arc<Node>,
     pub(super) state: Arc<Mutex<State>>,
+    pub(super) hangs: Arc<Hangs>,
 }
 
 impl fmt::Debug for FaultyFile {
@@ -39,6 +41,7 @@ impl FaultyFile {
     /// A change of length: all or nothing, but for an allocation that finds the disk full.
     fn change_length(&self, bytes: u64, operation: &'static str, grows: bool) -> DiskResult<()> {
         self.check_writable(bytes, operation)?;
+        self.hangs.pass(FaultKind::Write, &self.name);
         let mut state = self.state.lock();
         let step = state.step(&self.name, bytes, operation)?;
         if state.trips(FaultKind::Write, &self.name) {
@@ -56,9 +59,10 @@ impl FaultyFile {
         if state.happens(step) {
             if grows { inode.allocate(bytes) } else { inode.set_length(bytes) }
         }
+        drop(inode);
         state.finish(step, &self.name, bytes, operation)?;
         if self.caching == Caching::DirectSync {
-            inode.sync();
+            self.node.lock().sync();
         }
         Ok(())
     }
@@ -71,6 +75,7 @@ impl File for FaultyFile {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> DiskResult<()> {
         assert_aligned(self.caching, buffer, offset);
+        self.hangs.pass(FaultKind::Read, &self.name);
         let mut state = self.state.lock();
         state.check(&self.name, offset, "read")?;
         if state.trips(FaultKind::Read, &self.name) {
@@ -85,6 +90,7 @@ impl File for FaultyFile {
     fn write_at(&self, buffer: &[u8], offset: u64) -> DiskResult<()> {
         assert_aligned(self.caching, buffer, offset);
         self.check_writable(offset, "write")?;
+        self.hangs.pass(FaultKind::Write, &self.name);
         let mut state = self.state.lock();
         let step = state.step(&self.name, offset, "write")?;
         let free = state.free();
@@ -110,21 +116,27 @@ impl File for FaultyFile {
             (buffer, None)
         };
         inode.write(written, offset);
+        drop(inode);
         if let Some(error) = error {
             return Err(error);
         }
         state.finish(step, &self.name, offset, "write")?;
         if self.caching == Caching::DirectSync && !buffer.is_empty() {
-            if state.trips(FaultKind::Sync, &self.name) {
+            if let Some(reverts) = state.sync_fails(&self.name) {
+                let mut inode = self.node.lock();
                 inode.fail_last();
+                if reverts {
+                    inode.revert();
+                }
                 return Err(eio(&self.name, offset, "write"));
             }
-            inode.sync_last();
+            self.node.lock().sync_last();
         }
         Ok(())
     }
 
     fn sync(&self) -> DiskResult<()> {
+        self.hangs.pass(FaultKind::Sync, &self.name);
         let mut state = self.state.lock();
         if self.caching == Caching::DirectSync {
             return state.check(&self.name, 0, "sync");
@@ -132,8 +144,11 @@ impl File for FaultyFile {
         let step = state.step(&self.name, 0, "sync")?;
         state.finish(step, &self.name, 0, "sync")?;
         let mut inode = self.node.lock();
-        if state.trips(FaultKind::Sync, &self.name) {
+        if let Some(reverts) = state.sync_fails(&self.name) {
             inode.fail_sync();
+            if reverts {
+                inode.revert();
+            }
             return Err(eio(&self.name, 0, "sync"));
         }
         inode.sync();

@@ -195,6 +195,28 @@ impl Inode {
         }
     }
 
+    /// The page cache gives up what no sync will write any more: those bytes read as they are on the device. The file stays as
+    /// long as it is.
+    pub(super) fn revert(&mut self) {
+        let left = std::mem::take(&mut self.unsynced).into_iter().filter_map(|change| match change {
+            Change::Write { offset, bytes, extends, forgotten: true } => {
+                extends.then(|| Change::Grow(offset + bytes.len() as u64))
+            }
+            other => Some(other),
+        });
+        self.unsynced = left.collect();
+        self.cache = self.durable.clone();
+        for change in &self.unsynced {
+            match change {
+                Change::Write { offset, bytes, .. } => {
+                    bytes.write_to(&mut self.cache, *offset, 0..bytes.len())
+                }
+                Change::SetLength(length) => self.cache.set_length(*length),
+                Change::Grow(length) => self.cache.grow(*length),
+            }
+        }
+    }
+
     /// What a crashed machine finds.
     pub(super) fn survivor(&self, random: &mut Random) -> Inode {
         let mut image = self.durable.clone();

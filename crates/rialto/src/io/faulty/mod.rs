@@ -38,16 +38,25 @@
 //! * *Sync*: fails, and the page cache forgets that the pages were dirty: this process, and the next one if the machine
 //!   stays up, read them as written, yet a crash of the machine may lose any of them even after a later sync succeeded,
 //!   unless they were written again before it. A failed sync of the directory aborts the file system's journal: from
-//!   then on no sync of the directory succeeds.
+//!   then on no sync of the directory succeeds. *Sync reverts*: the same, but those pages read at once as the device has
+//!   them: some file systems throw away what they could not write.
+//!
+//! **Hanging calls** ([`hang`](FaultyDisk::hang)): they come back when they are let go, and go on then.
+//!
+//! **Trace** ([`trace`](FaultyDisk::trace), [`take_trace`](FaultyDisk::take_trace)). Each step that goes on leaves the disk as it
+//! would be if the power had gone in that step, so that one run of many threads is a crash at each of its steps in turn.
 //!
 //! Not modelled: sectors that decay by themselves ([`damage`](FaultyDisk::damage) does it on demand), writes that land
 //! in the wrong place, a device that lies about a sync, a file system that exposes stale blocks.
 
 mod directory;
 mod file;
+mod hangs;
 mod inode;
+mod saved;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -58,7 +67,9 @@ use parking_lot::Mutex;
 
 use self::directory::{Directory, DirectoryChange};
 use self::file::FaultyFile;
+use self::hangs::Hangs;
 use self::inode::Node;
+pub use self::trace::TracedStep;
 use super::disk::{DIRECTORY, LOCK_FILE, check_map, check_name};
 use super::memory::{FlagLock, is_file, is_map};
 use super::{Caching, DirectoryLock, Disk, DiskError, DiskResult, File, Open, Random, SharedMap};
@@ -73,6 +84,8 @@ pub enum FaultKind {
     /// Syncs of a file, or of the directory, whose name here is `.` (`EIO`); and writes of a `DirectSync` file, which
     /// sync themselves.
     Sync,
+    /// The same, and what was to be synced reads as it was before.
+    SyncReverts,
     /// Whatever needs new blocks (`ENOSPC`).
     Full,
     /// Writes, also where the file has its blocks (`ENOSPC`).
@@ -89,6 +102,7 @@ pub struct FaultyDisk {
     seed: u64,
     locked: Arc<AtomicBool>,
     state: Arc<Mutex<State>>,
+    hangs: Arc<Hangs>,
 }
 
 /// How the disk answers.
@@ -115,6 +129,8 @@ struct State {
     /// What all files and shared maps together can take.
     room: Option<u64>,
     has_speed: bool,
+    /// The steps since it was asked for them.
+    trace: Option<Vec<TracedStep>>,
 }
 
 #[derive(Debug)]
@@ -160,10 +176,10 @@ impl State {
         })
     }
 
-    /// After a step's work: if it was the last one, the power goes and the caller hears an error.
+    /// After a step's work: if it was the last one, the power goes and the caller hears an error. No inode is locked meanwhile.
     fn finish(&mut self, step: Step, name: &str, offset: u64, operation: &'static str) -> DiskResult<()> {
         match step {
-            Step::Whole => {}
+            Step::Whole => self.keep_trace(name, offset, operation),
             Step::Crashes => self.power = Power::Crashed,
             Step::Dies => self.power = Power::Killed,
         }
@@ -190,6 +206,12 @@ impl State {
             fault.always
         });
         trips
+    }
+
+    /// Whether a sync fails, and if so whether what it did not write reads as before.
+    fn sync_fails(&mut self, name: &str) -> Option<bool> {
+        let reverts = self.trips(FaultKind::SyncReverts, name);
+        (self.trips(FaultKind::Sync, name) || reverts).then_some(reverts)
     }
 
     /// What all files and shared maps take.
@@ -233,12 +255,18 @@ impl FaultyDisk {
                 boot,
                 room: None,
                 has_speed: false,
+                trace: None,
             },
         )
     }
 
     fn with(seed: u64, state: State) -> Arc<FaultyDisk> {
-        Arc::new(FaultyDisk { seed, locked: Arc::default(), state: Arc::new(Mutex::new(state)) })
+        Arc::new(FaultyDisk {
+            seed,
+            locked: Arc::default(),
+            state: Arc::new(Mutex::new(state)),
+            hangs: Arc::default(),
+        })
     }
 
     /// The seed that this disk, or the first of its restarts, was made with.
@@ -270,6 +298,7 @@ impl FaultyDisk {
     /// Crashes the machine now, between two steps. Also one whose process was killed before.
     pub fn crash(&self) {
         self.state.lock().power = Power::Crashed;
+        self.let_go();
     }
 
     /// Kills the process now, between two steps.
@@ -278,6 +307,8 @@ impl FaultyDisk {
         if state.power == Power::On {
             state.power = Power::Killed;
         }
+        drop(state);
+        self.let_go();
     }
 
     /// The `after + 1`-th next call of this kind on a file whose name begins with `prefix` fails, once.
@@ -292,6 +323,22 @@ impl FaultyDisk {
 
     fn inject(&self, kind: FaultKind, prefix: &str, after: u64, always: bool) {
         self.state.lock().faults.push(Fault { kind, prefix: prefix.to_owned(), spared: after, always });
+    }
+
+    /// From now on each such call hangs before it does anything, until [`let_go`](Self::let_go), or until the power goes by
+    /// [`crash`](Self::crash) or [`kill`](Self::kill). Of [`Sync`](FaultKind::Sync): syncs of files and of the directory, `.`.
+    pub fn hang(&self, kind: FaultKind, prefix: &str) {
+        self.hangs.arm(kind, prefix);
+    }
+
+    /// How many calls hang.
+    pub fn hanging(&self) -> usize {
+        self.hangs.hanging()
+    }
+
+    /// No call hangs any more.
+    pub fn let_go(&self) {
+        self.hangs.let_go();
     }
 
     /// From now on there is room for so many bytes more than all files and shared maps take, the next restarts included.
@@ -358,6 +405,7 @@ impl FaultyDisk {
                 boot,
                 room: state.room,
                 has_speed: state.has_speed,
+                trace: None,
             },
         )
     }
@@ -407,6 +455,7 @@ impl Disk for FaultyDisk {
             caching,
             node,
             state: self.state.clone(),
+            hangs: self.hangs.clone(),
         }))
     }
 
@@ -453,10 +502,11 @@ impl Disk for FaultyDisk {
     }
 
     fn sync_directory(&self) -> DiskResult<()> {
+        self.hangs.pass(FaultKind::Sync, DIRECTORY);
         let mut state = self.state.lock();
         let step = state.step(DIRECTORY, 0, "sync")?;
         state.finish(step, DIRECTORY, 0, "sync")?;
-        if state.trips(FaultKind::Sync, DIRECTORY) {
+        if state.sync_fails(DIRECTORY).is_some() {
             state.directory.abort();
         }
         if state.directory.sync() { Ok(()) } else { Err(eio(DIRECTORY, 0, "sync")) }

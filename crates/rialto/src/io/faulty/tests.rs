@@ -549,3 +549,93 @@ fn a_crash_round_is_cheap() {
     println!("{per_round:?} per crash round");
     assert!(per_round < std::time::Duration::from_millis(20), "{per_round:?} per crash round");
 }
+
+#[test]
+fn a_sync_that_reverts_leaves_what_was_synced_before() {
+    let disk = FaultyDisk::new(61);
+    let file = durable(&disk, "f", &[1; 1024]);
+    file.write_at(&[2; 512], 0).unwrap();
+    file.write_at(&[3; 512], 1024).unwrap();
+    disk.fail(FaultKind::SyncReverts, "f", 0);
+    file.sync().unwrap_err();
+    let there = [[1; 1024].as_slice(), &[0; 512]].concat();
+    assert_eq!(contents(&disk, "f"), Some(there.clone()), "the file has its length");
+    file.sync().unwrap();
+    assert_eq!(outcomes(&disk, "f"), BTreeSet::from([Some(there)]));
+}
+
+/// In the traced step of each write that write may be there, what was synced before is, and what comes later is not.
+#[test]
+fn a_traced_step_is_the_disk_that_a_crash_in_it_leaves() {
+    let disk = FaultyDisk::new(62);
+    let file = durable(&disk, "f", &[0; 512]);
+    disk.trace();
+    for round in 1..=3 {
+        file.write_at(&[round; 512], 0).unwrap();
+        file.sync().unwrap();
+    }
+    let first = disk.steps() - 5;
+    let trace = disk.take_trace();
+    assert_eq!(disk.take_trace().len(), 0);
+    let numbers: Vec<u64> = trace.iter().map(TracedStep::number).collect();
+    assert_eq!(numbers, (first..first + 6).collect::<Vec<_>>());
+    for (at, step) in trace.iter().enumerate() {
+        let round = at as u8 / 2;
+        let expected = [round, round + 1].map(|byte| Some(vec![byte; 512]));
+        assert_eq!(outcomes(step.crashed(), "f"), BTreeSet::from(expected), "{step}");
+    }
+    assert!(!disk.is_down());
+    assert_eq!(contents(&disk, "f"), Some(vec![3; 512]));
+}
+
+#[test]
+fn a_copied_disk_and_a_saved_one_are_the_same_and_another() {
+    let disk = FaultyDisk::new(63);
+    let file = durable(&disk, "f", &[1; 700]);
+    file.write_at(&[2; 10], 5).unwrap();
+    let map = disk.map_shared("m", 4096).unwrap();
+    map.as_words()[7].store(77, Ordering::Relaxed);
+    let expected = contents(&disk, "f");
+    let folder = std::env::temp_dir().join(format!("rialto-saved-{}", std::process::id()));
+    disk.save(&folder).unwrap();
+    let loaded = FaultyDisk::load(&folder, 1).unwrap();
+    std::fs::remove_dir_all(&folder).unwrap();
+    for other in [disk.copied(), loaded] {
+        assert_eq!(contents(&other, "f"), expected);
+        assert_eq!(other.boot(), disk.boot());
+        let copy = other.map_shared("m", 4096).unwrap();
+        assert_eq!(copy.as_words()[7].load(Ordering::Relaxed), 77);
+        copy.as_words()[7].store(78, Ordering::Relaxed);
+        self::file(&other, "f").write_at(&[9; 10], 5).unwrap();
+    }
+    assert_eq!(contents(&disk, "f"), expected);
+    assert_eq!(map.as_words()[7].load(Ordering::Relaxed), 77);
+}
+
+#[test]
+fn a_call_hangs_until_it_is_let_go_and_holds_up_no_other_one() {
+    let disk = FaultyDisk::new(64);
+    let (slow, other) = (durable(&disk, "slow", &[1; 512]), durable(&disk, "other", &[1; 512]));
+    disk.hang(FaultKind::Sync, "slow");
+    std::thread::scope(|scope| {
+        let synced = scope.spawn(|| slow.sync());
+        while disk.hanging() == 0 {
+            std::thread::yield_now();
+        }
+        slow.write_at(&[2; 512], 0).unwrap();
+        other.sync().unwrap();
+        assert!(!synced.is_finished());
+        disk.let_go();
+        synced.join().unwrap().unwrap();
+    });
+    assert_eq!(disk.hanging(), 0);
+    disk.hang(FaultKind::Write, "slow");
+    std::thread::scope(|scope| {
+        let written = scope.spawn(|| slow.write_at(&[3; 512], 0));
+        while disk.hanging() == 0 {
+            std::thread::yield_now();
+        }
+        disk.crash();
+        written.join().unwrap().unwrap_err();
+    });
+}

@@ -1,0 +1,84 @@
+//! A faulty disk as it is, in a real directory: what a failed run leaves behind, to be looked at and recovered again.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::directory::DirectoryChange;
+use super::inode::{Inode, Node};
+use super::{FaultyDisk, Power, SharedMap};
+
+const FILES: &str = "files";
+const MAPS: &str = "maps";
+const BOOT: &str = "boot";
+
+impl FaultyDisk {
+    /// The same disk once more, with or without power as this one is: the same names, bytes, changes that are not synced, and
+    /// copies of the shared maps, to which nobody may write meanwhile. It has no injected errors.
+    pub fn copied(&self) -> Arc<FaultyDisk> {
+        let mut state = self.state.lock();
+        let mut copy = state.without_maps();
+        let maps = state.maps.iter();
+        copy.maps = maps
+            .map(|(name, map)| (name.clone(), map.survivor(|| true).expect("memory for a map")))
+            .collect();
+        (copy.boot, copy.power) = (state.boot, state.power);
+        FaultyDisk::with(self.seed, copy)
+    }
+
+    /// Writes what the running system sees to a new directory: its files under `files`, which is a directory that
+    /// [`FileDisk`](crate::io::FileDisk) opens, its shared maps under `maps`, and the number of its boot.
+    pub fn save(&self, to: &Path) -> io::Result<()> {
+        let state = self.state.lock();
+        fs::create_dir_all(to.join(FILES))?;
+        fs::create_dir_all(to.join(MAPS))?;
+        for name in state.directory.names() {
+            let node = state.directory.find(name).expect("it is named");
+            let mut bytes = vec![0; node.lock().length() as usize];
+            node.lock().read(&mut bytes, 0);
+            fs::write(to.join(FILES).join(name), bytes)?;
+        }
+        for (name, map) in &state.maps {
+            let words = map.as_words().iter();
+            let bytes: Vec<u8> = words.flat_map(|word| word.load(Ordering::Relaxed).to_ne_bytes()).collect();
+            fs::write(to.join(MAPS).join(name), bytes)?;
+        }
+        fs::write(to.join(BOOT), state.boot.to_string())
+    }
+
+    /// The disk that [`save`](Self::save) wrote, with power and all of it synced; its choices are those of a seed.
+    pub fn load(from: &Path, seed: u64) -> io::Result<Arc<FaultyDisk>> {
+        let disk = FaultyDisk::new(seed);
+        let mut state = disk.state.lock();
+        let named = |folder: &str| -> io::Result<Vec<(String, Vec<u8>)>> {
+            let entries = fs::read_dir(from.join(folder))?;
+            let each = entries.map(|entry| {
+                let entry = entry?;
+                Ok((entry.file_name().to_string_lossy().into_owned(), fs::read(entry.path())?))
+            });
+            each.collect()
+        };
+        for (name, bytes) in named(FILES)? {
+            let mut inode = Inode::default();
+            inode.write(&bytes, 0);
+            inode.sync();
+            state.directory.change(DirectoryChange::Create { name, node: Arc::new(Node::new(inode)) });
+        }
+        state.directory.sync();
+        for (name, bytes) in named(MAPS)? {
+            let map = SharedMap::anonymous(bytes.len())?;
+            for (word, bytes) in map.as_words().iter().zip(bytes.chunks_exact(8)) {
+                word.store(u64::from_ne_bytes(bytes.try_into().expect("eight")), Ordering::Relaxed);
+            }
+            state.maps.insert(name, map);
+        }
+        let boot = fs::read_to_string(from.join(BOOT))?;
+        state.boot =
+            boot.trim().parse().map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        state.power = Power::On;
+        drop(state);
+        Ok(disk)
+    }
+}

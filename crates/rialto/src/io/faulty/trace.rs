@@ -1,0 +1,82 @@
+//! What a crash would have left at each step of a run.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use super::{FaultyDisk, Power, State, number};
+
+/// A step of a run, and the disk as it would be if the power had gone in it.
+#[derive(Debug)]
+pub struct TracedStep {
+    number: u64,
+    operation: &'static str,
+    name: String,
+    offset: u64,
+    crashed: Arc<FaultyDisk>,
+}
+
+impl TracedStep {
+    /// The step's number, as [`FaultyDisk::steps`] counts.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// The disk, without power: of what was not synced when the step had begun, and of what the step itself changes, each
+    /// [`restart`](FaultyDisk::restart) keeps some. Its shared maps are gone.
+    pub fn crashed(&self) -> &Arc<FaultyDisk> {
+        &self.crashed
+    }
+}
+
+impl fmt::Display for TracedStep {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "step {}: {} of {} at {}", self.number, self.operation, self.name, self.offset)
+    }
+}
+
+impl State {
+    /// The same without shared maps, injected errors, and an end; its power is gone, and what it chooses is its own.
+    pub(super) fn without_maps(&mut self) -> State {
+        let mut random = self.random.fork();
+        let boot = number(&mut random);
+        State {
+            random,
+            power: Power::Crashed,
+            steps: self.steps,
+            end: None,
+            faults: Vec::new(),
+            directory: self.directory.cloned(),
+            maps: BTreeMap::new(),
+            boot,
+            room: self.room,
+            has_speed: self.has_speed,
+            trace: None,
+        }
+    }
+
+    /// Keeps a step that has been worked off, if steps are asked for.
+    pub(super) fn keep_trace(&mut self, name: &str, offset: u64, operation: &'static str) {
+        if self.trace.is_none() {
+            return;
+        }
+        let crashed = self.without_maps();
+        let seed = self.random.next();
+        let crashed = FaultyDisk::with(seed, crashed);
+        let step = TracedStep { number: self.steps, operation, name: name.to_owned(), offset, crashed };
+        self.trace.as_mut().expect("it is asked for").push(step);
+    }
+}
+
+impl FaultyDisk {
+    /// Keeps each step from now on, until [`take_trace`](Self::take_trace). That costs memory: of each step the names, the
+    /// changes that are not synced, and a word for each page of each file.
+    pub fn trace(&self) {
+        self.state.lock().trace = Some(Vec::new());
+    }
+
+    /// The steps since [`trace`](Self::trace), in order, without those that failed; none is kept from now on.
+    pub fn take_trace(&self) -> Vec<TracedStep> {
+        self.state.lock().trace.take().unwrap_or_default()
+    }
+}
