@@ -5,7 +5,6 @@
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use rialto::canary::RELAX_PACKET_HANDOVER;
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{Checkpointing, Database, Durability, Options, TableDef, TxOptions};
@@ -45,13 +44,12 @@ fn a_word_without_an_order() {
     });
 }
 
-/// The kernel's own hand-over of a packet slot, made weaker.
+/// The kernel's own hand-over of a packet slot, made weaker (`RIALTO_BUG=packet-handover-relaxed`).
 #[test]
 fn a_packet_slot_without_an_order() {
     if !is_asked_for("packet") {
         return;
     }
-    RELAX_PACKET_HANDOVER.store(true, Ordering::Relaxed);
     let options = Options {
         checkpoint: Checkpointing::None,
         packets_max: 4,

@@ -219,7 +219,8 @@ impl PacketPool {
     #[inline(always)]
     fn flag(&self, number: u32, flag: u8) {
         let other = GATHERED ^ APPLIED ^ flag;
-        let order = if canary::relaxes_packet_handover() { Ordering::Relaxed } else { Ordering::AcqRel };
+        let order =
+            if canary::is_back("packet-handover-relaxed") { Ordering::Relaxed } else { Ordering::AcqRel };
         let before = self.slots[number as usize].phase.fetch_or(flag, order);
         debug_assert!(before & PLACED != 0 && before & flag == 0);
         if before & other != 0 {

@@ -404,7 +404,7 @@ impl Context {
         let mut guard = Guard::Leave;
         let unlocked = self.reads.is_active() && !self.is_covered(slot, RecordMode::Shared);
         let mut locks = RowLocks::Each;
-        if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::skips_interval_locks() {
+        if !unlocked && !self.is_covered(slot, RecordMode::Shared) && !canary::is_back("no-interval-locks") {
             if self.core.locks.form() == LockForm::Local {
                 let Some(span) = Span::between(as_bytes(lower), as_bytes(upper)) else { return Ok(()) };
                 let is_locked = |mode| self.scope.has_locked_span(slot, scan.index, span.borrow(), mode);

@@ -346,7 +346,7 @@ impl Context {
             };
             let acquired = self.lock_record(slot, (which, entry), record, mode, since)?;
             let index = self.tables.at(slot).index(which);
-            if canary::skips_recheck()
+            if canary::is_back("no-recheck-behind-lock")
                 || index.unchanged(&leaf)
                 || index.get(entry.unwrap_or(&self.key)).value == Some(record.0)
             {
@@ -473,7 +473,7 @@ fn lock_found(
     }
     // L8: between the probe and the lock the row may have gone, and its slot to another row, whose commit has ended.
     // Then the slot is free and not absent, and nothing but the leaf tells.
-    let leads_there = canary::skips_recheck() || table.primary.unchanged(&found.leaf);
+    let leads_there = canary::is_back("no-recheck-behind-lock") || table.primary.unchanged(&found.leaf);
     if rarely(!leads_there || words.is_absent()) {
         core.locks.release_thin_early(owner, words.lock(), record.0);
         return None;

@@ -784,7 +784,7 @@ impl Context {
             return None;
         };
         let is_commit = core.packet_kind() == PacketKind::Commit;
-        if choices.durability != Durability::Memory || !is_commit || canary::releases_before_place() {
+        if choices.durability != Durability::Memory || !is_commit || canary::is_back("release-before-place") {
             return None;
         }
         let gate = core.in_flight.enter(*number, core.log.place());
@@ -819,7 +819,7 @@ impl Context {
                 return Err(error);
             }
         };
-        if canary::releases_before_place() {
+        if canary::is_back("release-before-place") {
             let owner = &mut self.owner;
             self.core.locks.release_all_thin(owner, &*self.core.segments);
             std::thread::yield_now();

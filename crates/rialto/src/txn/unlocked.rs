@@ -126,7 +126,7 @@ impl Context {
 
     fn reads_hold(&self) -> bool {
         let segments = &self.core.segments;
-        canary::skips_second_look()
+        canary::is_back("no-second-look")
             || self.reads.records.iter().all(|&(record, word)| {
                 let now = segments.record(record).word_after();
                 same_version(word, now) && !ThinWord::is_exclusive(now)
