@@ -7,6 +7,7 @@ use parking_lot::Mutex;
 
 use super::home::HomeBlock;
 use super::load_file::LoadFile;
+use crate::canary;
 use crate::error::Result;
 use crate::ids::{HeapId, Lsn};
 use crate::log::{LogNeeded, LogPoint};
@@ -124,12 +125,18 @@ pub(crate) struct HeldDefinitions<'a> {
 
 impl<'a> HeldDefinitions<'a> {
     pub fn hold(source: &'a dyn CheckpointSource) -> HeldDefinitions<'a> {
-        HeldDefinitions { source, defined: source.hold_definitions() }
+        let defined = source.hold_definitions();
+        if canary::is_back("definitions-beside-their-copy") {
+            source.release_definitions();
+        }
+        HeldDefinitions { source, defined }
     }
 }
 
 impl Drop for HeldDefinitions<'_> {
     fn drop(&mut self) {
-        self.source.release_definitions();
+        if !canary::is_back("definitions-beside-their-copy") {
+            self.source.release_definitions();
+        }
     }
 }

@@ -19,6 +19,7 @@ use super::files::{self, FoundFile, LogFileHeader};
 use super::marks::Marks;
 use super::ring::{RING_NAME, RingTail};
 use super::{HELD_BY, HELD_BY_BYTES, LogPoint, LogPosition, PACKET_BYTES_MAX, PAGE, PacketKind};
+use crate::canary;
 use crate::io::{Caching, Disk, File, Open};
 use crate::{Error, Lsn, Result};
 
@@ -668,6 +669,9 @@ impl LogReader {
 
     /// I4: is what ends here the log, or does something that comes later need what is missing?
     fn check_end(&self) -> Result<()> {
+        if canary::is_back("log-ends-at-damage") {
+            return Ok(());
+        }
         let file = &self.files[self.at];
         let broken = |what: String| Error::Corrupt {
             file: files::name(file.sequence),

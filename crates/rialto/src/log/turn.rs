@@ -42,6 +42,7 @@ pub use self::waits::Waits;
 use self::waits::{Author, Tally};
 use super::commit_lock::CommitLock;
 use super::sync::{AtomicU32, AtomicU64, Futex, Machine, Ordering};
+use crate::canary;
 use crate::log::group_commit::{Choice, GroupCommit, GroupCommitter, LockMode, View, Written};
 
 // By their paths, because the model checker includes this file a second time.
@@ -524,7 +525,8 @@ impl<M: Machine> Turn<'_, M> {
     ) -> bool {
         let writer = self.writer;
         let number = self.group.expect("the group is in flight");
-        let before = |landed: u64| (landed + 1) & 0xffff == number;
+        let before =
+            |landed: u64| (landed + 1) & 0xffff == number || canary::is_back("groups-land-in-any-order");
         while !before(writer.landed.load(Ordering::SeqCst)) {
             writer.landing.sleep(None, || !before(writer.landed.load(Ordering::SeqCst)) && !writer.stopped());
             if writer.stopped() {

@@ -9,6 +9,7 @@ use super::overlap::OverlappingSyncs;
 use super::ring::{RingDrainer, RingPiece};
 use super::turn::Waits;
 use super::write_path::WritePath;
+use crate::canary;
 use crate::io::{Caching, DiskResult};
 
 /// Groups are counted by size in powers of two: 1, 2-3, 4-7, and so on; the last class holds all larger ones.
@@ -220,11 +221,15 @@ impl Flight {
             return Ok(());
         }
         self.counters.syncs.fetch_add(1, Ordering::Relaxed);
+        if canary::is_back("log-without-sync") {
+            return Ok(());
+        }
         let file = &*self.file.file;
-        match &self.syncs {
+        let synced = match &self.syncs {
             Some(syncs) => syncs.sync(file),
             None => file.sync(),
-        }
+        };
+        if canary::is_back("failed-sync-counts") { Ok(()) } else { synced }
     }
 
     /// It is durable, as all groups before it.

@@ -111,7 +111,7 @@ fn power(seed: u64, tally: &mut Tally) {
     let options = run.options();
     run.disk.trace();
     let db = Database::open_on(run.disk.clone(), options.clone()).unwrap();
-    let most = one_of(&mut run.random, &[12, 12, 12, 60]);
+    let most = one_of(&mut run.random, &[12, 12, 40, 100]);
     let each = 3 + run.random.below(most) as i64;
     run.work(&db, &options, &told, each);
     if run.random.chance(1, 2) {

@@ -3,6 +3,7 @@
 
 use super::super::snapshots::{Snapshot, Stage};
 use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
+use crate::canary;
 use crate::ids::HeapId;
 use std::sync::atomic::Ordering;
 
@@ -98,7 +99,7 @@ impl Segments {
     #[inline]
     pub(super) fn begin_change(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks != ALL_COPIES {
+        if marks != ALL_COPIES && !canary::is_back("change-leaves-segment-clean") {
             self.begin_change_slowly(latched, id, marks);
         }
     }
@@ -120,7 +121,7 @@ impl Segments {
         let mut paint = marks & PAINT;
         if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
             let is_lacked = marks & self.snapshots.copy().bit() != 0;
-            if self.snapshots.stage() == Stage::Cut && is_lacked {
+            if self.snapshots.stage() == Stage::Cut && is_lacked && !canary::is_back("cut-keeps-nothing") {
                 self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer));
             }
             paint = 0;
