@@ -467,7 +467,7 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
         let mut db = Database::open_on(disk.clone(), with(&archive)).unwrap();
         things(&db);
         let (backup, _) = full(&db);
-        let mut id = 0;
+        let (mut id, mut acknowledged) = (0, 0);
         for _ in 0..3 {
             // Past the end of the first file, once.
             if random.chance(1, 2) {
@@ -477,10 +477,11 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
             }
             for _ in 0..60 {
                 let table = db.table("things").unwrap();
-                if db.transact(|tx| tx.insert(&table, &thing(id, 40_000))).is_err() {
+                id += 1;
+                if db.transact(|tx| tx.insert(&table, &thing(id - 1, 40_000))).is_err() {
                     break;
                 }
-                id += 1;
+                acknowledged = id;
                 if id % 15 == 0 {
                     let _ = db.checkpoint();
                 }
@@ -494,9 +495,17 @@ fn a_crash_at_any_step_of_archiving_loses_nothing() {
             (disk, archive) = (disk.restart(), archive.restart());
             db = Database::open_on(disk.clone(), with(&archive))
                 .unwrap_or_else(|error| panic!("{about}: {error}"));
-            id = ids(&db).last().map_or(0, |last| last + 1);
+            // All that was acknowledged, and perhaps the one whose outcome is unknown.
+            let found = ids(&db);
+            let possible: [BTreeSet<i32>; 2] = [(0..acknowledged).collect(), (0..id).collect()];
+            assert!(
+                possible.contains(&found),
+                "{about}: {acknowledged} of {id} acknowledged, found {found:?}"
+            );
+            id = found.len() as i32;
+            acknowledged = id;
         }
-        let expected = ids(&db);
+        let expected: BTreeSet<i32> = (0..id).collect();
         db.close().unwrap();
         let shared: Arc<dyn Disk> = archive.clone();
         let (db, ..) = restored(plan(&backup, &shared, RestoreTo::End));

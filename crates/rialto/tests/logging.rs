@@ -310,14 +310,30 @@ fn a_close_that_is_killed_at_any_step_leaves_what_later_commits_can_rest_on() {
     }
 }
 
-/// One life of the directory: work, and an end at a random step. Gives the states that may be found after it.
-fn life(disk: &Arc<FaultyDisk>, before: &Rows, random: &mut Random, logging: Logging) -> Vec<Rows> {
+/// How lives have ended, for the tally.
+#[derive(Default)]
+struct Ends {
+    power_lost: u64,
+    killed: u64,
+    closed: u64,
+}
+
+/// One life of the directory: work, and an end at a random step, or behind the last one. Gives the states that may be found after
+/// it.
+fn life(
+    disk: &Arc<FaultyDisk>,
+    before: &Rows,
+    random: &mut Random,
+    logging: Logging,
+    ends: &mut Ends,
+) -> Vec<Rows> {
     let db = open(disk, logging);
     let at = disk.steps() + 1 + random.below(150);
-    match random.below(3) {
-        0 => disk.kill_at(at),
-        1 => disk.crash_at(at),
-        _ => {}
+    let is_kill = random.chance(1, 2);
+    if is_kill {
+        disk.kill_at(at)
+    } else {
+        disk.crash_at(at)
     }
     let mut states = vec![before.clone()];
     for _ in 0..random.below(40) {
@@ -337,6 +353,14 @@ fn life(disk: &Arc<FaultyDisk>, before: &Rows, random: &mut Random, logging: Log
     let last = states.last().expect("one at least").clone();
     let closed = random.chance(2, 3) && db.clone().close().is_ok();
     drop(db);
+    match (closed, is_kill) {
+        (true, _) => ends.closed += 1,
+        (false, true) => ends.killed += 1,
+        (false, false) => ends.power_lost += 1,
+    }
+    if !disk.is_down() {
+        if is_kill { disk.kill() } else { disk.crash() }
+    }
     match (logging, closed) {
         // A close that said so has kept everything.
         (_, true) => vec![last],
@@ -358,6 +382,7 @@ fn life(disk: &Arc<FaultyDisk>, before: &Rows, random: &mut Random, logging: Log
 fn lives_with_and_without_logging_and_ends_at_any_step() {
     let base = Random::seed_from_environment();
     let until = Instant::now() + Random::test_time_from_environment();
+    let mut ends = Ends::default();
     let mut seed = base;
     while seed == base || Instant::now() < until {
         let mut random = Random::new(seed);
@@ -366,10 +391,7 @@ fn lives_with_and_without_logging_and_ends_at_any_step() {
         let mut rows_before = Rows::new();
         for nth in 0..5 {
             let logging = if random.chance(2, 3) { Logging::None } else { Logging::Value };
-            let possible = life(&disk, &rows_before, &mut random, logging);
-            if !disk.is_down() {
-                disk.crash();
-            }
+            let possible = life(&disk, &rows_before, &mut random, logging, &mut ends);
             disk = disk.restart();
             let db = open(&disk, Logging::Value);
             let found = rows(&db);
@@ -380,8 +402,9 @@ fn lives_with_and_without_logging_and_ends_at_any_step() {
         seed = seed.wrapping_add(1);
     }
     let rounds = seed.wrapping_sub(base);
+    let Ends { power_lost, killed, closed } = ends;
     println!(
-        "tally: lives with and without logging, {rounds} seeds, {} crashes, RIALTO_SEED={base}",
-        5 * rounds
+        "tally: lives with and without logging, {rounds} seeds, {power_lost} losses of power, {killed} kills, {closed} closes, \
+         RIALTO_SEED={base}"
     );
 }
