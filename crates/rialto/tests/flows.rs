@@ -9,7 +9,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, ActionMode, Arguments, Database, Error, Flow, KeyBound, LockForm, LockPolicy, Options, Outputs,
-    Procedure, Result, Scan, ScanMode, TableDef, Transaction,
+    Procedure, Result, RowKey, Scan, ScanMode, TableDef, Transaction,
 };
 
 #[path = "flows/strays.rs"]
@@ -437,4 +437,108 @@ fn towns(db: &Database) {
     };
     let all = || (0..4).map(count);
     db.register(Procedure::new("count", [text; 4], Flow::new().phase(all()).phase(all()))).unwrap();
+}
+
+/// The engines, by their locks and the number of their threads.
+const ENGINES: [(LockForm, usize); 4] =
+    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
+
+/// Calls the procedure once with each of several contexts, all of which used the tables before the definition.
+fn calls_after(
+    (form, threads): (LockForm, usize),
+    definition: fn(&mut Transaction) -> Result<()>,
+    procedure: Procedure,
+    arguments: &[Value],
+) -> Vec<Result<Vec<Value>>> {
+    let db = database_of(form, threads);
+    let tables = ["people", "log"].map(|name| db.table(name).unwrap());
+    let mut before: Vec<_> = (0..3).map(|_| db.begin().unwrap()).collect();
+    for tx in &mut before {
+        tables.iter().for_each(|table| assert_eq!(tx.get_at(table, &RowKey::default()), Ok(None)));
+    }
+    before.into_iter().for_each(|tx| tx.commit().unwrap());
+    db.transact(definition).unwrap();
+    let name = procedure.name.clone();
+    db.register(procedure).unwrap();
+    let mut kept = Vec::new();
+    let calls = (0..3).map(|_| {
+        let outcome = db.call(&name, arguments);
+        // The next call has another context.
+        kept.push(db.begin().unwrap());
+        outcome
+    });
+    calls.collect()
+}
+
+/// Gives the number of entries that its identifier names.
+fn count_entries(table: &str, index: &str) -> Action {
+    let count = Action::shared(table, |tx, arguments, outputs| {
+        let mut found = 0;
+        let scan = Scan::prefix(arguments.index(), arguments.values()[..1].to_vec());
+        tx.entries(arguments.table()?, &scan, |_, _| {
+            found += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        outputs.push(found);
+        Ok(())
+    });
+    count.on_index(index).by_argument(0)
+}
+
+#[test]
+fn an_action_on_an_index_finds_one_made_since_its_context_used_the_table() {
+    for engine in ENGINES {
+        let procedure = Procedure::new("count", [ColumnType::Text], count_entries("log", "log_by_what"));
+        let definition = |tx: &mut Transaction| tx.create_index("log", "log_by_what", &["what"], false);
+        let outcomes = calls_after(engine, definition, procedure, &["x".into()]);
+        assert_eq!(outcomes, vec![Ok(vec![Value::Int4(0)]); 3], "{engine:?}");
+    }
+}
+
+#[test]
+fn an_action_is_identified_by_a_key_given_since_its_context_used_the_table() {
+    for engine in ENGINES {
+        let get = Action::shared("log", |tx, arguments, outputs| {
+            outputs.push(tx.get(arguments.table()?, arguments.get_str(0)?)?.is_some());
+            Ok(())
+        });
+        let procedure = Procedure::new("get", [ColumnType::Text], get.by_argument(0));
+        let definition = |tx: &mut Transaction| tx.add_primary_key("log", &["what"]);
+        let outcomes = calls_after(engine, definition, procedure, &["x".into()]);
+        assert_eq!(outcomes, vec![Ok(vec![Value::Bool(false)]); 3], "{engine:?}");
+    }
+}
+
+/// Without "people_by_email" the index "people_by_town" stands in another place of the table's list.
+#[test]
+fn all_actions_of_a_phase_are_identified_by_one_version_of_their_table() {
+    for engine in ENGINES {
+        let actions = || (0..2).map(|_| count_entries("people", "people_by_town"));
+        let before = Procedure::new("count", [ColumnType::Text], Flow::new().phase(actions()));
+        let outcomes = calls_after(engine, |tx| tx.drop_index("people_by_email"), before, &["Ulm".into()]);
+        assert_eq!(outcomes, vec![Ok(vec![Value::Int4(3); 2]); 3], "{engine:?}");
+        // The identifier of the second action is wrong by the old version only.
+        let behind = count_entries("people", "people_by_town_and_age");
+        let actions = || [count_entries("people", "people_by_town"), behind.clone()];
+        let both = Procedure::new("count", [ColumnType::Text], Flow::new().phase(actions()));
+        let definition = |tx: &mut Transaction| {
+            tx.drop_index("people_by_email")?;
+            tx.create_index("people", "people_by_town_and_age", &["town", "age"], false)
+        };
+        let outcomes = calls_after(engine, definition, both, &["Ulm".into()]);
+        assert_eq!(outcomes, vec![Ok(vec![Value::Int4(3); 2]); 3], "{engine:?}");
+    }
+}
+
+#[test]
+fn an_error_of_an_identifier_is_that_of_the_table_as_it_is() {
+    for engine in ENGINES {
+        let procedure =
+            Procedure::new("count", [ColumnType::Text], count_entries("people", "people_by_town"));
+        let definition = |tx: &mut Transaction| tx.drop_index("people_by_town");
+        for outcome in calls_after(engine, definition, procedure, &["Ulm".into()]) {
+            let reason = reason(outcome);
+            assert!(reason.contains("index \"people_by_town\" does not exist"), "{engine:?}: {reason}");
+        }
+    }
 }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use super::action::{Action, ActionMode, Body, Target};
 use super::identifier::Given;
 use super::procedure::{Arguments, Outputs, Registered};
-use crate::catalog::Table;
+use crate::catalog::{Table, TableVersion};
 use crate::error::{Error, Result};
 use crate::ids::{IndexId, TableId};
 use crate::lock::{LockForm, LockMode, OwnLease, RecordMode, SpanRef, Wanted};
@@ -45,12 +45,20 @@ impl<'a> Ready<'a> {
         })
     }
 
-    /// Works out its identifier for the arguments and for what earlier phases gave.
+    /// Works out its identifier for the arguments and for what earlier phases gave. The table is not locked yet, so the version of
+    /// it that the context knows may be retired. An error counts only by the version that holds under the lock, which is taken
+    /// then.
     #[inline(always)]
-    pub fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
-        match self {
-            Ready::Targeted(targeted) => targeted.identify(procedure, context, given),
-            Ready::Plain(_) => Ok(()),
+    pub fn identify(
+        &mut self,
+        procedure: &Registered,
+        context: &mut Context,
+        given: Given<'_>,
+    ) -> Result<()> {
+        let Ready::Targeted(targeted) = self else { return Ok(()) };
+        match targeted.identify(procedure, context, given) {
+            Ok(()) => Ok(()),
+            Err(_) => targeted.identify_locked(procedure, context, given),
         }
     }
 
@@ -172,6 +180,7 @@ fn begin_stint(context: &mut Context, actions: &[Ready<'_>]) -> bool {
         && uses.all(|it| {
             // A version is retired under a lock on the whole table.
             core.locks.use_in_stint(owner, it.table.id(), intention(it.target.mode()))
+                && it.is_identified_by(tables.at(it.slot))
                 && !tables.at(it.slot).is_retired()
         })
 }
@@ -199,6 +208,8 @@ pub(super) struct Targeted<'a> {
     table: Cow<'a, Table>,
     /// Where its table stands in the transaction's list of tables.
     slot: u32,
+    /// The version of its table by which it was identified last. It is only compared: the version itself may be gone.
+    version: *const TableVersion,
     which: WhichIndex,
     /// The index, in whose keys the identifier is a span.
     pub index: IndexId,
@@ -221,7 +232,8 @@ impl<'a> Targeted<'a> {
         let (which, index) = (WhichIndex::Primary, IndexId(0));
         let (slot, key) = (context.find_table(&table)?, Key::new());
         let (is_point, by_columns) = (false, false);
-        Ok(Targeted { target, body, table, slot, which, index, key, is_point, by_columns })
+        let version = std::ptr::null();
+        Ok(Targeted { target, body, table, slot, version, which, index, key, is_point, by_columns })
     }
 
     /// Works out its identifier by the version of its table that the transaction knows.
@@ -240,15 +252,38 @@ impl<'a> Targeted<'a> {
         (self.which, self.index) = (which, version.index_id(which));
         self.by_columns = shape.is_row_number() && target.parts() > 0;
         self.is_point = shape.is_whole_key(target.parts());
+        self.version = version;
         Ok(())
+    }
+
+    /// The same by the version that holds under a lock on the table.
+    #[cold]
+    fn identify_locked(
+        &mut self,
+        procedure: &Registered,
+        context: &mut Context,
+        given: Given<'_>,
+    ) -> Result<()> {
+        // The lock may be waited for (L12).
+        context.core.locks.leave_stint(&mut context.owner);
+        self.intend(procedure, context, given)
+    }
+
+    /// Whether its identifier is by this version of its table.
+    ///
+    /// The version that was in its place before, if it was another one, was still there when this one was put in; and this one stays
+    /// as long as the lock. So two versions are told apart by their addresses.
+    #[inline]
+    fn is_identified_by(&self, version: &TableVersion) -> bool {
+        std::ptr::eq(self.version, version)
     }
 
     /// Locks its table by intention, and with it the version by which the identifier has to be.
     #[inline]
     fn intend(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
-        let before: *const _ = context.tables.at(self.slot);
         self.slot = context.use_table(&self.table, intention(self.target.mode()))?;
-        if std::ptr::eq(before, context.tables.at(self.slot)) {
+        // Another action of the phase may have put the version in before.
+        if self.is_identified_by(context.tables.at(self.slot)) {
             return Ok(());
         }
         self.identify(procedure, context, given)

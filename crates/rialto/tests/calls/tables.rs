@@ -3,10 +3,13 @@
 use std::sync::{Mutex, mpsc};
 use std::time::Duration;
 
+use std::ops::ControlFlow;
+
 use rialto::io::MemoryDisk;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Database, Error, Flow, LockPolicy, Options, Procedure, Result, TableDef, Transaction, TxOptions,
+    Action, Database, Error, Flow, LockPolicy, Options, Procedure, Result, Scan, TableDef, Transaction,
+    TxOptions,
 };
 
 use super::calls;
@@ -83,4 +86,63 @@ fn a_call_that_found_a_table_is_run_again_before_it_is_dropped() {
 fn a_call_that_read_a_schema_is_run_again_before_it_changes() {
     let look = |tx: &mut Transaction| Ok(tx.table("switch")?.schema().indexes().len() as i64);
     assert_eq!(replayed(look, |tx| tx.create_index("switch", "by_id", &["id"], false)), 1);
+}
+
+/// Three calls are run again on one thread: the first one uses the table before `definition`, and the second one is identified by
+/// what that makes.
+fn replayed_around(definition: fn(&mut Transaction) -> Result<()>, second: Action) -> u64 {
+    let add = Action::exclusive("people", |tx, arguments, _| {
+        tx.insert(arguments.table()?, &[Value::Int4(1), arguments.values()[0].clone()])
+    });
+    let add = Procedure::new("add", [ColumnType::Text], add).deterministic(1);
+    let mark = Action::exclusive("marks", |tx, arguments, _| {
+        tx.insert(arguments.table()?, &arguments.values()[..1])
+    });
+    let second = Flow::new().phase([second.by_argument(0)]).phase([mark.by_argument(0)]);
+    let second = Procedure::new("second", [ColumnType::Text], second).deterministic(1);
+    let options =
+        || Options { procedures: vec![add.clone(), second.clone()], recovery_threads: 1, ..calls() };
+    let disk = MemoryDisk::new();
+    let db = Database::open_on(disk.clone(), options()).unwrap();
+    db.transact(|tx| {
+        let name = || Column::new("name", ColumnType::Text);
+        tx.create_table(&TableDef::new("people", vec![Column::new("n", ColumnType::Int4), name()]))?;
+        tx.create_table(&TableDef::new("marks", vec![name()]).with_primary_key(&["name"])).map(drop)
+    })
+    .unwrap();
+    db.checkpoint().unwrap();
+    db.call("add", &["Ada".into()]).unwrap();
+    db.transact(definition).unwrap();
+    db.call("second", &["Ada".into()]).unwrap();
+    db.call("add", &["Bob".into()]).unwrap();
+    reopened(&disk, db, options())
+}
+
+#[test]
+fn a_call_by_an_index_that_was_made_amid_calls_is_run_again() {
+    let find = Action::shared("people", |tx, arguments, _| {
+        let scan = Scan::prefix(arguments.index(), arguments.values().to_vec());
+        let mut found = 0;
+        tx.entries(arguments.table()?, &scan, |_, _| {
+            found += 1;
+            Ok(ControlFlow::Continue(()))
+        })?;
+        assert_eq!(found, 1);
+        Ok(())
+    });
+    let made = replayed_around(
+        |tx| tx.create_index("people", "people_by_name", &["name"], false),
+        find.on_index("people_by_name"),
+    );
+    assert_eq!(made, 3);
+}
+
+#[test]
+fn a_call_by_a_primary_key_that_was_made_amid_calls_is_run_again() {
+    let change = Action::exclusive("people", |tx, arguments, _| {
+        let found = tx.update(arguments.table()?, arguments.get_str(0)?, &[(0, Value::Int4(2))])?;
+        assert!(found);
+        Ok(())
+    });
+    assert_eq!(replayed_around(|tx| tx.add_primary_key("people", &["name"]), change), 3);
 }
