@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 
 use quiet::{columns, level, open, row, unique_n};
 use rialto::io::{FaultKind, FaultyDisk, Random};
-use rialto::row::{ColumnType, Value, WhichIndex};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Arguments, Database, Durability, Error, Flow, KeyBound, LockForm, Options, Outputs, Procedure,
     Result, Scan, Table, TableDef, Transaction, TransactionServer, TransactionServerOptions, TxOptions,
@@ -350,6 +350,83 @@ fn a_panic_of_a_call_whose_parts_have_read_what_is_lost_is_never_given() {
         match durable {
             true => assert_eq!(told, Ok(true), "{keys:?}"),
             false => assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{keys:?}: {told:?}"),
+        }
+    }
+}
+
+const ENGINES: [(LockForm, usize); 4] =
+    [(LockForm::Thin, 0), (LockForm::Central, 0), (LockForm::Local, 0), (LockForm::Local, 2)];
+
+/// Table "t", with an index.
+fn define(tx: &mut Transaction) -> Result<()> {
+    tx.create_table(&TableDef::new("t", columns()).with_primary_key(&["id"]))?;
+    tx.create_index("t", "by_n", &["n"], false)
+}
+
+fn database((locks, executor_threads): (LockForm, usize)) -> (Arc<FaultyDisk>, Database) {
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let options = Options { locks, executor_threads, executors: 4, ..quiet::options() };
+    (disk.clone(), Database::open_on(disk, options).unwrap())
+}
+
+/// A call of an action that touches no row.
+#[test]
+fn a_call_that_rests_on_a_lost_definition_is_never_answered() {
+    let columns = Action::shared("t", |_, arguments, outputs| {
+        outputs.push(arguments.table()?.schema().columns().len() as i32);
+        Ok(())
+    });
+    let columns = Procedure::new("columns", [ColumnType::Int4], columns.by_argument(0));
+    let entries = Action::shared("t", |_, _, _| Ok(())).on_index("by_n").by(|_| Value::Int8(1));
+    let entries = Procedure::new("entries", [ColumnType::Int4], entries);
+    type Definition = fn(&mut Transaction) -> Result<()>;
+    let cases: [(&str, Definition, Definition, &Procedure, bool); 4] = [
+        ("a table", |_| Ok(()), define, &columns, true),
+        ("an index", |_| Ok(()), define, &entries, true),
+        ("no such table", define, |tx| tx.drop_table("t"), &columns, false),
+        ("no such index", define, |tx| tx.drop_index("by_n"), &entries, false),
+    ];
+    for (name, prepare, definition, procedure, is_there) in cases {
+        for engine in ENGINES {
+            let about = format!("{name}, {engine:?}");
+            let (disk, db) = database(engine);
+            db.transact(prepare).unwrap();
+            db.register(procedure.clone()).unwrap();
+            db.transact_with(&level(Durability::Memory), definition).unwrap();
+            let call = |durability| db.call_with(&level(durability), &procedure.name, &[Value::Int4(1)]);
+            let outcome = call(Durability::Memory);
+            assert_eq!(outcome.is_ok(), is_there, "{about}: {outcome:?}");
+            disk.fail_always(FaultKind::Sync, "log-0", 0);
+            let told = call(Durability::Disk);
+            assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{about}: {told:?}");
+        }
+    }
+}
+
+/// By a handle from before, an error of an operation that reads no row.
+#[test]
+fn an_error_that_rests_on_a_lost_key_is_never_told() {
+    let insert =
+        |tx: &mut Transaction, table: &Table| tx.insert(table, &[1.into(), 1i64.into(), Value::Null]);
+    let get = |tx: &mut Transaction, table: &Table| tx.get(table, 7i64).map(drop);
+    for (nth, operation) in [insert, get].into_iter().enumerate() {
+        for engine in ENGINES {
+            let (disk, db) = database(engine);
+            let table = db.transact(|tx| {
+                let mut columns = columns();
+                columns[2] = Column::nullable("text", ColumnType::Text);
+                tx.create_table(&TableDef::new("keyless", columns))
+            });
+            let table = table.unwrap();
+            let definition = |tx: &mut Transaction| tx.add_primary_key("keyless", &["text"]);
+            db.transact_with(&level(Durability::Memory), definition).unwrap();
+            let tell = |durability| db.transact_with(&level(durability), |tx| operation(tx, &table));
+            let outcome = tell(Durability::Memory);
+            let is_of_key = matches!(outcome, Err(Error::NotNull { .. } | Error::TypeMismatch { .. }));
+            assert!(is_of_key, "{nth}, {engine:?}: {outcome:?}");
+            disk.fail_always(FaultKind::Sync, "log-0", 0);
+            let told = tell(Durability::Disk);
+            assert!(matches!(told, Err(Error::OutcomeUnknown { .. })), "{nth}, {engine:?}: {told:?}");
         }
     }
 }

@@ -100,11 +100,16 @@ impl<'a> Ready<'a> {
 
 /// The table of an action. The transaction's own definitions come first.
 #[inline]
-fn table_of<'a>(target: &'a Target, context: &Context) -> Result<Cow<'a, Table>> {
-    match context.ddl.as_ref().and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
+fn table_of<'a>(target: &'a Target, context: &mut Context) -> Result<Cow<'a, Table>> {
+    let table = match context.ddl.as_ref().and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
         None => target.table(&context.core.catalog),
         Some(table) => table.map(Cow::Owned),
+    };
+    if table.is_err() {
+        // I3: that there is none of this name.
+        context.depend_on_definitions();
     }
+    table
 }
 
 /// Puts the actions of a phase that are part of a call into `ready`, each with what its identifier is for the arguments and
@@ -238,8 +243,11 @@ impl<'a> Targeted<'a> {
 
     /// Works out its identifier by the version of its table that the transaction knows.
     #[inline(always)]
-    fn identify(&mut self, procedure: &Registered, context: &Context, given: Given<'_>) -> Result<()> {
-        let (target, version) = (self.target, context.tables.at(self.slot));
+    fn identify(&mut self, procedure: &Registered, context: &mut Context, given: Given<'_>) -> Result<()> {
+        let Context { tables, depends, .. } = context;
+        let (target, version) = (self.target, tables.at(self.slot));
+        // I3: whatever the action comes to, though it read no row, and what is wrong with the identifier.
+        *depends = (*depends).max(version.floor());
         let wrong = |problem: &str| {
             procedure.error(format!("the identifier of its {}: {problem}", target.describe()))
         };

@@ -194,7 +194,8 @@ impl Context {
         if segments.is_absent(record) {
             return None;
         }
-        let lsn = segments.lsn(record).max(version.floor());
+        // The action depends on the table's floor already.
+        let lsn = segments.lsn(record);
         if self.find_own(slot).is_some() {
             return None;
         }

@@ -385,7 +385,10 @@ impl Context {
     /// An operation gives this error to its body.
     #[cold]
     fn note_error(&mut self, error: &Error) {
-        if self.of_the_moment.is_none() && error.is_of_the_moment() {
+        if !error.is_of_the_moment() {
+            // I3: it may rest on what a definition made of a table, and on no row.
+            self.depend_on_definitions();
+        } else if self.of_the_moment.is_none() {
             self.of_the_moment = Some(error.clone());
         }
     }
@@ -546,6 +549,13 @@ impl Context {
     #[inline]
     pub fn depend(&mut self, lsn: Lsn) {
         self.depends = self.depends.max(lsn);
+    }
+
+    /// The transaction has come to what rests on definitions, the last of which may be one of them (I3).
+    #[cold]
+    pub fn depend_on_definitions(&mut self) {
+        let changed_at = self.core.catalog.changed_at();
+        self.depend(changed_at);
     }
 
     #[inline]
