@@ -7,13 +7,18 @@ mod quiet;
 use std::collections::BTreeMap;
 use std::io::Cursor;
 use std::ops::ControlFlow;
-use std::sync::Arc;
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use quiet::options;
 use rialto::backup::{Archive, Backup, Restore, restore};
 use rialto::io::{Disk, FaultyDisk, MemoryDisk, Random};
-use rialto::row::{Column, ColumnType, Value};
-use rialto::{BackupKind, Checkpointing, Database, Options, RowKey, Scan, TableDef};
+use rialto::row::{Column, ColumnType, Value, WhichIndex};
+use rialto::{
+    Action, ActionMode, BackupKind, Checkpointing, Database, Flow, LockForm, Options, Procedure, Result,
+    RowKey, Scan, Table, TableDef, Transaction,
+};
 
 /// The rows by their numbers, as keys.
 fn rows(db: &Database) -> BTreeMap<RowKey, i32> {
@@ -141,6 +146,79 @@ fn no_number_is_given_twice_whatever_ends_an_opening() {
             model.insert(&db, &mut random, &about);
             model.delete(&db, &mut random);
             db.close().unwrap();
+        }
+    }
+}
+
+/// An action inserts a row, learns its number from a scan, and tells it to a thread that reads by it. What that thread has read under
+/// its lock stays as it is.
+#[test]
+fn a_row_by_a_number_that_its_inserter_has_told_is_read_the_same_twice() {
+    let by_index = |n| Scan::prefix(WhichIndex::Secondary(0), vec![n]);
+    type Looks = fn(&mut Transaction, &Table, Scan) -> Result<Option<RowKey>>;
+    let rows: Looks = |tx, table, scan| {
+        let mut number = None;
+        tx.scan(table, &scan, |key, _| {
+            number = Some(key.clone());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(number)
+    };
+    let entries: Looks = |tx, table, scan| {
+        let mut number = None;
+        tx.entries(table, &scan, |key, _| {
+            number = Some(key.clone());
+            Ok(ControlFlow::Continue(()))
+        })?;
+        Ok(number)
+    };
+    type Way = (&'static str, fn(Value) -> Scan, Looks);
+    let ways: [Way; 3] =
+        [("rows", by_index, rows), ("entries", by_index, entries), ("all rows", |_| Scan::all(), rows)];
+    for (way, scan, looks) in ways {
+        let options = Options { locks: LockForm::Local, executors: 4, ..options() };
+        let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+        db.transact(|tx| {
+            let column = |name| vec![Column::new(name, ColumnType::Int4)];
+            tx.create_table(&TableDef::new("k", column("id")).with_primary_key(&["id"]))?;
+            tx.create_table(&TableDef::new("t", column("n")))?;
+            tx.create_index("t", "by_n", &["n"], false)
+        })
+        .unwrap();
+        // Each key of "k" is another executor's.
+        let bounds = [1, 2, 3].map(|bound| vec![Value::Int4(bound)]);
+        db.set_routing("k", WhichIndex::Primary, &bounds).unwrap();
+        while db.executors_of("t", WhichIndex::Primary).unwrap() < 4 {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let table = db.table("t").unwrap();
+        let (tells, told) = channel();
+        let (answers, answered) = channel::<()>();
+        let channels = Mutex::new((tells, answered));
+        let insert = Action::exclusive("t", move |tx, arguments, _| {
+            let (table, n) = (arguments.table()?, arguments.values()[0].clone());
+            tx.insert(table, std::slice::from_ref(&n))?;
+            let number = looks(tx, table, scan(n))?.expect("the row is there");
+            let (tells, answered) = &*channels.lock().unwrap();
+            tells.send(number).unwrap();
+            // A reader that asks an executor which this call has out waits for this call.
+            let _ = answered.recv_timeout(Duration::from_millis(300));
+            Ok(())
+        });
+        let claim = Action::claim("k", ActionMode::Exclusive).by_argument(0);
+        let flow = Flow::new().phase([claim, insert]);
+        db.register(Procedure::new("insert", [ColumnType::Int4], flow)).unwrap();
+        for id in 0..4 {
+            std::thread::scope(|scope| {
+                let call = scope.spawn(|| db.call("insert", &[Value::Int4(id)]));
+                let number = told.recv().unwrap();
+                let mut reader = db.begin().unwrap();
+                let first = reader.get_at(&table, &number).unwrap();
+                let _ = answers.send(());
+                call.join().unwrap().unwrap();
+                assert_eq!(reader.get_at(&table, &number).unwrap(), first, "by {way}, executor {id}");
+                reader.commit().unwrap();
+            });
         }
     }
 }

@@ -125,7 +125,8 @@ fn retire(tables: &mut [Latch<'_>], gone: HeldLocal) {
 /// the readers' executor.
 ///
 /// Invariant **L11**: whoever has been granted a span holds it at each executor that has keys of it under the rules in force; a
-/// hidden row number that is new, which only who asks all executors can come to know, at any one. A request is refused under an
+/// hidden row number that is new at any one, until its inserter comes to know it by a scan: other transactions come to know it from the
+/// inserter, or by a scan that asks all executors. A request is refused under an
 /// executor's latch unless it was routed by these; a change of rules has all latches, and takes the locks along with the keys.
 #[derive(Debug)]
 pub(super) struct LocalTables {

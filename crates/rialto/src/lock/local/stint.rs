@@ -65,6 +65,13 @@ struct Kept {
     at: Option<u16>,
 }
 
+impl Kept {
+    /// Whether it stands for a lock that suffices; `bytes` are the stint's.
+    fn answers(&self, Wanted { index, span, mode }: Wanted<'_>, bytes: &[u8]) -> bool {
+        self.index == index && suffices(self.mode, mode) && self.span.of(bytes).covers(span)
+    }
+}
+
 /// The lock tables that an owner has taken out, and what he has of them.
 #[derive(Debug, Default)]
 pub(in super::super) struct Stint {
@@ -86,10 +93,8 @@ impl Stint {
         !self.tables.is_empty() || self.is_reader
     }
 
-    fn covers(&self, Wanted { index, span, mode }: Wanted<'_>) -> bool {
-        self.kept.iter().any(|kept| {
-            kept.index == index && suffices(kept.mode, mode) && kept.span.of(&self.bytes).covers(span)
-        })
+    fn covers(&self, wanted: Wanted<'_>) -> bool {
+        self.kept.iter().any(|kept| kept.answers(wanted, &self.bytes))
     }
 
     /// Puts the tables back as they are. Nobody is woken before the last one is back: he might run at once, in place of who
@@ -295,8 +300,9 @@ impl LockManager {
         }
     }
 
-    /// In a stint, has a hidden row number that nobody has had yet at an executor that is out already. Nobody comes to know it but
-    /// by a scan of the table, which asks all executors (L11). False: it is to be asked for as other keys are.
+    /// In a stint, has a hidden row number that nobody has had yet at an executor that is out already. No other transaction comes to
+    /// know it but by a scan of the table, which asks all executors, or from this one, which asks for
+    /// [`LockManager::keep_known_number`] first (L11). False: it is to be asked for as other keys are.
     pub fn keep_new_number(&self, owner: &mut Owner, index: IndexId, key: &[u8]) -> bool {
         let body = &mut owner.body;
         let stint = &mut body.stint;
@@ -314,6 +320,18 @@ impl LockManager {
         let (span, at) = (span.put(&mut stint.bytes), Some(*executor));
         stint.kept.push(Kept { index, span, mode, at });
         true
+    }
+
+    /// In a stint, has a hidden row number where the rules have it, wherever [`LockManager::keep_new_number`] has kept it: the owner
+    /// comes to know it, and may tell it. False: it is to be asked for as other keys are.
+    pub fn keep_known_number(&self, owner: &mut Owner, index: IndexId, key: &[u8]) -> bool {
+        let stint = &owner.body.stint;
+        if !stint.is_on() {
+            return false;
+        }
+        let wanted = Wanted { index, span: SpanRef::point(key), mode: RecordMode::Exclusive };
+        let is_by_rules = |kept: &Kept| kept.at.is_none() && kept.answers(wanted, &stint.bytes);
+        stint.kept.iter().any(is_by_rules) || self.stint(owner, std::iter::once(wanted))
     }
 
     /// In a stint: the span as part of it. None: there is no stint any more, and it is to be asked for as others ask.
