@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use hashbrown::HashSet;
 use parking_lot::{Mutex, RwLock};
 
 use crate::account::{Accounts, ProcedureAccount, ServerTimes};
@@ -24,7 +25,7 @@ use crate::engine::Procedures;
 use crate::engine::data_oriented::{Bounds, Queues, ResourceManager};
 use crate::error::{Error, Result};
 use crate::foreign;
-use crate::ids::Lsn;
+use crate::ids::{HeapId, Lsn};
 use crate::in_flight::{Definitions, Gate, InFlight};
 use crate::inside::{InBody, check_may_wait};
 use crate::io::{DirectoryLock, Disk, DiskError, SystemClock};
@@ -219,7 +220,12 @@ struct Source(Arc<Core>);
 
 impl Source {
     /// Cuts, while the gate keeps commits from their places.
-    fn cut_behind_the_gate(&self, consistency: Consistency, began: Instant) -> Cut {
+    fn cut_behind_the_gate(
+        &self,
+        consistency: Consistency,
+        heaps: &Arc<HashSet<HeapId>>,
+        began: Instant,
+    ) -> Cut {
         let core = &*self.0;
         let redo_start = match consistency {
             Consistency::Action => core.in_flight.oldest(core.log.place()),
@@ -230,7 +236,7 @@ impl Source {
                 core.log.place().next()
             }
         };
-        let end = core.segments.cut();
+        let end = core.segments.cut(heaps.clone());
         Cut { redo_start, end, held: began.elapsed() }
     }
 }
@@ -246,20 +252,20 @@ impl CheckpointSource for Source {
         self.0.in_flight.oldest(place)
     }
 
-    fn cut(&self, consistency: Consistency) -> Cut {
+    fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
         let began = Instant::now();
         let _closed = ClosedGate::close(&self.0.in_flight);
-        self.cut_behind_the_gate(consistency, began)
+        self.cut_behind_the_gate(consistency, heaps, began)
     }
 
-    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)> {
+    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
         // Most of what is queued goes before commits are kept waiting.
         self.0.log.point()?;
         let began = Instant::now();
         let _closed = ClosedGate::close(&self.0.in_flight);
         self.0.in_flight.drain();
         let point = self.0.log.point()?;
-        let cut = self.cut_behind_the_gate(Consistency::Transaction, began);
+        let cut = self.cut_behind_the_gate(Consistency::Transaction, heaps, began);
         debug_assert_eq!(cut.redo_start, point.lsn.next(), "no commit takes a place meanwhile");
         Ok((cut, point))
     }
@@ -285,8 +291,9 @@ impl CheckpointSource for Source {
         // No DDL is on its way. Where the last one has passed commits that are still being applied, those are waited for.
         let last = core.catalog.changed_at();
         let redo_start = core.in_flight.outlast_until(last, || core.log.place());
-        let heaps = core.catalog.all().iter().map(|table| table.version().heap.id()).collect();
-        Defined { redo_start, heaps }
+        let heaps: HashSet<HeapId> =
+            core.catalog.all().iter().map(|table| table.version().heap.id()).collect();
+        Defined { redo_start, heaps: Arc::new(heaps) }
     }
 
     fn release_definitions(&self) {

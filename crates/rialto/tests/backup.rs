@@ -17,8 +17,8 @@ use rialto::io::{Caching, Disk, FaultKind, FaultyDisk, MemoryDisk, Open, Random}
 use rialto::recovery::check::check;
 use rialto::row::{Column, ColumnType, Value};
 use rialto::{
-    Action, BackupKind, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn, OpenError,
-    Options, Procedure, Scan, TableDef, TxOptions,
+    Action, BackupKind, BackupReport, Checkpointing, Database, Durability, Error, LockForm, Logging, Lsn,
+    OpenError, Options, Procedure, Savepoint, Scan, Table, TableDef, Transaction, TxOptions,
 };
 
 fn backup_on(disk: &Arc<MemoryDisk>, name: &str) -> Backup {
@@ -413,15 +413,15 @@ fn with_a_procedure(executor_threads: usize) -> Database {
     db
 }
 
-/// A stream that does this when it is written to for the first time.
-struct AtFirst<F>(Option<F>);
+/// A stream that does this when it is written to for the first time, and keeps what is written.
+struct AtFirst<F>(Option<F>, Vec<u8>);
 
 impl<F: FnOnce()> Write for AtFirst<F> {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
         if let Some(run) = self.0.take() {
             run();
         }
-        Ok(bytes.len())
+        self.1.write(bytes)
     }
 
     fn flush(&mut self) -> std::io::Result<()> {
@@ -429,9 +429,11 @@ impl<F: FnOnce()> Write for AtFirst<F> {
     }
 }
 
-/// A full backup of a database to a stream that does this.
-fn amid_a_backup(db: &Database, run: impl FnOnce()) {
-    db.backup_to(&mut AtFirst(Some(run)), BackupKind::Full).unwrap();
+/// A full backup of a database to a stream that does this, and the bytes of the stream.
+fn amid_a_backup(db: &Database, run: impl FnOnce()) -> (BackupReport, Vec<u8>) {
+    let mut stream = AtFirst(Some(run), Vec::new());
+    let report = db.backup_to(&mut stream, BackupKind::Full).unwrap();
+    (report, stream.1)
 }
 
 /// A stream of one database uses another one as any code does: it may keep a list of backups there. Each database refuses what
@@ -474,6 +476,95 @@ fn a_stream_uses_other_databases_as_any_code_does() {
     let told =
         is_done.recv_timeout(Duration::from_secs(60)).expect("a stream waits for itself, or has failed");
     assert_eq!(told, fine());
+}
+
+/// Creates a table, and puts so many rows into it.
+fn load(tx: &mut Transaction<'_>, rows: i32) -> Result<Table, Error> {
+    let columns = vec![Column::new("id", ColumnType::Int4), Column::new("text", ColumnType::Text)];
+    let table = tx.create_table(&TableDef::new("loaded", columns).with_primary_key(&["id"]))?;
+    insert_from(tx, &table, 0..rows)?;
+    Ok(table)
+}
+
+fn insert_from(tx: &mut Transaction<'_>, table: &Table, ids: std::ops::Range<i32>) -> Result<(), Error> {
+    ids.into_iter().try_for_each(|id| tx.insert(table, &quiet::thing(id, 1000)))
+}
+
+/// A database with more rows than a backup writes at once: a stream is first written to when the sweep has begun.
+fn of_two_writes(options: Options) -> Database {
+    let db = Database::open_on(MemoryDisk::new(), options).unwrap();
+    things(&db);
+    put(&db, 0..2_000);
+    put(&db, 2_000..4_000);
+    db
+}
+
+/// The table is not there at the cut, so nothing of it is kept for the sweep, and the next increment has it whole.
+#[test]
+fn a_table_that_is_not_committed_at_the_cut_takes_no_snapshots() {
+    type Step = fn(&mut Transaction<'static>, &Table, &Savepoint) -> Result<(), Error>;
+    let take_back: Step = |tx, _, savepoint| tx.rollback_to(savepoint);
+    let load_again: Step = |tx, table, _| insert_from(tx, table, 100..3_000);
+    let nothing: Step = |_, _, _| Ok(());
+    // What a transaction with a load behind a savepoint does before the cut, amid the backup, and after it; in the last case all
+    // of its rows go by the packet.
+    let cases = [
+        (3_000, nothing, take_back, load_again),
+        (3_000, take_back, load_again, nothing),
+        (3_000, take_back, load_again, take_back),
+        (200, nothing, nothing, nothing),
+    ];
+    for (nth, (rows, before, amid, after)) in cases.into_iter().enumerate() {
+        let db = of_two_writes(options());
+        let mut tx = db.begin().unwrap();
+        let table = load(&mut tx, 100).unwrap();
+        let savepoint = tx.savepoint();
+        insert_from(&mut tx, &table, 100..rows).unwrap();
+        before(&mut tx, &table, &savepoint).unwrap();
+        let is_committed_amid = nth == 3;
+        let mut tx = Some(tx);
+        let (report, full) = amid_a_backup(&db, || {
+            amid(tx.as_mut().unwrap(), &table, &savepoint).unwrap();
+            if is_committed_amid {
+                tx.take().unwrap().commit().unwrap();
+            }
+        });
+        assert_eq!(report.snapshot_bytes, 0, "case {nth}");
+        if let Some(mut tx) = tx {
+            after(&mut tx, &table, &savepoint).unwrap();
+            tx.commit().unwrap();
+        }
+        let mut increment = Vec::new();
+        db.backup_to(&mut increment, BackupKind::Incremental).unwrap();
+        let restored = |streams: Vec<&Vec<u8>>| {
+            let target = MemoryDisk::new();
+            let streams =
+                streams.into_iter().map(|bytes| Backup::stream("stream", Cursor::new(bytes.clone())));
+            restore(of(streams), target.clone()).unwrap();
+            sound(&target);
+            open(target)
+        };
+        let alone = restored(vec![&full]);
+        assert!(count(&alone) == 4_000 && alone.table("loaded").is_err(), "case {nth}");
+        let both = restored(vec![&full, &increment]);
+        let (ours, theirs) = (db.table("loaded").unwrap(), both.table("loaded").unwrap());
+        let rows = [(&db, &ours), (&both, &theirs)].map(|(db, table)| db.read(|tx| tx.count(table)).unwrap());
+        assert_eq!(rows, [[3_000, 3_000, 100, 200][nth]; 2], "case {nth}");
+    }
+}
+
+/// The backup has no such table, so the memory is there for the next load at once.
+#[test]
+fn a_load_that_is_aborted_beside_a_backup_gives_its_memory_back() {
+    let db = of_two_writes(Options { memory_bytes: 16 << 20, ..options() });
+    let mut tx = db.begin().unwrap();
+    load(&mut tx, 9_000).unwrap();
+    amid_a_backup(&db, || {
+        tx.abort().unwrap();
+        let mut again = db.begin().unwrap();
+        load(&mut again, 9_000).unwrap();
+        again.abort().unwrap();
+    });
 }
 
 /// Bytes flipped anywhere, and a stream that is cut anywhere: an error with the file and an offset before it, and nothing is

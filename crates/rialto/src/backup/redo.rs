@@ -1,5 +1,6 @@
 //! How far a restore goes: to its backup, or on from there by the archived log.
 
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Archive;
@@ -175,7 +176,7 @@ impl Restore {
             sequence: FIRST_CHECKPOINT,
             sums: &target.sums,
         };
-        let catalog = CatalogCopy::take(&segments, replayed.heaps, u64::MAX, &images)?;
+        let catalog = CatalogCopy::take(&segments, Arc::new(replayed.heaps), u64::MAX, &images)?;
         let sweep = Sweep {
             segments: &segments,
             target: images,

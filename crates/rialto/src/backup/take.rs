@@ -150,8 +150,8 @@ impl Taking<'_> {
         segments.whiten(Copy::Elsewhere, self.snapshot_bytes_max);
         // The catalog at the cut: a transaction-consistent one has it whole, as all else.
         let held = HeldDefinitions::hold(self.source);
-        let (cut, point) = self.source.cut_at_a_point()?;
-        let heaps = &held.defined.heaps.clone();
+        let (cut, point) = self.source.cut_at_a_point(&held.defined.heaps)?;
+        let heaps = &*held.defined.heaps.clone();
         drop(held);
         let header = Header {
             database: self.database,

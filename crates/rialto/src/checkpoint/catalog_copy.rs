@@ -25,6 +25,8 @@
 //! A system table keeps its segments for good (`Heap::empty_segments`): so the segments that were a system table's in step 2
 //! are still one when the sweep passes them by, and hold no rows of users.
 
+use std::sync::Arc;
+
 use hashbrown::HashSet;
 
 use super::image::{self, ImageHeader};
@@ -71,8 +73,8 @@ impl SystemSegment {
 pub(crate) struct CatalogCopy<'a> {
     segments: &'a Segments,
     copy: Copy,
-    /// The storage of the users' tables that it describes.
-    heaps: HashSet<HeapId>,
+    /// The storage of the tables that it describes.
+    heaps: Arc<HashSet<HeapId>>,
     /// The system tables' segments.
     system: HashSet<u32>,
     /// Those that the backup copy lacks, and that are not written yet.
@@ -85,12 +87,10 @@ impl<'a> CatalogCopy<'a> {
     /// Beyond `bytes_max` bytes of copies they are written at once: then DDL waits for the disk.
     pub fn take(
         segments: &'a Segments,
-        mut heaps: HashSet<HeapId>,
+        heaps: Arc<HashSet<HeapId>>,
         bytes_max: u64,
         target: &ImageTarget<'_>,
     ) -> Result<CatalogCopy<'a>> {
-        // A system table's rows come from here only, and a segment that it takes into use later has none of them.
-        heaps.retain(|&heap| !system::is_system_heap(heap));
         let (copy, system) = (target.copy, HashSet::new());
         let mut catalog =
             CatalogCopy { segments, copy, heaps, system, images: Vec::new(), is_complete: false };
@@ -149,9 +149,10 @@ impl<'a> CatalogCopy<'a> {
         self.system.contains(&id.0)
     }
 
-    /// Whether the copy has rows of this storage in the segments that the sweep copies.
+    /// Whether the copy has rows of this storage in the segments that the sweep copies. A system table's rows come from here only,
+    /// and a segment that it takes into use later has none of them.
     pub(super) fn describes(&self, heap: HeapId) -> bool {
-        self.heaps.contains(&heap)
+        !system::is_system_heap(heap) && self.heaps.contains(&heap)
     }
 
     /// All of the sweep is written: the copy has the system tables.
@@ -171,8 +172,6 @@ impl Drop for CatalogCopy<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::catalog::system::FIRST_USER_ID;
     use crate::ids::Lsn;
@@ -215,7 +214,7 @@ mod tests {
         let take = |bytes_max: u64| {
             let (file, sums) = (file_of(&disk, &bytes_max.to_string()), ImageSums::default());
             let target = ImageTarget { copy: Copy::Ping, file: &*file, seed: 1, sequence: 2, sums: &sums };
-            let heaps = HashSet::from([HeapId(1), HeapId(2), USERS]);
+            let heaps = Arc::new(HashSet::from([HeapId(1), HeapId(2), USERS]));
             let mut catalog = CatalogCopy::take(&segments, heaps, bytes_max, &target).unwrap();
             let kept = numbers(&catalog);
             // What is left to the sweep.
@@ -239,20 +238,21 @@ mod tests {
         let target = ImageTarget { copy: Copy::Pong, file: &*file, seed: 1, sequence: 2, sums: &sums };
         let dirty = |copy| ids.map(|id| segments.is_dirty(id, copy));
         for bytes_max in [0, u64::MAX] {
-            let catalog =
-                CatalogCopy::take(&segments, HashSet::from([USERS, HeapId(1)]), bytes_max, &target).unwrap();
+            let heaps = Arc::new(HashSet::from([USERS, HeapId(1)]));
+            let catalog = CatalogCopy::take(&segments, heaps, bytes_max, &target).unwrap();
             assert_eq!(dirty(Copy::Pong), [false, true, false, false]);
             assert_eq!(ids.map(|id| catalog.holds(id)), [true, false, true, true]);
             assert_eq!([USERS, HeapId(1)].map(|heap| catalog.describes(heap)), [true, false]);
             drop(catalog);
             assert_eq!(dirty(Copy::Pong), [true; 4], "{bytes_max}");
         }
-        let mut catalog = CatalogCopy::take(&segments, HashSet::from([USERS]), 0, &target).unwrap();
+        let heaps = Arc::new(HashSet::from([USERS]));
+        let mut catalog = CatalogCopy::take(&segments, heaps.clone(), 0, &target).unwrap();
         catalog.complete();
         drop(catalog);
         assert_eq!((dirty(Copy::Pong), dirty(Copy::Ping)), ([false, true, false, false], [true; 4]));
         // What is clean is held all the same.
-        let catalog = CatalogCopy::take(&segments, HashSet::from([USERS]), u64::MAX, &target).unwrap();
+        let catalog = CatalogCopy::take(&segments, heaps, u64::MAX, &target).unwrap();
         assert_eq!((numbers(&catalog), catalog.holds(ids[0])), (Vec::new(), true));
     }
 }

@@ -457,9 +457,9 @@ impl Checkpointer {
             sums: &self.sums,
         };
         // The catalog in the copy is the one at the redo start. As late as possible: redo is the shorter.
-        let mut held = HeldDefinitions::hold(&*self.source);
-        let heaps = std::mem::take(&mut held.defined.heaps);
-        let catalog = CatalogCopy::take(segments, heaps, self.options.snapshot_bytes_max, &target)?;
+        let held = HeldDefinitions::hold(&*self.source);
+        let heaps = &held.defined.heaps;
+        let catalog = CatalogCopy::take(segments, heaps.clone(), self.options.snapshot_bytes_max, &target)?;
         let redo_start = held.defined.redo_start;
         let cut = match method {
             Method::CopyOnUpdate(consistency) => {
@@ -467,7 +467,7 @@ impl Checkpointer {
                 segments.whiten(copy, self.options.snapshot_bytes_max);
                 // Before the cut: what is white at the cut is kept before it changes.
                 catalog.paint();
-                let cut = self.source.cut(consistency);
+                let cut = self.source.cut(consistency, heaps);
                 // An entry that was made meanwhile may say an earlier place than it takes.
                 Cut { redo_start: cut.redo_start.max(redo_start), ..cut }
             }

@@ -1,5 +1,6 @@
 //! [`CheckpointSource`]: what checkpoints need of the engine.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use hashbrown::HashSet;
@@ -31,7 +32,7 @@ pub(crate) struct Defined {
     /// All packets before this place are applied whole, and all DDL that is applied has its place before it.
     pub redo_start: Lsn,
     /// The storage of the tables, the system's included.
-    pub heaps: HashSet<HeapId>,
+    pub heaps: Arc<HashSet<HeapId>>,
 }
 
 /// What a checkpoint needs of the engine.
@@ -40,9 +41,9 @@ pub(crate) trait CheckpointSource: Send + Sync {
     fn segments(&self) -> &Segments;
     /// The oldest place that may not be applied whole: the queue's head is read first, then the packets in flight (I5).
     fn redo_start(&self) -> Lsn;
-    /// Cuts, the segments being white: no commit takes its place meanwhile, and for a transaction-consistent cut all that
-    /// have one are applied.
-    fn cut(&self, consistency: Consistency) -> Cut;
+    /// Cuts, the segments being white and definitions held, while the tables have this storage: no commit takes its place
+    /// meanwhile, and for a transaction-consistent cut all that have one are applied.
+    fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut;
     /// Begins a black/white sweep, the segments being white: from here on what comes to its place settles its
     /// colour, and what has come before is applied. Nobody is kept waiting.
     fn paint(&self, consistency: Consistency) -> Cut;
@@ -54,7 +55,7 @@ pub(crate) trait CheckpointSource: Send + Sync {
     /// The sweep at the cut is over, or the black/white one.
     fn forget_cut(&self);
     /// As a transaction-consistent [`CheckpointSource::cut`], and where the log ends at it.
-    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)>;
+    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)>;
     /// The last place taken.
     fn place(&self) -> Lsn;
     /// Where the log ends behind all places taken so far. It is on disk when its place is.

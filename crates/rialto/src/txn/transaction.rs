@@ -1038,7 +1038,7 @@ impl Context {
         let mut segments: SmallVec<[SegmentId; 16]> = segments.collect();
         segments.sort_unstable();
         segments.dedup();
-        segments.len()
+        segments.into_iter().filter(|&id| self.core.segments.is_in_cut(id)).count()
     }
 
     /// Everything that can fail, done before the place (I10).

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::checkpoint::copy_on_update::CopyOnUpdate;
+use crate::store::memory::segments::IMAGE_HEADER_BYTES;
 
 /// Copies a segment to the first copy: its heap and the bytes in use.
 fn sweep_one(segments: &Segments, id: SegmentId, buffer: &mut [u8]) -> Option<(Option<HeapId>, usize)> {
@@ -44,7 +45,7 @@ fn backup_alone(at_cut: bool, seed: u64) -> (BTreeMap<u32, Vec<u8>>, BTreeMap<u3
             engine.segments.whiten(copy, 1 << 20);
             // Something is taken into use while they are made white.
             engine.commit(vec![(900, Some(vec![3; 20_000]))]);
-            engine.cut(Consistency::Transaction).end
+            engine.cut(Consistency::Transaction, &engine.heaps()).end
         } else {
             engine.segments.high_water()
         };
@@ -96,7 +97,7 @@ fn a_segment_is_kept_once_and_only_if_the_copy_lacks_it() {
     engine.segments.whiten(Copy::Ping, 1 << 20);
     engine.commit(vec![(0, Some(vec![4; 100]))]);
     assert!(engine.segments.is_white(first.segment()), "before the cut nothing is kept");
-    engine.cut(Consistency::Transaction);
+    engine.cut(Consistency::Transaction, &engine.heaps());
     for value in 5..8 {
         engine.commit(vec![(0, Some(vec![value; 100])), (59, Some(vec![value; 100]))]);
     }
@@ -118,7 +119,7 @@ fn a_segment_that_is_given_back_under_a_sweep_is_in_it_and_free_afterwards() {
     let engine = filled(disk.clone());
     let segment = engine.rows.lock()[&0].segment();
     engine.segments.whiten(Copy::Ping, 1 << 20);
-    engine.cut(Consistency::Transaction);
+    engine.cut(Consistency::Transaction, &engine.heaps());
     engine.segments.free(segment);
     let mut buffer = vec![0; SEGMENT_BYTES];
     let (heap, used) = sweep_one(&engine.segments, segment, &mut buffer).unwrap();
@@ -136,7 +137,7 @@ fn a_segment_that_was_free_at_the_cut_is_free_in_the_copy_and_takes_no_memory() 
     let ids = [HEAP; 2].map(|heap| segments.allocate(heap).unwrap());
     segments.free(ids[0]);
     segments.whiten(Copy::Ping, 0);
-    segments.cut();
+    segments.cut(Arc::new(HashSet::from([HEAP])));
     // One is taken into use, the other one, in use without a row, given back and taken by others.
     let mut buffer = vec![0; SEGMENT_BYTES];
     assert_eq!(segments.allocate(HeapId(99)), Some(ids[0]));
@@ -153,11 +154,53 @@ fn a_segment_that_was_free_at_the_cut_is_free_in_the_copy_and_takes_no_memory() 
     assert_eq!(sweep_one(&segments, ids[1], &mut buffer), Some((Some(HeapId(99)), 64 + 3 * 16)));
 }
 
+/// The storage of an open transaction takes over segments of a table that was there at the cut, and other tables take over its own.
+#[test]
+fn a_segment_whose_storage_no_table_had_at_the_cut_is_free_in_the_copy_and_takes_no_memory() {
+    let segments = Segments::reserve(Arc::new(Budget::new(4 << 20))).unwrap();
+    let (private, mut buffer) = (HeapId(99), vec![0; SEGMENT_BYTES]);
+    let row_in = |id: SegmentId| {
+        let record = segments.extend(id, 3, SEGMENT_BYTES, b"").unwrap();
+        segments.write(record, b"a row", Lsn(9));
+        record
+    };
+    let [of_table, changed, given_back] =
+        [HEAP, private, private].map(|heap| segments.allocate(heap).unwrap());
+    let [row, loaded, _] = [of_table, changed, given_back].map(row_in);
+    segments.whiten(Copy::Ping, 0);
+    segments.cut(Arc::new(HashSet::from([HEAP])));
+    assert!(segments.is_in_cut(of_table) && !segments.is_in_cut(changed));
+
+    // A loaded row is taken back, and another one is loaded.
+    segments.vacate(loaded);
+    row_in(changed);
+    // The load is aborted, and its segment is another table's at once.
+    segments.free(given_back);
+    assert_eq!(segments.allocate(HEAP), Some(given_back));
+    segments.vacate(row_in(given_back));
+    assert_eq!(segments.snapshots().most_bytes(), 0);
+    // The table is emptied row by row, and its segment goes to the open transaction.
+    segments.vacate(row);
+    assert_eq!(segments.snapshots().most_bytes(), SEGMENT_BYTES as u64);
+    segments.free(of_table);
+    assert_eq!(segments.allocate(private), Some(of_table));
+    segments.vacate(row_in(of_table));
+    segments.free(of_table);
+
+    let rows = Some((Some(HEAP), IMAGE_HEADER_BYTES + 3 * 16));
+    for (id, at_cut) in [(of_table, rows), (changed, Some((None, 0))), (given_back, Some((None, 0)))] {
+        assert_eq!(sweep_one(&segments, id, &mut buffer), at_cut, "{id:?}");
+        assert!(segments.is_dirty(id, Copy::Ping), "what {id:?} holds since is not in the copy");
+    }
+    segments.forget_cut();
+    assert_eq!(segments.heap(of_table), None);
+}
+
 #[test]
 fn commits_wait_for_room_and_a_lone_one_has_it() {
     let segments = Segments::reserve(Arc::new(Budget::new(4 << 20))).unwrap();
     segments.whiten(Copy::Ping, 3 * SEGMENT_BYTES as u64);
-    segments.cut();
+    segments.cut(Arc::new(HashSet::from([HEAP])));
     let snapshots = segments.snapshots();
     assert!(snapshots.promise(2) && snapshots.promise(1) && !snapshots.promise(1));
     snapshots.keep_promise(2);

@@ -68,8 +68,8 @@ impl Engine {
     }
 
     /// The storage that there is.
-    pub(super) fn heaps(&self) -> HashSet<HeapId> {
-        HashSet::from([HEAP])
+    pub(super) fn heaps(&self) -> Arc<HashSet<HeapId>> {
+        Arc::new(HashSet::from([HEAP]))
     }
 
     /// What a checkpointer begins with.
@@ -229,9 +229,9 @@ impl CheckpointSource for Engine {
         }
     }
 
-    fn cut(&self, consistency: Consistency) -> Cut {
+    fn cut(&self, consistency: Consistency, heaps: &Arc<HashSet<HeapId>>) -> Cut {
         let _commits = (consistency == Consistency::Transaction).then(|| self.commits.lock());
-        Cut { redo_start: self.redo_start(), end: self.segments.cut(), held: Duration::ZERO }
+        Cut { redo_start: self.redo_start(), end: self.segments.cut(heaps.clone()), held: Duration::ZERO }
     }
 
     fn paint(&self, _: Consistency) -> Cut {
@@ -250,8 +250,8 @@ impl CheckpointSource for Engine {
         self.segments.forget_cut();
     }
 
-    fn cut_at_a_point(&self) -> Result<(Cut, LogPoint)> {
-        let cut = self.cut(Consistency::Transaction);
+    fn cut_at_a_point(&self, heaps: &Arc<HashSet<HeapId>>) -> Result<(Cut, LogPoint)> {
+        let cut = self.cut(Consistency::Transaction, heaps);
         Ok((cut, LogPoint::beginning_after(Lsn(cut.redo_start.0 - 1))))
     }
 

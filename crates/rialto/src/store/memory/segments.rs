@@ -284,13 +284,14 @@ impl Segments {
     }
 
     /// Gives back a segment that no index points into any more: at the end of the sweep, if one goes on at a cut that has
-    /// rows in it.
+    /// rows of a table in it.
     pub fn free(&self, id: SegmentId) {
         if self.snapshots.stage() == Stage::Cut && self.is_white(id) {
             let is_lacked = self.is_dirty(id, self.snapshots.copy());
             // Nobody else changes a segment that is given back, so it stays as it is without its latch.
             let is_row = |slot: Result<RecordRef, String>| slot.is_ok_and(|slot| !self.is_absent(slot));
-            if is_lacked && self.slots(id).any(is_row) && self.snapshots.keep_from_reuse(id) {
+            let has_rows = self.is_in_cut(id) && self.slots(id).any(is_row);
+            if is_lacked && has_rows && self.snapshots.keep_from_reuse(id) {
                 return;
             }
             self.leave_free(&self.latch(id), id);

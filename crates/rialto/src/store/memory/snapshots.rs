@@ -5,13 +5,15 @@
 //! the backup copy lacks it, and makes it black; the sweep takes a white segment as it is, and a black one from here.
 //!
 //! What does not change a committed row (a slot that is begun, reserved, or given back without ever having held one) needs no
-//! copy: such a slot is absent in both.
+//! copy: such a slot is absent in both. Nor do segments of storage that no table had at the cut: a transaction that was open then
+//! has made it, or one that was committed had replaced it. The sweep takes these for free, so all that is kept of one is its number.
 //!
 //! Snapshots of one cut are gone before the next: whoever keeps one looks at the stage under the lock that ends the cut.
 //!
 //! [`Segments::whiten`]: super::Segments::whiten
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -38,7 +40,7 @@ pub(super) enum Stage {
 
 /// A segment as it was at the cut.
 pub(super) enum Snapshot {
-    /// It had no row.
+    /// It had no table's row.
     Free,
     /// It was in use.
     Bytes(KeptBytes),
@@ -68,8 +70,10 @@ pub struct Snapshots {
 
 #[derive(Default)]
 struct Kept {
+    /// The storage of the tables at the cut.
+    heaps: Arc<HashSet<HeapId>>,
     segments: BTreeMap<u32, KeptBytes>,
-    /// Segments without a row at the cut that are in use since.
+    /// Segments that had no table's row at the cut, and have changed since.
     free: HashSet<u32>,
     spare: Vec<Box<[u8]>>,
     /// How many segments transactions on their way to their place may still keep.
@@ -115,7 +119,10 @@ impl Snapshots {
         self.stage.store(Stage::Whitening as u8, Ordering::Release);
     }
 
-    pub(super) fn cut(&self) {
+    /// The cut, at which the tables have this storage.
+    pub(super) fn cut(&self, heaps: Arc<HashSet<HeapId>>) {
+        let mut kept = self.kept.lock();
+        kept.heaps = heaps;
         self.stage.store(Stage::Cut as u8, Ordering::Release);
     }
 
@@ -127,6 +134,7 @@ impl Snapshots {
     pub(super) fn end(&self) -> Vec<SegmentId> {
         let mut kept = self.kept.lock();
         self.stage.store(Stage::Idle as u8, Ordering::Release);
+        kept.heaps = Arc::default();
         kept.segments.clear();
         kept.free.clear();
         kept.spare.clear();
@@ -137,6 +145,11 @@ impl Snapshots {
     /// The copy that is written.
     pub(super) fn copy(&self) -> Copy {
         Copy::of_number(self.copy.load(Ordering::Relaxed))
+    }
+
+    /// Whether a table had this storage at the cut.
+    pub(super) fn has(&self, heap: HeapId) -> bool {
+        self.kept.lock().heaps.contains(&heap)
     }
 
     /// Keeps a segment. The caller holds its latch; `fill` copies it and gives its heap and the bytes in use.
@@ -153,7 +166,7 @@ impl Snapshots {
         }
     }
 
-    /// Keeps that a segment is free.
+    /// Keeps that a segment was free.
     pub(super) fn keep_free(&self, id: SegmentId) {
         let mut kept = self.kept.lock();
         if self.stage() == Stage::Cut {

@@ -5,6 +5,8 @@ use super::super::snapshots::{Snapshot, Stage};
 use super::{ALL_COPIES, Copy, IMAGE_HEADER_BYTES, Latched, PAINT, SegmentId, Segments, WHITE};
 use crate::canary;
 use crate::ids::HeapId;
+use hashbrown::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// A segment that a sweep has copied.
@@ -38,7 +40,7 @@ impl<'a> Visit<'a> {
 }
 
 impl Segments {
-    /// The cut has had a white segment without rows: for the sweep it is free, whatever becomes of it.
+    /// The cut has no table's row in a white segment: for the sweep it is free, whatever becomes of it.
     pub(super) fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
         if marks & WHITE != 0 {
@@ -65,13 +67,14 @@ impl Segments {
         }
     }
 
-    /// The cut: from here on white segments are kept before they change. Gives the end of the segments that the cut has.
+    /// The cut, at which the tables have this storage: from here on its white segments are kept before they change. Gives the
+    /// end of the segments that the cut has.
     ///
     /// No commit may take its place meanwhile. One that has its place and is not applied whole is in the cut in part, row by
     /// row.
-    pub fn cut(&self) -> u32 {
+    pub fn cut(&self, heaps: Arc<HashSet<HeapId>>) -> u32 {
         let free = self.free.lock();
-        self.snapshots.cut();
+        self.snapshots.cut(heaps);
         free.fresh
     }
 
@@ -122,7 +125,10 @@ impl Segments {
         if paint != 0 && !matches!(self.snapshots.stage(), Stage::Whitening | Stage::Painting) {
             let is_lacked = marks & self.snapshots.copy().bit() != 0;
             if self.snapshots.stage() == Stage::Cut && is_lacked && !canary::is_back("cut-keeps-nothing") {
-                self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer));
+                match self.is_in_cut(id) {
+                    true => self.snapshots.keep(id, |buffer| self.copy_latched(id, buffer)),
+                    false => self.snapshots.keep_free(id),
+                }
             }
             paint = 0;
         }
@@ -146,7 +152,15 @@ impl Segments {
         }
     }
 
-    /// Whether a commit that changes the segment now has to keep it first.
+    /// Whether a white segment is of a table that was there at the cut.
+    ///
+    /// Invariant: **a white segment has belonged to one heap since the cut.** A segment with rows of the cut is kept when it is given
+    /// back, or it stays until the sweep is over; and one that is given back, or taken into use, is white no more.
+    pub fn is_in_cut(&self, id: SegmentId) -> bool {
+        self.heap(id).is_some_and(|heap| self.snapshots.has(heap))
+    }
+
+    /// Whether a commit that changes the segment now has to keep it first, if it [is in the cut](Segments::is_in_cut).
     pub fn is_to_be_kept(&self, id: SegmentId) -> bool {
         let marks = self.meta(id).marks.load(Ordering::Relaxed);
         marks & WHITE != 0 && marks & self.snapshots.copy().bit() != 0
