@@ -53,7 +53,9 @@ struct Asked {
     /// A sweep goes on.
     going: bool,
     hurry: bool,
+    /// In the order in which they were asked for, each once.
     segments: VecDeque<SegmentId>,
+    queued: HashSet<SegmentId>,
 }
 
 /// Where black transactions of this sweep have read that there is no row.
@@ -150,11 +152,17 @@ impl Painting {
         absences.anywhere || absences.indexes.contains(&index)
     }
 
-    /// Asks the sweep to paint these segments next.
+    /// Asks the sweep to paint these segments next. Those that it is asked for already keep their turns, so a transaction that
+    /// waits may ask again and again.
     pub fn ask(&self, segments: &[SegmentId]) {
         let mut asked = self.asked.lock();
-        if asked.going && !segments.is_empty() {
-            asked.segments.extend(segments);
+        if !asked.going {
+            return;
+        }
+        let Asked { segments: queue, queued, .. } = &mut *asked;
+        let before = queue.len();
+        queue.extend(segments.iter().filter(|&&id| queued.insert(id)));
+        if queue.len() > before {
             self.press(asked);
         }
     }
@@ -188,6 +196,9 @@ impl Painting {
         }
         let mut asked = self.asked.lock();
         let next = asked.segments.pop_front();
+        if let Some(id) = &next {
+            asked.queued.remove(id);
+        }
         if asked.segments.is_empty() && !asked.hurry {
             self.pressed.store(false, Ordering::SeqCst);
         }
@@ -216,5 +227,27 @@ impl Painting {
 impl fmt::Debug for Painting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Painting").field("sweep", &self.sweep()).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A definition that waits for a sweep asks at each look for all segments of its table that are left.
+    #[test]
+    fn a_segment_that_is_asked_for_again_and_again_is_queued_once() {
+        let painting = Painting::new();
+        painting.begin(1, Consistency::Transaction);
+        let segments = [3, 1, 2].map(SegmentId);
+        (0..10).for_each(|_| painting.ask(&segments));
+        painting.ask(&[SegmentId(4)]);
+        assert_eq!(painting.asked.lock().segments, [3, 1, 2, 4].map(SegmentId));
+        // One that has had its turn has another one.
+        assert_eq!(painting.next_asked(), Some(SegmentId(3)));
+        painting.ask(&segments);
+        let left: Vec<_> = std::iter::from_fn(|| painting.next_asked()).collect();
+        assert_eq!(left, [1, 2, 4, 3].map(SegmentId));
+        assert!(!painting.is_pressed() && painting.asked.lock().queued.is_empty());
     }
 }
