@@ -623,7 +623,7 @@ pub(crate) fn begin_run(
         runs.started = Some(context.began);
     }
     if rarely(runs.mixed == COLOUR_RETRIES_MAX) {
-        context.colours.patient = true;
+        context.colours.be_patient();
     }
     // The first run of a transaction that only reads takes no locks.
     if options.read_only && runs.attempts == 0 {

@@ -59,7 +59,9 @@ pub(crate) struct Colours {
     /// Reads are noted, as far as locks do not tell of them.
     pub noted: bool,
     /// Does not abort when it is mixed, but waits.
-    pub patient: bool,
+    patient: bool,
+    /// There may be something here that the next transaction must not have: it is patient, or reads were noted.
+    is_used: bool,
     /// Segments of records read, where locks do not name these; each a few times at most.
     touched: Vec<SegmentId>,
     /// Indexes in which it has read that there is no row.
@@ -89,14 +91,14 @@ impl Colours {
     /// For a fresh transaction.
     #[inline]
     pub fn begin(&mut self, noted: bool) {
-        if rarely(noted | self.noted | self.patient) {
+        if rarely(noted | self.is_used) {
             self.begin_slowly(noted);
         }
     }
 
     #[cold]
     fn begin_slowly(&mut self, noted: bool) {
-        (self.noted, self.patient) = (noted, false);
+        (self.noted, self.patient, self.is_used) = (noted, false, noted);
         self.touched.clear();
         if self.touched.capacity() > TOUCHED_KEPT {
             self.touched = Vec::new();
@@ -104,6 +106,16 @@ impl Colours {
         self.absent_in.clear();
         self.absent_anywhere = false;
         self.removal = Lsn::ZERO;
+    }
+
+    /// From here on it waits where it is mixed.
+    pub fn be_patient(&mut self) {
+        (self.patient, self.is_used) = (true, true);
+    }
+
+    /// Whether it waits where it is mixed.
+    pub fn is_patient(&self) -> bool {
+        self.patient
     }
 
     /// A record was read.
@@ -134,6 +146,7 @@ impl Colours {
     /// A part of the transaction has noted these.
     pub fn absorb(&mut self, part: &Colours) {
         if part.noted {
+            self.is_used = true;
             part.touched.iter().for_each(|&segment| self.note_segment(segment));
             part.absent_in.iter().for_each(|&index| self.note_absence(index, part.removal));
             self.absent_anywhere |= part.absent_anywhere;
@@ -344,5 +357,26 @@ mod tests {
         assert!(colours.touched.capacity() <= 8 * 150, "room for {}", colours.touched.capacity());
         colours.note_each_once();
         assert!(colours.touched.iter().map(|segment| segment.0).eq(0..150));
+    }
+
+    /// Where only the transaction or only its part was noted, and where both were.
+    #[test]
+    fn what_a_part_has_read_is_not_the_next_transactions() {
+        for (noted, of_part) in [(false, true), (true, false), (true, true)] {
+            let (mut colours, mut part) = (Colours::default(), Colours::default());
+            colours.begin(noted);
+            part.begin(of_part);
+            let readers = [(&mut colours, noted), (&mut part, of_part)];
+            for (reader, _) in readers.into_iter().filter(|(_, noted)| *noted) {
+                reader.note_record(RecordRef(7 * UNITS_PER_SEGMENT));
+                reader.note_absence(IndexId(3), Lsn(5));
+            }
+            colours.absorb(&part);
+            assert_eq!(colours.noted, noted && of_part);
+            assert_eq!((colours.touched.len(), colours.absences()), (1, 1));
+            colours.begin(false);
+            let left = (colours.touched.len(), colours.absences(), colours.removal);
+            assert_eq!(left, (0, 0, Lsn::ZERO), "noted: {noted}, its part: {of_part}");
+        }
     }
 }

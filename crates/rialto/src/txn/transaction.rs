@@ -316,7 +316,9 @@ impl Context {
         (self.began, self.depends, self.choices) = (whole.began, whole.depends, whole.choices);
         (self.waits, self.limit) = (whole.waits, whole.limit);
         (self.has_limits, self.has_times) = (whole.limit.is_some(), whole.has_times);
-        self.colours.patient = whole.colours.patient;
+        if whole.colours.is_patient() {
+            self.colours.be_patient();
+        }
         Ok(())
     }
 
@@ -1010,7 +1012,7 @@ impl Context {
                     if settled == Settled::OneColour {
                         return Ok(true);
                     }
-                    let waits = self.colours.patient || self.ddl.is_some();
+                    let waits = self.colours.is_patient() || self.ddl.is_some();
                     if settled == Settled::Mixed && !waits {
                         self.core.in_flight.leave(self.number);
                         self.core.accounts.mixed(self.number, self.choices.procedure);
