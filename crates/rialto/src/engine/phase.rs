@@ -380,7 +380,9 @@ impl<'a> Targeted<'a> {
             context.writing |= was_writing;
             context.end_shared_action();
         }
-        context.savepoints.truncate(reach.savepoints);
+        if rarely(context.savepoints.len() > reach.savepoints) {
+            context.forget_savepoints(reach.savepoints);
+        }
         if rarely(lease.is_some_and(OwnLease::end)) {
             return run_without_lease(procedure, context);
         }

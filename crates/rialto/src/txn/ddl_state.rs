@@ -31,7 +31,7 @@ pub(crate) struct DdlState {
     /// The storage that they load.
     loaded: HashSet<HeapId>,
     pub(super) write_counts: WriteCounts,
-    /// Rows loaded since the first savepoint that is open, so that it can be rolled back to.
+    /// Rows loaded since the first savepoint that is open, so that it can be rolled back to. None where no savepoint is open.
     pub(super) direct_rows: Vec<(u32, RecordRef)>,
 }
 
@@ -365,6 +365,29 @@ mod tests {
     fn a_statement_takes_steps_in_proportion_to_the_ones_before() {
         let (few, many) = (looks_of_a_table_after(20), looks_of_a_table_after(160));
         assert!(many <= few * 8 + 100, "{few} looks after 20 tables, {many} after 160");
+    }
+
+    #[test]
+    fn loaded_rows_are_listed_only_while_a_savepoint_is_open() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        let table = create(&mut tx, 0);
+        insert(&mut tx, &table, 0..300);
+        let [first, second] = [300, 400].map(|from| {
+            let savepoint = tx.savepoint();
+            insert(&mut tx, &table, from..from + 100);
+            savepoint
+        });
+        let listed = |tx: &mut Transaction| tx.context().ddl().direct_rows.capacity();
+        tx.release_savepoint(second).unwrap();
+        assert!(listed(&mut tx) >= 200, "the first one may be rolled back to");
+        tx.release_savepoint(first).unwrap();
+        assert_eq!(listed(&mut tx), 0);
+        let savepoint = tx.savepoint();
+        insert(&mut tx, &table, 500..600);
+        tx.rollback_to(&savepoint).unwrap();
+        assert_eq!(tx.count(&table).unwrap(), 500);
+        tx.commit().unwrap();
     }
 
     /// However many tables, and rows in them, the transaction has made before.

@@ -648,6 +648,16 @@ impl Context {
         }
     }
 
+    /// Forgets the savepoints from this position on. Without a savepoint no loaded row is taken back by itself.
+    pub fn forget_savepoints(&mut self, position: usize) {
+        self.savepoints.truncate(position);
+        if let Some(ddl) = &mut self.ddl
+            && self.savepoints.is_empty()
+        {
+            ddl.direct_rows = Vec::new();
+        }
+    }
+
     /// Releases the locks and what else the transaction held. Its packet is gone already, or empty.
     #[inline(always)]
     pub(super) fn finish(&mut self) {
@@ -1294,7 +1304,7 @@ impl Transaction<'_> {
     /// [`Error::NoSuchSavepoint`] if it was released before, or rolled back over.
     pub fn release_savepoint(&mut self, savepoint: Savepoint) -> Result<()> {
         let position = self.find_savepoint(&savepoint)?;
-        self.context().savepoints.truncate(position);
+        self.context().forget_savepoints(position);
         Ok(())
     }
 }
