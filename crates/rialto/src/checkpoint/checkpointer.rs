@@ -27,7 +27,7 @@ use crate::engine::transaction_server::blocked::Blocked;
 use crate::error::{Error, Result};
 use crate::foreign::catch;
 use crate::ids::Lsn;
-use crate::io::{Caching, Clock, Disk, FOR_EVER, Open, remove_in_steps};
+use crate::io::{Caching, Clock, Disk, DiskResult, FOR_EVER, File, Open, remove_in_steps};
 use crate::log::{LogNeeded, LogPoint};
 use crate::options::Checkpointing;
 use crate::store::memory::painting::Consistency;
@@ -99,6 +99,8 @@ struct State {
     began: Option<Duration>,
     failed: Option<Duration>,
     thread: Option<JoinHandle<()>>,
+    /// The copy whose file was made, while its name is not known to be durable.
+    unnamed: Option<Copy>,
 }
 
 impl Checkpointer {
@@ -422,15 +424,7 @@ impl Checkpointer {
         }
 
         let copy = home.next_copy(self.options.copies);
-        let name = backup_name(copy);
-        let file = match self.disk.open(&name, Open::Existing, Caching::Direct) {
-            Err(error) if error.is_missing() => {
-                let file = self.disk.open(&name, Open::Create, Caching::Direct)?;
-                self.disk.sync_directory()?;
-                file
-            }
-            file => file?,
-        };
+        let file = self.open_copy(copy)?;
         let log_bytes = || self.source.log_bytes_used();
         let (log_begins, log_ends) = (log_bytes(), self.options.log_bytes_pressing());
         // What the recovery target leaves for this sweep.
@@ -563,6 +557,26 @@ impl Checkpointer {
         report.cut_held = cut.held;
         report.snapshot_bytes = if matches!(method, Method::CopyOnUpdate(_)) { snapshot_bytes } else { 0 };
         Ok(report)
+    }
+
+    /// Opens the file of the copy that is swept next. Invariant: **the name of a file that a home block is to name is durable.** That of a
+    /// file which an opening finds is, because the opening syncs the directory. That of a file which is made here is once the directory is
+    /// synced. If that sync fails, no later one makes up for it: the next checkpoint removes the file, and makes it anew.
+    fn open_copy(&self, copy: Copy) -> DiskResult<Arc<dyn File>> {
+        let name = backup_name(copy);
+        if self.state.lock().unnamed == Some(copy) {
+            self.disk.remove(&name).or_else(|error| if error.is_missing() { Ok(()) } else { Err(error) })?;
+        }
+        match self.disk.open(&name, Open::Existing, Caching::Direct) {
+            Err(error) if error.is_missing() => {
+                self.state.lock().unnamed = Some(copy);
+                let file = self.disk.open(&name, Open::Create, Caching::Direct)?;
+                self.disk.sync_directory()?;
+                self.state.lock().unnamed = None;
+                Ok(file)
+            }
+            opened => opened,
+        }
     }
 
     /// Whether another checkpoint of the same state lets log go: what the older one of three is kept for, or a log of nothing but the

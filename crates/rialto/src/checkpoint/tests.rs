@@ -478,6 +478,27 @@ fn a_failed_sweep_sets_its_bits_again() {
     }
 }
 
+/// The sync of the directory fails behind the creation of a copy's file. The next checkpoint finds a file of that name, but the name may be
+/// lost in a crash of the machine, so no home block may name the copy.
+#[test]
+fn no_home_block_names_a_copy_whose_name_is_not_durable() {
+    for seed in 1..=10 {
+        let disk = FaultyDisk::new(seed);
+        let (engine, checkpointer) = create(disk.clone()).unwrap();
+        engine.commit(vec![(1, Some(vec![1; 100]))]);
+        disk.fail(FaultKind::Sync, ".", 0);
+        for _ in 0..3 {
+            // From the first failure on no sync of this directory succeeds.
+            let failed = checkpointer.run_now();
+            assert!(matches!(&failed, Err(Error::Io { file, .. }) if file == "."), "seed {seed}: {failed:?}");
+        }
+        disk.crash();
+        let log = engine.log.lock().clone();
+        let recovered = Engine::recover(&*disk.restart(), &log, 0).unwrap();
+        assert_eq!(recovered.contents(), engine.contents(), "seed {seed}");
+    }
+}
+
 #[test]
 fn missing_cut_or_damaged_copies_are_named() {
     let disk = MemoryDisk::new();

@@ -98,22 +98,37 @@ impl Drop for Locked {
     }
 }
 
-/// Makes the directory and each missing one above it, and makes their entries durable.
+/// Makes the directory and each missing one above it, and makes their entries durable: also that of the deepest one that is there, because
+/// an earlier attempt may have made it and then failed, or been killed, before its entry was durable.
 fn make_directories(path: &Path) -> io::Result<()> {
-    if path.is_dir() {
-        return Ok(());
-    }
+    let is_there = path.is_dir();
     let parent = match path.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,
+        None if is_there => return Ok(()),
         None => return Err(io::ErrorKind::NotFound.into()),
     };
+    if is_there {
+        return match fs::File::open(parent).and_then(|parent| parent.sync_all()) {
+            // No attempt makes a directory in one that it cannot read, or that is read-only. Some file systems know no sync of a directory.
+            Err(error) if is_of_others(error.kind()) => Ok(()),
+            synced => synced,
+        };
+    }
     make_directories(parent)?;
+    // Opened first: where that is refused, nothing is made.
+    let above = fs::File::open(parent)?;
     match fs::create_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
         result => result?,
     }
-    fs::File::open(parent)?.sync_all()
+    above.sync_all()
+}
+
+/// Whether the sync of a directory fails so where a parent of the data directory is the business of others.
+fn is_of_others(error: io::ErrorKind) -> bool {
+    use io::ErrorKind::{InvalidInput, PermissionDenied, ReadOnlyFilesystem};
+    matches!(error, InvalidInput | PermissionDenied | ReadOnlyFilesystem)
 }
 
 /// The kernel's identifier of this boot. Where it cannot be read, a number that no other process will answer, so that
