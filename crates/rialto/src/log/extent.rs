@@ -7,8 +7,8 @@
 use super::block::{self, BLOCK_MAX, HEADER, u32_at, u64_at};
 use super::files::LogFileHeader;
 use super::reader::LogReader;
-use crate::Result;
 use crate::io::File;
+use crate::{Lsn, Result};
 
 /// How much a reader has to read, about.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -73,6 +73,8 @@ pub(super) fn last_claimed(bytes: &[u8], from: u64, end: u64) -> Option<(u64, u6
         let length = block::claimed_length(&bytes[at..], position, end - position)?;
         let header = &bytes[at..at + HEADER];
         let (first, packets) = (u64_at(header, 32), u64::from(u32_at(header, 20)));
-        Some((position + length as u64, (first + packets).saturating_sub(1)))
+        // No block has places beyond the last one: these bytes are none.
+        let next = first.checked_add(packets).filter(|&next| next <= Lsn::MAX.0)?;
+        Some((position + length as u64, next.saturating_sub(1)))
     })
 }

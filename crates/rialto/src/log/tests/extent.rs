@@ -1,6 +1,7 @@
 //! What is said of the log before it is read is what reading it finds.
 
-use super::super::extent::LogExtent;
+use super::super::block;
+use super::super::extent::{self, LogExtent};
 use super::*;
 
 /// The extent as it is told, and the bytes and the last place that reading finds.
@@ -53,5 +54,30 @@ fn the_end_is_found_without_reading() {
             let (told, found) = both(&without, middle);
             assert_eq!((told.bytes, told.lsn), (found.bytes, found.lsn), "seed {seed}, without its ring");
         }
+    }
+}
+
+/// The bytes behind the log's end may claim anything: what claims places that no log has is no block, and no number overflows.
+#[test]
+fn bytes_that_claim_places_beyond_the_last_are_no_block() {
+    let mut bytes = vec![0; 128];
+    let header = block::Header {
+        kind: block::BlockKind::Group,
+        packet_kind: 0,
+        inside: false,
+        packets: 2,
+        position: 4096,
+        first_lsn: 7,
+        durable: 0,
+        previous: 0,
+        incarnation: 1,
+        time_ms: 0,
+    };
+    block::seal(&mut bytes, &header, 0);
+    let claimed = |bytes: &[u8]| extent::last_claimed(bytes, 4096, 1 << 20);
+    assert_eq!(claimed(&bytes), Some((4096 + 128, 8)));
+    for first in [Lsn::MAX.0, u64::MAX - 2, u64::MAX] {
+        bytes[32..40].copy_from_slice(&first.to_le_bytes());
+        assert_eq!(claimed(&bytes), None, "{first}");
     }
 }
