@@ -437,13 +437,9 @@ impl FileTable {
         may_be_short: bool,
     ) -> Result<Arc<LogFile>> {
         let name = name(sequence);
-        match spare {
-            Some(spare) => {
-                // Renamed first: a file that is being made over has to be recognised as unfinished.
-                self.disk.rename(&spare, UNFINISHED)?;
-                self.inner.lock().spares.retain(|other| *other != spare);
-            }
-            None => capacity = self.make_anew(capacity, may_be_short)?,
+        let is_made_over = spare.map_or(Ok(false), |spare| self.begin_over(&spare))?;
+        if !is_made_over {
+            capacity = self.make_anew(capacity, may_be_short)?;
         }
         let file = self.disk.open(UNFINISHED, Open::Existing, Caching::Direct)?;
         if file.length()? != PAGE as u64 + capacity {
@@ -457,6 +453,17 @@ impl FileTable {
         self.disk.rename(UNFINISHED, &name)?;
         self.disk.sync_directory()?;
         Ok(Arc::new(LogFile::open(&*self.disk, &name, self.database, self.caching)?))
+    }
+
+    /// Begins to make a spare over; false if it is gone, because something else has removed it.
+    fn begin_over(&self, spare: &str) -> DiskResult<bool> {
+        // Renamed first: a file that is being made over has to be recognised as unfinished.
+        let is_there = match self.disk.rename(spare, UNFINISHED) {
+            Err(error) if error.is_missing() => false,
+            renamed => renamed.map(|()| true)?,
+        };
+        self.inner.lock().spares.retain(|other| other != spare);
+        Ok(is_there)
     }
 
     /// Takes room on the disk for a new file, unless a checkpoint is to have it first ([`FileTable::leave_room`]). How many bytes of the

@@ -432,6 +432,23 @@ fn table_of(files: usize) -> (Arc<FaultyDisk>, FileTable) {
     (disk, table)
 }
 
+/// Something else has removed it.
+#[test]
+fn a_spare_that_is_gone_is_done_without() {
+    let (disk, table) = table_of(4);
+    table.behind(1).iter().for_each(|file| file.set_first(10));
+    table.free_before(Lsn(10), u64::MAX).unwrap();
+    let spares: Vec<String> =
+        disk.list().unwrap().into_iter().filter(|name| name.starts_with("log-spare-")).collect();
+    assert!(!spares.is_empty(), "the test's own premise");
+    spares.iter().for_each(|spare| disk.remove(spare).unwrap());
+    let (_, files) = table.extent();
+    for made in 1..=3 {
+        table.prepare().unwrap();
+        assert_eq!(table.extent().1, files + made);
+    }
+}
+
 /// Where it is not known whether the new names of freed files are durable, a crash may bring a file back under the name that it had
 /// in the log: until the next opening it stays as it is.
 #[test]
