@@ -7,8 +7,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
@@ -165,7 +165,40 @@ fn a_caller_learns_what_became_of_his_call_however_he_asks() {
     });
 }
 
-/// Many on their way at a time, all on one row: they come one after the other, each once.
+/// The destructor of the waker that a wait replaces waits for another call, on the same thread. The outer call ends meanwhile: its ring is
+/// not taken for the inner one's, and the outer wait ends, too.
+#[test]
+fn a_wait_inside_of_a_wait_takes_none_of_its_rings() {
+    struct Waits(Mutex<Option<Sent>>);
+    impl Wake for Waits {
+        fn wake(self: Arc<Self>) {}
+    }
+    impl Drop for Waits {
+        fn drop(&mut self) {
+            let inner = self.0.lock().unwrap().take().expect("it is dropped once");
+            assert_eq!(inner.wait(), Ok(vec![Value::Int8(1)]));
+        }
+    }
+    in_time(LIMIT, || {
+        let asks: [Ask; 2] = [Sent::wait, |sent| sent.wait_for_place().map(|(values, _)| values)];
+        for ask in asks {
+            let db = database(options(2));
+            let (of_outer, of_inner) = (holder(&db, 0), holder(&db, 5));
+            let (mut outer, inner) = (send(&db, "count", 0), send(&db, "count", 5));
+            let waker = Waker::from(Arc::new(Waits(Mutex::new(Some(inner)))));
+            assert!(Pin::new(&mut outer).poll(&mut Context::from_waker(&waker)).is_pending());
+            drop(waker);
+            let waits = std::thread::spawn(move || ask(outer));
+            // Time for the inner wait to begin, and for the outer call to end; a test that is too early finds nothing.
+            std::thread::sleep(Duration::from_millis(100));
+            drop(of_outer);
+            std::thread::sleep(Duration::from_millis(100));
+            drop(of_inner);
+            assert_eq!(waits.join().unwrap(), Ok(vec![Value::Int8(1)]));
+        }
+    });
+}
+
 /// A waker is its maker's code: one that goes because another is asked with may call, and wait for the thread that runs both.
 #[test]
 fn a_waker_that_goes_away_may_call() {
@@ -204,6 +237,7 @@ fn a_waker_that_goes_away_may_call() {
     asks.join().unwrap();
 }
 
+/// Many on their way at a time, all on one row: they come one after the other, each once.
 #[test]
 fn a_client_has_many_calls_on_their_way() {
     in_time(LIMIT, || {

@@ -1,5 +1,6 @@
 //! [`Sent`]: a call that was sent and may still be on its way.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -211,7 +212,7 @@ impl std::fmt::Debug for Sent {
     }
 }
 
-/// What a thread sleeps by that waits for a future. Not its park token, which is its owner's.
+/// What a thread sleeps by in one wait for a future. Not its park token, which is its owner's.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -230,20 +231,22 @@ impl Wake for Bell {
 }
 
 thread_local! {
-    static BELL: (Arc<Bell>, Waker) = Bell::with_waker();
+    /// For the thread's next wait. None while a wait has it.
+    static BELL: Cell<Option<(Arc<Bell>, Waker)>> = const { Cell::new(None) };
 }
 
 impl Bell {
     /// Asks until there is an answer, and sleeps until woken in between.
+    ///
+    /// A ring is for one wait. `ask` may drop a waker of the user's, whose destructor may wait for another call: that inner wait finds no
+    /// bell here, and has one of its own.
     fn block_on<T>(mut ask: impl FnMut(&Waker) -> Poll<T>) -> T {
-        match BELL.try_with(|(bell, waker)| bell.sleep(waker, &mut ask)) {
-            Ok(answer) => answer,
-            // It is gone: the thread ends.
-            Err(_) => {
-                let (bell, waker) = Bell::with_waker();
-                bell.sleep(&waker, &mut ask)
-            }
-        }
+        // In a thread that ends the bell may be gone.
+        let kept = BELL.try_with(Cell::take).ok().flatten();
+        let (bell, waker) = kept.unwrap_or_else(Bell::with_waker);
+        let answer = bell.sleep(&waker, &mut ask);
+        let _ = BELL.try_with(|kept| kept.set(Some((bell, waker))));
+        answer
     }
 
     fn with_waker() -> (Arc<Bell>, Waker) {
