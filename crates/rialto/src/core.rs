@@ -158,6 +158,11 @@ impl Core {
         }
     }
 
+    /// Whether the packets of bulk loads name their load files in the log. Otherwise nothing can need such a file, and none is written.
+    pub fn names_load_files(&self) -> bool {
+        self.packet_kind() != PacketKind::Unlogged
+    }
+
     /// Refuses what would promise that commits are on disk.
     pub fn check_logged(&self, operation: &str) -> Result<()> {
         match self.options.logging {

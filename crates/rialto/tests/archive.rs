@@ -683,6 +683,37 @@ fn a_load_file_from_before_the_redo_start_is_archived_before_it_goes() {
     assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (10, 400));
 }
 
+/// Without logging no record names the file of a bulk load, so there is none: neither for the archive, which would keep it for good, nor in
+/// the directory. The numbers that such loads had may come again once they are lost.
+#[test]
+fn a_bulk_load_that_is_not_logged_has_no_load_file() {
+    let archive: Arc<dyn Disk> = MemoryDisk::new();
+    let disk = FaultyDisk::new(Random::seed_from_environment());
+    let db = Database::open_on(disk.clone(), archiving(&archive)).unwrap();
+    things(&db);
+    put(&db, 0..10);
+    db.close().unwrap();
+    let unlogged = || Options { logging: Logging::None, ..archiving(&archive) };
+    let has_load = |disk: &dyn Disk| disk.list().unwrap().iter().any(|name| name.starts_with("load-"));
+    let db = Database::open_on(disk.clone(), unlogged()).unwrap();
+    loaded(&db, "lost");
+    db.archive_log().unwrap();
+    assert_eq!((has_load(&*disk), has_load(&*archive)), (false, false));
+    disk.kill();
+    drop(db);
+    // A close keeps what was loaded: a checkpoint has it.
+    let disk = disk.restart();
+    let db = Database::open_on(disk.clone(), unlogged()).unwrap();
+    loaded(&db, "loaded");
+    db.close().unwrap();
+    let db = Database::open_on(disk, archiving(&archive)).unwrap();
+    assert_eq!((count(&db), db.table("loaded").unwrap().rows_estimate()), (10, 400));
+    loaded(&db, "logged");
+    db.archive_log().unwrap();
+    assert!(has_load(&*archive));
+    db.close().unwrap();
+}
+
 /// A load file that the archive cannot take, or that cannot be read for it, is told of as a log file is; it and the log that names
 /// it stay until it is taken.
 #[test]

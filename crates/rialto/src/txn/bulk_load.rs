@@ -120,6 +120,9 @@ impl Context {
     /// Writes and syncs the load files that the packet names, and completes their names by their digests.
     pub fn prepare_ddl(&mut self) -> Result<()> {
         let Context { core, ddl: Some(ddl), packet: Some(packet), .. } = self else { return Ok(()) };
+        if !core.names_load_files() {
+            return Ok(());
+        }
         let _pass = core.pass_to_load_files()?;
         for load in ddl.loads() {
             let digest = image::write_load_file(&*core.disk, core.database_id, load.file, &load.heap)?;

@@ -278,8 +278,9 @@ impl DdlState {
     /// Makes the DDL visible; the writes are applied, and the locks are held.
     pub fn publish(&self, context: &mut Context, lsn: Lsn) {
         context.core.catalog.note_change(lsn);
-        for load in &self.loads {
-            context.core.loads.lock().push(LoadFile { number: load.file, committed: Committed::At(lsn) });
+        if context.core.names_load_files() {
+            let written = |load: &Load| LoadFile { number: load.file, committed: Committed::At(lsn) };
+            context.core.loads.lock().extend(self.loads.iter().map(written));
         }
         // I3: what is there or absent in an index built anew rests on this place.
         for version in self.made() {
