@@ -84,6 +84,36 @@ fn a_simple_query_that_waits_for_the_table_has_its_new_columns() {
     }
 }
 
+/// The literals of a simple query have the types that they have beside the columns of the table that the query runs on.
+#[test]
+fn a_simple_query_that_waits_for_the_table_has_its_literals_in_the_new_types() {
+    let server = TestServer::start();
+    let (mut reader, mut other) = (server.connect(), server.connect());
+    for (before, sql, answered) in [
+        ("select a from t where b = '5'", "select a from t where b = '05'", "TDCZ"),
+        // Told of its columns already.
+        ("select a from t where b = 5", "select a from t where b = 6", "TEZ"),
+        ("insert into t values (2, '5')", "insert into t values (3, '05')", "CZ"),
+        ("update t set b = '5' where a = 1", "update t set b = '05' where a = 1", "CZ"),
+    ] {
+        other.run("drop table if exists t; create table t (a int primary key, b int)");
+        // So that there is a plan, made for another text.
+        reader.run(before);
+        other.run(
+            "begin; drop table t; create table t (a int primary key, b text); insert into t values (1, '05')",
+        );
+        reader.send(&query(sql));
+        until_one_waits(&server);
+        other.run("commit");
+        let answer = reader.answer();
+        assert_eq!(tags(&answer), answered, "{sql}: {}", error_text(&answer));
+        let expected = (answered == "TEZ").then_some("42883");
+        assert_eq!(error_code(&answer).as_deref(), expected, "{sql}: {}", error_text(&answer));
+        let kept = rows(&other.run("select b from t"));
+        assert!(kept.iter().all(|row| row[0].as_deref() == Some("05")), "{sql}: {kept:?}");
+    }
+}
+
 /// A client that was told of the columns by a Describe is told no others.
 #[test]
 fn the_columns_of_a_prepared_statement_stay() {

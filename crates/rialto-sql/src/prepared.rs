@@ -115,8 +115,6 @@ pub struct Prepared {
     pub kind: Kind,
     /// What tables there were when the plan was made.
     pub catalog: CatalogState,
-    /// The literals of `text` that are the parameters, if they were lifted out of it.
-    pub lifted: Vec<Literal>,
     /// What all of this takes, in bytes, with the definition of its table but not the rows; about.
     pub bytes: usize,
 }
@@ -192,8 +190,8 @@ pub fn prepare(
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
     let declared = declared.unwrap_or_default().to_vec();
     let bytes = plan_bytes(text, &kind, &binder) + declared.len() * size_of::<SqlType>();
-    let (params, lifted) = (binder.into_params()?, Vec::new());
-    Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes })
+    let params = binder.into_params()?;
+    Ok(Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes })
 }
 
 /// As [`prepare`], with literals of the text in the place of parameters; and whether that changes nothing but when an
@@ -209,10 +207,9 @@ pub fn prepare_lifted(
     let mut binder = Binder::lifting(literals, facts, cancel);
     let (kind, columns) = bind(&mut binder, statement, lookup)?;
     let sound = binder.is_sound();
-    let bytes = plan_bytes(text, &kind, &binder) + size_of_val(literals);
-    let (params, lifted) = (binder.into_params()?, literals.to_vec());
-    let declared = Vec::new();
-    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, lifted, bytes }, sound))
+    let bytes = plan_bytes(text, &kind, &binder);
+    let (params, declared) = (binder.into_params()?, Vec::new());
+    Ok((Prepared { text: text.into(), declared, params, columns, kind, catalog, bytes }, sound))
 }
 
 /// What a plan takes, about: its text, what is bound, that once more for the conditions of an access path, if it has one, and the

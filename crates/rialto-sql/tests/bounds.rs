@@ -22,7 +22,7 @@ fn run(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     let answer = session
         .read(sql)
         .and_then(|read| session.prepare_read(sql, read))
-        .and_then(|ready| session.execute(&ready.prepared, &ready.arguments, &mut rows))
+        .and_then(|ready| session.execute_ready(&ready, &mut rows))
         .and_then(|_| session.finish());
     if let Err(error) = &answer {
         let _ = session.fail(error);

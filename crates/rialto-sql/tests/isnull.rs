@@ -13,7 +13,7 @@ fn run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let answer = session.read(sql).and_then(|read| {
         let ready = session.prepare_read(sql, read)?;
         types = ready.prepared.columns.iter().map(|column| column.sql_type).collect();
-        session.execute(&ready.prepared, &ready.arguments, &mut rows)?;
+        session.execute_ready(&ready, &mut rows)?;
         session.finish()
     });
     answer.inspect_err(|error| drop(session.fail(error)))?;

@@ -9,7 +9,7 @@ use rialto::io::{MemoryDisk, Random};
 use rialto::row::Value;
 use rialto::{Database, Options};
 use rialto_sql::run::Collected;
-use rialto_sql::{OutputColumn, Prepared, ReadStatement, Session, SqlError, SqlState, Tag};
+use rialto_sql::{OutputColumn, Prepared, ReadStatement, Ready, Session, SqlError, SqlState, Tag};
 
 fn session() -> Session {
     let options = Options { memory_bytes: 64 << 20, ..Options::default() };
@@ -25,19 +25,19 @@ struct Told {
     outcome: Result<Tag, SqlError>,
 }
 
-fn told(
+fn told<'t>(
     session: &mut Session,
-    text: &str,
-    prepare: impl FnOnce(&mut Session, &str) -> Result<(Arc<Prepared>, Vec<Value>), SqlError>,
+    text: &'t str,
+    prepare: impl FnOnce(&mut Session, &'t str) -> Result<Ready<'t>, SqlError>,
 ) -> Told {
     let mut rows = Collected::default();
     let mut columns = Vec::new();
-    let mut outcome = prepare(session, text).and_then(|(prepared, arguments)| {
-        if prepared.params.len() > arguments.len() {
+    let mut outcome = prepare(session, text).and_then(|ready| {
+        if ready.prepared.params.len() > ready.arguments.len() {
             return Err(SqlError::new(SqlState::UndefinedParameter, "a simple query has no parameters"));
         }
-        columns.clone_from(&prepared.columns);
-        session.execute(&prepared, &arguments, &mut rows)
+        columns.clone_from(&ready.prepared.columns);
+        session.execute_ready(&ready, &mut rows)
     });
     if let Err(error) = session.finish() {
         outcome = Err(error);
@@ -56,15 +56,14 @@ fn shared(session: &mut Session, text: &str) -> (Told, bool) {
     let told = told(session, text, |session, text| {
         let read = session.read(text)?;
         lifted = matches!(read, ReadStatement::Lifted(..));
-        let ready = session.prepare_read(text, read)?;
-        Ok((ready.prepared, ready.arguments))
+        session.prepare_read(text, read)
     });
     (told, lifted)
 }
 
 /// Bound as it stands.
 fn alone(session: &mut Session, text: &str) -> Told {
-    told(session, text, |session, text| Ok((session.prepare(text, &[])?, Vec::new())))
+    told(session, text, |session, text| session.prepare(text, &[]).map(Ready::of))
 }
 
 /// Runs the text in both sessions and holds one to the other; whether the plan was another text's.
@@ -334,7 +333,7 @@ fn plan(session: &mut Session, text: &str) -> (Arc<Prepared>, bool) {
     let read = session.read(text).unwrap();
     let lifted = matches!(read, ReadStatement::Lifted(..));
     let ready = session.prepare_read(text, read).unwrap();
-    session.execute(&ready.prepared, &ready.arguments, &mut Collected::default()).unwrap();
+    session.execute_ready(&ready, &mut Collected::default()).unwrap();
     session.finish().unwrap();
     (ready.prepared, lifted)
 }
@@ -382,7 +381,7 @@ fn a_plan_that_is_made_anew_keeps_its_arguments() {
     assert!(matches!(read, ReadStatement::Lifted(..)));
     let ready = one.prepare_read(text, read).unwrap();
     plan(&mut one, "create index t_b on t (b)");
-    one.execute(&ready.prepared, &ready.arguments, &mut Collected::default()).unwrap();
+    one.execute_ready(&ready, &mut Collected::default()).unwrap();
     one.finish().unwrap();
     assert_eq!(rows(&mut one, "select count(*) from t where a <= 3"), [[Value::Int8(1)]]);
 }

@@ -24,7 +24,7 @@ fn status(of: &str) -> Option<usize> {
 fn run(session: &mut Session, sql: &str) {
     let read = session.read(sql).unwrap();
     let ready = session.prepare_read(sql, read).unwrap();
-    session.execute(&ready.prepared, &ready.arguments, &mut Collected::default()).unwrap();
+    session.execute_ready(&ready, &mut Collected::default()).unwrap();
     session.finish().unwrap();
 }
 

@@ -16,7 +16,7 @@ fn try_run(session: &mut Session, sql: &str) -> Result<Vec<String>, SqlError> {
     let mut rows = Collected::default();
     let answer = session.read(sql).and_then(|read| {
         let ready = session.prepare_read(sql, read)?;
-        session.execute(&ready.prepared, &ready.arguments, &mut rows)?;
+        session.execute_ready(&ready, &mut rows)?;
         session.finish()?;
         Ok(ready.prepared.row_columns().iter().map(|column| column.sql_type).collect::<Vec<_>>())
     });

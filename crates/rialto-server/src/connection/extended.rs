@@ -166,7 +166,8 @@ impl<S: Stream> Connection<S> {
             let mut kept = Vec::new();
             let bytes_max = self.portals.room();
             let rest = Rest { before: max_rows.into(), kept: &mut kept, bytes_max };
-            let ran = self.execute(prepared, &params, form, Some(rest));
+            let ran =
+                self.execute(form, Some(rest), |session, sink| session.execute(prepared, &params, sink));
             let (tag, before) = ran.inspect_err(|_| self.portals.let_arguments_go(name))?;
             if before > 0 {
                 self.portals.ran(name, tag, params);
@@ -177,7 +178,7 @@ impl<S: Stream> Connection<S> {
             }
             return Ok(());
         }
-        let ran = self.execute(prepared, &params, form, None);
+        let ran = self.execute(form, None, |session, sink| session.execute(prepared, &params, sink));
         let (tag, _) = ran.inspect_err(|_| self.portals.let_arguments_go(name))?;
         if prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');

@@ -34,9 +34,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rialto::row::Value;
 use rialto::{Database, Durability};
-use rialto_sql::{Prepared, Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
+use rialto_sql::{Session, Severity, SqlError, SqlState, Tag, TransactionStatus};
 
 use crate::protocol::Malformed;
 use crate::protocol::backend::{self, Status};
@@ -408,10 +407,9 @@ impl<S: Stream> Connection<S> {
     /// not have been kept, too.
     fn execute(
         &mut self,
-        prepared: &Prepared,
-        params: &[Value],
         form: RowForm<'_>,
         rest: Option<Rest<'_>>,
+        run: impl FnOnce(&mut Session, &mut WireSink<'_>) -> Result<Tag, SqlError>,
     ) -> Result<(Tag, u64), SqlError> {
         let settle = match self.session.status() {
             TransactionStatus::Idle => {
@@ -424,7 +422,7 @@ impl<S: Stream> Connection<S> {
         let mut early = EarlySend { socket, database: &shared.database, settle, unsettled };
         let mut send = |bytes: &mut Vec<u8>| early.send(bytes);
         let mut sink = WireSink::new(out, form, &mut send, rest);
-        let tag = session.execute(prepared, params, &mut sink)?;
+        let tag = run(session, &mut sink)?;
         let before = sink.before();
         self.notices();
         Ok((tag, before))

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::io;
 
 use rialto_sql::parse::{CopyDirection, Piece, Pieces, split};
-use rialto_sql::{ReadStatement, Ready, SqlError};
+use rialto_sql::{ReadStatement, SqlError};
 
 use super::copy::{Behind, CopyState};
 use super::output::{RowForm, SEND_BYTES};
@@ -123,18 +123,19 @@ impl<S: Stream> Connection<S> {
 
     /// Runs one statement; a COPY from the client is only begun.
     fn statement(&mut self, piece: &Piece<'_>, read: ReadStatement) -> Result<Option<CopyState>, SqlError> {
-        let Ready { prepared, arguments } = self.session.prepare_read(piece.text, read)?;
-        if let Some((CopyDirection::FromStdin, _)) = prepared.copy() {
-            let copy = self.session.begin_copy(&prepared)?;
+        let ready = self.session.prepare_read(piece.text, read)?;
+        if let Some((CopyDirection::FromStdin, _)) = ready.prepared.copy() {
+            let copy = self.session.begin_copy(&ready.prepared)?;
             backend::copy_response(&mut self.out, b'G', copy.columns());
             return Ok(Some(CopyState::simple(copy)));
         }
-        let (tag, _) = self.execute(&prepared, &arguments, RowForm::SIMPLE, None)?;
-        if prepared.copy().is_some() {
+        let (tag, _) =
+            self.execute(RowForm::SIMPLE, None, |session, sink| session.execute_ready(&ready, sink))?;
+        if ready.prepared.copy().is_some() {
             backend::bare(&mut self.out, b'c');
         }
         self.complete(tag);
-        self.session.reuse(arguments);
+        self.session.reuse(ready.arguments);
         Ok(None)
     }
 }

@@ -23,6 +23,14 @@ const LIFTED_TEXT_BYTES_MAX: usize = 256 << 10;
 /// Room for literals and arguments of more bytes is not kept for the next statement: a session may be idle for long.
 const ROOM_BYTES_MAX: usize = 64 << 10;
 
+/// What a statement is run with.
+#[derive(Clone, Copy)]
+struct Given<'a> {
+    params: &'a [Value],
+    /// See [`Ready::lifted_from`].
+    lifted_from: Option<&'a str>,
+}
+
 impl Session {
     /// Makes a statement ready to run. `declared` are the types of parameters as far as the client fixes them.
     pub fn prepare(&mut self, text: &str, declared: &[SqlType]) -> Result<Arc<Prepared>> {
@@ -63,13 +71,12 @@ impl Session {
     }
 
     /// Makes a statement that was read ready to run.
-    pub fn prepare_read(&mut self, text: &str, read: ReadStatement) -> Result<Ready> {
-        let without = |prepared| Ready { prepared, arguments: Vec::new() };
+    pub fn prepare_read<'t>(&mut self, text: &'t str, read: ReadStatement) -> Result<Ready<'t>> {
         match read {
             ReadStatement::Known(found) if found.params.is_empty() => {
-                self.prepare_known(text, found, None).map(without)
+                self.prepare_known(text, found, None).map(Ready::of)
             }
-            ReadStatement::Known(_) => self.prepare_parsed(text, self.parse(text)?, None).map(without),
+            ReadStatement::Known(_) => self.prepare_parsed(text, self.parse(text)?, None).map(Ready::of),
             ReadStatement::Lifted(plan, lifted) => {
                 if self.failed {
                     return Err(in_failed_block());
@@ -77,16 +84,16 @@ impl Session {
                 if self.is_current(&plan)? {
                     if let Some(arguments) = self.arguments(&plan, &lifted, text) {
                         self.keep_room(lifted);
-                        return Ok(Ready { prepared: plan, arguments });
+                        return Ok(Ready { prepared: plan, arguments, lifted_from: Some(text) });
                     }
-                    return self.prepare_parsed(text, self.parse(text)?, None).map(without);
+                    return self.prepare_parsed(text, self.parse(text)?, None).map(Ready::of);
                 }
                 self.lifted.forget(&lifted.key);
                 self.prepare_new(text, self.parse(text)?, lifted)
             }
             ReadStatement::Parsed(statement, Some(lifted)) => self.prepare_new(text, *statement, lifted),
             ReadStatement::Parsed(statement, None) => {
-                self.prepare_parsed(text, *statement, None).map(without)
+                self.prepare_parsed(text, *statement, None).map(Ready::of)
             }
         }
     }
@@ -110,7 +117,7 @@ impl Session {
 
     /// Makes a parsed statement ready, and keeps its plan for others that differ only in their literals if it can be
     /// theirs. If not, or if anything is wrong with it, it is bound as it stands: so errors are those of its own text.
-    fn prepare_new(&mut self, text: &str, statement: Statement, lifted: Lifted) -> Result<Ready> {
+    fn prepare_new<'t>(&mut self, text: &'t str, statement: Statement, lifted: Lifted) -> Result<Ready<'t>> {
         if self.failed {
             return Err(in_failed_block());
         }
@@ -131,11 +138,10 @@ impl Session {
                 && let Some(arguments) = self.arguments(&plan, &lifted, text)
             {
                 self.keep_room(lifted);
-                return Ok(Ready { prepared: plan, arguments });
+                return Ok(Ready { prepared: plan, arguments, lifted_from: Some(text) });
             }
         }
-        let prepared = self.prepare_parsed(text, statement, None)?;
-        Ok(Ready { prepared, arguments: Vec::new() })
+        self.prepare_parsed(text, statement, None).map(Ready::of)
     }
 
     /// What a plan's parameters are for the literals of this text; `None` if one of them is no value of its type.
@@ -234,17 +240,8 @@ impl Session {
 
     /// Plans anew what was planned for other tables.
     fn renew(&mut self, prepared: &Prepared) -> Result<Arc<Prepared>> {
-        if prepared.lifted.is_empty() {
-            self.cache.forget(&prepared.text);
-            return self.prepare(&prepared.text, &prepared.declared);
-        }
-        let statement = self.parse(&prepared.text)?;
-        let renewed = self.bind_lifted(&prepared.text, statement, &prepared.lifted);
-        renewed.map(|(plan, _)| Arc::new(plan)).map_err(|mut error| {
-            // Its place is one in the text that the plan was first made for.
-            error.position = None;
-            error
-        })
+        self.cache.forget(&prepared.text);
+        self.prepare(&prepared.text, &prepared.declared)
     }
 
     /// Whether the tables are still those that the plan was made for.
@@ -297,20 +294,35 @@ impl Session {
         }
     }
 
-    /// Runs a statement; gives what CommandComplete says. It may wait for locks, and waits for the log where it ends a
-    /// transaction. After an error call [`Session::fail`].
+    /// Runs a statement with a client's arguments; gives what CommandComplete says. It may wait for locks, and waits for the
+    /// log where it ends a transaction. After an error call [`Session::fail`].
     pub fn execute(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
+        self.execute_given(prepared, Given { params, lifted_from: None }, sink)
+    }
+
+    /// As [`Session::execute`], a statement that [`Session::prepare_read`] has made ready.
+    pub fn execute_ready(&mut self, ready: &Ready<'_>, sink: &mut dyn RowSink) -> Result<Tag> {
+        let given = Given { params: &ready.arguments, lifted_from: ready.lifted_from };
+        self.execute_given(&ready.prepared, given, sink)
+    }
+
+    fn execute_given(
+        &mut self,
+        prepared: &Prepared,
+        given: Given<'_>,
+        sink: &mut dyn RowSink,
+    ) -> Result<Tag> {
         if self.failed && !prepared.is_allowed_when_failed() {
             return Err(in_failed_block());
         }
         self.open_block();
         self.cancel.begin_running();
         // In a query string a request may have come behind the statement before.
-        let mut answer = self.cancel.check().and_then(|()| self.execute_once(prepared, params, sink));
+        let mut answer = self.cancel.check().and_then(|()| self.execute_once(prepared, given, sink));
         if let Err(error) = &answer
             && error.is_deadlock()
         {
-            answer = self.execute_again(answer, prepared, params, sink);
+            answer = self.execute_again(answer, prepared, given, sink);
         }
         self.cancel.end_running();
         self.statements += usize::from(answer.is_ok());
@@ -324,7 +336,7 @@ impl Session {
         &mut self,
         mut answer: Result<Tag>,
         prepared: &Prepared,
-        params: &[Value],
+        given: Given<'_>,
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
         for deadlocks in 0.. {
@@ -340,12 +352,12 @@ impl Session {
             let Some(victim) = self.take_transaction() else { break };
             self.defined = false;
             let tx = self.database.begin_again(victim, (**error).clone(), &self.choices(), deadlocks)?;
-            answer = self.opened(tx).and_then(|()| self.execute_once(prepared, params, sink));
+            answer = self.opened(tx).and_then(|()| self.execute_once(prepared, given, sink));
         }
         answer
     }
 
-    fn execute_once(&mut self, prepared: &Prepared, params: &[Value], sink: &mut dyn RowSink) -> Result<Tag> {
+    fn execute_once(&mut self, prepared: &Prepared, given: Given<'_>, sink: &mut dyn RowSink) -> Result<Tag> {
         if let Kind::Utility(statement) = &prepared.kind {
             sink.begin(prepared)?;
             return self.utility(prepared, statement, sink);
@@ -355,12 +367,12 @@ impl Session {
         }
         self.begin()?;
         if self.is_current(prepared)? {
-            let answer = self.run(prepared, params, sink);
+            let answer = self.run(prepared, given.params, sink);
             if !answer.as_ref().is_err_and(is_stale) {
                 return answer;
             }
         }
-        self.execute_renewed(prepared, params, sink)
+        self.execute_renewed(prepared, given, sink)
     }
 
     /// Tells the plan that a statement would be run with by now.
@@ -375,18 +387,23 @@ impl Session {
 
     /// Runs a plan that is not good, made anew. A change of the table may come between the look at the catalog and the
     /// first lock on the table. The kernel finds it under that lock, before the statement has read or written a row; then
-    /// the plan is made once more, for the table as it is by then.
+    /// the plan is made once more, for the table as it is by then. Literals that were lifted may be of other types in it, so
+    /// the text that they stand in is bound as it is.
     #[cold]
     fn execute_renewed(
         &mut self,
         prepared: &Prepared,
-        params: &[Value],
+        given: Given<'_>,
         sink: &mut dyn RowSink,
     ) -> Result<Tag> {
         loop {
-            let fresh = self.renew(prepared)?;
+            let (fresh, params) = match given.lifted_from {
+                Some(text) => (self.prepare_parsed(text, self.parse(text)?, None)?, &[][..]),
+                None => (self.renew(prepared)?, given.params),
+            };
+            let params_stay = given.lifted_from.is_some() || fresh.params == prepared.params;
             let columns_stay = sink.tells_columns() || fresh.columns == prepared.columns;
-            if !columns_stay || fresh.params != prepared.params {
+            if !columns_stay || !params_stay {
                 let message = "cached plan must not change result type";
                 return Err(SqlError::new(SqlState::FeatureNotSupported, message));
             }
@@ -516,10 +533,10 @@ mod tests {
         let mut session = Session::new(database, "ann", "bank");
         let kept = |session: &mut Session, text: &str| {
             let read = session.read(text).unwrap();
-            let Ready { prepared, arguments } = session.prepare_read(text, read).unwrap();
-            session.execute(&prepared, &arguments, &mut Collected::default()).unwrap();
+            let ready = session.prepare_read(text, read).unwrap();
+            session.execute_ready(&ready, &mut Collected::default()).unwrap();
             session.finish().unwrap();
-            session.reuse(arguments);
+            session.reuse(ready.arguments);
             assert!(session.spare_arguments.is_empty(), "their texts have gone");
             session.lift.room() + session.spare_arguments.capacity() * size_of::<Value>()
         };

@@ -76,11 +76,20 @@ pub enum ReadStatement {
 }
 
 /// A statement that is ready to run with the arguments that it needs.
-pub struct Ready {
+pub struct Ready<'t> {
     /// The statement.
     pub prepared: Arc<Prepared>,
     /// Its literals, if they were lifted.
     pub arguments: Vec<Value>,
+    /// The text that they were lifted out of, which may differ from the plan's in its literals.
+    lifted_from: Option<&'t str>,
+}
+
+impl Ready<'_> {
+    /// One that needs no arguments.
+    pub fn of(prepared: Arc<Prepared>) -> Self {
+        Ready { prepared, arguments: Vec::new(), lifted_from: None }
+    }
 }
 
 /// One client's view of a database.
