@@ -188,6 +188,51 @@ impl Dialect for BoundedDialect {
     );
 }
 
+/// What a tokenizer asks of [`PostgreSqlDialect`]; but no operator goes on with a sign or with what may begin a comment. So `a>-1`
+/// compares with a negative number and `a>/**/1` has a comment, as in PostgreSQL, whose operators of several characters end
+/// in a sign only if they have one of `~!@#%^&|?` or a backquote in them.
+#[derive(Debug)]
+pub(super) struct Lexis;
+
+/// Methods without arguments, as PostgreSQL has them.
+macro_rules! lexis_as_postgres {
+    ($($method:ident),* $(,)?) => {
+        $(fn $method(&self) -> bool {
+            PostgreSqlDialect {}.$method()
+        })*
+    };
+}
+
+impl Dialect for Lexis {
+    fn dialect(&self) -> TypeId {
+        TypeId::of::<PostgreSqlDialect>()
+    }
+
+    fn is_delimited_identifier_start(&self, ch: char) -> bool {
+        PostgreSqlDialect {}.is_delimited_identifier_start(ch)
+    }
+
+    fn is_identifier_start(&self, ch: char) -> bool {
+        PostgreSqlDialect {}.is_identifier_start(ch)
+    }
+
+    fn is_identifier_part(&self, ch: char) -> bool {
+        PostgreSqlDialect {}.is_identifier_part(ch)
+    }
+
+    fn is_custom_operator_part(&self, ch: char) -> bool {
+        !matches!(ch, '+' | '-' | '/') && PostgreSqlDialect {}.is_custom_operator_part(ch)
+    }
+
+    lexis_as_postgres!(
+        supports_unicode_string_literal,
+        supports_geometric_types,
+        supports_nested_comments,
+        supports_string_escape_constant,
+        supports_numeric_literal_underscores,
+    );
+}
+
 #[cfg(test)]
 mod tests {
     use sqlparser::tokenizer::{Token, Tokenizer};

@@ -123,3 +123,23 @@ fn a_comment_is_a_blank() {
         assert!(parse(sql).is_ok(), "{sql}");
     }
 }
+
+#[test]
+fn a_sign_or_a_comment_behind_an_operator_is_no_part_of_it() {
+    for operator in ["=", "<>", "!=", "<", "<=", ">", ">=", "+", "*", "/"] {
+        for behind in ["-", "+", "- ", "/**/", "/*-*/-", "--\n"] {
+            // Two signs are a comment.
+            let sql = format!("select a{operator}{behind}5 from t");
+            assert!(parse(&sql).is_ok(), "{sql}: {:?}", parse(&sql).err());
+        }
+    }
+    // As in PostgreSQL, these are operators that are not there.
+    for sql in ["select a%-5 from t", "select a||-5 from t", "select a>@5 from t", "select a<->5 from t"] {
+        assert_eq!(code(sql), "0A000", "{sql}");
+    }
+    for sql in
+        ["select a% -5 from t", "select a%/**/5 from t", "select a|| -5 from t", "select a||--\n5 from t"]
+    {
+        assert!(parse(sql).is_ok(), "{sql}");
+    }
+}

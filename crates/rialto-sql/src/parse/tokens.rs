@@ -3,10 +3,10 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 
-use sqlparser::dialect::PostgreSqlDialect;
-use sqlparser::tokenizer::{TokenWithSpan, Tokenizer};
+use sqlparser::tokenizer::{Token, TokenWithSpan, Tokenizer};
 
 use super::Places;
+use super::dialect::Lexis;
 use super::weight::Scales;
 use crate::cancel::Cancel;
 use crate::error::{Result, SqlError, SqlState};
@@ -45,7 +45,9 @@ impl<'a> Reading<'a> {
     pub(super) fn tokens(&mut self, places: &Places<'_>) -> Result<Vec<TokenWithSpan>> {
         let mut tokens = Vec::with_capacity(TOKENS_FEW.min(self.text.len()));
         let mut refused = None;
-        let mut tokenizer = Tokenizer::new(&PostgreSqlDialect {}, self.text);
+        let mut tokenizer = Tokenizer::new(&Lexis, self.text);
+        // Where an operator ends that a sign directly behind it is a part of.
+        let mut goes_on_at = None;
         let read = catch_unwind(AssertUnwindSafe(|| {
             tokenizer.tokenize_with_location_into_buf_with_mapper(&mut tokens, |token| {
                 self.scales.put(&token.token);
@@ -53,6 +55,22 @@ impl<'a> Reading<'a> {
                     refused = Some(error);
                     // A tokenizer shows each token and takes no answer: to unwind is the one way to end it.
                     resume_unwind(Box::new(()));
+                }
+                match &token.token {
+                    operator @ (Token::Mod | Token::StringConcat) => {
+                        goes_on_at = Some((token.span.end, operator.to_string()));
+                    }
+                    sign @ (Token::Plus | Token::Minus) => {
+                        if let Some((end, operator)) = &goes_on_at
+                            && *end == token.span.start
+                            && refused.is_none()
+                        {
+                            let error = SqlError::unsupported(format!("operator {operator}{sign}"));
+                            refused = Some(error.at(places.position(*end)));
+                            resume_unwind(Box::new(()));
+                        }
+                    }
+                    _ => {}
                 }
                 token
             })
@@ -97,12 +115,10 @@ impl<'a> Reading<'a> {
 /// What reading a statement takes at most, in bytes; of a text that is cut short by an error, so far.
 pub fn weigh(text: &str) -> usize {
     let mut scales = Scales::new(text);
-    let _ = Tokenizer::new(&PostgreSqlDialect {}, text).tokenize_with_location_into_buf_with_mapper(
-        &mut Vec::new(),
-        |token| {
+    let _ =
+        Tokenizer::new(&Lexis, text).tokenize_with_location_into_buf_with_mapper(&mut Vec::new(), |token| {
             scales.put(&token.token);
             token
-        },
-    );
+        });
     scales.bytes()
 }
