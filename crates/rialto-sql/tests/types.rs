@@ -61,7 +61,7 @@ fn run(session: &mut Session, sql: &str, arguments: &[&str]) -> Result<Vec<Strin
 fn run_lifted(session: &mut Session, sql: &str) -> Result<usize, &'static str> {
     let mut rows = Collected::default();
     let read = session.read(sql).and_then(|read| session.prepare_read(sql, read));
-    let answer = read.and_then(|ready| session.execute(&ready.prepared, &ready.arguments, &mut rows));
+    let answer = read.and_then(|ready| session.execute_ready(&ready, &mut rows));
     let answer = answer.and_then(|_| session.finish());
     answer.inspect_err(|error| drop(session.fail(error))).map_err(|error| error.sqlstate.code())?;
     Ok(rows.0.len())
@@ -216,6 +216,8 @@ fn coalesce_of_chars_keeps_the_blanks_of_each() {
         ("select coalesce(c, 'xy') like 'xy' from t where id = 3", "t"),
         ("select '<' || coalesce(c, 'xy') || '>', coalesce(c, 'xy') from t where id = 1", "<ab>|ab   "),
         ("select length(coalesce(c, 'xy')) from t where id = 1", "2"),
+        ("select coalesce(null::char(5), 'ab '), coalesce(null::char(5), 'ab ') = 'ab'", "ab |t"),
+        ("select coalesce('ab  ', c), coalesce('ab  ', c) || '!' from t where id = 1", "ab  |ab!"),
         ("select coalesce('ab'::char(5), coalesce('a', c)) like 'ab   ' from t where id = 1", "t"),
     ] {
         assert_eq!(run(&mut session, sql, &[]), Ok(vec![expected.to_string()]), "{sql}");

@@ -116,6 +116,16 @@ impl Binder<'_> {
             common => common,
         };
         let items = items.into_iter().map(|item| {
+            let is_literal = match item.expr {
+                Expr::Const(Value::Text(_)) => true,
+                Expr::Param(_) => self.lifted.is_some(),
+                _ => false,
+            };
+            // A literal is a text here, which keeps the blanks behind it to be shown.
+            let item = match common == SqlType::Char(None) && is_literal {
+                true => self.settle(item, SqlType::Text)?,
+                false => item,
+            };
             let before = item.sql_type;
             if common == SqlType::Char(None) && before == SqlType::Text {
                 // Not computed here: as a char it has no blanks behind it, but it is shown with those that it has.
