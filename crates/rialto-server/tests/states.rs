@@ -66,6 +66,33 @@ fn table() -> Vec<(&'static str, Vec<u8>, &'static str)> {
     ]
 }
 
+/// A name that is taken is an error only of what is served at all.
+#[test]
+fn a_failed_block_refuses_a_statement_before_its_name() {
+    let server = TestServer::start();
+    let mut client = server.connect();
+    client.send(&[parse("s", "select 1"), parse("end", "commit"), sync()].concat());
+    client.answer();
+    for (taken, good, failed) in [
+        (parse("s", "select 1"), "42P05", "25P02"),
+        (parse("s", "selec 1"), "42601", "42601"),
+        (parse("s", "commit"), "42P05", "42P05"),
+        (bind("p", "s", &[]), "42P03", "25P02"),
+        (bind("p", "end", &[]), "42P03", "42P03"),
+        (execute("absent", 0), "34000", "34000"),
+    ] {
+        for (statement, expected) in [("", good), ("; select 1 / 0", failed)] {
+            client.run("begin");
+            client.send(&[bind("p", "s", &[]), sync()].concat());
+            client.answer();
+            client.query(statement);
+            client.send(&[taken.clone(), sync()].concat());
+            assert_eq!(error_code(&client.answer()).as_deref(), Some(expected), "{statement}");
+            client.run("rollback");
+        }
+    }
+}
+
 #[test]
 fn every_message_has_its_answer_in_every_state() {
     let server = TestServer::start();

@@ -155,6 +155,16 @@ impl Prepared {
         }
     }
 
+    /// Whether the statement is one that a read-only transaction refuses, whatever rows there are.
+    #[inline]
+    pub fn writes(&self) -> bool {
+        match &self.kind {
+            Kind::Insert(_) | Kind::Update(_) | Kind::Delete(_) => true,
+            Kind::Copy(plan) => plan.options.direction == CopyDirection::FromStdin,
+            Kind::Select(_) | Kind::Explain(_) | Kind::Utility(_) => false,
+        }
+    }
+
     /// Whether the statement ends or mends a failed transaction, and so is allowed in one.
     pub fn is_allowed_when_failed(&self) -> bool {
         matches!(

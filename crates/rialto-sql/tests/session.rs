@@ -373,6 +373,20 @@ fn a_read_only_transaction_writes_nothing() {
     assert_eq!(value(&mut session, "select count(*) from t"), "10");
     assert_eq!(code(&mut session, "delete from t"), "25006");
     run(&mut session, "rollback");
+    // Also where there is no row to write.
+    for sql in [
+        "update t set b = 1 where a = null",
+        "delete from t where a = null",
+        "insert into t (a) select 1 where false",
+        "insert into t (a) select g from generate_series(1, 0) g",
+    ] {
+        run(&mut session, "begin read only");
+        assert_eq!(code(&mut session, sql), "25006", "{sql}");
+        run(&mut session, "rollback");
+        run(&mut session, "begin read only");
+        run(&mut session, &format!("explain {sql}"));
+        run(&mut session, "rollback");
+    }
     run(&mut session, "set default_transaction_read_only = on");
     assert_eq!(code(&mut session, "insert into t (a) values (50)"), "25006");
     assert_eq!(value(&mut session, "show transaction_read_only"), "on");

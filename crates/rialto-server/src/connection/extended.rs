@@ -38,7 +38,7 @@ impl<S: Stream> Connection<S> {
             // Also if the new one fails: a Bind must not find the old one.
             self.statements.remove(b"");
         }
-        self.statements.check_new(name, sql.len())?;
+        self.statements.check_room(name.len() + sql.len())?;
         let types = types
             .iter()
             .map(|&oid| {
@@ -70,7 +70,6 @@ impl<S: Stream> Connection<S> {
             Some(statement) => statement.clone(),
             None => return Err(no_statement(bind.statement.text().map_err(protocol_error)?)),
         };
-        self.portals.check_is_free(bind.portal)?;
         let expected = statement.params().len();
         if bind.arguments.count() != expected {
             let message = format!(
@@ -85,6 +84,7 @@ impl<S: Stream> Connection<S> {
         {
             return Err(error);
         }
+        self.portals.check_is_free(bind.portal)?;
         self.portals.open(bind, statement, self.session.savepoint_number())?;
         backend::bare(&mut self.out, b'2');
         Ok(())

@@ -58,17 +58,8 @@ impl Statements {
         self.by_name.get(name)
     }
 
-    /// Refuses a name that is taken, and a text that finds no room beside the others.
-    pub(super) fn check_new(&self, name: &str, text_bytes: usize) -> Result<(), SqlError> {
-        if self.by_name.contains_key(name.as_bytes()) {
-            let message = format!("prepared statement \"{name}\" already exists");
-            return Err(SqlError::new(SqlState::DuplicateStatement, message));
-        }
-        self.check_room(name.len() + text_bytes).map(drop)
-    }
-
-    /// What a statement counts that takes so many bytes, if there is room for it.
-    fn check_room(&self, bytes: usize) -> Result<usize, SqlError> {
+    /// What a statement counts that takes so many bytes, if there is room for it beside the others.
+    pub(super) fn check_room(&self, bytes: usize) -> Result<usize, SqlError> {
         let bytes = bytes.max(STATEMENT_BYTES);
         if self.bytes.load(Ordering::Relaxed) + bytes <= BYTES_MAX {
             return Ok(bytes);
@@ -85,13 +76,17 @@ impl Statements {
         )))
     }
 
-    /// Adds one whose name was checked, if there is room for its plan beside the others.
+    /// Adds one, unless its name is taken, if there is room for its plan beside the others.
     pub(super) fn insert(
         &mut self,
         name: &str,
         prepared: Option<Arc<Prepared>>,
         text_bytes: usize,
     ) -> Result<(), SqlError> {
+        if self.by_name.contains_key(name.as_bytes()) {
+            let message = format!("prepared statement \"{name}\" already exists");
+            return Err(SqlError::new(SqlState::DuplicateStatement, message));
+        }
         let plan_bytes = prepared.as_ref().map_or(0, |prepared| prepared.bytes);
         let mut description = Vec::new();
         describe_rows(&mut description, prepared.as_deref(), &OutputFormats::TEXT);

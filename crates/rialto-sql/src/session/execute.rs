@@ -366,6 +366,7 @@ impl Session {
             return self.explain(prepared, explained, sink);
         }
         self.begin()?;
+        self.check_writes(prepared)?;
         if self.is_current(prepared)? {
             let answer = self.run(prepared, given.params, sink);
             if !answer.as_ref().is_err_and(is_stale) {
@@ -373,6 +374,15 @@ impl Session {
             }
         }
         self.execute_renewed(prepared, given, sink)
+    }
+
+    /// Refuses a statement that writes in a read-only transaction, also if there is no row for it to write.
+    #[inline]
+    fn check_writes(&self, prepared: &Prepared) -> Result<()> {
+        match prepared.writes() && self.settings.access() == Access::ReadOnly {
+            true => Err(Error::ReadOnly.into()),
+            false => Ok(()),
+        }
     }
 
     /// Tells the plan that a statement would be run with by now.
