@@ -114,6 +114,27 @@ fn a_simple_query_that_waits_for_the_table_has_its_literals_in_the_new_types() {
     }
 }
 
+/// A COPY from the client has the columns of the table as it is behind the lock that the COPY waits for, and keeps the table
+/// as it is from then on, before its first row.
+#[test]
+fn a_copy_from_the_client_locks_its_table_before_its_first_row() {
+    let server = TestServer::start();
+    let (mut copier, mut other) = (server.connect(), server.connect());
+    other.run(MADE);
+    other.run(MADE_ANEW);
+    copier.send(&query("copy t from stdin"));
+    until_one_waits(&server);
+    other.run("commit");
+    let begun = copier.read().unwrap();
+    assert_eq!(columns(&[begun], b'G', 1), [3]);
+    other.send(&query("drop table t; create table t (a text)"));
+    until_one_waits(&server);
+    copier.send(&[message(b'd', b"2\tnew\ty\n"), message(b'c', b"")].concat());
+    let answer = copier.answer();
+    assert_eq!(tags(&answer), "CZ", "{}", error_text(&answer));
+    assert_eq!(tags(&other.answer()), "CCZ");
+}
+
 /// A client that was told of the columns by a Describe is told no others.
 #[test]
 fn the_columns_of_a_prepared_statement_stay() {

@@ -66,6 +66,11 @@ impl CopyIn {
         })
     }
 
+    /// Locks the table for the rows that come.
+    pub fn lock(&self, tx: &mut Transaction) -> Result<()> {
+        Ok(tx.lock_for_writes(&self.table, &self.schema)?)
+    }
+
     /// The number of the data's columns.
     pub fn columns(&self) -> usize {
         self.columns.len()

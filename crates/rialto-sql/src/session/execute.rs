@@ -466,25 +466,32 @@ impl Session {
         Ok(tag)
     }
 
-    /// Begins a COPY from the client.
+    /// Begins a COPY from the client, for the columns that the table has when its lock is there: no definition changes them until the
+    /// transaction ends.
     pub fn begin_copy(&mut self, prepared: &Prepared) -> Result<CopyIn> {
         if self.failed {
             return Err(in_failed_block());
         }
         self.open_block();
         self.begin()?;
-        if self.settings.access() == Access::ReadOnly {
-            return Err(Error::ReadOnly.into());
-        }
-        let fresh = match self.is_current(prepared)? {
-            true => None,
-            false => Some(self.prepare(&prepared.text, &prepared.declared)?),
-        };
-        let copy = CopyIn::new(fresh.as_deref().unwrap_or(prepared))
-            .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
+        self.check_writes(prepared)?;
         // It runs until its last data, or until it fails: a cancel request between two pieces meets the next one.
         self.cancel.begin_running();
-        Ok(copy)
+        let mut fresh = None;
+        if !self.is_current(prepared)? {
+            fresh = Some(self.renew(prepared)?);
+        }
+        loop {
+            let copy = CopyIn::new(fresh.as_deref().unwrap_or(prepared))
+                .ok_or_else(|| SqlError::new(SqlState::Internal, "the statement is no COPY"))?;
+            let tx = self.tx.as_mut().expect("the transaction has begun");
+            match copy.lock(tx) {
+                Err(error) if is_stale(&error) => {}
+                locked => return locked.map(|()| copy),
+            }
+            self.cancel.check()?;
+            fresh = Some(self.renew(prepared)?);
+        }
     }
 
     /// Puts the data that have come for a COPY into the table; `last` says that nothing more comes. Its rows are the transaction's

@@ -2,6 +2,7 @@
 //! `insert`, changes and deletes in `change`: into the write set, with all that applying them will need (I10).
 
 use std::hint::cold_path;
+use std::sync::Arc;
 
 use super::fields::Fields;
 use super::read::RowKey;
@@ -224,6 +225,21 @@ impl Transaction<'_> {
                 RowView::validate_new(schema, row.bytes())?;
             }
             context.insert_row(slot, row.bytes())
+        })
+    }
+
+    /// Locks a table by intention, as its first write does, before there is anything to write. What is to come was planned for this
+    /// schema, as [`Table::schema`] gave it: no definition of another transaction changes it from here on.
+    ///
+    /// # Errors
+    /// As [`Transaction::insert`]; [`Error::TableChanged`] if the table has another schema by now.
+    pub fn lock_for_writes(&mut self, table: &Table, schema: &Arc<Schema>) -> Result<()> {
+        self.operate(|context| {
+            let slot = context.use_for_write(table)?;
+            match Arc::ptr_eq(schema, &context.tables.at(slot).schema) {
+                true => Ok(()),
+                false => Err(Error::TableChanged { table: table.name() }),
+            }
         })
     }
 
