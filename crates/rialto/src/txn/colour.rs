@@ -247,7 +247,10 @@ impl Context {
 
     fn settle_transaction(&mut self) -> Settled {
         let painting = self.core.segments.painting();
-        let knows_all = self.colours.noted || !self.owner.holds_names() && !self.owner.holds_whole();
+        // What a part keeps is locked by names, too.
+        let has_no_names =
+            !self.owner.holds_names() && !self.owner.holds_whole() && self.kept_parts.is_empty();
+        let knows_all = self.colours.noted || has_no_names;
         if !knows_all && self.core.locks.form() != LockForm::Thin {
             // Not even its records are known: it has to begin anew, or outlast the sweep.
             painting.hurry();
