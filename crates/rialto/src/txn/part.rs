@@ -32,6 +32,7 @@ use super::cancellation::Cancellation;
 use super::options::{CommitWaits, LockPolicy};
 use super::transaction::{Choices, Context, Transaction};
 use super::write_set::{ENTRIES_PER_PACKET, Mark};
+use crate::canary;
 use crate::error::{Error, Result};
 use crate::log::Durability;
 
@@ -123,7 +124,7 @@ impl Transaction<'_> {
             whole.core.locks.end_parts(&mut whole.owner);
             return others;
         }
-        let parts = others.len() + 1;
+        let parts = if canary::is_back("parts-have-all-the-room") { 1 } else { others.len() + 1 };
         let (written, entries) = (whole.packet_bytes().len(), whole.writes.entry_bytes());
         let share = whole.room.saturating_sub(written) / parts;
         let share_of_entries = whole.room_for_entries.saturating_sub(entries) / parts;
@@ -167,7 +168,9 @@ impl Transaction<'_> {
     pub(crate) fn absorb(&mut self, mut part: PartTransaction) {
         let mut part = part.0.context.take().expect("a part is open until it is absorbed");
         let whole = self.context();
-        whole.view.chosen.append(&mut part.view.chosen);
+        if !canary::is_back("choices-of-parts-are-lost") {
+            whole.view.chosen.append(&mut part.view.chosen);
+        }
         whole.absorb(&mut part);
         if part.core.locks.hand_over(&mut part.owner, &mut whole.owner) {
             part.end_part();

@@ -216,7 +216,8 @@ impl Context {
         // Of a row that this transaction writes, an entry may be of a key that it has no more, or has not yet.
         if let Some(own) = self.find_own(slot) {
             there = self.read_place_into(slot, Place::Own(own), body)
-                && self.row_has_key(slot, which, entry, body);
+                && (canary::is_back("own-entry-taken-for-its-row")
+                    || self.row_has_key(slot, which, entry, body));
         }
         Ok(there)
     }
@@ -458,6 +459,10 @@ impl Context {
             }
             for (entry, record) in batch.iter() {
                 self.check()?;
+                if rows == escalates_at && canary::is_back("stale-leaf-after-escalation") {
+                    escalates_at += ESCALATE_ROWS;
+                    self.escalate(slot, mode)?;
+                }
                 let (entry, found) = ((scan.index, entry), (RecordRef(record), leaf));
                 if !self.row_of_entry(slot, entry, found, (mode, locks), body)? {
                     continue;
@@ -521,7 +526,9 @@ impl Context {
             RecordMode::Shared => LockMode::Shared,
             RecordMode::Exclusive => LockMode::Exclusive,
         };
-        let policy = std::mem::replace(&mut self.choices.lock_wait, LockPolicy::Refuse);
+        let waits = canary::is_back("stale-leaf-after-escalation");
+        let refuse = if waits { self.choices.lock_wait } else { LockPolicy::Refuse };
+        let policy = std::mem::replace(&mut self.choices.lock_wait, refuse);
         let asked = self.use_slot(slot, whole);
         self.choices.lock_wait = policy;
         match asked {

@@ -65,6 +65,7 @@ use super::options::LockForm;
 use super::slot::{HELD_KEPT, HeldTable, Owner, Slot, TableForm, WaitRecord, WaitsFor};
 use super::sync::{AtomicU32, AtomicU64, Mutex};
 use super::wait::{LockError, LockPolicy, Wait};
+use crate::canary;
 use crate::engine::transaction_server::blocked::Blocked;
 use crate::ids::IndexId;
 use crate::rarely::rarely;
@@ -856,7 +857,8 @@ impl LockManager {
                 for (lock, index, span) in locks {
                     changed.executors_of(index, span.borrow(), &mut executors);
                     let here = HeldLocal { executor: from as u16, lock };
-                    for &to in executors.iter().filter(|&&to| to != here.executor) {
+                    let is_other = |to| to != here.executor && !canary::is_back("local-locks-stay-behind");
+                    for &to in executors.iter().filter(|&&to| is_other(to)) {
                         let [one, other] = tables
                             .get_disjoint_mut([from, usize::from(to)])
                             .expect("a routing rule names executors that there are");
