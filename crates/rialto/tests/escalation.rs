@@ -1,14 +1,19 @@
 //! Scans of so many rows that they ask for the whole table instead of further row locks.
 
+#[path = "common/seeds.rs"]
+mod seeds;
+
 use std::ops::ControlFlow;
 use std::sync::Barrier;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use rialto::io::MemoryDisk;
+use rialto::io::{MemoryDisk, Random};
 use rialto::row::{Column, ColumnType, Value, WhichIndex};
 use rialto::{
     Action, Checkpointing, Database, Direction, Durability, Error, Flow, KeyBound, LockForm, LockPolicy,
     Options, Procedure, Scan, ScanMode, Table, TableDef, TxOptions,
 };
+use seeds::for_a_while;
 
 /// A scan that has locked so many rows asks for the table.
 const ESCALATES_AT: i32 = 4_096;
@@ -209,4 +214,71 @@ fn a_part_of_a_phase_scans_many_rows() {
             assert_eq!(outcome, Ok(vec![Value::Int4(ROWS)]), "{threads} threads, {other}");
         }
     }
+}
+
+/// Scans of all rows, while others make rows longer and shorter, so that these move, and put rows in the place of others.
+#[test]
+fn scans_that_escalate_see_each_row_once() {
+    const ROWS: i32 = 4_500;
+    let scans = AtomicU64::new(0);
+    let (first, seeds) = for_a_while(|seed| {
+        let mut random = Random::new(seed);
+        let locks = LockForm::ALL[random.below(3) as usize];
+        let (about, (db, table)) = (format!("RIALTO_SEED={seed}, {locks:?}"), filled(locks, ROWS));
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            for _ in 0..2 {
+                let (db, table, over, mut random) = (&db, &table, &over, random.fork());
+                scope.spawn(move || {
+                    while !over.load(Ordering::Relaxed) {
+                        let drawn = random.next();
+                        let write =
+                            |tx: &mut rialto::Transaction| move_rows(tx, table, &mut Random::new(drawn));
+                        match db.transact(write) {
+                            Ok(()) | Err(Error::Deadlock { .. } | Error::LockTimeout { .. }) => {}
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                });
+            }
+            for _ in 0..12 {
+                let index = if random.chance(1, 2) { WhichIndex::Primary } else { BY_N };
+                let mode = if random.chance(1, 3) { ScanMode::Update } else { ScanMode::Share };
+                let scan = Scan { index, mode, ..between(-1, ROWS) };
+                let mut ids = Vec::new();
+                let outcome = db.transact(|tx| {
+                    ids.clear();
+                    tx.scan(&table, &scan, |_, row| {
+                        ids.push(row.get_i32(0)?);
+                        Ok(ControlFlow::Continue(()))
+                    })
+                });
+                match outcome {
+                    Ok(()) => {
+                        assert!(ids.iter().copied().eq(0..ROWS), "{about}: {} rows by {index:?}", ids.len())
+                    }
+                    Err(Error::Deadlock { .. } | Error::LockTimeout { .. }) => {}
+                    Err(error) => panic!("{about}: {error}"),
+                }
+                scans.fetch_add(1, Ordering::Relaxed);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    });
+    println!("tally: scans that escalate, {seeds} seeds, {} scans, RIALTO_SEED={first}", scans.into_inner());
+}
+
+/// Of the rows behind those that a scan locks one by one.
+fn move_rows(tx: &mut rialto::Transaction, table: &Table, random: &mut Random) -> rialto::Result<()> {
+    for _ in 0..10 {
+        let id = ESCALATES_AT + random.below(350) as i32;
+        let text = Value::Text("x".repeat(random.below(900) as usize));
+        if random.chance(1, 4) {
+            assert!(tx.delete(table, id)?, "row {id} is there");
+            tx.insert(table, &[Value::Int4(id), Value::Int4(id), text])?;
+        } else {
+            assert!(tx.update(table, id, &[(2, text)])?, "row {id} is there");
+        }
+    }
+    Ok(())
 }

@@ -103,6 +103,11 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 }
 
 pub fn any_plan(random: &mut Random) -> Plan {
+    let plan = any_short_plan(random);
+    if random.chance(1, 6) { with_long_texts(plan, random) } else { plan }
+}
+
+fn any_short_plan(random: &mut Random) -> Plan {
     let mut nth = 0;
     let with_closures = random.chance(1, 3);
     let phase = |_| {
@@ -126,7 +131,7 @@ pub fn any_aborting_plan(random: &mut Random) -> Plan {
     let fails =
         Operation { what: What::AbortBelow(4), b: 0, u: None, n: 0, length: 0, caught: false, undone: false };
     loop {
-        let mut plan = any_plan(random);
+        let mut plan = any_short_plan(random);
         let is_plain = |step: &Step| !matches!(step.does, Does::Closure(_) | Does::Define(_));
         if !plan.phases.iter().flatten().all(is_plain) || plan.phases[0].len() < 2 {
             continue;
@@ -197,6 +202,16 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
         undone: random.chance(1, 8),
     };
     (0..1 + random.below(3)).map(|_| any(random)).collect()
+}
+
+/// The same plan with texts so long that calls of it come to the bound of a transaction's write set.
+fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
+    for step in plan.phases.iter_mut().flatten() {
+        if let Does::Rows { operations, .. } | Does::Closure(operations) = &mut step.does {
+            operations.iter_mut().for_each(|it| it.length *= random.below(80) as usize);
+        }
+    }
+    plan
 }
 
 /// Makes the table of this name with its indexes.

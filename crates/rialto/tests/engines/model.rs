@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use rialto::Durability;
 use rialto::row::Value;
 
+use super::WRITE_SET;
 use super::generate::{ARGUMENTS, Choice, Definition, Does, Operation, Plan, Step, What};
 
 #[derive(Debug, Clone, PartialEq)]
@@ -23,10 +25,12 @@ pub struct Model {
 /// What a call comes to.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Outcome {
-    Given(Vec<Value>),
+    /// Its outputs, and how durable its commit is.
+    Given(Vec<Value>, Durability),
     Duplicate,
     Aborted,
     ReadOnly,
+    TooLarge,
 }
 
 /// Why an operation fails.
@@ -35,93 +39,138 @@ enum Failure {
     Duplicate,
     Aborted,
     ReadOnly,
+    TooLarge,
+    /// Whether it does depends on how many bytes its write set takes to the byte.
+    Unsure,
+}
+
+/// Bytes of a write set, between what its texts take and what they take with everything around them.
+#[derive(Debug, Clone, Copy, Default)]
+struct Written {
+    least: usize,
+    most: usize,
+}
+
+/// What a record of the write set takes beside its text, at most.
+const AROUND: usize = 250;
+
+/// A call under way.
+struct Run {
+    outputs: Vec<Value>,
+    read_only: bool,
+    durability: Durability,
+    written: Written,
 }
 
 impl Model {
-    pub fn call(&mut self, plan: &Plan, arguments: &[i32; ARGUMENTS]) -> Outcome {
-        let (before, mut outputs, mut read_only) = (self.clone(), Vec::new(), false);
+    /// What the call comes to. None, and nothing done, if that depends on how many bytes its write set takes to the byte.
+    pub fn call(&mut self, plan: &Plan, arguments: &[i32; ARGUMENTS]) -> Option<Outcome> {
+        let before = self.clone();
+        let mut run = Run {
+            outputs: Vec::new(),
+            read_only: false,
+            durability: Durability::Memory,
+            written: Written::default(),
+        };
         for step in plan.phases.iter().flatten() {
-            if let Err(failure) = self.step(step, arguments, &mut outputs, &mut read_only) {
+            if let Err(failure) = self.step(step, arguments, &mut run) {
                 *self = before;
                 return match failure {
-                    Failure::Duplicate => Outcome::Duplicate,
-                    Failure::Aborted => Outcome::Aborted,
-                    Failure::ReadOnly => Outcome::ReadOnly,
+                    Failure::Duplicate => Some(Outcome::Duplicate),
+                    Failure::Aborted => Some(Outcome::Aborted),
+                    Failure::ReadOnly => Some(Outcome::ReadOnly),
+                    Failure::TooLarge => Some(Outcome::TooLarge),
+                    Failure::Unsure => None,
                 };
             }
         }
-        Outcome::Given(outputs)
+        Some(Outcome::Given(run.outputs, run.durability))
     }
 
-    fn step(
-        &mut self,
-        step: &Step,
-        arguments: &[i32; ARGUMENTS],
-        outputs: &mut Vec<Value>,
-        read_only: &mut bool,
-    ) -> Result<(), Failure> {
+    fn step(&mut self, step: &Step, arguments: &[i32; ARGUMENTS], run: &mut Run) -> Result<(), Failure> {
         let (first, second) = (arguments[2 * step.nth], arguments[2 * step.nth + 1]);
         let rows = &mut self.tables[step.table];
         match &step.does {
-            Does::Rows { one, operations } => operations.iter().try_for_each(|it| {
-                run(it, rows, (first, if *one { second } else { it.b }), outputs, read_only)
-            }),
-            Does::Closure(operations) => operations.iter().try_for_each(|it| {
-                run(it, rows, (first, if it.undone { second } else { it.b }), outputs, read_only)
-            }),
-            Does::Define(_) if *read_only => Err(Failure::ReadOnly),
+            Does::Rows { one, operations } => operations
+                .iter()
+                .try_for_each(|it| run.operate(it, rows, (first, if *one { second } else { it.b }))),
+            Does::Closure(operations) => operations
+                .iter()
+                .try_for_each(|it| run.operate(it, rows, (first, if it.undone { second } else { it.b }))),
+            Does::Define(_) if run.read_only => Err(Failure::ReadOnly),
             Does::Probe => {
                 let found = rows.iter().find(|(_, row)| row.u == Some(first));
-                outputs.push(found.map(|((a, _), _)| *a).into());
+                run.outputs.push(found.map(|((a, _), _)| *a).into());
                 Ok(())
             }
             Does::Entries => {
-                outputs.push((rows.values().filter(|row| row.n == first).count() as i32).into());
+                run.outputs.push((rows.values().filter(|row| row.n == first).count() as i32).into());
                 Ok(())
             }
             Does::Count => {
-                outputs.push((rows.len() as i32).into());
+                run.outputs.push((rows.len() as i32).into());
                 Ok(())
             }
-            Does::Define(Definition::Truncate | Definition::Anew) => {
-                rows.clear();
+            Does::Define(definition) => {
+                if !matches!(definition, Definition::Index) {
+                    rows.clear();
+                }
+                // Rows of the catalog are written, and what was written to a table that goes may go with it.
+                run.written.least = 0;
+                run.written.most += 20 * AROUND;
                 Ok(())
             }
-            Does::Define(Definition::Index) => Ok(()),
         }
     }
 }
 
-fn run(
-    it: &Operation,
-    rows: &mut Rows,
-    key: (i32, i32),
-    outputs: &mut Vec<Value>,
-    read_only: &mut bool,
-) -> Result<(), Failure> {
-    let before = rows.clone();
-    let outcome = do_it(it, rows, key, outputs, read_only);
-    if it.undone || outcome.is_err() {
-        *rows = before;
-    }
-    match outcome {
-        Err(_) if it.caught => {
-            outputs.push(Value::Int4(-1));
-            Ok(())
+impl Run {
+    fn operate(&mut self, it: &Operation, rows: &mut Rows, key: (i32, i32)) -> Result<(), Failure> {
+        let (before, written) = (rows.clone(), self.written);
+        let had = rows.get(&key).map_or(0, |row| row.length);
+        let outcome = do_it(it, rows, key, self);
+        let bound = self.note_written(it, rows, key, had);
+        if it.undone || outcome.is_err() {
+            *rows = before;
+            self.written = written;
         }
-        outcome => outcome,
+        match outcome {
+            Ok(()) => bound,
+            Err(_) if bound.is_err() => Err(Failure::Unsure),
+            Err(_) if it.caught => {
+                self.outputs.push(Value::Int4(-1));
+                Ok(())
+            }
+            failed => failed,
+        }
+    }
+
+    /// What the operation has written, and whether that is too much.
+    fn note_written(
+        &mut self,
+        it: &Operation,
+        rows: &Rows,
+        key: (i32, i32),
+        had: usize,
+    ) -> Result<(), Failure> {
+        let has = rows.get(&key).map_or(0, |row| row.length);
+        match it.what {
+            What::Insert => self.written.least += if had == 0 { has } else { 0 },
+            // A change may be written as what differs.
+            _ => self.written.least = self.written.least.saturating_sub(had),
+        }
+        self.written.most += had.max(has).max(it.length) + AROUND;
+        match self.written {
+            Written { most, .. } if most <= WRITE_SET => Ok(()),
+            Written { least, .. } if least > WRITE_SET && !it.undone => Err(Failure::TooLarge),
+            _ => Err(Failure::Unsure),
+        }
     }
 }
 
-fn do_it(
-    it: &Operation,
-    rows: &mut Rows,
-    (a, b): (i32, i32),
-    outputs: &mut Vec<Value>,
-    read_only: &mut bool,
-) -> Result<(), Failure> {
+fn do_it(it: &Operation, rows: &mut Rows, (a, b): (i32, i32), run: &mut Run) -> Result<(), Failure> {
     let writes = [What::Insert, What::Update, What::SetN, What::Delete, What::Move].contains(&it.what);
-    if writes && *read_only {
+    if writes && run.read_only {
         return Err(Failure::ReadOnly);
     }
     let is_taken = |rows: &Rows, but: Option<(i32, i32)>| {
@@ -158,18 +207,21 @@ fn do_it(
         }
         What::AbortBelow(bound) if a >= bound => true,
         What::Abort | What::AbortBelow(_) => return Err(Failure::Aborted),
-        What::Choose(choice) => {
-            if let Choice::ReadOnly(chosen) = choice {
-                *read_only = chosen;
-            }
+        What::Choose(Choice::Durability(durability)) => {
+            run.durability = durability;
+            true
+        }
+        What::Choose(Choice::ReadOnly(read_only)) => {
+            // Everything else is chosen with it: as the database has it.
+            (run.read_only, run.durability) = (read_only, Durability::Memory);
             true
         }
         What::Read => {
-            outputs.push(rows.get(&(a, b)).map(|row| row.n).into());
+            run.outputs.push(rows.get(&(a, b)).map(|row| row.n).into());
             there
         }
         What::Update | What::SetN | What::Move => false,
     };
-    outputs.push(i32::from(found).into());
+    run.outputs.push(i32::from(found).into());
     Ok(())
 }

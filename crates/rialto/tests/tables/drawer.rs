@@ -9,6 +9,7 @@ use rialto::{
 };
 
 use super::contents::{COUNT, Contents, Index, K, N, Row, TEXT, Table, U, assert_ordered};
+use super::one_of;
 
 /// Keys that rows compete for.
 const KEYS: u64 = 40;
@@ -149,7 +150,8 @@ impl Drawer {
         self.operations += 1;
         let name = format!("t{}", self.random.below(4));
         let Some(table) = contents.tables.get_mut(&name) else { return self.create(tx, contents, name) };
-        match self.random.below(10) {
+        match self.random.below(12) {
+            10 | 11 => self.clear(tx, &name, table)?,
             0 => {
                 self.steps.push(format!("drop {name}"));
                 let dropped = tx.drop_table(&name);
@@ -236,11 +238,40 @@ impl Drawer {
     /// Inserts many rows, of which few have keys that others may have.
     fn load(&mut self, tx: &mut Transaction, name: &str, table: &mut Table) -> Result<()> {
         let rows = self.load / 2 + self.random.below(self.load / 2);
-        self.steps.push(format!("load {rows} rows into {name}"));
+        // Rows of one size fill segments of their own.
+        let length = one_of(&mut self.random, &[None, None, Some(250), Some(1_200)]);
+        self.steps.push(format!("load {rows} rows into {name}, texts of {length:?}"));
         let handle = tx.table(name)?;
         for _ in 0..rows {
             let is_fresh = !self.random.chance(1, 25);
-            self.insert(tx, &handle, table, is_fresh)?;
+            let (serial, mut row) = self.row(is_fresh);
+            if let Some(length) = length {
+                row.text = "l".repeat(length);
+            }
+            self.insert(tx, &handle, table, (serial, row))?;
+        }
+        Ok(())
+    }
+
+    /// Deletes most rows, one by one.
+    fn clear(&mut self, tx: &mut Transaction, name: &str, table: &mut Table) -> Result<()> {
+        self.steps.push(format!("delete rows of {name}"));
+        let handle = tx.table(name)?;
+        let mut keys = Vec::new();
+        tx.scan(&handle, &Scan { mode: ScanMode::Update, ..Scan::all() }, |key, row| {
+            keys.push((key.clone(), row.get_i64(0)?));
+            Ok(ControlFlow::Continue(()))
+        })?;
+        let spared = 1 + self.random.below(400) as usize;
+        for (nth, (key, serial)) in keys.into_iter().enumerate() {
+            if nth % spared == spared / 2 {
+                continue;
+            }
+            self.operations += 1;
+            let deleted = tx.delete_at(&handle, &key);
+            if self.agree(deleted, false)? {
+                table.rows.remove(&serial);
+            }
         }
         Ok(())
     }
@@ -250,10 +281,9 @@ impl Drawer {
         tx: &mut Transaction,
         handle: &Handle,
         table: &mut Table,
-        fresh: bool,
+        (serial, row): (i64, Row),
     ) -> Result<()> {
         self.operations += 1;
-        let (serial, row) = self.row(fresh);
         let is_broken = table.has_key_of(serial, &row);
         let inserted = tx.insert(handle, &table.values(serial, &row)).map(|()| true);
         if self.agree(inserted, is_broken)? {
@@ -269,7 +299,10 @@ impl Drawer {
         let handle = tx.table(&name)?;
         for _ in 0..1 + self.random.below(16) {
             match self.random.below(12) {
-                0..4 => self.insert(tx, &handle, table, false)?,
+                0..4 => {
+                    let row = self.row(false);
+                    self.insert(tx, &handle, table, row)?;
+                }
                 4 | 5 => self.delete(tx, &handle, table)?,
                 6..10 => self.update(tx, &handle, table)?,
                 10 => self.look(tx, &handle, table)?,
