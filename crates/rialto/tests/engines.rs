@@ -11,6 +11,8 @@ mod generate;
 mod model;
 #[path = "common/seeds.rs"]
 mod seeds;
+#[path = "engines/served.rs"]
+mod served;
 #[path = "engines/views.rs"]
 mod views;
 

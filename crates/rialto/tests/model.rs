@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rialto::io::{FaultyDisk, Random};
-use rialto::{Database, Error, LockForm, Options};
+use rialto::{Checkpointing, Database, Error, LockForm, Options};
 use seeds::for_a_while;
 use tables::{Contents, Drawer, any_logging, assert_sound, one_of};
 
@@ -104,6 +104,62 @@ fn the_database_does_what_ordered_maps_do() {
     let (first, seeds) = for_a_while(|seed| history(seed, &mut tally));
     println!(
         "tally: databases against maps, {seeds} seeds, {} transactions, {} operations, {} recoveries, RIALTO_SEED={first}",
+        tally.transactions, tally.operations, tally.reopened
+    );
+}
+
+/// Rows of one size take the place of rows of another one, in other tables, again and again, each time up to the bound of memory.
+/// A recovery of all that has no more memory.
+fn refilled(seed: u64, tally: &mut Tally) {
+    let mut random = Random::new(seed);
+    let memory = 4 << 20;
+    let about = format!("RIALTO_SEED={seed}, refilled");
+    let mut drawer = Drawer::new(random.fork(), about.clone());
+    drawer.come_to_bounds(0);
+    let mut disk = FaultyDisk::new(random.next());
+    let any = |random: &mut Random| Options {
+        checkpoint: Checkpointing::None,
+        log_bytes_max: 256 << 20,
+        ..options(random, memory, 64 << 20)
+    };
+    let mut db = Database::open_on(disk.clone(), any(&mut random)).unwrap();
+    Contents::prepare(&db);
+    let mut contents = Contents::default();
+    for _ in 0..3 {
+        for _ in 0..2 + random.below(8) {
+            tally.transactions += 1;
+            let mut tx = db.begin().unwrap();
+            match drawer.refill(&mut tx, &contents) {
+                Ok(after) => {
+                    tx.commit().unwrap_or_else(|error| panic!("{about}: commit: {error}"));
+                    contents = after;
+                }
+                Err(Error::Aborted { .. } | Error::MemoryLimit { .. }) => drop(tx),
+                Err(error) => panic!("{about}: {error}"),
+            }
+        }
+        contents.assert_in(&db, &about);
+        if random.chance(1, 2) {
+            disk.kill()
+        } else {
+            disk.crash()
+        }
+        drop(db);
+        disk = disk.restart();
+        db = Database::open_on(disk.clone(), any(&mut random))
+            .unwrap_or_else(|error| panic!("{about}: {error}"));
+        contents.assert_in(&db, &about);
+        tally.reopened += 1;
+    }
+    tally.operations += drawer.operations;
+}
+
+#[test]
+fn a_recovery_at_the_memory_bound_gives_back_what_is_empty() {
+    let mut tally = Tally::default();
+    let (first, seeds) = for_a_while(|seed| refilled(seed, &mut tally));
+    println!(
+        "tally: recoveries at the memory bound, {seeds} seeds, {} transactions, {} operations, {} recoveries, RIALTO_SEED={first}",
         tally.transactions, tally.operations, tally.reopened
     );
 }

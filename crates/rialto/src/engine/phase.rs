@@ -102,7 +102,8 @@ impl<'a> Ready<'a> {
 /// The table of an action. The transaction's own definitions come first.
 #[inline]
 fn table_of<'a>(target: &'a Target, context: &mut Context) -> Result<Cow<'a, Table>> {
-    let table = match context.ddl.as_ref().and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
+    let ddl = context.ddl.as_ref().filter(|_| !canary::is_back("dropped-table-is-written"));
+    let table = match ddl.and_then(|ddl| ddl.table(target.name(), &context.core.catalog)) {
         None => target.table(&context.core.catalog),
         Some(table) => table.map(Cow::Owned),
     };

@@ -104,7 +104,11 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 
 pub fn any_plan(random: &mut Random) -> Plan {
     let plan = any_short_plan(random);
-    if random.chance(1, 6) { with_long_texts(plan, random) } else { plan }
+    match random.below(4) {
+        0 => with_long_texts(plan, random),
+        1 => with_few_keys(plan, random),
+        _ => plan,
+    }
 }
 
 fn any_short_plan(random: &mut Random) -> Plan {
@@ -204,12 +208,22 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
     (0..1 + random.below(3)).map(|_| any(random)).collect()
 }
 
-/// The same plan with texts so long that calls of it come to the bound of a transaction's write set.
+/// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
+/// together.
 fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
-    for step in plan.phases.iter_mut().flatten() {
-        if let Does::Rows { operations, .. } | Does::Closure(operations) = &mut step.does {
-            operations.iter_mut().for_each(|it| it.length *= random.below(80) as usize);
+    for it in plan.operations() {
+        it.length = 1_000 + random.below(4_000) as usize;
+        if random.chance(1, 2) {
+            (it.what, it.u, it.undone) = (What::Insert, None, false);
         }
+    }
+    plan
+}
+
+/// The same plan, whose rows compete for few keys of the unique index.
+fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
+    for it in plan.operations() {
+        it.u = Some(random.below(5) as i32);
     }
     plan
 }
@@ -229,6 +243,13 @@ pub fn define(tx: &mut Transaction, name: &str) -> Result<()> {
 }
 
 impl Plan {
+    fn operations(&mut self) -> impl Iterator<Item = &mut Operation> {
+        self.phases.iter_mut().flatten().flat_map(|step| match &mut step.does {
+            Does::Rows { operations, .. } | Does::Closure(operations) => operations.iter_mut(),
+            _ => [].iter_mut(),
+        })
+    }
+
     pub fn flow(&self) -> Flow {
         let phases = self.phases.iter();
         phases.fold(Flow::new(), |flow, phase| flow.phase(phase.iter().map(Step::action)))

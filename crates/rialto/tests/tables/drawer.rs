@@ -76,15 +76,21 @@ impl Drawer {
                 contents.assert_seen(tx, &self.told());
             }
         }
+        self.count(tx, &mut contents)?;
+        Ok(contents)
+    }
+
+    /// Counts the transaction, as its last operation.
+    fn count(&self, tx: &mut Transaction, contents: &mut Contents) -> Result<()> {
         let count = tx.table(COUNT)?;
-        let count = tx.modify(&count, 0, |fields| fields.add(1, 1).map(drop));
-        match self.tolerate(count)? {
+        let counted = tx.modify(&count, 0, |fields| fields.add(1, 1).map(drop));
+        match self.tolerate(counted)? {
             Some(found) => assert!(found, "{}: the count is there", self.told()),
             // There is no room for it: the transaction cannot commit.
             None => return Err(Error::aborted("it has come to a bound")),
         }
         contents.transactions += 1;
-        Ok(contents)
+        Ok(())
     }
 
     /// What a failure says.
@@ -151,7 +157,10 @@ impl Drawer {
         let name = format!("t{}", self.random.below(4));
         let Some(table) = contents.tables.get_mut(&name) else { return self.create(tx, contents, name) };
         match self.random.below(12) {
-            10 | 11 => self.clear(tx, &name, table)?,
+            10 | 11 => {
+                let spared = one_of(&mut self.random, &[3, 100, usize::MAX]);
+                self.clear(tx, &name, table, spared)?;
+            }
             0 => {
                 self.steps.push(format!("drop {name}"));
                 let dropped = tx.drop_table(&name);
@@ -253,8 +262,39 @@ impl Drawer {
         Ok(())
     }
 
-    /// Deletes most rows, one by one.
-    fn clear(&mut self, tx: &mut Transaction, name: &str, table: &mut Table) -> Result<()> {
+    /// Fills one of three tables to the bound of memory with rows of one size, or empties it.
+    ///
+    /// # Errors
+    /// As [`Drawer::transaction`].
+    pub fn refill(&mut self, tx: &mut Transaction, before: &Contents) -> Result<Contents> {
+        self.steps.clear();
+        let (mut contents, name) = (before.clone(), format!("t{}", self.random.below(3)));
+        match contents.tables.get_mut(&name) {
+            None => {
+                let table = Table { is_keyed: true, ..Table::default() };
+                tx.create_table(&table.definition(&name))?;
+                contents.tables.insert(name, table);
+            }
+            Some(table) if table.rows.is_empty() => {
+                let length = one_of(&mut self.random, &[100, 400, 1_500, 4_000]);
+                self.steps.push(format!("fill {name} with texts of {length}"));
+                let handle = tx.table(&name)?;
+                loop {
+                    let (serial, row) = self.row(true);
+                    let row = Row { text: "f".repeat(length), ..row };
+                    if !self.insert(tx, &handle, table, (serial, row))? {
+                        break;
+                    }
+                }
+            }
+            Some(table) => self.clear(tx, &name, table, usize::MAX)?,
+        }
+        self.count(tx, &mut contents)?;
+        Ok(contents)
+    }
+
+    /// Deletes rows one by one, but for one of so many.
+    fn clear(&mut self, tx: &mut Transaction, name: &str, table: &mut Table, spared: usize) -> Result<()> {
         self.steps.push(format!("delete rows of {name}"));
         let handle = tx.table(name)?;
         let mut keys = Vec::new();
@@ -262,7 +302,6 @@ impl Drawer {
             keys.push((key.clone(), row.get_i64(0)?));
             Ok(ControlFlow::Continue(()))
         })?;
-        let spared = 1 + self.random.below(400) as usize;
         for (nth, (key, serial)) in keys.into_iter().enumerate() {
             if nth % spared == spared / 2 {
                 continue;
@@ -282,14 +321,15 @@ impl Drawer {
         handle: &Handle,
         table: &mut Table,
         (serial, row): (i64, Row),
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.operations += 1;
         let is_broken = table.has_key_of(serial, &row);
         let inserted = tx.insert(handle, &table.values(serial, &row)).map(|()| true);
-        if self.agree(inserted, is_broken)? {
+        let is_done = self.agree(inserted, is_broken)?;
+        if is_done {
             table.rows.insert(serial, row);
         }
-        Ok(())
+        Ok(is_done)
     }
 
     fn change_rows(&mut self, tx: &mut Transaction, contents: &mut Contents) -> Result<()> {

@@ -1,0 +1,447 @@
+//! Random statements against a model: definitions, rows, savepoints, errors in transaction blocks, and the database opened again
+//! after a kill, a crash or a close. What a statement gives, or refuses and why, is what it comes to on plain rows.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rialto::io::{Disk, FaultyDisk, Random};
+use rialto::recovery::check::check;
+use rialto::row::Value;
+use rialto::{Checkpointing, Database, LockForm, Options};
+use rialto_sql::run::Collected;
+use rialto_sql::{Session, SqlError, TransactionStatus};
+
+const MEMORY: u64 = 64 << 20;
+const NAMES: [&str; 3] = ["a", "b", "c"];
+const UNIQUE_VIOLATION: &str = "23505";
+const NO_TABLE: &str = "42P01";
+const NO_INDEX: &str = "42704";
+const TABLE_IS_THERE: &str = "42P07";
+const BLOCK_HAS_FAILED: &str = "25P02";
+
+/// `k`, `v` and `c`.
+type Row = (i32, Option<i32>, String);
+
+#[derive(Debug, Clone, PartialEq, Default)]
+struct Table {
+    /// `k` is its primary key.
+    is_keyed: bool,
+    /// Of `v`, by name; whether it is unique.
+    indexes: BTreeMap<String, bool>,
+    rows: Vec<Row>,
+}
+
+type Tables = BTreeMap<&'static str, Table>;
+
+impl Table {
+    fn breaks_a_key(&self) -> bool {
+        let (mut ks, mut vs) = (BTreeSet::new(), BTreeSet::new());
+        let is_unique = self.indexes.values().any(|unique| *unique);
+        self.rows.iter().any(|(k, v, _)| {
+            self.is_keyed && !ks.insert(k) || is_unique && v.as_ref().is_some_and(|v| !vs.insert(v))
+        })
+    }
+}
+
+/// What a statement comes to: the tables after it and its rows, or the code of its error.
+type Comes = Result<(Tables, Vec<Vec<Value>>), &'static str>;
+
+struct Client {
+    session: Session,
+    random: Random,
+    about: String,
+    /// As the next statement sees them.
+    tables: Tables,
+    /// As they are if the block is rolled back.
+    committed: Tables,
+    savepoints: Vec<(String, Tables)>,
+    has_failed: bool,
+    next_k: i32,
+    story: Vec<String>,
+    statements: u64,
+    refused: u64,
+}
+
+/// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals.
+fn run(session: &mut Session, sql: &str, is_shared: bool) -> Result<Vec<Vec<Value>>, SqlError> {
+    let mut rows = Collected::default();
+    let mut outcome = match is_shared {
+        true => session.read(sql).and_then(|read| {
+            let ready = session.prepare_read(sql, read)?;
+            session.execute(&ready.prepared, &ready.arguments, &mut rows)
+        }),
+        false => session.prepare(sql, &[]).and_then(|prepared| session.execute(&prepared, &[], &mut rows)),
+    }
+    .map(drop);
+    if let Err(error) = session.finish() {
+        outcome = Err(error);
+    }
+    outcome.map(|()| rows.0).inspect_err(|error| {
+        let _ = session.fail(error);
+    })
+}
+
+fn values((k, v, c): &Row) -> Vec<Value> {
+    vec![Value::Int4(*k), v.map_or(Value::Null, Value::Int4), Value::Text(c.clone())]
+}
+
+fn sorted(mut rows: Vec<Row>) -> Vec<Vec<Value>> {
+    rows.sort();
+    rows.iter().map(values).collect()
+}
+
+impl Client {
+    fn new(db: Database, random: Random, about: String) -> Client {
+        Client {
+            session: Session::new(db, "ann", "bank"),
+            random,
+            about,
+            tables: Tables::new(),
+            committed: Tables::new(),
+            savepoints: Vec::new(),
+            has_failed: false,
+            next_k: 0,
+            story: Vec::new(),
+            statements: 0,
+            refused: 0,
+        }
+    }
+
+    fn is_in_block(&self) -> bool {
+        self.session.status() != TransactionStatus::Idle
+    }
+
+    fn told(&self) -> String {
+        let last = self.story.len().saturating_sub(40);
+        format!("{}: {:#?}", self.about, &self.story[last..])
+    }
+
+    /// Runs it and holds it to what it comes to.
+    fn expect(&mut self, sql: &str, comes: Comes) {
+        let comes = if self.has_failed { Err(BLOCK_HAS_FAILED) } else { comes };
+        self.story.push(sql.chars().take(200).collect());
+        self.statements += 1;
+        let is_shared = self.random.chance(1, 2);
+        let found = run(&mut self.session, sql, is_shared);
+        match (found, comes) {
+            (Ok(rows), Ok((tables, expected))) => {
+                assert_eq!(rows, expected, "{}", self.told());
+                self.tables = tables;
+                if !self.is_in_block() {
+                    self.committed.clone_from(&self.tables);
+                }
+            }
+            (Err(error), Err(code)) => {
+                assert_eq!(error.sqlstate.code(), code, "{error}: {}", self.told());
+                self.refused += 1;
+                self.has_failed = self.is_in_block();
+            }
+            (found, comes) => {
+                panic!("found {found:?}, expected {:?}: {}", comes.map(|it| it.1), self.told())
+            }
+        }
+    }
+
+    /// The words of transaction blocks, which no failed block refuses.
+    fn control(&mut self, sql: &str) {
+        self.story.push(sql.to_owned());
+        self.statements += 1;
+        run(&mut self.session, sql, false).unwrap_or_else(|error| panic!("{error}: {}", self.told()));
+    }
+
+    fn step(&mut self) {
+        match self.random.below(30) {
+            0..3 if !self.is_in_block() => self.control("begin"),
+            0 | 1 => self.end_block(),
+            2..5 if self.is_in_block() && !self.has_failed => {
+                let name = format!("s{}", self.random.below(3));
+                self.control(&format!("savepoint {name}"));
+                self.savepoints.push((name, self.tables.clone()));
+            }
+            5 | 6 if !self.savepoints.is_empty() => {
+                let at = self.any_savepoint();
+                let name = self.savepoints[at].0.clone();
+                self.control(&format!("rollback to savepoint {name}"));
+                self.tables.clone_from(&self.savepoints[at].1);
+                self.savepoints.truncate(at + 1);
+                self.has_failed = false;
+            }
+            7 if !self.savepoints.is_empty() && !self.has_failed => {
+                let at = self.any_savepoint();
+                let name = self.savepoints[at].0.clone();
+                self.control(&format!("release savepoint {name}"));
+                self.savepoints.truncate(at);
+            }
+            8..11 => self.define(),
+            11..15 => self.select(),
+            _ => self.change(),
+        }
+    }
+
+    /// The last savepoint of a name that is drawn.
+    fn any_savepoint(&mut self) -> usize {
+        let at = self.random.below(self.savepoints.len() as u64) as usize;
+        let name = &self.savepoints[at].0;
+        self.savepoints.iter().rposition(|(other, _)| other == name).expect("it is there itself")
+    }
+
+    fn end_block(&mut self) {
+        if !self.is_in_block() {
+            return;
+        }
+        let commits = self.random.chance(3, 4);
+        self.control(if commits { "commit" } else { "rollback" });
+        if commits && !self.has_failed {
+            self.committed.clone_from(&self.tables);
+        } else {
+            self.tables.clone_from(&self.committed);
+        }
+        self.savepoints.clear();
+        self.has_failed = false;
+    }
+
+    fn with(&self, name: &'static str, change: impl FnOnce(&mut Table)) -> Comes {
+        let mut tables = self.tables.clone();
+        let table = tables.get_mut(name).ok_or(NO_TABLE)?;
+        change(table);
+        if table.breaks_a_key() { Err(UNIQUE_VIOLATION) } else { Ok((tables, vec![])) }
+    }
+
+    fn any_name(&mut self) -> &'static str {
+        NAMES[self.random.below(3) as usize]
+    }
+
+    fn define(&mut self) {
+        let name = self.any_name();
+        let is_there = self.tables.contains_key(name);
+        let index = format!("{name}_{}", self.random.below(3));
+        match self.random.below(10) {
+            0..4 if !is_there || self.random.chance(1, 10) => {
+                let is_keyed = self.random.chance(1, 2);
+                let key = if is_keyed { "primary key" } else { "not null" };
+                let mut tables = self.tables.clone();
+                tables.insert(name, Table { is_keyed, ..Table::default() });
+                let comes = if is_there { Err(TABLE_IS_THERE) } else { Ok((tables, vec![])) };
+                self.expect(&format!("create table {name} (k int {key}, v int, c text)"), comes);
+            }
+            4 => {
+                let mut tables = self.tables.clone();
+                let comes = tables.remove(name).map(|_| (tables, vec![])).ok_or(NO_TABLE);
+                self.expect(&format!("drop table {name}"), comes);
+            }
+            5 => {
+                let comes = self.with(name, |table| table.rows.clear());
+                self.expect(&format!("truncate {name}"), comes);
+            }
+            6 => {
+                let mut tables = self.tables.clone();
+                let dropped = tables.get_mut(name).and_then(|table| table.indexes.remove(&index));
+                let comes = dropped.map(|_| (tables, vec![])).ok_or(NO_INDEX);
+                self.expect(&format!("drop index {index}"), comes);
+            }
+            7 if self.tables.get(name).is_some_and(|table| !table.is_keyed) => {
+                let comes = self.with(name, |table| table.is_keyed = true);
+                self.expect(&format!("alter table {name} add primary key (k)"), comes);
+            }
+            _ => {
+                let is_unique = self.random.chance(1, 3);
+                let has_it = self.tables.get(name).is_some_and(|table| table.indexes.contains_key(&index));
+                let comes = match has_it {
+                    true => Err(TABLE_IS_THERE),
+                    false => self.with(name, |table| drop(table.indexes.insert(index.clone(), is_unique))),
+                };
+                let unique = if is_unique { "unique " } else { "" };
+                self.expect(&format!("create {unique}index {index} on {name} (v)"), comes);
+            }
+        }
+    }
+
+    fn text(&mut self) -> String {
+        "x".repeat(self.random.below(if self.random.chance(1, 10) { 1_000 } else { 20 }) as usize)
+    }
+
+    fn change(&mut self) {
+        let name = self.any_name();
+        match self.random.below(10) {
+            0..3 => {
+                let rows: Vec<Row> = (0..1 + self.random.below(4)).map(|_| self.row()).collect();
+                let print = |(k, v, c): &Row| {
+                    format!("({k}, {}, '{c}')", v.map_or("null".to_owned(), |v| v.to_string()))
+                };
+                let printed: Vec<_> = rows.iter().map(print).collect();
+                let comes = self.with(name, |table| table.rows.extend(rows.clone()));
+                self.expect(&format!("insert into {name} values {}", printed.join(", ")), comes);
+            }
+            3 | 4 => {
+                let (from, count) = (self.next_k, 1 + self.random.below(300) as i32);
+                self.next_k += count;
+                let rows = (from..from + count).map(|n| (n, Some(n * 7), "ins".to_owned()));
+                let comes = self.with(name, |table| table.rows.extend(rows));
+                let last = from + count - 1;
+                let sql = format!(
+                    "insert into {name} select n, n * 7, 'ins' from generate_series({from}, {last}) n"
+                );
+                self.expect(&sql, comes);
+            }
+            5 => {
+                let (divisor, text) = (2 + self.random.below(6) as i32, self.text());
+                let comes = self.with(name, |table| {
+                    let hit = table.rows.iter_mut().filter(|(k, ..)| k % divisor == 0);
+                    hit.for_each(|(.., c)| c.clone_from(&text));
+                });
+                self.expect(&format!("update {name} set c = '{text}' where k % {divisor} = 0"), comes);
+            }
+            6 | 7 => {
+                // Of the row of one key, so that no order of rows decides what is a duplicate.
+                let Some(k) = self.any_k(name) else { return };
+                let (v, to) = (self.random.below(60) as i32, self.random.below(60) as i32);
+                let moves = self.random.chance(1, 3);
+                let is_only = |table: &Table| table.rows.iter().filter(|row| row.0 == k).count() == 1;
+                if !self.tables.get(name).is_some_and(is_only) {
+                    return;
+                }
+                let comes = self.with(name, |table| {
+                    let row = table.rows.iter_mut().find(|row| row.0 == k).expect("it was just found");
+                    row.1 = Some(v);
+                    if moves {
+                        row.0 = to;
+                    }
+                });
+                let moved = if moves { format!(", k = {to}") } else { String::new() };
+                self.expect(&format!("update {name} set v = {v}{moved} where k = {k}"), comes);
+            }
+            _ => {
+                let (divisor, rest) = (2 + self.random.below(6) as i32, self.random.below(3) as i32);
+                let comes = self.with(name, |table| table.rows.retain(|(k, ..)| k % divisor != rest));
+                self.expect(&format!("delete from {name} where k % {divisor} = {rest}"), comes);
+            }
+        }
+    }
+
+    fn row(&mut self) -> Row {
+        let v = self.random.chance(5, 6).then(|| self.random.below(60) as i32);
+        (self.random.below(60) as i32, v, self.text())
+    }
+
+    fn any_k(&mut self, name: &str) -> Option<i32> {
+        let rows = &self.tables.get(name)?.rows;
+        let at = self.random.below(rows.len().max(1) as u64) as usize;
+        rows.get(at).map(|row| row.0)
+    }
+
+    fn select(&mut self) {
+        let name = self.any_name();
+        let (from, to) = (self.random.below(60) as i32, self.random.below(2_000) as i32);
+        let rows = self.tables.get(name).map(|table| table.rows.clone()).ok_or(NO_TABLE);
+        let tables = self.tables.clone();
+        let (condition, kept) = match self.random.below(4) {
+            0 => (String::new(), rows),
+            1 => {
+                let kept = |(_, v, _): &Row| v.is_some_and(|v| (from..=to).contains(&v));
+                (
+                    format!(" where v between {from} and {to}"),
+                    rows.map(|it| it.into_iter().filter(kept).collect()),
+                )
+            }
+            2 => (
+                format!(" where k = {from}"),
+                rows.map(|it| it.into_iter().filter(|row| row.0 == from).collect()),
+            ),
+            _ => (
+                " where v is null".to_owned(),
+                rows.map(|it| it.into_iter().filter(|row| row.1.is_none()).collect()),
+            ),
+        };
+        if self.random.chance(1, 2) {
+            let comes = kept.map(|rows: Vec<Row>| (tables, sorted(rows)));
+            self.expect(&format!("select k, v, c from {name}{condition} order by k, v nulls last, c"), comes);
+        } else {
+            let count = |rows: Vec<Row>| {
+                let sum: Option<i64> =
+                    rows.iter().filter_map(|row| row.1.map(i64::from)).reduce(|one, other| one + other);
+                vec![vec![Value::Int8(rows.len() as i64), sum.map_or(Value::Null, Value::Int8)]]
+            };
+            let comes = kept.map(|rows| (tables, count(rows)));
+            self.expect(&format!("select count(*), sum(v) from {name}{condition}"), comes);
+        }
+    }
+
+    /// Everything that has committed is there, and nothing else.
+    fn verify(&mut self) {
+        for name in NAMES {
+            let comes = match self.tables.get(name) {
+                Some(table) => Ok((self.tables.clone(), sorted(table.rows.clone()))),
+                None => Err(NO_TABLE),
+            };
+            self.expect(&format!("select k, v, c from {name} order by k, v nulls last, c"), comes);
+        }
+    }
+}
+
+fn options(random: &mut Random) -> Options {
+    let locks = LockForm::ALL[random.below(3) as usize];
+    Options {
+        memory_bytes: MEMORY,
+        locks,
+        executors: 4,
+        executor_threads: if locks == LockForm::Local { random.below(3) as usize } else { 0 },
+        checkpoint: if random.chance(1, 2) { Checkpointing::None } else { Checkpointing::Fuzzy },
+        checkpoint_interval: Duration::from_millis(10),
+        ..Options::default()
+    }
+}
+
+/// Several lives of a database with one client. How many statements there were, and how many were refused.
+fn lives(seed: u64) -> (u64, u64) {
+    let mut random = Random::new(seed);
+    let mut disk = FaultyDisk::new(random.next());
+    let db = Database::open_on(disk.clone(), options(&mut random)).unwrap();
+    let mut client = Client::new(db, random.fork(), format!("RIALTO_SEED={seed}"));
+    for _ in 0..3 {
+        for _ in 0..100 {
+            client.step();
+        }
+        // What a block has not committed is lost with the process, or with its session.
+        match random.below(3) {
+            0 => disk.kill(),
+            1 => disk.crash(),
+            _ => {}
+        }
+        let Client {
+            session, random: of_client, about, committed, next_k, story, statements, refused, ..
+        } = client;
+        drop(session);
+        if !disk.is_down() {
+            disk.kill();
+        }
+        disk = disk.restart();
+        let report = check(&(Arc::clone(&disk) as Arc<dyn Disk>), MEMORY, 2).unwrap();
+        assert!(report.is_sound(), "{about}: {report}");
+        let db = Database::open_on(disk.clone(), options(&mut random))
+            .unwrap_or_else(|error| panic!("{about}: {error}"));
+        client = Client::new(db, of_client, about);
+        (client.tables, client.committed) = (committed.clone(), committed);
+        (client.next_k, client.story, client.statements, client.refused) =
+            (next_k, story, statements, refused);
+        client.story.push("opened again".to_owned());
+        client.verify();
+    }
+    (client.statements, client.refused)
+}
+
+#[test]
+fn statements_do_what_they_do_to_plain_rows() {
+    let first = Random::seed_from_environment();
+    println!("RIALTO_SEED={first}");
+    let (began, time) = (Instant::now(), Random::test_time_from_environment());
+    let (mut seeds, mut statements, mut refused) = (0, 0, 0);
+    while seeds == 0 || began.elapsed() < time {
+        let counts = lives(first.wrapping_add(seeds));
+        (statements, refused) = (statements + counts.0, refused + counts.1);
+        seeds += 1;
+    }
+    println!(
+        "tally: statements against a model, {seeds} seeds, {statements} statements, {refused} refused, RIALTO_SEED={first}"
+    );
+}
