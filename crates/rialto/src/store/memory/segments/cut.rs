@@ -40,10 +40,11 @@ impl<'a> Visit<'a> {
 }
 
 impl Segments {
-    /// The cut has no table's row in a white segment: for the sweep it is free, whatever becomes of it.
+    /// The cut has no table's row in a white segment: for the sweep it is free, whatever becomes of it. White for another sweep, which
+    /// has begun since the caller looked and has no cut yet, it stays: that cut finds it free.
     pub(super) fn leave_free(&self, latched: &Latched<'_>, id: SegmentId) {
         let marks = latched.marks();
-        if marks & WHITE != 0 {
+        if marks & WHITE != 0 && self.snapshots.stage() == Stage::Cut {
             if marks & self.snapshots.copy().bit() != 0 {
                 self.snapshots.keep_free(id);
             }
