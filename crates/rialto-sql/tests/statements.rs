@@ -86,8 +86,12 @@ fn values((k, v, c): &Row) -> Vec<Value> {
     vec![Value::Int4(*k), v.map_or(Value::Null, Value::Int4), Value::Text(c.clone())]
 }
 
+/// Rows in the order of `k`, of `v` with NULL last, and of `c`.
 fn sorted(mut rows: Vec<Row>) -> Vec<Vec<Value>> {
-    rows.sort();
+    rows.sort_by(|one, other| {
+        let key = |(k, v, c): &Row| (*k, v.is_none(), *v, c.clone());
+        key(one).cmp(&key(other))
+    });
     rows.iter().map(values).collect()
 }
 
@@ -153,8 +157,8 @@ impl Client {
     fn step(&mut self) {
         match self.random.below(30) {
             0..3 if !self.is_in_block() => self.control("begin"),
-            0 | 1 => self.end_block(),
-            2..5 if self.is_in_block() && !self.has_failed => {
+            0 => self.end_block(),
+            1..5 if self.is_in_block() && !self.has_failed => {
                 let name = format!("s{}", self.random.below(3));
                 self.control(&format!("savepoint {name}"));
                 self.savepoints.push((name, self.tables.clone()));
@@ -187,9 +191,6 @@ impl Client {
     }
 
     fn end_block(&mut self) {
-        if !self.is_in_block() {
-            return;
-        }
         let commits = self.random.chance(3, 4);
         self.control(if commits { "commit" } else { "rollback" });
         if commits && !self.has_failed {
@@ -249,7 +250,9 @@ impl Client {
                 let has_it = self.tables.get(name).is_some_and(|table| table.indexes.contains_key(&index));
                 let comes = match has_it {
                     true => Err(TABLE_IS_THERE),
-                    false => self.with(name, |table| drop(table.indexes.insert(index.clone(), is_unique))),
+                    false => self.with(name, |table| {
+                        table.indexes.insert(index.clone(), is_unique);
+                    }),
                 };
                 let unique = if is_unique { "unique " } else { "" };
                 self.expect(&format!("create {unique}index {index} on {name} (v)"), comes);
@@ -258,7 +261,8 @@ impl Client {
     }
 
     fn text(&mut self) -> String {
-        "x".repeat(self.random.below(if self.random.chance(1, 10) { 1_000 } else { 20 }) as usize)
+        let longest = if self.random.chance(1, 10) { 1_000 } else { 20 };
+        "x".repeat(self.random.below(longest) as usize)
     }
 
     fn change(&mut self) {
@@ -357,13 +361,8 @@ impl Client {
             let comes = kept.map(|rows: Vec<Row>| (tables, sorted(rows)));
             self.expect(&format!("select k, v, c from {name}{condition} order by k, v nulls last, c"), comes);
         } else {
-            let count = |rows: Vec<Row>| {
-                let sum: Option<i64> =
-                    rows.iter().filter_map(|row| row.1.map(i64::from)).reduce(|one, other| one + other);
-                vec![vec![Value::Int8(rows.len() as i64), sum.map_or(Value::Null, Value::Int8)]]
-            };
-            let comes = kept.map(|rows| (tables, count(rows)));
-            self.expect(&format!("select count(*), sum(v) from {name}{condition}"), comes);
+            let comes = kept.map(|rows: Vec<Row>| (tables, vec![vec![Value::Int8(rows.len() as i64)]]));
+            self.expect(&format!("select count(*) from {name}{condition}"), comes);
         }
     }
 

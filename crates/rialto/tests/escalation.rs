@@ -230,7 +230,10 @@ fn scans_that_escalate_see_each_row_once() {
             for _ in 0..2 {
                 let (db, table, over, mut random) = (&db, &table, &over, random.fork());
                 scope.spawn(move || {
-                    while !over.load(Ordering::Relaxed) {
+                    for _ in 0..400 {
+                        if over.load(Ordering::Relaxed) {
+                            return;
+                        }
                         let drawn = random.next();
                         let write =
                             |tx: &mut rialto::Transaction| move_rows(tx, table, &mut Random::new(drawn));

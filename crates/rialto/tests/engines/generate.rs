@@ -209,13 +209,24 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
 }
 
 /// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
-/// together.
+/// together. Most of its actions put a row in the place of the one that is there.
 fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
-    for it in plan.operations() {
-        it.length = 1_000 + random.below(4_000) as usize;
-        if random.chance(1, 2) {
-            (it.what, it.u, it.undone) = (What::Insert, None, false);
+    if random.chance(2, 3) {
+        // Parts of one phase, on as many threads as there are actions.
+        plan.phases.truncate(1);
+        let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
+        if plan.phases[0].iter().any(is_of_rows) {
+            plan.phases[0].retain(is_of_rows);
         }
+    }
+    for step in plan.phases.iter_mut().flatten() {
+        let (Does::Rows { operations, .. } | Does::Closure(operations)) = &mut step.does else { continue };
+        if random.chance(3, 4) {
+            let first = Operation { u: None, undone: false, ..operations[0] };
+            *operations =
+                vec![Operation { what: What::Delete, ..first }, Operation { what: What::Insert, ..first }];
+        }
+        operations.iter_mut().for_each(|it| it.length = 1_000 + random.below(5_000) as usize);
     }
     plan
 }

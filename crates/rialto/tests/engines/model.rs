@@ -60,6 +60,8 @@ struct Run {
     read_only: bool,
     durability: Durability,
     written: Written,
+    /// The rows that it has inserted, by table.
+    inserted: Vec<(usize, (i32, i32))>,
 }
 
 impl Model {
@@ -71,6 +73,7 @@ impl Model {
             read_only: false,
             durability: Durability::Memory,
             written: Written::default(),
+            inserted: Vec::new(),
         };
         for step in plan.phases.iter().flatten() {
             if let Err(failure) = self.step(step, arguments, &mut run) {
@@ -91,12 +94,12 @@ impl Model {
         let (first, second) = (arguments[2 * step.nth], arguments[2 * step.nth + 1]);
         let rows = &mut self.tables[step.table];
         match &step.does {
-            Does::Rows { one, operations } => operations
-                .iter()
-                .try_for_each(|it| run.operate(it, rows, (first, if *one { second } else { it.b }))),
-            Does::Closure(operations) => operations
-                .iter()
-                .try_for_each(|it| run.operate(it, rows, (first, if it.undone { second } else { it.b }))),
+            Does::Rows { one, operations } => operations.iter().try_for_each(|it| {
+                run.operate(it, (step.table, &mut *rows), (first, if *one { second } else { it.b }))
+            }),
+            Does::Closure(operations) => operations.iter().try_for_each(|it| {
+                run.operate(it, (step.table, &mut *rows), (first, if it.undone { second } else { it.b }))
+            }),
             Does::Define(_) if run.read_only => Err(Failure::ReadOnly),
             Does::Probe => {
                 let found = rows.iter().find(|(_, row)| row.u == Some(first));
@@ -125,11 +128,21 @@ impl Model {
 }
 
 impl Run {
-    fn operate(&mut self, it: &Operation, rows: &mut Rows, key: (i32, i32)) -> Result<(), Failure> {
+    fn operate(
+        &mut self,
+        it: &Operation,
+        (table, rows): (usize, &mut Rows),
+        key: (i32, i32),
+    ) -> Result<(), Failure> {
         let (before, written) = (rows.clone(), self.written);
-        let had = rows.get(&key).map_or(0, |row| row.length);
+        let (had, is_its) =
+            (rows.get(&key).map_or(0, |row| row.length), self.inserted.contains(&(table, key)));
         let outcome = do_it(it, rows, key, self);
-        let bound = self.note_written(it, rows, key, had);
+        let has = rows.get(&key).map_or(0, |row| row.length);
+        if it.what == What::Insert && outcome.is_ok() {
+            self.inserted.push((table, key));
+        }
+        let bound = self.note_written(it, had, has, is_its);
         if it.undone || outcome.is_err() {
             *rows = before;
             self.written = written;
@@ -146,20 +159,19 @@ impl Run {
     }
 
     /// What the operation has written, and whether that is too much.
-    fn note_written(
-        &mut self,
-        it: &Operation,
-        rows: &Rows,
-        key: (i32, i32),
-        had: usize,
-    ) -> Result<(), Failure> {
-        let has = rows.get(&key).map_or(0, |row| row.length);
+    fn note_written(&mut self, it: &Operation, had: usize, has: usize, is_its: bool) -> Result<(), Failure> {
         match it.what {
-            What::Insert => self.written.least += if had == 0 { has } else { 0 },
-            // A change may be written as what differs.
-            _ => self.written.least = self.written.least.saturating_sub(had),
+            What::Insert if had == 0 => self.written.least += has,
+            // A change may be written as what differs, and take what was written before along.
+            _ if is_its => self.written.least = self.written.least.saturating_sub(had),
+            _ => {}
         }
-        self.written.most += had.max(has).max(it.length) + AROUND;
+        self.written.most += AROUND
+            + match it.what {
+                What::Insert => it.length,
+                What::Update | What::SetN | What::Move => had.max(has).max(it.length),
+                _ => 0,
+            };
         match self.written {
             Written { most, .. } if most <= WRITE_SET => Ok(()),
             Written { least, .. } if least > WRITE_SET && !it.undone => Err(Failure::TooLarge),
