@@ -100,6 +100,24 @@ pub(crate) struct Catalog {
 struct Tables {
     by_name: HashMap<String, Table>,
     by_id: HashMap<TableId, Table>,
+    /// The tables that indexes of these names belong to, primary ones included.
+    by_index: HashMap<String, TableId>,
+}
+
+impl Tables {
+    /// Makes the names of a version's indexes known.
+    fn add_indexes(&mut self, version: &TableVersion) {
+        self.by_index.extend(version.schema.index_names().map(|name| (name.to_owned(), version.id)));
+    }
+
+    /// Forgets the names of a version's indexes, but for one that belongs to another table by now.
+    fn remove_indexes(&mut self, version: &TableVersion) {
+        for name in version.schema.index_names() {
+            if self.by_index.get(name) == Some(&version.id) {
+                self.by_index.remove(name);
+            }
+        }
+    }
 }
 
 /// A change of what tables there are.
@@ -193,10 +211,9 @@ impl Catalog {
     /// The table that has an index of this name, its primary key included.
     pub fn table_of_index(&self, name: &str) -> Option<(Table, WhichIndex)> {
         let tables = self.tables.read();
-        tables.by_id.values().find_map(|table| {
-            let which = table.schema().index_named(name).ok()?;
-            Some((table.clone(), which))
-        })
+        let table = tables.by_id.get(tables.by_index.get(name)?)?;
+        let which = table.schema().index_named(name).ok()?;
+        Some((table.clone(), which))
     }
 
     /// Puts a table in, or a new version of it.
@@ -211,8 +228,11 @@ impl Catalog {
         for change in changes {
             match change {
                 CatalogChange::Put(version) => {
-                    match tables.by_id.get(&version.id) {
-                        Some(table) => table.replace(version.clone()),
+                    match tables.by_id.get(&version.id).cloned() {
+                        Some(table) => {
+                            tables.remove_indexes(&table.version());
+                            table.replace(version.clone());
+                        }
                         None => {
                             let (id, name) = (version.id, version.name().to_owned());
                             let table = self.handle(version.clone());
@@ -220,11 +240,13 @@ impl Catalog {
                             tables.by_name.insert(name, table);
                         }
                     }
+                    tables.add_indexes(version);
                     version.become_committed();
                 }
                 CatalogChange::Remove(version) => {
                     tables.by_id.remove(&version.id);
                     tables.by_name.remove(version.name());
+                    tables.remove_indexes(version);
                 }
             }
         }

@@ -289,6 +289,12 @@ impl Schema {
             .ok_or_else(|| Error::NoSuchColumn { table: self.table.clone(), column: column.to_owned() })
     }
 
+    /// The names of its indexes, that of the primary key included.
+    pub(crate) fn index_names(&self) -> impl Iterator<Item = &str> {
+        let primary = self.primary_key.as_ref().map(|_| self.primary_shape.name());
+        primary.into_iter().chain(self.indexes.iter().map(|index| index.name.as_str()))
+    }
+
     /// The index of this name; `{table}_pkey` is the primary key.
     ///
     /// # Errors

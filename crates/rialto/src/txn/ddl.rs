@@ -160,15 +160,12 @@ impl Context {
 
     /// The table and position of an index of this name, as this transaction sees it.
     fn find_index(&mut self, name: &str) -> Option<(String, WhichIndex)> {
-        let made = self.ddl().tables().filter_map(|(_, version)| version).find_map(|version| {
-            let which = version.schema.index_named(name).ok()?;
-            Some((version.name().to_owned(), which))
-        });
-        made.or_else(|| {
-            let (table, which) = self.core.catalog.table_of_index(name)?;
-            let is_as_committed = self.ddl().tables().all(|(id, _)| id != table.id());
-            is_as_committed.then(|| (table.name(), which))
-        })
+        if let Some((version, which)) = self.ddl().table_of_index(name) {
+            return Some((version.name().to_owned(), which));
+        }
+        let (table, which) = self.core.catalog.table_of_index(name)?;
+        let is_as_committed = !self.ddl().is_about(table.id());
+        is_as_committed.then(|| (table.name(), which))
     }
 
     fn create_table(&mut self, def: &TableDef) -> Result<Table> {

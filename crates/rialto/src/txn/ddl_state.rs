@@ -15,6 +15,7 @@ use crate::core::LoadFile;
 use crate::error::{Error, Result};
 use crate::ids::{HeapId, IndexId, Lsn, TableId};
 use crate::looks::count_look;
+use crate::row::WhichIndex;
 use crate::store::memory::index::Index;
 use crate::store::memory::{Heap, RecordRef};
 
@@ -22,6 +23,11 @@ use crate::store::memory::{Heap, RecordRef};
 #[derive(Default)]
 pub(crate) struct DdlState {
     changes: Vec<DdlChange>,
+    /// For each name of a table, and for each table, the changes that are about it, the oldest first.
+    by_name: HashMap<String, Vec<usize>>,
+    by_table: HashMap<TableId, Vec<usize>>,
+    /// The indexes that the tables of the changes have now, primary ones included, by name.
+    by_index: HashMap<String, TableId>,
     /// The tables that the changes drop.
     dropped: HashSet<TableId>,
     /// The storage that the changes make, which nobody else can see.
@@ -123,6 +129,21 @@ impl Part {
 }
 
 impl DdlChange {
+    /// The version of the table before it, and the one after it.
+    fn versions(&self) -> (Option<&Arc<TableVersion>>, Option<&Arc<TableVersion>>) {
+        match self {
+            DdlChange::Create(new) => (None, Some(new)),
+            DdlChange::Replace { old, new, .. } => (Some(old), Some(new)),
+            DdlChange::Drop(old) => (Some(old), None),
+        }
+    }
+
+    /// The table as the change leaves it, or as the change has dropped it.
+    fn version(&self) -> &Arc<TableVersion> {
+        let (old, new) = self.versions();
+        new.or(old).expect("a change is about a table")
+    }
+
     /// What it is to the catalog.
     fn in_catalog(&self) -> CatalogChange<'_> {
         match self {
@@ -172,7 +193,26 @@ impl DdlState {
         if let DdlChange::Drop(old) = &change {
             self.dropped.insert(old.id);
         }
+        let (version, nth) = (change.version(), self.changes.len());
+        self.by_name.entry(version.name().to_owned()).or_default().push(nth);
+        self.by_table.entry(version.id).or_default().push(nth);
+        let (old, new) = change.versions();
+        self.change_indexes(old, new);
         self.changes.push(change);
+    }
+
+    /// The indexes of one version of a table are no more, those of the other are there.
+    fn change_indexes(&mut self, gone: Option<&Arc<TableVersion>>, there: Option<&Arc<TableVersion>>) {
+        if let Some(version) = gone {
+            for name in version.schema.index_names() {
+                if self.by_index.get(name) == Some(&version.id) {
+                    self.by_index.remove(name);
+                }
+            }
+        }
+        if let Some(version) = there {
+            self.by_index.extend(version.schema.index_names().map(|name| (name.to_owned(), version.id)));
+        }
     }
 
     /// Forgets the last change, which the caller takes back.
@@ -184,6 +224,13 @@ impl DdlState {
         if let DdlChange::Drop(old) = &change {
             self.dropped.remove(&old.id);
         }
+        let version = change.version();
+        forget_newest(&mut self.by_name, version.name());
+        forget_newest(&mut self.by_table, &version.id);
+        let (old, new) = change.versions();
+        // A version that was committed is the catalog's to know.
+        let old = old.filter(|old| self.is_about(old.id));
+        self.change_indexes(new, old);
         Some(change)
     }
 
@@ -224,31 +271,26 @@ impl DdlState {
         self.changes.iter().rev().inspect(|_| count_look())
     }
 
-    /// The tables that this transaction's DDL is about, each as it is now: in a version that the transaction has made, or dropped.
-    pub(super) fn tables(&self) -> impl Iterator<Item = (TableId, Option<&Arc<TableVersion>>)> {
-        let mut seen = HashSet::new();
-        let states = self.newest_first().map(|change| match change {
-            DdlChange::Create(version) | DdlChange::Replace { new: version, .. } => {
-                (version.id, Some(version))
-            }
-            DdlChange::Drop(old) => (old.id, None),
-        });
-        states.filter(move |&(id, _)| seen.insert(id))
-    }
-
     /// What this transaction's DDL says about a name, if it says anything.
     pub fn table(&self, name: &str, catalog: &Catalog) -> Option<Result<Table>> {
-        self.newest_first().find_map(|change| match change {
-            DdlChange::Create(version) | DdlChange::Replace { new: version, .. }
-                if version.name() == name =>
-            {
-                Some(Ok(catalog.handle(version.clone())))
-            }
-            DdlChange::Drop(old) if old.name() == name => {
-                Some(Err(Error::NoSuchTable { table: name.to_owned() }))
-            }
-            _ => None,
+        count_look();
+        Some(match self.changes[*self.by_name.get(name)?.last()?].versions().1 {
+            Some(version) => Ok(catalog.handle(version.clone())),
+            None => Err(Error::NoSuchTable { table: name.to_owned() }),
         })
+    }
+
+    /// Whether this transaction's DDL has made, changed or dropped this table.
+    pub(super) fn is_about(&self, id: TableId) -> bool {
+        count_look();
+        self.by_table.contains_key(&id)
+    }
+
+    /// The table that has an index of this name, primary ones included, in a version that this transaction has made.
+    pub(super) fn table_of_index(&self, name: &str) -> Option<(&Arc<TableVersion>, WhichIndex)> {
+        count_look();
+        let version = self.changes[*self.by_table.get(self.by_index.get(name)?)?.last()?].versions().1?;
+        Some((version, version.schema.index_named(name).ok()?))
     }
 
     /// The versions that this transaction has made, the newest first.
@@ -324,6 +366,20 @@ impl DdlState {
     }
 }
 
+/// The newest change is no longer about this.
+fn forget_newest<K, Q>(changes: &mut HashMap<K, Vec<usize>>, about: &Q)
+where
+    K: std::hash::Hash + Eq + std::borrow::Borrow<Q>,
+    Q: std::hash::Hash + Eq + ?Sized,
+{
+    if let Some(list) = changes.get_mut(about) {
+        list.pop();
+        if list.is_empty() {
+            changes.remove(about);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::io::MemoryDisk;
@@ -363,9 +419,46 @@ mod tests {
     }
 
     #[test]
-    fn a_statement_takes_steps_in_proportion_to_the_ones_before() {
+    fn a_definition_takes_a_few_looks_whatever_came_before() {
         let (few, many) = (looks_of_a_table_after(20), looks_of_a_table_after(160));
-        assert!(many <= few * 8 + 100, "{few} looks after 20 tables, {many} after 160");
+        assert!(many <= few + 10, "{few} looks after 20 tables, {many} after 160");
+    }
+
+    /// A name of an index is taken as long as its table has the index, in the versions that the transaction sees.
+    #[test]
+    fn a_name_of_an_index_is_free_when_its_table_has_it_no_more() {
+        let db = open();
+        let mut tx = db.begin().unwrap();
+        (0..2).for_each(|nth| drop(create(&mut tx, nth)));
+        tx.create_index("t0", "i", &["id"], false).unwrap();
+        tx.commit().unwrap();
+
+        let mut tx = db.begin().unwrap();
+        let is_taken = |tx: &mut Transaction, table: &str| {
+            matches!(tx.create_index(table, "i", &["id"], false), Err(Error::NameTaken { .. }))
+        };
+        assert!(is_taken(&mut tx, "t1"));
+        let before = tx.savepoint();
+        tx.drop_index("i").unwrap();
+        assert!(!is_taken(&mut tx, "t1"));
+        assert!(is_taken(&mut tx, "t0"));
+        let moved = tx.savepoint();
+        tx.drop_table("t1").unwrap();
+        assert!(!is_taken(&mut tx, "t0"));
+        tx.rollback_to(&moved).unwrap();
+        assert!(is_taken(&mut tx, "t0"), "t1 is back, with its index");
+        tx.rollback_to(&before).unwrap();
+        assert!(is_taken(&mut tx, "t1"), "t0 has its index again");
+        tx.drop_index("i").unwrap();
+        assert!(!is_taken(&mut tx, "t1"));
+        tx.commit().unwrap();
+
+        let mut tx = db.begin().unwrap();
+        assert!(is_taken(&mut tx, "t0"));
+        tx.drop_table("t1").unwrap();
+        assert!(!is_taken(&mut tx, "t0"));
+        tx.commit().unwrap();
+        assert!(is_taken(&mut db.begin().unwrap(), "t0"));
     }
 
     #[test]
