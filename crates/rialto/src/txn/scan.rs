@@ -376,6 +376,9 @@ impl Context {
         }
         let slot = self.lock_for_scan(table, scan)?;
         if planned.is_some_and(|planned| !Arc::ptr_eq(planned, &self.tables.at(slot).schema)) {
+            // I3: it tells of the definition that has changed the table.
+            let floor = self.tables.at(slot).floor();
+            self.depend(floor);
             return Err(Error::TableChanged { table: table.name() });
         }
         let Some(bounds) = byte_range(self.tables.at(slot), scan)? else {

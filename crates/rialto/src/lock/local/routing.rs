@@ -118,9 +118,13 @@ impl RoutingRule {
         matches!(self.kind, Kind::Readers { .. })
     }
 
-    /// Whether it is of hidden row numbers: all executors have keys of each span of several.
-    pub(super) fn is_of_numbers(&self) -> bool {
-        matches!(self.kind, Kind::Numbers { .. })
+    /// If it is of hidden row numbers, among how many executors: each of these has keys of each span of several. They may be fewer than
+    /// there are.
+    pub(super) fn numbers_among(&self) -> Option<u16> {
+        match self.kind {
+            Kind::Numbers { executors } => Some(executors),
+            _ => None,
+        }
     }
 
     /// Whether it goes by a hash.

@@ -308,8 +308,8 @@ impl LockManager {
         let stint = &mut body.stint;
         let Some((executor, table)) = stint.tables.first_mut() else { return false };
         let rules = self.local.rules_in_force(&mut body.rules);
-        let is_anybodys = rules.rule_of(index).is_some_and(RoutingRule::is_of_numbers);
-        if !is_anybodys || *executor >= rules.executors || stint.kept.len() == SPANS_MAX {
+        let among = rules.rule_of(index).and_then(RoutingRule::numbers_among);
+        if among.is_none_or(|among| *executor >= among) || stint.kept.len() == SPANS_MAX {
             return false;
         }
         let (span, mode, asker) = (SpanRef::point(key), RecordMode::Exclusive, (body.id, body.transaction));

@@ -783,6 +783,12 @@ fn a_new_row_number_is_had_where_the_stint_is() {
     assert!(all(&mut scanner).is_ok());
     assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"a").to_owned(), RecordMode::Exclusive)]));
     assert!(!manager.keep_new_number(&mut runner, ROWS, &9_u64.to_be_bytes()));
+    manager.release_all(&mut runner);
+    manager.release_all(&mut scanner);
+    // A rule may be of fewer executors than there are: a scan asks no others.
+    manager.route(ROWS, Some(RoutingRule::numbers(1)));
+    assert!(stint(&manager, &mut runner, &[(SpanRef::point(b"x").to_owned(), RecordMode::Exclusive)]));
+    assert!(!manager.keep_new_number(&mut runner, ROWS, &9_u64.to_be_bytes()));
     [runner, scanner].into_iter().for_each(|owner| manager.end(owner));
     assert_eq!(manager.locks_now(), 0);
 }
