@@ -66,17 +66,17 @@ struct Client {
 /// Runs a statement, by a plan of its own text, or by one that it shares with texts that differ in their literals.
 fn run(session: &mut Session, sql: &str, is_shared: bool) -> Result<Vec<Vec<Value>>, SqlError> {
     let mut rows = Collected::default();
-    let mut outcome = match is_shared {
-        true => session.read(sql).and_then(|read| {
+    let outcome = (|| {
+        if is_shared {
+            let read = session.read(sql)?;
             let ready = session.prepare_read(sql, read)?;
-            session.execute(&ready.prepared, &ready.arguments, &mut rows)
-        }),
-        false => session.prepare(sql, &[]).and_then(|prepared| session.execute(&prepared, &[], &mut rows)),
-    }
-    .map(drop);
-    if let Err(error) = session.finish() {
-        outcome = Err(error);
-    }
+            session.execute(&ready.prepared, &ready.arguments, &mut rows)?;
+        } else {
+            let prepared = session.prepare(sql, &[])?;
+            session.execute(&prepared, &[], &mut rows)?;
+        }
+        session.finish()
+    })();
     outcome.map(|()| rows.0).inspect_err(|error| {
         let _ = session.fail(error);
     })
@@ -155,7 +155,11 @@ impl Client {
     }
 
     fn step(&mut self) {
-        match self.random.below(30) {
+        if self.has_failed && self.savepoints.is_empty() && self.random.chance(1, 2) {
+            return self.end_block();
+        }
+        let draw = if self.has_failed && self.random.chance(1, 2) { 5 } else { self.random.below(30) };
+        match draw {
             0..3 if !self.is_in_block() => self.control("begin"),
             0 => self.end_block(),
             1..5 if self.is_in_block() && !self.has_failed => {
@@ -267,6 +271,13 @@ impl Client {
 
     fn change(&mut self) {
         let name = self.any_name();
+        self.change_rows_of(name);
+        if self.random.chance(1, 2) && !self.has_failed {
+            self.verify(name);
+        }
+    }
+
+    fn change_rows_of(&mut self, name: &'static str) {
         match self.random.below(10) {
             0..3 => {
                 let rows: Vec<Row> = (0..1 + self.random.below(4)).map(|_| self.row()).collect();
@@ -324,8 +335,8 @@ impl Client {
     }
 
     fn row(&mut self) -> Row {
-        let v = self.random.chance(5, 6).then(|| self.random.below(60) as i32);
-        (self.random.below(60) as i32, v, self.text())
+        let v = self.random.chance(5, 6).then(|| self.random.below(400) as i32);
+        (self.random.below(400) as i32, v, self.text())
     }
 
     fn any_k(&mut self, name: &str) -> Option<i32> {
@@ -366,15 +377,14 @@ impl Client {
         }
     }
 
-    /// Everything that has committed is there, and nothing else.
-    fn verify(&mut self) {
-        for name in NAMES {
-            let comes = match self.tables.get(name) {
-                Some(table) => Ok((self.tables.clone(), sorted(table.rows.clone()))),
-                None => Err(NO_TABLE),
-            };
-            self.expect(&format!("select k, v, c from {name} order by k, v nulls last, c"), comes);
-        }
+    /// The rows of a table are there, and no others.
+    fn verify(&mut self, name: &'static str) {
+        let comes = match self.tables.get(name) {
+            Some(table) => Ok((self.tables.clone(), sorted(table.rows.clone()))),
+            None if self.is_in_block() => return,
+            None => Err(NO_TABLE),
+        };
+        self.expect(&format!("select k, v, c from {name} order by k, v nulls last, c"), comes);
     }
 }
 
@@ -424,7 +434,7 @@ fn lives(seed: u64) -> (u64, u64) {
         (client.next_k, client.story, client.statements, client.refused) =
             (next_k, story, statements, refused);
         client.story.push("opened again".to_owned());
-        client.verify();
+        NAMES.into_iter().for_each(|name| client.verify(name));
     }
     (client.statements, client.refused)
 }
