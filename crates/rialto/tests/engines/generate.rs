@@ -1,5 +1,6 @@
 //! Random flows: as plans, which a model can follow, and as flows of the same meaning.
 
+use std::cmp::Reverse;
 use std::ops::ControlFlow;
 
 use rialto::io::Random;
@@ -104,9 +105,10 @@ pub fn any_arguments(random: &mut Random) -> [i32; ARGUMENTS] {
 
 pub fn any_plan(random: &mut Random) -> Plan {
     let plan = any_short_plan(random);
-    match random.below(4) {
-        0 => with_long_texts(plan, random),
-        1 => with_few_keys(plan, random),
+    match random.below(6) {
+        0 | 1 => with_long_texts(plan, random),
+        2 => with_few_keys(plan, random),
+        3 => with_a_definition(plan, random),
         _ => plan,
     }
 }
@@ -211,13 +213,12 @@ fn any_operations(random: &mut Random) -> Vec<Operation> {
 /// The same plan with texts so long that calls of it come to the bound of a transaction's write set, one part of them or all
 /// together. Most of its actions put a row in the place of the one that is there.
 fn with_long_texts(mut plan: Plan, random: &mut Random) -> Plan {
-    if random.chance(2, 3) {
+    let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
+    if plan.phases.iter().flatten().any(is_of_rows) && random.chance(2, 3) {
         // Parts of one phase, on as many threads as there are actions.
+        plan.phases.iter_mut().for_each(|phase| phase.retain(is_of_rows));
+        plan.phases.sort_by_key(|phase| Reverse(phase.len()));
         plan.phases.truncate(1);
-        let is_of_rows = |step: &Step| matches!(step.does, Does::Rows { .. });
-        if plan.phases[0].iter().any(is_of_rows) {
-            plan.phases[0].retain(is_of_rows);
-        }
     }
     for step in plan.phases.iter_mut().flatten() {
         let (Does::Rows { operations, .. } | Does::Closure(operations)) = &mut step.does else { continue };
@@ -236,6 +237,19 @@ fn with_few_keys(mut plan: Plan, random: &mut Random) -> Plan {
     for it in plan.operations() {
         it.u = Some(random.below(5) as i32);
     }
+    plan
+}
+
+/// The same plan with a definition before one of its phases, of a table of that phase.
+fn with_a_definition(mut plan: Plan, random: &mut Random) -> Plan {
+    let at = random.below(plan.phases.len() as u64) as usize;
+    let table = plan.phases[at][0].table;
+    let definition = match random.below(4) {
+        0 => Definition::Truncate,
+        1 => Definition::Index,
+        _ => Definition::Anew,
+    };
+    plan.phases.insert(at, vec![Step { nth: 0, table, does: Does::Define(definition) }]);
     plan
 }
 
