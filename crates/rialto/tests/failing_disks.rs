@@ -17,8 +17,8 @@ use seeds::for_a_while;
 use tables::{Contents, Drawer, assert_sound, one_of};
 
 const MEMORY: u64 = 64 << 20;
-const KINDS: [FaultKind; 4] =
-    [FaultKind::Sync, FaultKind::Write, FaultKind::Full, FaultKind::FullToOverwrite];
+const KINDS: [FaultKind; 5] =
+    [FaultKind::Sync, FaultKind::SyncReverts, FaultKind::Write, FaultKind::Full, FaultKind::FullToOverwrite];
 
 #[derive(Default)]
 struct Tally {
